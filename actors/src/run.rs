@@ -51,7 +51,7 @@ pub use machine::{child_spec::ChildSpec, outcome::RunOutcome};
 pub(crate) use machine::{
     ending::Ending,
     errors::takes_no_children,
-    input::{Again, ChildOrder, News},
+    input::{Again, ChildOrder, EndInput, News},
     outcome::one_line,
     sub_agents::spawn::{check_given, check_results},
 };

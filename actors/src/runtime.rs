@@ -34,6 +34,8 @@ use std::{
     time::Duration,
 };
 
+use crate::run::EndInput;
+
 pub use artifacts::NewSessionSpec;
 pub use builder::RuntimeBuilder;
 pub use conversation::Switched;
@@ -496,7 +498,7 @@ async fn cancel(services: &Arc<Services>, live: &Arc<RunEntry>) -> Result<(), Er
     match tokio::time::timeout(Duration::from_millis(after_ms), live.outcome()).await {
         Ok(outcome) => outcome.map(|_| ()),
         Err(_) => {
-            services.runs.notify(live, News::CancelTimeout { after_ms });
+            services.runs.notify(live, News::End(EndInput::CancelTimeout { after_ms }));
             live.cancel_recorded().now_or_never().unwrap_or_else(|| Err(cancel_not_recorded(live)))
         }
     }

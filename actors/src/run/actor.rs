@@ -35,10 +35,10 @@ use crate::{
         approvals::Approvals,
         clock::Standstill,
         machine::{
-            effect::Effect,
+            effect::{ChildEffect, Effect},
             ending::Ending,
             errors,
-            input::{Again, News},
+            input::{Again, ChildInput, EndInput, News},
             outcome,
             spec::RunSpec,
             state::RunState,
@@ -166,7 +166,7 @@ impl Actor for RunActor {
                 self.open(&myself, &mut state, rows);
                 // Whoever cancelled it before there was a mailbox is heard.
                 if self.live.token.is_cancelled() {
-                    state.news.push_back(News::Cancel);
+                    state.news.push_back(News::End(EndInput::Cancel));
                 }
             }
             Start::Load { restarted } => {
@@ -203,7 +203,7 @@ impl Actor for RunActor {
                 let ticket = state.next_ticket;
                 state.next_ticket += 1;
                 state.tickets.insert(ticket, reply);
-                state.news.push_back(News::Spawn { orders, ticket });
+                state.news.push_back(News::Child(ChildInput::Spawn { orders, ticket }));
             }
             RunMsg::Appended(outcome) => self.appended(&myself, *outcome, state)?,
             RunMsg::Loaded(loaded) => {
@@ -268,10 +268,10 @@ impl RunActor {
         self.live.begin();
         state.news.push_front(first);
         if let Some(summary) = self.live.published().finish.clone() {
-            state.news.push_back(News::Finish { summary });
+            state.news.push_back(News::End(EndInput::Finish { summary }));
         }
         if self.live.token.is_cancelled() {
-            state.news.push_back(News::Cancel);
+            state.news.push_back(News::End(EndInput::Cancel));
         }
         if run.is_cancel_requested() {
             self.live.set_cancel_recorded();
@@ -303,7 +303,7 @@ impl RunActor {
             for news in state.news.drain(..) {
                 let step = decide(run, news, None);
                 for effect in step.effects {
-                    if let Effect::AnswerSpawn { ticket, answer } = effect {
+                    if let Effect::Child(ChildEffect::AnswerSpawn { ticket, answer }) = effect {
                         self.answer_spawn(&mut state.tickets, ticket, answer);
                     }
                 }
@@ -311,7 +311,7 @@ impl RunActor {
             return;
         }
         // To be told that nothing comes of it is no progress.
-        if state.news.iter().any(|news| !matches!(news, News::Stuck { .. })) {
+        if state.news.iter().any(|news| !matches!(news, News::End(EndInput::Stuck { .. }))) {
             self.live.clock.progress(now());
             self.live.gauge.show_run(|view| view.stuck = false);
         }

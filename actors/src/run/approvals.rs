@@ -17,6 +17,8 @@ use soong_protocol::{
 };
 use soong_storage::store::{Append, PermissionFilter, StoreError};
 
+use crate::run::machine::input::ToolInput;
+
 pub(crate) use self::unclear::Awaited;
 use crate::{
     actor_base::Lifetime,
@@ -80,7 +82,7 @@ impl Approvals {
             }
         }
         if let Some(run) = self.runs.get(&asked.run_id) {
-            self.runs.notify(&run, News::PermissionDecided(Box::new(ruling)));
+            self.runs.notify(&run, News::Tool(ToolInput::PermissionDecided(Box::new(ruling))));
         }
         let decided = self.read(&id).await?;
         self.settle(&decided).await?;
@@ -152,7 +154,7 @@ impl Approvals {
                     if let (Some(run), Some(ruling)) =
                         (approvals.runs.get(&asked.run_id), PermissionDecision::of(asked))
                     {
-                        approvals.runs.notify(&run, News::PermissionDecided(Box::new(ruling)));
+                        approvals.runs.notify(&run, News::Tool(ToolInput::PermissionDecided(Box::new(ruling))));
                     }
                     return Ok(());
                 }

@@ -20,7 +20,10 @@ use crate::{
     observatory::{ActorKind, Gauge, Observatory},
     run::{
         clock::RunClock,
-        machine::{input::News, outcome::RunOutcome},
+        machine::{
+            input::{ChildInput, EndInput, News},
+            outcome::RunOutcome,
+        },
         message::{RunMsg, RunSupervisorMsg, SubAgentMsg},
         registry::{
             address::Sent,
@@ -208,7 +211,7 @@ impl RunRegistry {
     /// Notifies a parent that one of its children has ended.
     pub(crate) fn notify_parent(&self, parent: &RunId, result: Option<Box<ChildResult>>) {
         if let (Some(parent), Some(result)) = (self.get(parent), result) {
-            self.notify(&parent, News::ChildEnded(result));
+            self.notify(&parent, News::Child(ChildInput::Ended(result)));
         }
     }
 
@@ -237,7 +240,7 @@ impl RunRegistry {
         live.token.cancel();
         live.gauge.show("cancelling", "");
         if live.has_begun() {
-            self.notify(live, News::Cancel);
+            self.notify(live, News::End(EndInput::Cancel));
             return;
         }
         if let Some(links) = self.links(&live.session_id) {

@@ -39,7 +39,7 @@ use crate::{
     run::{
         machine::{
             effect::{LongResults, ModelCall, SummaryCall, ToolJob},
-            input::{News, Recalled},
+            input::{HookInput, MemoryInput, ModelInput, News, Recalled, StoredInput, SummaryInput, ToolInput},
             outcome,
             spec::RunSpec,
         },
@@ -120,11 +120,11 @@ impl Work {
                 Ok(completion) => {
                     let short_of = line.held.as_ref().and_then(|held| held.short_of.clone());
                     let (completion, duration_ms) = (Box::new(completion), elapsed_ms(start));
-                    News::Answered { completion, duration_ms, waited_ms, short_of }
+                    News::Model(ModelInput::Answered { completion, duration_ms, waited_ms, short_of })
                 }
                 Err(error) => {
                     let error = spec.redactor.error(error);
-                    News::ModelFailed { error, partial: line.partial, was_sent: line.was_sent, waited_ms }
+                    News::Model(ModelInput::Failed { error, partial: line.partial, was_sent: line.was_sent, waited_ms })
                 }
             };
             mailbox.cast(RunMsg::Called { news: Box::new(news), held: line.held });
@@ -143,7 +143,10 @@ impl Work {
             let found = until_cut_off((&token, &services.redactor), look).await;
             recalled.was_sent = line.was_sent;
             recalled.error = found.err().map(|error| spec.redactor.error(error));
-            mailbox.cast(RunMsg::Called { news: Box::new(News::Recalled(Box::new(recalled))), held: line.held });
+            mailbox.cast(RunMsg::Called {
+                news: Box::new(News::Memory(MemoryInput::Recalled(Box::new(recalled)))),
+                held: line.held,
+            });
         });
     }
 
@@ -157,7 +160,10 @@ impl Work {
                 let panic = failed.try_into_panic().unwrap_or_else(|_| Box::new("it was cut off"));
                 (Err(panicked(&redactor, "the memory", &*panic)), Changes::default())
             });
-            mailbox.cast(RunMsg::News(Box::new(News::Learned { changes: Box::new(changes), outcome })));
+            mailbox.cast(RunMsg::News(Box::new(News::Memory(MemoryInput::Learned {
+                changes: Box::new(changes),
+                outcome,
+            }))));
         });
     }
 
@@ -171,8 +177,8 @@ impl Work {
                 match until_cut_off((&token, &services.redactor), services.models.summarise(&spec, call, &mut line))
                     .await
                 {
-                    Ok(completion) => News::SummedUp(Box::new(completion)),
-                    Err(error) => News::NoSummary { error, was_sent: line.was_sent },
+                    Ok(completion) => News::Summary(SummaryInput::Completed(Box::new(completion))),
+                    Err(error) => News::Summary(SummaryInput::Failed { error, was_sent: line.was_sent }),
                 };
             mailbox.cast(RunMsg::Called { news: Box::new(news), held: line.held });
         });
@@ -190,7 +196,7 @@ impl Work {
             let context = services.tools.context(&live, &spec, &job, &token, &storing);
             let after = hook_calls::after_call(&spec, &job, resolved_path(&spec, &job, &context));
             let note = |event| {
-                mailbox.cast(RunMsg::News(Box::new(News::HookNote(event))));
+                mailbox.cast(RunMsg::News(Box::new(News::Hook(HookInput::Note(Box::new(event))))));
             };
             let span = spans::of_tool(&job.id, &job.spec.name, &live.span());
             let work = services.tools.run(&spec, job, context, &token, note).instrument(span.clone());
@@ -208,11 +214,11 @@ impl Work {
                     *result
                 }
                 Ran::Passed => {
-                    mailbox.cast(RunMsg::News(Box::new(News::HooksPassed { id })));
+                    mailbox.cast(RunMsg::News(Box::new(News::Tool(ToolInput::HooksPassed { id }))));
                     return;
                 }
                 Ran::NeedsLeave(asked) => {
-                    mailbox.cast(RunMsg::News(Box::new(News::LeaveNeeded(asked))));
+                    mailbox.cast(RunMsg::News(Box::new(News::Tool(ToolInput::PermissionRequired(asked)))));
                     return;
                 }
             };
@@ -226,7 +232,7 @@ impl Work {
                 let outcome = Some(hook_calls::outcome(&result, |text| services.redactor.redact(text)));
                 services.hooks.notify(&live, &spec, Told { outcome, ..told });
             }
-            let news = News::ToolEnded { id, result: Box::new(result), duration_ms: elapsed_ms(start) };
+            let news = News::Tool(ToolInput::Ended { id, result: Box::new(result), duration_ms: elapsed_ms(start) });
             mailbox.cast(RunMsg::News(Box::new(news)));
         });
     }
@@ -243,7 +249,7 @@ impl Work {
                 settings = read => settings,
             };
             if !services.lifetime.is_closing() {
-                mailbox.cast(RunMsg::News(Box::new(News::SettingsRead { id, settings })));
+                mailbox.cast(RunMsg::News(Box::new(News::Tool(ToolInput::SettingsRead { id, settings }))));
             }
         });
     }
@@ -258,7 +264,7 @@ impl Work {
                 () = token.cancelled() => Heard::default(),
                 heard = services.hooks.before_end(&spec, answer) => heard,
             };
-            mailbox.cast(RunMsg::News(Box::new(News::StopHeard(heard))));
+            mailbox.cast(RunMsg::News(Box::new(News::Hook(HookInput::StopHeard(heard)))));
         });
     }
 
@@ -270,7 +276,7 @@ impl Work {
             let flushed =
                 services.lifetime.keep_trying("storing a run's documents", flush).await.unwrap_or_else(not_found_out);
             if !services.lifetime.is_closing() {
-                mailbox.cast(RunMsg::News(Box::new(News::Flushed(flushed))));
+                mailbox.cast(RunMsg::News(Box::new(News::Stored(StoredInput::Edits(flushed)))));
             }
         });
     }
@@ -296,7 +302,8 @@ impl Work {
                     ToolOutput::text(title, outcome::noted(&note, &short))
                 }
             };
-            let news = News::ToolEnded { id, result: Box::new(Ok(output)), duration_ms: elapsed_ms(start) };
+            let news =
+                News::Tool(ToolInput::Ended { id, result: Box::new(Ok(output)), duration_ms: elapsed_ms(start) });
             mailbox.cast(RunMsg::News(Box::new(news)));
         });
     }
@@ -307,7 +314,7 @@ impl Work {
         self.tracker.spawn(async move {
             let about = About { title: "answer", asked_in: None, call: None };
             let stored = tool_output::keep(&services.artifacts, &spec, &about, answer).await;
-            mailbox.cast(RunMsg::News(Box::new(News::AnswerStored(stored))));
+            mailbox.cast(RunMsg::News(Box::new(News::Stored(StoredInput::Answer(stored)))));
         });
     }
 

@@ -11,7 +11,7 @@ use super::services::Services;
 use crate::{
     events::{EventStream, Scope},
     run::{
-        ChildOrder, ChildSpec, News, RunEntry, RunMsg, RunOutcome, RunPhase, SpawnReply, last_settings,
+        ChildOrder, ChildSpec, EndInput, News, RunEntry, RunMsg, RunOutcome, RunPhase, SpawnReply, last_settings,
         takes_no_children,
     },
     text::find_json,
@@ -278,7 +278,7 @@ impl RunHandle {
         }
         let summary = self.live.request_finish(|| summary.into());
         // An incarnation that is not there yet finds it when it loads.
-        self.services.runs.notify(&self.live, News::Finish { summary });
+        self.services.runs.notify(&self.live, News::End(EndInput::Finish { summary }));
         Ok(())
     }
 }

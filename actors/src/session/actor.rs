@@ -358,7 +358,7 @@ impl SessionActor {
         let Some(live) = self.services.runs.get(run) else { return };
         let Some(place) = state.queue.iter().position(|queued| queued.run.run_id == *run) else {
             // It left the queue meanwhile: its actor sees the tripped token, or this news.
-            self.services.runs.notify(&live, crate::run::News::Cancel);
+            self.services.runs.notify(&live, crate::run::News::End(crate::run::EndInput::Cancel));
             return;
         };
         if let Some(queued) = state.queue.remove(place)

@@ -10,7 +10,11 @@ use soong_storage::fault::FaultPoint;
 
 use crate::run::{
     actor::{RunActor, RunActorState, time_limit::watch_time},
-    machine::{effect::Effect, input::News, state::RunState},
+    machine::{
+        effect::{ChildEffect, Effect, HookEffect, MemoryEffect, ModelEffect, StoreEffect, ToolEffect},
+        input::{ChildInput, ModelInput, News, ToolInput},
+        state::RunState,
+    },
     message::{RunMsg, SpawnReply, SubAgentMsg},
 };
 
@@ -18,73 +22,96 @@ impl RunActor {
     pub(in crate::run) fn perform(&self, myself: &ActorRef<RunMsg>, effects: Vec<Effect>, state: &mut RunActorState) {
         for effect in effects {
             match effect {
-                Effect::CallModel(_) | Effect::SumUp(_) | Effect::RunTool(_) if self.is_out_of_slot(state) => {
+                Effect::Model(_) | Effect::Tool(ToolEffect::Run(_)) if self.is_out_of_slot(state) => {
                     state.waits_for_slot.get_or_insert_with(|| self.live.clock.stop());
                     state.held_back.push(effect);
                 }
-                Effect::CallModel(call) => {
+                Effect::Model(effect) => {
                     self.services.faults.hit(&self.live.run_id, FaultPoint::CallModel);
-                    state.work.call_model(myself.clone(), &self.spec, call);
+                    match effect {
+                        ModelEffect::Call(call) => state.work.call_model(myself.clone(), &self.spec, call),
+                        ModelEffect::Summarize(call) => state.work.sum_up(myself.clone(), &self.spec, call),
+                    }
                 }
-                Effect::Recall => {
+                Effect::Memory(MemoryEffect::Recall) => {
                     self.services.faults.hit(&self.live.run_id, FaultPoint::CallModel);
                     state.work.recall(myself.clone(), &self.spec);
                 }
-                Effect::Learn(changes) => state.work.learn(myself.clone(), &self.spec, *changes),
-                Effect::SumUp(call) => {
-                    self.services.faults.hit(&self.live.run_id, FaultPoint::CallModel);
-                    state.work.sum_up(myself.clone(), &self.spec, call);
+                Effect::Memory(MemoryEffect::Learn(changes)) => {
+                    state.work.learn(myself.clone(), &self.spec, *changes);
                 }
-                Effect::RunTool(job) => {
-                    self.services.faults.hit(&self.live.run_id, FaultPoint::RunTool);
-                    state.work.run_tool(myself.clone(), &self.spec, job);
-                }
-                Effect::ReadSettings { id, trace_id } => state.work.read_settings(myself.clone(), id, trace_id),
-                Effect::StartChildren(runs) => {
-                    self.services.faults.hit(&self.live.run_id, FaultPoint::StartChildren);
-                    self.start_children(&runs);
-                }
-                Effect::AskLeave(id) => self.services.approvals.request(id),
-                Effect::TellHooks { point, prompt } => {
+                Effect::Tool(effect) => self.perform_tool_effect(myself, effect, state),
+                Effect::Child(effect) => self.perform_child_effect(effect, state),
+                Effect::Hook(HookEffect::NotifyStart { point, prompt }) => {
                     self.services.tasks.hooks.notify_of_start(&self.live, &self.spec, point, prompt);
                 }
-                Effect::AskToStop(answer) => state.work.ask_to_stop(myself.clone(), &self.spec, answer),
-                Effect::StoreResults(results) => state.work.store_results(myself.clone(), &self.spec, results),
-                Effect::StoreAnswer(answer) => state.work.store_answer(myself.clone(), &self.spec, answer),
-                Effect::TellParent { parent, collaborator } => {
-                    if let Some(parent) = self.services.runs.get(&parent) {
-                        self.services.runs.notify(&parent, News::CollaboratorChanged(Box::new(collaborator)));
-                    }
+                Effect::Hook(HookEffect::AskToStop(answer)) => {
+                    state.work.ask_to_stop(myself.clone(), &self.spec, answer);
                 }
-                Effect::Flush => {
+                Effect::Store(StoreEffect::Answer(answer)) => {
+                    state.work.store_answer(myself.clone(), &self.spec, answer);
+                }
+                Effect::Store(StoreEffect::Flush) => {
                     self.services.faults.hit(&self.live.run_id, FaultPoint::Flush);
                     state.work.flush(myself.clone());
                 }
-                Effect::DocumentsMoved(names) => self.services.artifacts.have_moved(&self.live.session_id, &names),
-                Effect::CancelChildren(runs) => {
-                    for run in runs {
-                        if let Some(child) = self.services.runs.get(&run) {
-                            self.services.runs.cancel(&child);
-                        }
-                    }
+                Effect::Store(StoreEffect::Invalidate(names)) => {
+                    self.services.artifacts.have_moved(&self.live.session_id, &names);
                 }
                 Effect::Abort => {
                     state.work.cut_off();
-                    // What was held back starts cut off, and so reports at once.
+                    // Effects that were held back start cancelled, so each reports immediately.
                     let held_back = std::mem::take(&mut state.held_back);
                     state.yielded = false;
                     state.waits_for_slot = None;
                     self.perform(myself, held_back, state);
                 }
-                Effect::AnswerSpawn { ticket, answer } => self.answer_spawn(&mut state.tickets, ticket, answer),
             }
         }
         self.yield_slot_while_waiting(state);
+        self.watch_time_limit(state);
+    }
+
+    fn perform_tool_effect(&self, myself: &ActorRef<RunMsg>, effect: ToolEffect, state: &mut RunActorState) {
+        match effect {
+            ToolEffect::Run(job) => {
+                self.services.faults.hit(&self.live.run_id, FaultPoint::RunTool);
+                state.work.run_tool(myself.clone(), &self.spec, job);
+            }
+            ToolEffect::RequestPermission(id) => self.services.approvals.request(id),
+            ToolEffect::ReadSettings { id, trace_id } => state.work.read_settings(myself.clone(), id, trace_id),
+            ToolEffect::StoreResults(results) => state.work.store_results(myself.clone(), &self.spec, results),
+        }
+    }
+
+    fn perform_child_effect(&self, effect: ChildEffect, state: &mut RunActorState) {
+        match effect {
+            ChildEffect::Start(runs) => {
+                self.services.faults.hit(&self.live.run_id, FaultPoint::StartChildren);
+                self.start_children(&runs);
+            }
+            ChildEffect::Cancel(runs) => {
+                for child in runs.iter().filter_map(|run| self.services.runs.get(run)) {
+                    self.services.runs.cancel(&child);
+                }
+            }
+            ChildEffect::AnswerSpawn { ticket, answer } => self.answer_spawn(&mut state.tickets, ticket, answer),
+            ChildEffect::NotifyParent { parent, collaborator } => {
+                if let Some(parent) = self.services.runs.get(&parent) {
+                    let changed = ChildInput::Changed(Box::new(collaborator));
+                    self.services.runs.notify(&parent, News::Child(changed));
+                }
+            }
+        }
+    }
+
+    /// Starts the timer of the nearest limit: the timeout of the run, or its budget of time.
+    fn watch_time_limit(&self, state: &RunActorState) {
         let settings = &self.spec.settings;
         let budget_ms = settings.budget.wall_time_s.map(|limit| limit.saturating_mul(1_000));
-        let limit = [(settings.timeout_ms, false), (budget_ms, true)];
-        let limit = limit.into_iter().filter_map(|(limit, is_budget)| Some((limit?, is_budget))).min();
-        if let Some((limit_ms, is_budget)) = limit
+        let limits = [(settings.timeout_ms, false), (budget_ms, true)];
+        let nearest = limits.into_iter().filter_map(|(limit, is_budget)| Some((limit?, is_budget))).min();
+        if let Some((limit_ms, is_budget)) = nearest
             && let Some(run) = state.run.as_ref().filter(|run| run.has_started())
         {
             watch_time(&self.services, &self.live, run.used_ms(), limit_ms, is_budget);
@@ -94,8 +121,8 @@ impl RunActor {
     /// Meets the points behind an effect: the effect is made, and nobody has decided upon its news.
     pub(in crate::run) fn meet_effect(&self, news: &News) {
         let point = match news {
-            News::Answered { .. } => FaultPoint::ModelAnswered,
-            News::ToolEnded { .. } => FaultPoint::ToolEnded,
+            News::Model(ModelInput::Answered { .. }) => FaultPoint::ModelAnswered,
+            News::Tool(ToolInput::Ended { .. }) => FaultPoint::ToolEnded,
             _ => return,
         };
         self.services.faults.hit(&self.live.run_id, point);

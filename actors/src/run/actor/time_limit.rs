@@ -2,7 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::run::{actor::RunServices, machine::input::News, registry::entry::RunEntry};
+use crate::run::{
+    actor::RunServices,
+    machine::input::{EndInput, News},
+    registry::entry::RunEntry,
+};
 
 /// Delay between two tries to notify a run that has no actor.
 const BETWEEN_TRIES: Duration = Duration::from_millis(50);
@@ -26,7 +30,7 @@ pub(crate) fn watch_time(
     let until_over = async move {
         loop {
             let rest = limit.saturating_sub(live.clock.used());
-            if rest.is_zero() && runs.notify(&live, News::TimedOut { limit_ms, is_budget }) {
+            if rest.is_zero() && runs.notify(&live, News::End(EndInput::TimedOut { limit_ms, is_budget })) {
                 live.clock.time_limit_notified();
                 return;
             }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use soong_protocol::{ErrorInfo, PermissionDecision, PermissionId, QuestionId, Write};
 use soong_storage::store::Append;
 
-use crate::run::{News, approvals::Approvals};
+use crate::run::{News, approvals::Approvals, machine::input::ToolInput};
 
 /// A row that a run waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -37,14 +37,18 @@ impl Approvals {
                     return Ok(());
                 };
                 let run = asked.run_id.clone();
-                (run, PermissionDecision::of(asked).map(|ruling| News::PermissionDecided(Box::new(ruling))))
+                (
+                    run,
+                    PermissionDecision::of(asked)
+                        .map(|ruling| News::Tool(ToolInput::PermissionDecided(Box::new(ruling)))),
+                )
             }
             Awaited::Question(id) => {
                 let wanted = id.clone();
                 let Some(question) = self.reader.read(move |reader| reader.question(&wanted)).await? else {
                     return Ok(());
                 };
-                (question.run_id, question.answer.map(|answer| News::QuestionAnswered { id, answer }))
+                (question.run_id, question.answer.map(|answer| News::Tool(ToolInput::QuestionAnswered { id, answer })))
             }
         };
         if let (Some(run), Some(news)) = (self.runs.get(&run), news) {

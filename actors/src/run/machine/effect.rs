@@ -7,45 +7,81 @@ use soong_protocol::{Collaborator, ErrorInfo, GoalId, Message, PermissionId, Run
 
 use crate::{hook::HookPoint, memory::Changes};
 
-/// Work for the run's actor, once the writes are durable.
+/// Work for the actor of the run, performed once the writes of the step are durable.
 #[derive(Debug)]
 pub(crate) enum Effect {
-    /// Call the model.
-    CallModel(ModelCall),
-    /// Look for what earlier runs have learned.
-    Recall,
-    /// Write down what was learned.
-    Learn(Box<Changes>),
-    /// Have the older part of the conversation summed up.
-    SumUp(SummaryCall),
-    /// Run a tool.
-    RunTool(ToolJob),
-    /// Have it decided whether a call may run.
-    AskLeave(PermissionId),
-    /// Tell hooks that the run begins.
-    TellHooks { point: HookPoint, prompt: Option<String> },
-    /// Ask hooks whether the run may end with this answer.
-    AskToStop(String),
-    /// Store the results of a call's children, which are too long to be read whole.
-    StoreResults(LongResults),
-    /// Store the answer, which is too long for a result.
-    StoreAnswer(String),
-    /// Tell the run's parent what it does now.
-    TellParent { parent: RunId, collaborator: Collaborator },
-    /// Read the settings of the last run of a sub-trace, for the call that continues it.
-    ReadSettings { id: String, trace_id: TraceId },
-    /// Let the session's supervisor admit these children.
-    StartChildren(Vec<Run>),
-    /// Cancel these children.
-    CancelChildren(Vec<RunId>),
-    /// Cut off what is in flight.
+    Model(ModelEffect),
+    Memory(MemoryEffect),
+    Tool(ToolEffect),
+    Child(ChildEffect),
+    Hook(HookEffect),
+    Store(StoreEffect),
+    /// Aborts all work of the run that is in flight.
     Abort,
-    /// Store what the run edited as versions.
-    Flush,
-    /// Forget what is at hand of these documents: they have moved.
-    DocumentsMoved(Vec<String>),
-    /// Answer the program that asked for a child.
+}
+
+/// A request to a model.
+#[derive(Debug)]
+pub(crate) enum ModelEffect {
+    /// Calls the model of the run.
+    Call(ModelCall),
+    /// Requests a summary of the older part of the conversation.
+    Summarize(SummaryCall),
+}
+
+/// A request to the memory of earlier runs.
+#[derive(Debug)]
+pub(crate) enum MemoryEffect {
+    /// Searches the experiences of earlier runs.
+    Recall,
+    /// Stores new experiences.
+    Learn(Box<Changes>),
+}
+
+/// Work for one tool call.
+#[derive(Debug)]
+pub(crate) enum ToolEffect {
+    /// Runs a tool.
+    Run(ToolJob),
+    /// Requests permission for a call.
+    RequestPermission(PermissionId),
+    /// Reads the settings of the last run of a sub-trace, for the call that continues it.
+    ReadSettings { id: String, trace_id: TraceId },
+    /// Stores the results of a call's children, which are too long to be passed on in full.
+    StoreResults(LongResults),
+}
+
+/// Work that concerns the children or the parent of the run.
+#[derive(Debug)]
+pub(crate) enum ChildEffect {
+    /// Asks the supervisor of the session to admit these children.
+    Start(Vec<Run>),
+    /// Cancels these children.
+    Cancel(Vec<RunId>),
+    /// Answers the program that requested children.
     AnswerSpawn { ticket: u64, answer: Result<Vec<Run>, ErrorInfo> },
+    /// Reports to the parent what the run does now.
+    NotifyParent { parent: RunId, collaborator: Collaborator },
+}
+
+/// A call of hooks.
+#[derive(Debug)]
+pub(crate) enum HookEffect {
+    /// Notifies hooks that the run starts.
+    NotifyStart { point: HookPoint, prompt: Option<String> },
+    /// Asks stop hooks whether the run may end with this answer.
+    AskToStop(String),
+}
+
+/// Work for the artifact store.
+#[derive(Debug)]
+pub(crate) enum StoreEffect {
+    /// Stores the answer, which is too long for a result.
+    Answer(String),
+    /// Stores the edits of the run as versions.
+    Flush,
+    /// Drops cached copies of these documents: their content was replaced.
+    Invalidate(Vec<String>),
 }
 
 /// A model call to be made.

@@ -53,6 +53,21 @@ pub(crate) fn does_not_fit(why: &str, is_child: bool) -> ErrorInfo {
     }
 }
 
+/// No program drives a driven run any more.
+pub(crate) fn undriven() -> ErrorInfo {
+    ErrorInfo::new(
+        ErrorCode::Interrupted,
+        "no program has driven the run for `runtime.stuck_after_s`: keep a `RunHandle` of a driven run until it has \
+         ended",
+    )
+}
+
+/// The run exceeded its timeout.
+pub(crate) fn timed_out(limit_ms: u64) -> ErrorInfo {
+    let message = format!("the run took longer than its limit of {limit_ms} ms: give it more time, or less to do");
+    ErrorInfo::new(ErrorCode::Timeout, message)
+}
+
 pub(crate) fn interrupted() -> ErrorInfo {
     ErrorInfo::new(
         ErrorCode::Interrupted,

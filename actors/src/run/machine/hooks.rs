@@ -9,7 +9,7 @@ use soong_protocol::{HookEvent, Role};
 use crate::{
     hook::{Heard, HookPoint},
     run::machine::{
-        effect::Effect,
+        effect::{Effect, HookEffect},
         state::phase::{Phase, StopHook},
         transition::Deciding,
     },
@@ -24,11 +24,15 @@ impl Deciding<'_, '_> {
         }
         let is_new = self.state.conversation.transcript.is_empty() && self.state.conversation.head.is_none();
         if is_new && spec.hooks.hear(HookPoint::SessionStart) {
-            self.step.effects.push(Effect::TellHooks { point: HookPoint::SessionStart, prompt: None });
+            self.step
+                .effects
+                .push(Effect::Hook(HookEffect::NotifyStart { point: HookPoint::SessionStart, prompt: None }));
         }
         if !spec.settings.goes_on && spec.hooks.hear(HookPoint::UserPromptSubmit) {
             let prompt = Some(spec.task.clone());
-            self.step.effects.push(Effect::TellHooks { point: HookPoint::UserPromptSubmit, prompt });
+            self.step
+                .effects
+                .push(Effect::Hook(HookEffect::NotifyStart { point: HookPoint::UserPromptSubmit, prompt }));
         }
     }
 
@@ -47,7 +51,7 @@ impl Deciding<'_, '_> {
             StopHook::Asked => true,
             StopHook::NotAsked => {
                 state.end.stop_hook = StopHook::Asked;
-                self.step.effects.push(Effect::AskToStop(state.answer.text.clone()));
+                self.step.effects.push(Effect::Hook(HookEffect::AskToStop(state.answer.text.clone())));
                 true
             }
         }

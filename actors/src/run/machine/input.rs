@@ -13,75 +13,136 @@ use crate::{
     run::machine::{child_spec::ChildSpec, ending::Ending},
 };
 
-/// What a run is told.
+/// An input of the state machine: one thing that happened to the run.
 #[derive(Debug)]
 pub(crate) enum News {
-    /// Begin; comes once, to a run without events of its own.
+    /// Starts the run; sent once, to a run without events of its own.
     Begin,
-    /// Go on after an incarnation that is gone: owed effects are due again.
+    /// Continues the run after an earlier incarnation: owed effects are due again.
     Resume(Again),
-    /// The model answered. `short_of` = the answer was shorter than it could have been, for that budget.
+    /// From a model call of a turn.
+    Model(ModelInput),
+    /// From the summary of the older part of the conversation.
+    Summary(SummaryInput),
+    /// From the search in the experiences of earlier runs, and from storing new ones.
+    Memory(MemoryInput),
+    /// Concerns one tool call.
+    Tool(ToolInput),
+    /// Concerns the children of the run.
+    Child(ChildInput),
+    /// From hooks.
+    Hook(HookInput),
+    /// An edit or an answer was stored, or could not be.
+    Stored(StoredInput),
+    /// Ends the run, or reports that it makes no progress.
+    End(EndInput),
+}
+
+/// An input from a model call of a turn.
+#[derive(Debug)]
+pub(crate) enum ModelInput {
+    /// The model answered. `short_of`: the budget that made the answer shorter than it could have been.
     Answered { completion: Box<Completion>, duration_ms: u64, waited_ms: u64, short_of: Option<Mark> },
-    /// The model call failed for good or was cut off; `partial` is what had streamed.
-    ModelFailed { error: ErrorInfo, partial: String, was_sent: bool, waited_ms: u64 },
-    /// What earlier runs have learned, as far as it was found.
+    /// The model call failed for good or was aborted; `partial` is the text that had arrived.
+    Failed { error: ErrorInfo, partial: String, was_sent: bool, waited_ms: u64 },
+    /// The gateway reports on the call.
+    Note(ModelEvent),
+}
+
+/// An input from the summary of the older part of the conversation.
+#[derive(Debug)]
+pub(crate) enum SummaryInput {
+    /// The summary.
+    Completed(Box<Completion>),
+    /// No summary was made.
+    Failed { error: ErrorInfo, was_sent: bool },
+}
+
+/// An input from the memory of earlier runs.
+#[derive(Debug)]
+pub(crate) enum MemoryInput {
+    /// The experiences that were found.
     Recalled(Box<Recalled>),
-    /// What was learned is written down, or could not be: the id of each that is new, and whether it was added.
+    /// New experiences were stored, or could not be: the id of each new one, and whether it was added.
     Learned { changes: Box<Changes>, outcome: Result<Vec<(ExperienceId, bool)>, ErrorInfo> },
-    /// There is a summary of the older part of the conversation.
-    SummedUp(Box<Completion>),
-    /// There is none.
-    NoSummary { error: ErrorInfo, was_sent: bool },
-    /// The gateway has something to say about the call.
-    ModelNote(ModelEvent),
-    /// A tool call ended.
-    ToolEnded { id: String, result: Box<crate::tool::ToolResult>, duration_ms: u64 },
-    /// A child ended; its result is recorded.
-    ChildEnded(Box<ChildResult>),
-    /// A child does something else, or waits; that is recorded.
-    CollaboratorChanged(Box<Collaborator>),
-    /// A program wants children.
-    Spawn { orders: Vec<ChildOrder>, ticket: u64 },
-    /// Somebody has answered a question; that is recorded.
-    QuestionAnswered { id: QuestionId, answer: String },
-    /// Hooks have something to say of what is recorded.
-    HookNote(Event),
-    /// Hooks have nothing against a call that the run answers itself.
+}
+
+/// An input that concerns one tool call.
+#[derive(Debug)]
+pub(crate) enum ToolInput {
+    /// The call ended.
+    Ended { id: String, result: Box<crate::tool::ToolResult>, duration_ms: u64 },
+    /// Hooks allow a call that the run answers itself.
     HooksPassed { id: String },
-    /// The settings of the sub-trace that a call continues were read.
+    /// The settings of the sub-trace that the call continues were read.
     SettingsRead { id: String, settings: Result<Box<RunSettings>, ErrorInfo> },
-    /// What hooks say about the end of the run.
-    StopHeard(Heard),
-    /// A call needs leave.
-    LeaveNeeded(Box<Permission>),
-    /// Somebody has decided whether a call may run; that is recorded.
+    /// The call requires permission.
+    PermissionRequired(Box<Permission>),
+    /// A decision about the call is recorded.
     PermissionDecided(Box<PermissionDecision>),
-    /// Nothing has come of the run for too long.
+    /// The answer to a question is recorded.
+    QuestionAnswered { id: QuestionId, answer: String },
+}
+
+/// An input that concerns the children of the run.
+#[derive(Debug)]
+pub(crate) enum ChildInput {
+    /// A child ended; its result is recorded.
+    Ended(Box<ChildResult>),
+    /// The activity of a child changed, or the child waits; that is recorded.
+    Changed(Box<Collaborator>),
+    /// A program requests children.
+    Spawn { orders: Vec<ChildOrder>, ticket: u64 },
+}
+
+/// An input from hooks.
+#[derive(Debug)]
+pub(crate) enum HookInput {
+    /// An event of a hook is to be recorded.
+    Note(Box<Event>),
+    /// The answer of stop hooks about the end of the run.
+    StopHeard(Heard),
+}
+
+/// An input about data that was stored, or could not be.
+#[derive(Debug)]
+pub(crate) enum StoredInput {
+    /// The edits of the run, as versions.
+    Edits(Flushed),
+    /// The answer, as an artifact.
+    Answer(Result<ArtifactRef, ErrorInfo>),
+}
+
+/// An input that ends the run, or reports that it makes no progress.
+#[derive(Debug)]
+pub(crate) enum EndInput {
+    /// The run has made no progress for longer than it should.
     Stuck { since: Timestamp },
     /// No program drives the run: it has no handle and makes no progress.
     Undriven,
-    /// Its answer is stored as an artifact, or could not be.
-    AnswerStored(Result<ArtifactRef, ErrorInfo>),
-    /// The program is done with a run that it drives.
+    /// The program that drives the run has finished it.
     Finish { summary: String },
-    /// Somebody wants the end of the run.
+    /// A caller cancels the run.
     Cancel,
-    /// Cancelling takes longer than it may.
+    /// The cancellation takes longer than its limit.
     CancelTimeout { after_ms: u64 },
-    /// The run took longer than it may, or than its budget allows.
+    /// The run took longer than its timeout, or than its budget of time.
     TimedOut { limit_ms: u64, is_budget: bool },
-    /// What the run edited is stored as versions, or could not be.
-    Flushed(Flushed),
-    /// End it now; nothing is in flight any more, and what it edited is stored as far as it can be.
+    /// End the run now: nothing is in flight, and its edits are stored as far as possible.
     Abandon { ending: Ending, flushed: Flushed },
 }
 
 impl News {
+    /// Returns whether the input reports work that was aborted by a cancellation.
     pub(in crate::run) fn says_cancelled(&self) -> bool {
         match self {
-            Self::Recalled(recalled) => recalled.says_cancelled(),
-            Self::ModelFailed { error, .. } | Self::NoSummary { error, .. } => error.code == ErrorCode::Cancelled,
-            Self::ToolEnded { result, .. } => result.as_ref().as_ref().is_err_and(|e| e.code == ErrorCode::Cancelled),
+            Self::Memory(MemoryInput::Recalled(recalled)) => recalled.says_cancelled(),
+            Self::Model(ModelInput::Failed { error, .. }) | Self::Summary(SummaryInput::Failed { error, .. }) => {
+                error.code == ErrorCode::Cancelled
+            }
+            Self::Tool(ToolInput::Ended { result, .. }) => {
+                result.as_ref().as_ref().is_err_and(|error| error.code == ErrorCode::Cancelled)
+            }
             _ => false,
         }
     }

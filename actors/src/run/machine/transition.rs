@@ -19,11 +19,11 @@ use crate::{
     budget::{self, Mark, Purse},
     model::Completion,
     run::machine::{
-        effect::{Effect, Step},
+        effect::{ChildEffect, Effect, Step},
         ending::Ending,
         errors,
         inline::preview,
-        input::News,
+        input::{ChildInput, EndInput, HookInput, MemoryInput, ModelInput, News, StoredInput, SummaryInput, ToolInput},
         state::{RunState, phase::Phase},
     },
 };
@@ -62,8 +62,8 @@ impl RunState {
 /// Answers those who wait for an ended run; everything else is late.
 fn late(news: News) -> Step {
     let mut step = Step::default();
-    if let News::Spawn { ticket, .. } = news {
-        step.effects.push(Effect::AnswerSpawn { ticket, answer: Err(errors::takes_no_children()) });
+    if let News::Child(ChildInput::Spawn { ticket, .. }) = news {
+        step.effects.push(Effect::Child(ChildEffect::AnswerSpawn { ticket, answer: Err(errors::takes_no_children()) }));
     }
     step
 }
@@ -77,18 +77,42 @@ impl Deciding<'_, '_> {
         match news {
             News::Begin => self.begin(),
             News::Resume(again) => self.resume(again),
-            News::Answered { completion, duration_ms, waited_ms, short_of } if self.state.phase == Phase::Thinking => {
+            News::Model(input) if self.state.phase == Phase::Thinking => self.model_input(input),
+            News::Summary(input) if self.state.phase == Phase::Compacting => self.summary_input(input),
+            News::Model(_) | News::Summary(_) => {}
+            News::Memory(MemoryInput::Recalled(recalled)) if self.state.phase == Phase::Recalling => {
+                self.recalled(*recalled);
+            }
+            News::Memory(MemoryInput::Recalled(_)) => {}
+            News::Memory(MemoryInput::Learned { changes, outcome }) => self.learned(*changes, outcome),
+            News::Tool(input) => self.tool_input(input),
+            News::Child(ChildInput::Ended(result)) => self.child_ended(*result),
+            News::Child(ChildInput::Changed(collaborator)) => self.state.set_collaborator(*collaborator),
+            News::Child(ChildInput::Spawn { orders, ticket }) => self.spawn_for_program(orders, ticket),
+            News::Hook(HookInput::Note(event)) => self.emit(*event),
+            News::Hook(HookInput::StopHeard(heard)) => self.stop_heard(heard),
+            News::Stored(StoredInput::Edits(flushed)) => self.flushed(flushed),
+            News::Stored(StoredInput::Answer(stored)) => self.answer_stored(stored),
+            News::End(input) => self.end_input(input),
+        }
+    }
+
+    fn model_input(&mut self, input: ModelInput) {
+        match input {
+            ModelInput::Answered { completion, duration_ms, waited_ms, short_of } => {
                 self.answered(*completion, (duration_ms, waited_ms), short_of);
             }
-            News::ModelFailed { error, partial, was_sent, waited_ms } if self.state.phase == Phase::Thinking => {
+            ModelInput::Failed { error, partial, was_sent, waited_ms } => {
                 self.model_failed(error, partial, was_sent, waited_ms);
             }
-            News::Recalled(recalled) if self.state.phase == Phase::Recalling => self.recalled(*recalled),
-            News::Recalled(_) => {}
-            News::Learned { changes, outcome } => self.learned(*changes, outcome),
-            News::ModelNote(event) if self.state.phase == Phase::Thinking => self.emit(event),
-            News::SummedUp(completion) if self.state.phase == Phase::Compacting => self.summed_up(*completion),
-            News::NoSummary { error, was_sent } if self.state.phase == Phase::Compacting => {
+            ModelInput::Note(event) => self.emit(event),
+        }
+    }
+
+    fn summary_input(&mut self, input: SummaryInput) {
+        match input {
+            SummaryInput::Completed(completion) => self.summed_up(*completion),
+            SummaryInput::Failed { error, was_sent } => {
                 let is_cut_off = was_sent && error.code == ErrorCode::Cancelled;
                 let usage = is_cut_off.then(|| Usage {
                     prompt_tokens: self.state.compaction.tokens_before.min(self.state.spec.helpers.summary.budget),
@@ -97,59 +121,55 @@ impl Deciding<'_, '_> {
                 });
                 self.no_summary(error, usage);
             }
-            News::Answered { .. } | News::ModelFailed { .. } | News::ModelNote(_) => {}
-            News::SummedUp(_) | News::NoSummary { .. } => {}
-            News::ToolEnded { id, result, duration_ms } => self.tool_ended(&id, *result, duration_ms),
-            News::ChildEnded(result) => self.child_ended(*result),
-            News::CollaboratorChanged(collaborator) => self.state.set_collaborator(*collaborator),
-            News::Spawn { orders, ticket } => self.spawn_for_program(orders, ticket),
-            News::QuestionAnswered { id, answer } => self.question_answered(&id, &answer),
-            News::HookNote(event) => self.emit(event),
-            News::HooksPassed { id } => self.hooks_passed(&id),
-            News::SettingsRead { id, settings } => self.settings_read(&id, settings),
-            News::StopHeard(heard) => self.stop_heard(heard),
-            News::LeaveNeeded(asked) => self.ask_leave(*asked),
-            News::PermissionDecided(ruling) => self.permission_decided(*ruling),
-            News::Undriven if self.state.phase == Phase::Driven && self.state.sub_agents.open == 0 => {
-                let error = ErrorInfo::new(
-                    ErrorCode::Interrupted,
-                    "no program has driven the run for `runtime.stuck_after_s`: keep a `RunHandle` of a driven run until it has \
-                     ended",
-                );
-                self.end(Ending { status: RunStatus::Failed, reason: EndReason::Interrupted, error: Some(error) });
-                self.cut_off();
+        }
+    }
+
+    fn tool_input(&mut self, input: ToolInput) {
+        match input {
+            ToolInput::Ended { id, result, duration_ms } => self.tool_ended(&id, *result, duration_ms),
+            ToolInput::HooksPassed { id } => self.hooks_passed(&id),
+            ToolInput::SettingsRead { id, settings } => self.settings_read(&id, settings),
+            ToolInput::PermissionRequired(asked) => self.ask_leave(*asked),
+            ToolInput::PermissionDecided(ruling) => self.permission_decided(*ruling),
+            ToolInput::QuestionAnswered { id, answer } => self.question_answered(&id, &answer),
+        }
+    }
+
+    fn end_input(&mut self, input: EndInput) {
+        match input {
+            EndInput::Undriven if self.state.phase == Phase::Driven && self.state.sub_agents.open == 0 => {
+                self.fail(EndReason::Interrupted, errors::undriven());
             }
-            News::Undriven => {}
-            News::Stuck { since } => self.emit(RunEvent::Stuck { since }),
-            News::AnswerStored(stored) => self.answer_stored(stored),
-            News::Finish { summary } if self.state.phase == Phase::Driven => {
+            EndInput::Undriven => {}
+            EndInput::Stuck { since } => self.emit(RunEvent::Stuck { since }),
+            EndInput::Finish { summary } if self.state.phase == Phase::Driven => {
                 self.state.answer.text = self.state.spec.redactor.text(&summary).into_owned();
                 self.state.phase = Phase::Answered;
             }
-            News::Finish { .. } => {}
-            News::Cancel => self.cancel(),
-            News::CancelTimeout { after_ms } => self.emit(RunEvent::CancelTimeout { after_ms }),
-            News::TimedOut { limit_ms, is_budget: true } => {
+            EndInput::Finish { .. } => {}
+            EndInput::Cancel => self.cancel(),
+            EndInput::CancelTimeout { after_ms } => self.emit(RunEvent::CancelTimeout { after_ms }),
+            EndInput::TimedOut { limit_ms, is_budget: true } => {
                 self.time_is_used(limit_ms / 1_000);
                 self.cut_off();
             }
-            News::TimedOut { limit_ms, is_budget: false } => {
-                let error = ErrorInfo::new(
-                    ErrorCode::Timeout,
-                    format!("the run took longer than its limit of {limit_ms} ms: give it more time, or less to do"),
-                );
-                self.end(Ending { status: RunStatus::Failed, reason: EndReason::TimedOut, error: Some(error) });
-                self.cut_off();
+            EndInput::TimedOut { limit_ms, is_budget: false } => {
+                self.fail(EndReason::TimedOut, errors::timed_out(limit_ms));
             }
-            News::Flushed(flushed) => self.flushed(flushed),
-            News::Abandon { ending, flushed } => {
+            EndInput::Abandon { ending, flushed } => {
                 self.state.end.ending = Some(ending);
-                // Nobody is there to store an answer: a long one is shortened.
+                // No task is left to store the answer: a long one is shortened.
                 self.state.answer.is_kept = true;
                 self.forget_in_flight(self.now.purse.is_some());
                 self.flushed(flushed);
             }
         }
+    }
+
+    /// Ends the run as failed, and aborts its work.
+    fn fail(&mut self, reason: EndReason, error: ErrorInfo) {
+        self.end(Ending { status: RunStatus::Failed, reason, error: Some(error) });
+        self.cut_off();
     }
 
     /// Applies an event of this run and writes it down.
@@ -306,7 +326,7 @@ impl Deciding<'_, '_> {
         self.step.effects.push(Effect::Abort);
         let open: Vec<RunId> = self.state.unfinished().map(|child| child.run_id.clone()).collect();
         if !open.is_empty() {
-            self.step.effects.push(Effect::CancelChildren(open));
+            self.step.effects.push(Effect::Child(ChildEffect::Cancel(open)));
         }
         if matches!(self.state.phase, Phase::Driven | Phase::Answered | Phase::New) {
             self.state.phase = Phase::Halted;

@@ -17,7 +17,7 @@ use crate::{
     },
     model::Completion,
     run::machine::{
-        effect::{Effect, ModelCall, SummaryCall},
+        effect::{Effect, ModelCall, ModelEffect, SummaryCall},
         ending::Ending,
         state::{RunState, compaction::Plan, phase::Phase},
         transition::{Deciding, count},
@@ -201,13 +201,13 @@ impl Deciding<'_, '_> {
         let attempt = if self.state.turn.is_open { self.state.turn.attempt + 1 } else { 1 };
         self.emit(ModelEvent::Started { model: self.state.spec.model.name.clone(), attempt });
         let state = &self.state;
-        self.step.effects.push(Effect::CallModel(ModelCall {
+        self.step.effects.push(Effect::Model(ModelEffect::Call(ModelCall {
             turn: state.turn.number,
             system: state.conversation.system.clone().unwrap_or_else(|| Arc::clone(&state.spec.system_prompt)),
             reminder: prompt.reminder,
             messages: prompt.messages,
             tokens: prompt.tokens,
-        }));
+        })));
     }
 
     /// Puts together what the model is shown: level 1, and now and then goals and collaborators.
@@ -279,7 +279,7 @@ impl Deciding<'_, '_> {
     fn ask_for_summary(&mut self, plan: Plan, call: SummaryCall) {
         self.emit(ContextEvent::CompactionStarted { estimated_tokens: plan.tokens_before });
         self.state.compaction.plan = Some(plan);
-        self.step.effects.push(Effect::SumUp(call));
+        self.step.effects.push(Effect::Model(ModelEffect::Summarize(call)));
     }
 
     /// Accepts a summary and continues the turn. A text without the sections is requested once more; the second answer is

@@ -19,7 +19,7 @@ use crate::{
         actor::RunServices,
         machine::{
             ending::Ending,
-            input::{Again, News},
+            input::{Again, EndInput, News},
         },
         message::{RunMsg, Start, SubAgentMsg},
         registry::entry::RunEntry,
@@ -111,7 +111,7 @@ impl Actor for SubAgentActor {
                 if let Some(waiting) = state.waiting.remove(&run) {
                     self.cancel_queued(&waiting.run);
                 } else if let Some(live) = self.services.runs.get(&run) {
-                    self.services.runs.notify(&live, News::Cancel);
+                    self.services.runs.notify(&live, News::End(EndInput::Cancel));
                 }
             }
             SubAgentMsg::Yield(run) => {

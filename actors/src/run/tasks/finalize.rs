@@ -20,7 +20,7 @@ use crate::{
     run::{
         machine::{
             ending::Ending,
-            input::News,
+            input::{EndInput, News},
             outcome::{RunOutcome, run_outcome},
             state::RunState,
         },
@@ -135,7 +135,7 @@ impl Finalizer {
         };
         // Reservations are in memory only: they count if this process made them.
         let here = self.runs.get(run_id).filter(|live| !live.published().interrupted);
-        let step = decide(&mut state, News::Abandon { ending, flushed }, here.as_deref());
+        let step = decide(&mut state, News::End(EndInput::Abandon { ending, flushed }), here.as_deref());
         if !step.writes.is_empty() {
             let epoch = ack.epoch.unwrap_or_default();
             let fence = Fence { run_id: run_id.clone(), epoch, number: 1, used_ms: None };

@@ -15,7 +15,11 @@ use crate::{
     actor_base::Lifetime,
     hook::{Heard, HookPoint, Told},
     run::{
-        machine::{effect::ToolJob, input::News, spec::RunSpec},
+        machine::{
+            effect::ToolJob,
+            input::{HookInput, News},
+            spec::RunSpec,
+        },
         registry::{RunRegistry, entry::RunEntry},
     },
     tool::ToolResult,
@@ -108,7 +112,9 @@ impl HookCalls {
             for error in heard.failures {
                 let event = told.event.as_str().to_owned();
                 tracing::warn!(hook = event, error, "a hook failed");
-                hooks.runs.notify(&live, News::HookNote(HookEvent::Failed { event, error }.into()));
+                hooks
+                    .runs
+                    .notify(&live, News::Hook(HookInput::Note(Box::new(HookEvent::Failed { event, error }.into()))));
             }
         });
     }

@@ -26,7 +26,7 @@ use crate::{
         clock::Standstill,
         machine::{
             effect::{ModelCall, SummaryCall},
-            input::News,
+            input::{ModelInput, News},
             spec::{Helper, RunSpec},
         },
         message::RunMsg,
@@ -156,7 +156,7 @@ impl CallSink for Line {
             *usage = Some(spent);
         }
         if let Some(mailbox) = &self.told {
-            mailbox.cast(RunMsg::News(Box::new(News::ModelNote(event))));
+            mailbox.cast(RunMsg::News(Box::new(News::Model(ModelInput::Note(event)))));
         }
     }
 

@@ -8,7 +8,13 @@ use soong_protocol::{
     GoalStatus, RunEvent, RunStatus, SubAgentEvent, Write,
 };
 
-use crate::run::machine::{effect::Effect, ending::Ending, outcome, state::phase::Phase, transition::Deciding};
+use crate::run::machine::{
+    effect::{Effect, StoreEffect},
+    ending::Ending,
+    outcome,
+    state::phase::Phase,
+    transition::Deciding,
+};
 
 impl Deciding<'_, '_> {
     /// Ends the run if nothing more is owed (R7).
@@ -35,7 +41,7 @@ impl Deciding<'_, '_> {
         }
         if self.state.documents.wrote && !self.state.documents.flushed {
             if !std::mem::replace(&mut self.state.documents.flushing, true) {
-                self.step.effects.push(Effect::Flush);
+                self.step.effects.push(Effect::Store(StoreEffect::Flush));
             }
             return;
         }
@@ -56,7 +62,7 @@ impl Deciding<'_, '_> {
             return false;
         }
         if !std::mem::replace(&mut self.state.answer.storing, true) {
-            self.step.effects.push(Effect::StoreAnswer(self.state.answer.text.clone()));
+            self.step.effects.push(Effect::Store(StoreEffect::Answer(self.state.answer.text.clone())));
         }
         true
     }

@@ -11,8 +11,14 @@ use soong_protocol::{
 };
 
 use crate::run::machine::{
-    effect::Effect, ending::Ending, errors::interrupted, outcome, rewind::WayBack, state::phase::Phase,
-    tools::is_spawning, transition::Deciding,
+    effect::{Effect, StoreEffect},
+    ending::Ending,
+    errors::interrupted,
+    outcome,
+    rewind::WayBack,
+    state::phase::Phase,
+    tools::is_spawning,
+    transition::Deciding,
 };
 
 impl Deciding<'_, '_> {
@@ -107,7 +113,7 @@ impl Deciding<'_, '_> {
         } = way_back;
         let goal_tree_snapshot = Box::new(self.state.goals.clone());
         if !restored.is_empty() {
-            self.step.effects.push(Effect::DocumentsMoved(restored.clone()));
+            self.step.effects.push(Effect::Store(StoreEffect::Invalidate(restored.clone())));
         }
         self.emit(MessageEvent::Rewind {
             after_sequence,

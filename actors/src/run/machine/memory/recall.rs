@@ -6,7 +6,7 @@
 use soong_protocol::{ErrorCode, ErrorInfo, MemoryEvent, Tags, Usage};
 
 use crate::run::machine::{
-    effect::Effect,
+    effect::{Effect, MemoryEffect},
     input::Recalled,
     state::{RunState, phase::Phase},
     transition::Deciding,
@@ -45,7 +45,7 @@ impl Deciding<'_, '_> {
 
     pub(in crate::run) fn recall(&mut self) {
         self.state.phase = Phase::Recalling;
-        self.step.effects.push(Effect::Recall);
+        self.step.effects.push(Effect::Memory(MemoryEffect::Recall));
     }
 
     /// Takes what was found, and begins.

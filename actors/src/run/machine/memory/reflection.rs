@@ -13,7 +13,7 @@ use crate::{
     context::conversation_text,
     memory::{Changes, read_reflection, told_in},
     run::machine::{
-        effect::Effect,
+        effect::{Effect, MemoryEffect},
         ending::Ending,
         state::{RunState, phase::Phase, reflection::LookBack},
         transition::Deciding,
@@ -70,7 +70,13 @@ impl Deciding<'_, '_> {
             let told: HashSet<String> = told_in(look.past.iter().map(|entry| &*entry.message));
             let (new, rated) = read_reflection(&self.state.answer.text, &told);
             let (reflection, trace_id) = (spec.identity.run_id.to_string(), Some(spec.identity.trace_id.clone()));
-            self.step.effects.push(Effect::Learn(Box::new(Changes { reflection, trace_id, at, new, rated })));
+            self.step.effects.push(Effect::Memory(MemoryEffect::Learn(Box::new(Changes {
+                reflection,
+                trace_id,
+                at,
+                new,
+                rated,
+            }))));
         }
         true
     }

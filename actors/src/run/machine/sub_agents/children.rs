@@ -8,7 +8,7 @@ use soong_protocol::{
 };
 
 use crate::run::machine::{
-    effect::Effect,
+    effect::{ChildEffect, Effect},
     inline::preview,
     outcome::{self, collaborator_at_end},
     state::{RunState, children::Child},
@@ -163,6 +163,6 @@ impl Deciding<'_, '_> {
         let collaborator = outcome::collaborator_at_work(self.state, status);
         let event = SubAgentEvent::CollaboratorUpdated { collaborator: collaborator.clone() };
         self.step.writes.push(Write::Event(EventDraft::new(parent.trace_id, Some(parent.run_id.clone()), at, event)));
-        self.step.effects.push(Effect::TellParent { parent: parent.run_id, collaborator });
+        self.step.effects.push(Effect::Child(ChildEffect::NotifyParent { parent: parent.run_id, collaborator }));
     }
 }

@@ -15,8 +15,14 @@ use soong_protocol::{
 
 use crate::{
     run::machine::{
-        child_spec::ChildSpec, effect::Effect, input::ChildOrder, outcome, output_schema::AnswerSchema,
-        state::phase::Phase, tools::OneOrMany, transition::Deciding,
+        child_spec::ChildSpec,
+        effect::{ChildEffect, Effect, ToolEffect},
+        input::ChildOrder,
+        outcome,
+        output_schema::AnswerSchema,
+        state::phase::Phase,
+        tools::OneOrMany,
+        transition::Deciding,
     },
     text::{on_one_line, shorten},
 };
@@ -139,7 +145,7 @@ impl Deciding<'_, '_> {
     /// Has the settings of a sub-trace read; its call is answered after that.
     fn read_settings(&mut self, call: &ToolCall, trace_id: TraceId, mode: ChildMode) -> Result<(), ErrorInfo> {
         self.check_continued(&trace_id, mode)?;
-        self.step.effects.push(Effect::ReadSettings { id: call.id.clone(), trace_id });
+        self.step.effects.push(Effect::Tool(ToolEffect::ReadSettings { id: call.id.clone(), trace_id }));
         Ok(())
     }
 
@@ -156,9 +162,9 @@ impl Deciding<'_, '_> {
             self.spawn(orders, None)
         };
         // Before the children are started: whoever asked holds them before they can end.
-        let start = self.step.effects.iter().rposition(|effect| matches!(effect, Effect::StartChildren(_)));
+        let start = self.step.effects.iter().rposition(|effect| matches!(effect, Effect::Child(ChildEffect::Start(_))));
         let place = start.filter(|_| answer.is_ok()).unwrap_or(self.step.effects.len());
-        self.step.effects.insert(place, Effect::AnswerSpawn { ticket, answer });
+        self.step.effects.insert(place, Effect::Child(ChildEffect::AnswerSpawn { ticket, answer }));
     }
 
     /// Writes all children of a call down at once, and has them started (DUR-2a).
@@ -175,7 +181,7 @@ impl Deciding<'_, '_> {
             self.write_child(&run, &order, call);
             runs.push(run);
         }
-        self.step.effects.push(Effect::StartChildren(runs.clone()));
+        self.step.effects.push(Effect::Child(ChildEffect::Start(runs.clone())));
         Ok(runs)
     }
 

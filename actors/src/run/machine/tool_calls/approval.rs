@@ -10,7 +10,7 @@ use soong_protocol::{
 };
 
 use crate::run::machine::{
-    effect::Effect,
+    effect::{Effect, ToolEffect},
     inline::preview,
     state::{
         RunState,
@@ -61,7 +61,7 @@ impl Deciding<'_, '_> {
         if self.state.end.ending.is_some() {
             return self.withdraw_what_waits();
         }
-        self.step.effects.push(Effect::AskLeave(id));
+        self.step.effects.push(Effect::Tool(ToolEffect::RequestPermission(id)));
     }
 
     /// Takes the decision about a call that waits for one; another one is late.

@@ -16,7 +16,7 @@ use soong_protocol::{
 use crate::{
     hook::HookPoint,
     run::machine::{
-        effect::{Effect, LongResults, ToolJob},
+        effect::{Effect, LongResults, ToolEffect, ToolJob},
         errors::interrupted,
         inline::preview,
         outcome,
@@ -159,7 +159,7 @@ impl Deciding<'_, '_> {
         let (asked_in, place) = (calls.asked_in, calls.place(&call.id));
         let (id, raw) = (call.id.clone(), call.arguments.clone());
         let job = ToolJob { id, turn, asked_in, spec, arguments, raw, place, leave, goal_id };
-        self.step.effects.push(Effect::RunTool(job));
+        self.step.effects.push(Effect::Tool(ToolEffect::Run(job)));
         Ok(())
     }
 
@@ -258,7 +258,13 @@ impl Deciding<'_, '_> {
             calls.asked_in
         });
         let ToolOutput { title, output: whole, .. } = output;
-        self.step.effects.push(Effect::StoreResults(LongResults { id, asked_in, title, whole, short }));
+        self.step.effects.push(Effect::Tool(ToolEffect::StoreResults(LongResults {
+            id,
+            asked_in,
+            title,
+            whole,
+            short,
+        })));
     }
 
     /// Puts the results of a call's children together, in task order; `None` = it has none.
@@ -330,7 +336,7 @@ impl Deciding<'_, '_> {
             undecided.retain(|id| *id != ruling.permission_id);
             self.permission_decided(ruling);
         }
-        self.step.effects.extend(undecided.into_iter().map(Effect::AskLeave));
+        self.step.effects.extend(undecided.into_iter().map(|it| Effect::Tool(ToolEffect::RequestPermission(it))));
         self.schedule();
     }
 
