@@ -1,42 +1,44 @@
-//! Presets: what kinds of agents there are (SUB-5).
+//! Presets: the available types of agents (SUB-5).
 
 use serde::{Deserialize, Serialize};
 
-/// An agent type: tools, limits, prompt.
+/// An agent type with its tools, limits and prompt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Preset {
-    /// Its name; what `agent_type` refers to.
+    /// Unique name, to which `agent_type` refers.
     pub name: String,
-    /// When to use it; shown to models and people.
+    /// When to use the preset. Shown to models and users.
     pub description: String,
-    /// The tools it may use; `None` = all that its run may.
+    /// Tools that the agent may use. Absent if it may use all tools of its run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed_tools: Option<Vec<String>>,
-    /// Tools it may not use.
+    /// Tools that the agent may not use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub denied_tools: Vec<String>,
-    /// Most turns as a child; a main agent has no limit of the preset's own unless it says so.
+    /// Maximum number of turns. Absent if the preset sets no limit. A user's run with the preset `default` ignores
+    /// it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_iterations: Option<u32>,
-    /// Sampling temperature in place of the profile's.
+    /// Sampling temperature. Default: the profile's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
-    /// Skills that its prompt holds; `None` = all that are built in (MEM-1). They are text, and grant no tool.
+    /// Skills in the system prompt. Default: all built-in skills (MEM-1). Skills are text and grant no tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skills: Option<Vec<String>>,
-    /// Model profile in place of the run's.
+    /// Model profile. Default: the run's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// What the agent is told to be.
+    /// Instructions in the system prompt.
     pub instructions: String,
-    /// Whether it only coordinates: it hands on its whole ceiling, not just its own tools (SUB-6).
+    /// Whether the agent only coordinates. It passes on all tools that its run may use, not only the tools that the
+    /// agent itself may use (SUB-6).
     #[serde(default)]
     pub coordinates: bool,
 }
 
 impl Preset {
-    /// Returns whether the preset lets its agent use `tool`.
+    /// Returns whether the agent may use `tool`.
     pub fn allows(&self, tool: &str) -> bool {
         let listed = self.allowed_tools.as_ref().is_none_or(|tools| tools.iter().any(|name| name == tool));
         listed && !self.denied_tools.iter().any(|name| name == tool)
@@ -111,7 +113,7 @@ Ask a person with `ask_human` only for what neither the project nor you can deci
 when it is more than a few lines. End with a short answer: what came out, where it is, what was checked and how, and \
 what is open.";
 
-/// Returns the presets that every runtime has.
+/// Returns the built-in presets.
 pub fn builtin_presets() -> Vec<Preset> {
     let preset = |name: &str, description: &str, instructions: &str| Preset {
         name: name.to_owned(),

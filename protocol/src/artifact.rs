@@ -1,10 +1,10 @@
 //! Artifacts: named, versioned products of a session or of a user (ART-1).
 //!
-//! A *product* is stored version by version. A *document* is edited by models in between: its edits are
-//! recorded one by one, and become a version when the run that made them ends (ART-4, ART-5).
+//! A *product* is stored as a new version on each write. A *document* is edited by models: its edits are recorded one
+//! by one and become one version when the run that made them ends (ART-4, ART-5).
 //!
-//! Not here: what may be a name (`artifact/name.rs`), and bytes. They lie with the blobs of the
-//! storage crate; this is the registry's face.
+//! Elsewhere: the rules for names (`artifact/name.rs`) and the bytes (blobs of the storage crate). This module holds
+//! the records.
 
 mod name;
 
@@ -16,40 +16,40 @@ use serde_json::Value;
 pub use self::name::{ArtifactName, ArtifactNameError};
 use crate::{ArtifactId, ErrorInfo, RunId, SessionId, Timestamp, TraceId};
 
-/// Whose an artifact is.
+/// Scope of an artifact.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "scope")]
 pub enum ArtifactScope {
-    /// One session's; goes with it.
+    /// The artifact belongs to a session and is deleted with it.
     Session {
         /// The session.
         session_id: SessionId,
     },
-    /// One user's; seen from all sessions of that user.
+    /// The artifact belongs to a user and is visible in all sessions of that user.
     User {
         /// The user.
         uid: String,
     },
 }
 
-/// Who made a version.
+/// Kind of writer that made a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ArtifactSource {
-    /// A model, by a document tool.
+    /// A model wrote it with a document tool.
     Agent,
-    /// A tool or a program, by saving bytes.
+    /// A tool or a program saved bytes.
     Tool,
-    /// A person, with a file.
+    /// A user uploaded a file.
     UserUpload,
-    /// A client, by writing.
+    /// A client wrote it through the API.
     Api,
 }
 
 impl ArtifactSource {
-    /// Returns the source as the store and clients see it.
+    /// Returns the name of the source in the store and the API.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Agent => "agent",
@@ -60,26 +60,27 @@ impl ArtifactSource {
     }
 }
 
-/// How a version or an edit came about. Of the edits that led to a version, the one that changed most
-/// counts: they are declared from the least on.
+/// How a version or an edit changed the text. The order of the variants is significant: the type of a version is the
+/// greatest type of its edits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum UpdateType {
-    /// It is not there any more: the conversation went back to before it was made (MSG-4).
+    /// The document does not exist at this point, because the conversation was rewound to before its creation
+    /// (MSG-4).
     Withdraw,
-    /// A part was replaced, found as it was given.
+    /// A part was replaced that matched the given text.
     Update,
-    /// A part was replaced that was only like what was given (ART-7).
+    /// A part was replaced that matched the given text only approximately (ART-7).
     UpdateFuzzy,
-    /// A whole new text.
+    /// The whole text was replaced.
     Rewrite,
-    /// The first text.
+    /// The text was created.
     Create,
 }
 
 impl UpdateType {
-    /// Returns the type as the store and clients see it.
+    /// Returns the name of the type in the store and the API.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Withdraw => "withdraw",
@@ -96,16 +97,16 @@ impl UpdateType {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum MatchLayer {
-    /// As it was given.
+    /// Exact match.
     Exact,
-    /// Alike but for quotes, dashes, spaces and compatible characters.
+    /// Match after normalizing quotes, dashes, spaces and compatibility characters.
     Normalized,
-    /// The one region that is most like it.
+    /// The single most similar region.
     Fuzzy,
 }
 
 impl MatchLayer {
-    /// Returns the layer as the store and clients see it.
+    /// Returns the name of the layer in the store and the API.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Exact => "exact",
@@ -114,7 +115,7 @@ impl MatchLayer {
         }
     }
 
-    /// Returns how an edit by this layer is listed.
+    /// Returns the update type of an edit that was matched by this layer.
     pub const fn update_type(self) -> UpdateType {
         match self {
             Self::Exact | Self::Normalized => UpdateType::Update,
@@ -129,17 +130,17 @@ impl std::fmt::Display for MatchLayer {
     }
 }
 
-/// Where a version came from.
+/// Origin of a version: the run, message and tool call that made it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Provenance {
     /// The run that made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
-    /// That run's trace.
+    /// The trace of that run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<TraceId>,
-    /// The message that asked for it.
+    /// The message that requested it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message_sequence: Option<u64>,
     /// The tool call that made it.
@@ -151,59 +152,59 @@ pub struct Provenance {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Artifact {
-    /// Its identity; opaque.
+    /// Opaque, unique id.
     pub artifact_id: ArtifactId,
-    /// Whose it is.
+    /// Session or user that owns the artifact.
     #[serde(flatten)]
     pub scope: ArtifactScope,
-    /// Its name, unique in its scope; absent for captured products. Of a user's, `user:` is written in front
-    /// where both scopes are named together.
+    /// Name, unique in its scope. Absent for stored tool outputs. Lists that contain both scopes show a user artifact
+    /// as `user:NAME`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The name that it had, where the conversation went back to before it was made; a later move of the
-    /// conversation may bring it back (MSG-4).
+    /// Former name of a document that does not exist any more because the conversation was rewound to before its
+    /// creation. Moving the conversation again may restore it (MSG-4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub withdrawn: Option<String>,
-    /// What people call it.
+    /// Display title.
     pub title: String,
-    /// Its name as a file; for people, never an identity.
+    /// File name for downloads. It does not identify the artifact.
     pub filename: String,
-    /// MIME type; decides how it is treated.
+    /// MIME type. Determines how the content is handled.
     pub content_type: String,
-    /// Size of the current text or bytes.
+    /// Size of the current content, in bytes.
     pub size: u64,
-    /// Number of what it holds now, from 1: the last edit's, or the last stored version's.
+    /// Number of the current content, from 1: that of the last edit or stored version.
     pub current_version: u64,
-    /// Number of the last stored version; 0 = none yet.
+    /// Number of the last stored version. 0 if there is none yet.
     pub stored_version: u64,
-    /// Whether it has edits that are no stored version yet.
+    /// Whether there are edits that are not yet part of a stored version.
     pub dirty: bool,
-    /// Who made what it holds now.
+    /// Source of the current content.
     pub source: ArtifactSource,
-    /// Whether it only helps to find defects: the first to be cleaned up.
+    /// Whether the artifact serves debugging only. By default, a cleanup covers only such artifacts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub debug: bool,
-    /// Where what it holds now came from.
+    /// Origin of the current content.
     pub provenance: Provenance,
-    /// One line about it: its maker's, else how its text begins.
+    /// One-line summary. Default: the beginning of the text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
-    /// What its maker wants to remember.
+    /// Metadata that the writer attached.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub metadata: serde_json::Map<String, Value>,
-    /// When it was made.
+    /// Creation time.
     pub created_at: Timestamp,
-    /// When it was changed last.
+    /// Time of the last change.
     pub updated_at: Timestamp,
 }
 
 impl Artifact {
-    /// Returns what it is called by: its name, else its id.
+    /// Returns the name, or the id if there is no name.
     pub fn label(&self) -> &str {
         self.name.as_deref().unwrap_or(self.artifact_id.as_str())
     }
 
-    /// Returns its name as both scopes together know it: `user:` in front of a user's.
+    /// Returns the name in lists that contain both scopes: `user:NAME` for a user artifact.
     pub fn key(&self) -> String {
         match self.scope {
             ArtifactScope::Session { .. } => self.label().to_owned(),
@@ -211,7 +212,7 @@ impl Artifact {
         }
     }
 
-    /// Refers to it as it is now.
+    /// Returns a reference to the current content.
     pub fn reference(&self) -> ArtifactRef {
         ArtifactRef {
             kind: RefKind::ArtifactRef,
@@ -225,84 +226,84 @@ impl Artifact {
     }
 }
 
-/// What stands in front of the name of a user's artifact.
+/// Prefix of the name of a user artifact.
 pub const USER_PREFIX: &str = "user:";
 
-/// One stored version.
+/// A stored version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ArtifactVersion {
-    /// Its number; those of a document have gaps.
+    /// Version number. The numbers of a document have gaps.
     pub version: u64,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size: u64,
     /// MIME type.
     pub content_type: String,
-    /// How it came about.
+    /// How the version changed the text.
     pub update_type: UpdateType,
-    /// Who made it.
+    /// Source of the version.
     pub source: ArtifactSource,
-    /// Where it came from.
+    /// Origin of the version.
     pub provenance: Provenance,
-    /// The replacements that led to it, `[old, new]`; whole texts are not repeated.
+    /// Replacements that led to the version, as pairs `[old, new]`. Replacements of the whole text are not included.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<(String, String)>,
-    /// When it was stored.
+    /// Time at which the version was stored.
     pub created_at: Timestamp,
 }
 
-/// One edit of a document, as it is recorded (ART-5).
+/// A recorded edit of a document (ART-5).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DocumentEdit {
     /// The document.
     pub artifact_id: ArtifactId,
-    /// Which number the document has with it.
+    /// Number of the document's content after the edit.
     pub revision: u64,
-    /// How it changed the text.
+    /// How the edit changed the text.
     pub update_type: UpdateType,
-    /// What it changed.
+    /// The changed part of the text.
     pub splice: Splice,
-    /// What was asked to be replaced, where a part was.
+    /// Text that the edit was asked to replace. `None` if it replaced the whole text.
     pub old: Option<String>,
-    /// The tool call that made it.
+    /// The tool call that made the edit.
     pub effect: EffectId,
-    /// The trace whose run made it.
+    /// The trace whose run made the edit.
     pub trace_id: TraceId,
-    /// The outcome of the call, as the tool gave it; JSON.
+    /// JSON outcome of the call, as the tool returned it.
     pub outcome: String,
-    /// When it was made.
+    /// Time of the edit.
     pub created_at: Timestamp,
 }
 
-/// Which of the world's changes one is: a repeated call is known by it (DUR-4).
+/// Identity of a side effect. A repeated tool call is recognized by it (DUR-4).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct EffectId {
     /// The run.
     pub run_id: RunId,
-    /// Its turn.
+    /// Turn of the run.
     pub turn: u32,
-    /// The call.
+    /// The tool call.
     pub tool_call_id: String,
 }
 
-/// A part of a text that gives way to another.
+/// A replacement of one part of a text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Splice {
-    /// Where it begins, in bytes.
+    /// Start offset in bytes.
     pub start: u64,
-    /// How much goes, in bytes.
+    /// Number of bytes to remove.
     pub removed: u64,
-    /// What comes.
+    /// Text to insert.
     pub inserted: String,
 }
 
 impl Splice {
-    /// Replaces all of a text.
+    /// Creates a replacement of the whole text.
     pub fn whole(before: &str, after: String) -> Self {
         Self { start: 0, removed: before.len() as u64, inserted: after }
     }
 
-    /// Applies it; `None` = it is not of this text.
+    /// Applies the replacement. Returns `None` if the range is not valid in this text.
     pub fn apply(&self, text: &str) -> Option<String> {
         let start = usize::try_from(self.start).ok()?;
         let end = start.checked_add(usize::try_from(self.removed).ok()?)?;
@@ -312,35 +313,35 @@ impl Splice {
     }
 }
 
-/// What a document holds after a write, for those who look on (ART-10).
+/// Content of a document after a write, for watchers of the event stream (ART-10).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArtifactSnapshot {
     /// The artifact.
     pub artifact_id: ArtifactId,
-    /// Its name.
+    /// Name of the artifact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The number that it has with this write.
+    /// Number of the content.
     pub version: u64,
     /// MIME type.
     pub content_type: String,
     /// Size in bytes.
     pub size: u64,
-    /// The whole text, up to [`Self::MAX_CHARS`].
+    /// The whole text. Absent if it is longer than [`Self::MAX_CHARS`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
-    /// Why there is no text.
+    /// Why the text is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
 impl ArtifactSnapshot {
-    /// Longest text that a snapshot carries, in characters.
+    /// Maximum length of a text in a snapshot, in characters.
     pub const MAX_CHARS: usize = 256_000;
 
-    /// Takes what an artifact holds.
+    /// Creates a snapshot of an artifact with this text.
     pub fn of(artifact: &Artifact, text: &str) -> Self {
-        // No text has more characters than bytes.
+        // A text never has more characters than bytes.
         let fits = text.len() <= Self::MAX_CHARS || text.chars().nth(Self::MAX_CHARS).is_none();
         let note = || format!("the text is longer than {} characters: read the artifact", Self::MAX_CHARS);
         Self {
@@ -355,25 +356,25 @@ impl ArtifactSnapshot {
     }
 }
 
-/// A document whose edits could not be stored as a version; they stay recorded (ART-4).
+/// A document whose edits could not be stored as a version. The edits remain recorded (ART-4).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlushFailure {
-    /// Its name.
+    /// Name of the document.
     pub name: String,
-    /// Why.
+    /// Why storing failed.
     pub error: ErrorInfo,
 }
 
-/// What became of a run's documents at its end (ART-4).
+/// Result of storing the documents of a run at its end (ART-4).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Flushed {
-    /// The versions that were stored, by name.
+    /// Stored versions, by name.
     pub versions: BTreeMap<String, u64>,
-    /// What could not be stored.
+    /// Documents that could not be stored.
     pub failed: Vec<FlushFailure>,
 }
 
-/// What stands in a message or result instead of the bytes.
+/// Reference to an artifact. Messages and results contain it instead of the bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ArtifactRef {
@@ -382,32 +383,32 @@ pub struct ArtifactRef {
     pub kind: RefKind,
     /// The artifact.
     pub artifact_id: ArtifactId,
-    /// Its name, `user:` in front of a user's; absent for captured products, which are called by their id.
+    /// Name, as `user:NAME` for a user artifact. Absent for stored tool outputs, which are identified by their id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The version meant.
+    /// Referenced version.
     pub version: u64,
     /// MIME type.
     pub content_type: String,
     /// Size in bytes.
     pub size: u64,
-    /// One line about it.
+    /// One-line summary.
     pub summary: String,
 }
 
 impl ArtifactRef {
-    /// Returns what it is called by: its name, else its id.
+    /// Returns the name, or the id if there is no name.
     pub fn label(&self) -> &str {
         self.name.as_deref().unwrap_or(self.artifact_id.as_str())
     }
 }
 
-/// The mark by which clients tell a reference from other objects.
+/// Type tag that distinguishes a reference from other JSON objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RefKind {
-    /// The only kind there is.
+    /// The only value.
     #[default]
     ArtifactRef,
 }

@@ -1,46 +1,46 @@
-//! Budgets: what a run and everything below it may use (BUD-1).
+//! Budgets: limits on the usage of a run and its descendants (BUD-1).
 //!
-//! Not here: who keeps count, and what waits for whom; that is the runtime's.
+//! Elsewhere: accounting and waiting for budget, which the runtime does.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Usd;
 
-/// What a run and everything below it may use; what is absent has no limit.
+/// Limits on the usage of a run and its descendants. Absent fields have no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Budget {
-    /// Prompt and completion tokens together.
+    /// Request and answer tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
-    /// Money; only where the prices of all models are known.
+    /// Cost in USD. Requires that the prices of all models are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usd: Option<Usd>,
-    /// Model calls, those that summaries take included.
+    /// Model calls, including calls that write summaries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_calls: Option<u64>,
     /// Tool calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_calls: Option<u64>,
-    /// Run time of the run that holds the budget, in seconds; waiting in a queue or for a person does not count.
+    /// Run time of the run with the budget, in seconds. Time spent waiting in a queue or for a user does not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wall_time_s: Option<u64>,
-    /// Levels of sub-agents below the run that holds the budget; 0 = none.
+    /// Levels of sub-agents below the run with the budget. 0 means that it may start none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
-    /// Sub-agents of all levels, over the whole life of the run that holds the budget.
+    /// Number of descendants over the lifetime of the run with the budget.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub children: Option<u64>,
 }
 
 impl Budget {
-    /// Returns whether nothing is limited.
+    /// Returns whether the budget sets no limit.
     pub fn is_open(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Returns the budget with what `other` says where this one says nothing.
+    /// Returns the budget with missing limits taken from `other`.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self {
@@ -55,14 +55,14 @@ impl Budget {
     }
 }
 
-/// One of the things that a budget limits.
+/// A quantity that a budget limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum BudgetDimension {
-    /// Prompt and completion tokens together.
+    /// Request and answer tokens.
     Tokens,
-    /// Money, in USD.
+    /// Cost in USD.
     Usd,
     /// Model calls.
     ModelCalls,
@@ -72,12 +72,12 @@ pub enum BudgetDimension {
     WallTimeS,
     /// Levels of sub-agents.
     Depth,
-    /// Sub-agents of all levels.
+    /// Number of sub-agents on all levels.
     Children,
 }
 
 impl BudgetDimension {
-    /// Returns the dimension as clients see it, and as the key of a budget.
+    /// Returns the dimension as clients see it, which is also the key in a budget.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Tokens => "tokens",

@@ -1,17 +1,17 @@
-//! The modes of child runs.
+//! Modes of child runs.
 
 use serde::{Deserialize, Serialize};
 
-/// Why a child was started.
+/// Mode of a child run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ChildMode {
-    /// One of several that look at different things at the same time.
+    /// One of several children that examine different subjects in parallel.
     Explore,
-    /// One that does a piece of work.
+    /// A child that works on one task.
     Delegate,
-    /// One that judges whether a goal is met.
+    /// A child that judges whether a goal is met.
     Evaluate,
 }
 

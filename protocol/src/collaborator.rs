@@ -1,37 +1,37 @@
-//! Whom a run works with now (SUB-8).
+//! Collaborators of a run: its sub-agents and the users that it asks (SUB-8).
 
 use serde::{Deserialize, Serialize};
 
 use crate::TraceId;
 
-/// What a collaborator is.
+/// Kind of a collaborator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CollaboratorKind {
     /// A sub-agent.
     Agent,
-    /// A person.
+    /// A user.
     Human,
 }
 
-/// What a collaborator does now.
+/// Status of a collaborator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CollaboratorStatus {
-    /// At work, or queued for a slot.
+    /// A sub-agent that runs or is queued.
     Running,
-    /// Waits for a person; of a person: is asked.
+    /// A sub-agent that waits for a user, or a user who has been asked.
     Waiting,
-    /// Done.
+    /// Finished.
     Completed,
     /// Failed or cancelled.
     Failed,
 }
 
 impl CollaboratorStatus {
-    /// Returns the status as the prompt and clients see it.
+    /// Returns the status as prompts and clients see it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -42,26 +42,26 @@ impl CollaboratorStatus {
     }
 }
 
-/// A sub-agent or person that the run works with.
+/// A sub-agent or user that the run works with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Collaborator {
-    /// What the run calls it.
+    /// Name that the run uses.
     pub name: String,
-    /// What it is.
+    /// Kind of the collaborator.
     #[serde(rename = "type")]
     pub kind: CollaboratorKind,
-    /// Its trace; a person has none.
+    /// Trace of a sub-agent. Absent for a user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<TraceId>,
-    /// What it does now.
+    /// Status of the collaborator.
     pub status: CollaboratorStatus,
-    /// What it works on, or what it brought.
+    /// Current task or result.
     pub summary: String,
 }
 
 impl Collaborator {
-    /// Renders one line of the prompt: `- name [type, status]: summary`.
+    /// Returns one line for the prompt: `- name [type, status]: summary`.
     pub fn line(&self) -> String {
         let kind = match self.kind {
             CollaboratorKind::Agent => "agent",

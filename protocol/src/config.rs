@@ -1,8 +1,8 @@
-//! The configuration file: every setting, its unit, its default.
+//! Configuration file: all settings with their units and defaults.
 //!
-//! A missing file means defaults. An unknown key or a bad value is an error that names file,
-//! line and key. Not here: the keys one by one with their lines (`setting.rs`), where the file lies,
-//! and the environment.
+//! A missing file means default values. An unknown key or an invalid value is an error that names file, line and key.
+//!
+//! Elsewhere: the list of keys with their lines (`setting.rs`), the location of the file, and the environment.
 
 mod context;
 mod excerpt;
@@ -29,95 +29,96 @@ pub use self::{
 };
 use crate::{Budget, Preset};
 
-/// Why a value names no environment variable. The value is not repeated: it may be the key itself.
+/// Error for a value that is not the name of an environment variable. The message never repeats the value, because it
+/// may be the key itself.
 const NO_VARIABLE: &str = "must be the name of an environment variable (letters, digits, _), never the key itself";
 
 fn is_variable(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// A configuration that cannot be used.
+/// An invalid configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}: {}{message}", key.as_ref().map(|key| format!("`{key}`: ")).unwrap_or_default())]
 pub struct ConfigError {
-    /// The file.
+    /// Name of the configuration file.
     pub file: String,
-    /// Its line, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// The key, dotted.
+    /// Dotted key. `None` if the error concerns no single key.
     pub key: Option<String>,
-    /// What is wrong with it.
+    /// Description of the error.
     pub message: String,
-    /// The line with a mark below what is wrong, for people; texts in quotes are hidden, since they may be secrets.
+    /// The line with a marker below the error. Quoted text is hidden, because it may be a secret.
     pub excerpt: String,
 }
 
-/// The whole configuration.
+/// The complete configuration.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// How runs behave.
+    /// Settings of runs.
     pub runtime: RuntimeConfig,
-    /// How durable writes are.
+    /// Settings of the store.
     pub storage: StorageConfig,
-    /// The default model profile.
+    /// Default model profile.
     pub model: ModelConfig,
-    /// Further profiles: any subset of `[model]`, over it.
+    /// Additional model profiles. Each overrides a subset of `[model]`.
     pub model_profiles: BTreeMap<String, ModelOverride>,
     /// Prices by model name.
     pub prices: BTreeMap<String, PriceConfig>,
     /// Limits on sub-agents.
     pub agents: AgentsConfig,
-    /// What a user's run and everything below it may use, where its caller says nothing.
+    /// Default budget of a user's run and its descendants.
     pub budget: Budget,
-    /// What of a conversation a model is shown.
+    /// Settings that determine which part of a conversation is sent to the model.
     pub context: ContextConfig,
-    /// Further agent types, or built-in ones made anew.
+    /// Additional agent types. An entry with the name of a built-in preset replaces it.
     pub presets: BTreeMap<String, PresetConfig>,
     /// Limits on artifacts.
     pub artifacts: ArtifactsConfig,
     /// Limits on tools.
     pub tools: ToolsConfig,
-    /// Who may do what.
+    /// Permission rules.
     pub permissions: PermissionsConfig,
-    /// Servers of tools.
+    /// MCP servers.
     pub mcp: BTreeMap<String, McpConfig>,
-    /// Commands that hear of what happens, and may refuse it.
+    /// Settings of hooks: commands that are notified of events and can deny them.
     pub hooks: HooksConfig,
-    /// What runs learned, and what later ones are told of it.
+    /// Settings of experiences: what runs have learned.
     pub memory: MemoryConfig,
-    /// Where the server listens, to whom, and how much it takes in.
+    /// Settings of the HTTP server.
     pub server: ServerConfig,
 }
 
-/// How runs behave.
+/// Settings of runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RuntimeConfig {
-    /// How long `cancel()` waits for the end of a run, in milliseconds.
+    /// How long `cancel()` waits for a run to end, in milliseconds. Default: 10000.
     pub cancel_timeout_ms: u64,
-    /// How long `close()` waits for running work, in milliseconds.
+    /// How long `close()` waits for running work, in milliseconds. Default: 10000.
     pub close_timeout_ms: u64,
-    /// Most turns of a run that sets no limit of its own.
+    /// Maximum number of turns of a run that sets no limit itself. Default: 200.
     pub max_turns: u32,
-    /// Whether what helps to find defects is stored as artifacts: what is said to models, and what they answer.
+    /// Whether the requests to models and their answers are stored as debug artifacts. Default: false.
     pub debug_artifacts: bool,
-    /// What becomes of runs that an earlier process left unfinished.
+    /// Treatment of runs that an earlier process left unfinished. Default: resume them.
     pub recovery: Recovery,
-    /// After how many seconds without work a session gives up its actors.
+    /// Idle time after which a session is passivated, in seconds. Default: 300.
     pub idle_session_s: u64,
-    /// After how many seconds in which nothing comes of it a run is told to be stuck (RUN-7).
+    /// Time without progress after which a run is reported as stuck, in seconds (RUN-7). Default: 120.
     pub stuck_after_s: u64,
 }
 
-/// What becomes of runs that an earlier process left unfinished (DUR-3).
+/// Treatment of runs that an earlier process left unfinished (DUR-3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Recovery {
-    /// They go on where they stopped.
+    /// They resume.
     #[default]
     Resume,
-    /// They end `failed`, with `interrupted`.
+    /// They end as `failed` with the end reason `interrupted`.
     Fail,
 }
 
@@ -135,22 +136,22 @@ impl Default for RuntimeConfig {
     }
 }
 
-/// What a commit survives.
+/// Failures that a commit survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Durability {
     /// Power loss: every commit reaches the disk before it is acknowledged.
     #[default]
     Full,
-    /// `kill -9`; a power loss may take the last commits.
+    /// `kill -9`. A power loss may undo the last commits.
     Normal,
 }
 
-/// How durable writes are.
+/// Settings of the store.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StorageConfig {
-    /// What a commit survives.
+    /// Failures that a commit survives. Default: `full`.
     pub durability: Durability,
 }
 
@@ -158,13 +159,13 @@ pub struct StorageConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentsConfig {
-    /// How deep children may have children; 1 = a user's run only.
+    /// Depth below which runs may start children. Default: 1, so only a user's run may start children.
     pub max_depth: u32,
-    /// Most children of one run, over its whole life.
+    /// Maximum number of children of one run over its lifetime. Default: 256.
     pub max_children_per_run: usize,
-    /// Most children of a session at work at once; further ones wait in a fair queue.
+    /// Maximum number of children of a session that run concurrently. Others wait in a fair queue. Default: 16.
     pub max_concurrent_children_per_session: usize,
-    /// How long a child may work, in milliseconds; its time in the queue does not count.
+    /// Time limit of a child, in milliseconds. Time in the queue does not count. Default: 600000.
     pub child_timeout_ms: u64,
 }
 
@@ -179,7 +180,7 @@ impl Default for AgentsConfig {
     }
 }
 
-/// An agent type of the user's own.
+/// An agent type that the user defines.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "the fields are those of Preset")]
@@ -200,7 +201,7 @@ pub struct PresetConfig {
 }
 
 impl PresetConfig {
-    /// Returns the preset under its name.
+    /// Returns the preset with the given name.
     pub fn preset(&self, name: &str) -> Preset {
         Preset {
             name: name.to_owned(),
@@ -221,15 +222,17 @@ impl PresetConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ArtifactsConfig {
-    /// Largest output of a tool that a model reads whole, in bytes; a larger one is stored as an artifact.
+    /// Maximum size of a tool output that is sent to the model in full, in bytes. A larger output is stored as an
+    /// artifact. Default: 65536.
     pub max_inline_bytes: usize,
-    /// The same in tokens, as they are estimated; what is reached first counts.
+    /// The same limit in estimated tokens. The limit that is reached first applies. Default: 16384.
     pub max_inline_tokens: u64,
-    /// Largest text, in bytes.
+    /// Maximum size of a text artifact, in bytes. Default: 20971520 (20 MiB).
     pub max_text_bytes: u64,
-    /// Largest artifact of another kind, in bytes.
+    /// Maximum size of any other artifact, in bytes. Default: 209715200 (200 MiB).
     pub max_blob_bytes: u64,
-    /// Where the bytes lie: `file` (in the home), `memory`, `s3://bucket/prefix` or `gs://bucket/prefix`.
+    /// Storage of artifact bytes: `file` (in the home), `memory`, `s3://bucket/prefix` or `gs://bucket/prefix`.
+    /// Default: `file`.
     pub store: String,
 }
 
@@ -245,11 +248,11 @@ impl Default for ArtifactsConfig {
     }
 }
 
-/// Environment variables that hold secrets of Soong whatever the configuration says.
+/// Environment variables that always hold secrets of Soong, even if the configuration does not name them.
 const OWN_SECRETS: [&str; 3] = ["OPENAI_API_KEY", "SOONG_TOKEN", "SOONG_SERVER_TOKEN"];
 
 impl Config {
-    /// Reads a configuration; `file` is only named in errors.
+    /// Parses a configuration. `file` is used only in error messages.
     pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
         let error = |span: Option<Range<usize>>, key: Option<String>, message: &str| {
             let (span, message) = (span.unwrap_or(0..0), excerpt::in_words(message.lines().next().unwrap_or("")));
@@ -271,7 +274,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Refuses values that no run could work with.
+    /// Rejects values with which no run could work.
     fn check(&self) -> Result<(), (&'static str, &'static str)> {
         let at_least_one = "must be at least 1";
         for (bad, key) in [
@@ -331,7 +334,7 @@ impl Config {
         Ok(())
     }
 
-    /// Returns the names of the environment variables that hold secrets, as far as the configuration names them.
+    /// Returns the names of all environment variables that the configuration names as holders of secrets.
     pub fn variables(&self) -> std::collections::BTreeSet<&str> {
         let profiles = self.model_profiles.values().filter_map(|profile| profile.api_key_env.as_deref());
         let header_env = self.model_profiles.values().filter_map(|profile| profile.header_env.as_ref());
@@ -343,15 +346,15 @@ impl Config {
         profiles.chain(servers.chain(users).chain(headers).map(String::as_str)).chain(search).chain(own).collect()
     }
 
-    /// Returns the names of the environment variables that commands get: `tools.env_allowlist` without the keys and
-    /// tokens that Soong itself uses.
+    /// Returns the names of the environment variables that are passed to commands: `tools.env_allowlist` without the
+    /// variables that hold Soong's own keys and tokens.
     pub fn command_variables(&self) -> Vec<String> {
         let keys = self.variables();
         let is_key = |name: &&String| keys.contains(name.as_str()) || OWN_SECRETS.contains(&name.as_str());
         self.tools.env_allowlist.iter().filter(|name| !is_key(name)).cloned().collect()
     }
 
-    /// Returns a profile by name; `default` is `[model]`.
+    /// Returns a model profile by name. `default` is `[model]`.
     pub fn profile(&self, name: &str) -> Option<ModelConfig> {
         if name == "default" {
             return Some(self.model.clone());

@@ -1,18 +1,18 @@
-//! Errors as clients see them: one stable code, one sentence, what to do.
+//! Errors as clients see them: a stable code and a message that says what to do.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 macro_rules! codes {
     ($($(#[$meta:meta])* $variant:ident = $text:literal),* $(,)?) => {
-        /// A stable error code; the closed set that tool outcomes, runs and calls share.
+        /// A stable error code. Tool results, runs and API calls share this closed set.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
         #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
         #[serde(rename_all = "snake_case")]
         pub enum ErrorCode { $($(#[$meta])* $variant),* }
 
         impl ErrorCode {
-            /// Every code, in the order of their declaration.
+            /// All codes, in the order of their declaration.
             pub const ALL: &'static [ErrorCode] = &[$(Self::$variant),*];
 
             /// Returns the code as clients see it.
@@ -24,125 +24,126 @@ macro_rules! codes {
 }
 
 codes! {
-    /// The request breaks a rule; nothing was changed.
+    /// The request is invalid. Nothing was changed.
     ValidationError = "validation_error",
-    /// No such trace.
+    /// The trace does not exist.
     TraceNotFound = "trace_not_found",
-    /// No such run.
+    /// The run does not exist.
     RunNotFound = "run_not_found",
-    /// No such session.
+    /// The session does not exist.
     SessionNotFound = "session_not_found",
-    /// No such artifact.
+    /// The artifact does not exist.
     ArtifactNotFound = "artifact_not_found",
     /// The artifact has no such version.
     VersionNotFound = "version_not_found",
-    /// No such question.
+    /// The question does not exist.
     QuestionNotFound = "question_not_found",
-    /// No such permission.
+    /// The permission request does not exist.
     PermissionNotFound = "permission_not_found",
-    /// No such goal in this trace.
+    /// The trace has no such goal.
     GoalNotFound = "goal_not_found",
-    /// No such skill.
+    /// The skill does not exist.
     SkillNotFound = "skill_not_found",
-    /// No such actor.
+    /// The actor does not exist.
     ActorNotFound = "actor_not_found",
     /// The server has no such route.
     RouteNotFound = "route_not_found",
-    /// Somebody was first: the question or permission is decided, or is not open any more.
+    /// The question or permission request has already been decided, or is not open any more.
     AlreadyDecided = "already_decided",
     /// The session has a queued or running run.
     SessionActive = "session_active",
-    /// An artifact of that name exists.
+    /// An artifact with this name exists.
     ArtifactExists = "artifact_exists",
-    /// The text to be replaced stands in more than one place.
+    /// The text to replace occurs more than once.
     AmbiguousMatch = "ambiguous_match",
-    /// The text to be replaced, or one like it, was not found.
+    /// Neither the text to replace nor a similar one was found.
     NoMatch = "no_match",
-    /// What is most like the text to be replaced is not like it enough.
+    /// The most similar text differs too much from the text to replace.
     MatchTooDifferent = "match_too_different",
-    /// The search for the text to be replaced took too long.
+    /// The search for the text to replace exceeded its time limit.
     MatchBudgetExceeded = "match_budget_exceeded",
-    /// There is no token, or one that nobody has.
+    /// The token is missing or unknown.
     Unauthorized = "unauthorized",
-    /// The caller is known, and may not do this: it is another user's, or the home's own.
+    /// The caller is authenticated but not permitted: the object belongs to another user, or the action is reserved
+    /// for the owner of the home.
     Forbidden = "forbidden",
-    /// A web page of an origin that may not ask.
+    /// The request comes from a web page whose origin is not allowed.
     ForbiddenOrigin = "forbidden_origin",
-    /// The server was asked for under a name that is not its own.
+    /// The request names a host that is not allowed.
     ForbiddenHost = "forbidden_host",
-    /// Nothing is running that the request could act on.
+    /// There is no running work that the request could affect.
     NothingRunning = "nothing_running",
-    /// A named limit is full.
+    /// A limit is reached, or a part of the runtime is busy.
     Overloaded = "overloaded",
-    /// The configuration cannot be used.
+    /// The configuration is invalid.
     ConfigError = "config_error",
-    /// A defect of Soong itself.
+    /// A defect in Soong.
     InternalError = "internal_error",
-    /// The provider failed or answered nonsense.
+    /// The provider failed or returned an invalid answer.
     ProviderError = "provider_error",
-    /// An answer, or the arguments of a call, were cut at the token limit.
+    /// An answer, or the arguments of a tool call, were truncated at the token limit.
     MaxOutputTokens = "max_output_tokens",
-    /// The provider refused the key.
+    /// The provider rejected the API key.
     ProviderAuthFailed = "provider_auth_failed",
     /// The provider did not answer in time.
     ProviderTimeout = "provider_timeout",
-    /// The provider limits the rate, and retries did not help.
+    /// The provider limits the rate, and retries did not succeed.
     ProviderRateLimited = "provider_rate_limited",
-    /// The store could not write or read.
+    /// The store could not read or write.
     StorageError = "storage_error",
     /// Another process owns the home.
     HomeLocked = "home_locked",
-    /// The store has no event with this number, for example because a backup was restored. `details.start_again` says
-    /// where to read from.
+    /// The store has no event with this number, for example because a backup was restored. `details.start_again` is
+    /// the position to read from.
     CursorUnknown = "cursor_unknown",
-    /// The runtime is closing and admits nothing new.
+    /// The runtime is closing and accepts no new work.
     Closing = "closing",
-    /// The runtime, or a part that the request needs, crashed too often and is no longer restarted. Restart the process;
-    /// its runs resume then.
+    /// The runtime, or a part that the request needs, crashed too often and is no longer restarted. Restart the
+    /// process to resume its runs.
     RuntimeFailed = "runtime_failed",
-    /// The run may not use a tool of that name.
+    /// The run may not use a tool with this name.
     ToolNotAvailable = "tool_not_available",
-    /// The caller may not do this.
+    /// The caller is not permitted to do this.
     PermissionDenied = "permission_denied",
-    /// A time limit passed.
+    /// A time limit was exceeded.
     Timeout = "timeout",
-    /// Cancelled on request.
+    /// The work was cancelled on request.
     Cancelled = "cancelled",
-    /// Cut off by a crash or an end from outside; the effect is unknown.
+    /// The work was interrupted by a crash or by the end of the process. Its effect is unknown.
     Interrupted = "interrupted",
-    /// Not run because an earlier call of the turn failed.
+    /// The call was not executed, because an earlier call of the turn failed.
     Skipped = "skipped",
-    /// There is something else of that name already, or what is there has changed meanwhile.
+    /// Something else exists at the path, or it changed during the operation.
     PathConflict = "path_conflict",
-    /// The text to be replaced is not in the file.
+    /// The file does not contain the text to replace.
     TextNotFound = "text_not_found",
-    /// The text to be replaced, or the place of a change, is in the file more than once.
+    /// The text to replace, or the position of a change, occurs more than once in the file.
     AmbiguousEdit = "ambiguous_edit",
-    /// The file is not the one that the diff was made of.
+    /// The diff does not apply to the file.
     PatchApplyFailed = "patch_apply_failed",
-    /// No such file or folder.
+    /// The file or folder does not exist.
     FileNotFound = "file_not_found",
-    /// The path lies outside the project and the allowed roots.
+    /// The path is outside of the project and the allowed roots.
     OutsideAllowedRoots = "outside_allowed_roots",
-    /// The content is of a kind that the tool does not handle.
+    /// The tool does not support this type of content.
     UnsupportedMedia = "unsupported_media",
-    /// The body or result is larger than its limit.
+    /// The body or result exceeds its size limit.
     PayloadTooLarge = "payload_too_large",
-    /// Too many children, or too deep.
+    /// The number or the depth of children exceeds its limit.
     ChildLimitExceeded = "child_limit_exceeded",
-    /// The answer does not fit the schema that was asked for, also at the second try.
+    /// The answer of a child run does not match the requested schema, even after a second attempt.
     ChildResultSchemaValidationFailed = "child_result_schema_validation_failed",
-    /// The answer of a user's run does not fit its schema, also when it was asked again.
+    /// The answer of a user's run does not match its schema, even after a second attempt.
     ResultSchemaValidationFailed = "result_schema_validation_failed",
     /// A limit on turns, tokens, cost or calls is used up.
     BudgetExceeded = "budget_exceeded",
-    /// The provider lacks what the run needs.
+    /// The provider lacks a capability that the run needs.
     UnsupportedCapability = "unsupported_capability",
-    /// The prompt does not fit the model's window.
+    /// The prompt does not fit the model's context window.
     PromptTooLong = "prompt_too_long",
-    /// The model's answer is larger than `model.max_argument_bytes`, `max_answer_bytes` or `max_tool_calls` allows.
+    /// The model's answer exceeds `model.max_argument_bytes`, `max_answer_bytes` or `max_tool_calls`.
     ModelAnswerTooLarge = "model_answer_too_large",
-    /// A run's actor crashed more often than its restart limit allows.
+    /// The actor of a run crashed more often than its restart limit allows.
     ActorCrashed = "actor_crashed",
 }
 
@@ -152,30 +153,30 @@ impl std::fmt::Display for ErrorCode {
     }
 }
 
-/// An error as it is stored, streamed and shown.
+/// An error with its code and message, in the form that is stored, streamed and displayed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[error("{code}: {message}")]
 pub struct ErrorInfo {
-    /// What kind of error this is; stable.
+    /// Stable code.
     pub code: ErrorCode,
-    /// What went wrong, where, and what to do; for people and models.
+    /// Description of the error and what to do about it, for users and models.
     pub message: String,
     /// Whether the same request may succeed later.
     #[serde(default)]
     pub retryable: bool,
-    /// What a program may want to know beyond the message.
+    /// Additional data for programs.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub details: Value,
 }
 
 impl ErrorInfo {
-    /// Makes an error that repeating the request does not mend.
+    /// Creates an error that a repeated request would get again.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), retryable: false, details: Value::Null }
     }
 
-    /// Makes an error that may be gone on a later try.
+    /// Creates an error that may not recur when the request is repeated.
     pub fn retryable(code: ErrorCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), retryable: true, details: Value::Null }
     }

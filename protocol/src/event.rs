@@ -1,8 +1,10 @@
-//! Events: durable facts on a trace's timeline (EVT-1, EVT-2).
+//! Events: durable facts on the timeline of a trace (EVT-1, EVT-2).
 //!
-//! One enum per noun, one envelope. An event is written as `{"event": kind, "data": {…}}`; the
-//! store keeps kind and data apart. A kind that this build does not know is kept as it is.
-//! A [`Delta`] is streamed text: live only, no event, never stored.
+//! Each noun has one enum, and all events share one envelope. An event is serialized as
+//! `{"event": kind, "data": {…}}`. The store keeps kind and data in separate columns. An event of an unknown kind is
+//! kept unchanged.
+//!
+//! A [`Delta`] is streamed text. It is delivered live only, is not an event, and is never stored.
 
 mod artifact;
 mod budget;
@@ -31,21 +33,21 @@ pub use tool::ToolEvent;
 
 use crate::{GoalEvent, RunId, SessionId, Timestamp, TraceId};
 
-/// How much an event matters to a person who looks on.
+/// Severity of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// The ordinary course.
+    /// Normal operation.
     Info,
-    /// Something went wrong that was dealt with.
+    /// A problem that was handled.
     Warn,
-    /// Something failed.
+    /// A failure.
     Error,
 }
 
 impl Level {
-    /// Returns the level as the store and clients see it.
+    /// Returns the name of the level in the store and the API.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Info => "info",
@@ -55,38 +57,38 @@ impl Level {
     }
 }
 
-/// A fact, by noun.
+/// An event of any noun.
 #[derive(Debug, Clone)]
 pub enum Event {
-    /// About a run.
+    /// Event of a run.
     Run(RunEvent),
-    /// About a message.
+    /// Event of the message tree.
     Message(MessageEvent),
-    /// About a model call.
+    /// Event of a model call.
     Model(ModelEvent),
-    /// About a tool call.
+    /// Event of a tool call.
     Tool(ToolEvent),
-    /// About a goal.
+    /// Event of the goal tree.
     Goal(GoalEvent),
-    /// About a sub-agent.
+    /// Event of a sub-agent, a question or a collaborator.
     SubAgent(SubAgentEvent),
-    /// About an artifact.
+    /// Event of an artifact.
     Artifact(ArtifactEvent),
-    /// About what of a conversation a model is shown.
+    /// Event of a compaction of the conversation.
     Context(ContextEvent),
-    /// About the budget that a run draws on.
+    /// Event of the budget that a run draws on.
     Budget(BudgetEvent),
-    /// About a permission.
+    /// Event of a permission request.
     Permission(PermissionEvent),
-    /// About a hook.
+    /// Event of a hook.
     Hook(HookEvent),
-    /// About what runs have learned.
+    /// Event of experiences.
     Memory(MemoryEvent),
-    /// Of a kind that this build does not know.
+    /// Event of a kind that this build does not know, or whose data it cannot parse.
     Unknown {
-        /// The kind.
+        /// Kind of the event.
         kind: String,
-        /// The data, as stored.
+        /// Data as stored.
         data: Box<RawValue>,
     },
 }
@@ -108,26 +110,26 @@ macro_rules! by_noun {
                 }
             }
 
-            /// Writes the data alone, as JSON.
+            /// Serializes the data as JSON, without the kind.
             ///
             /// # Panics
-            /// Never: events hold only what JSON can say.
+            /// Never: events hold only values that JSON can represent.
             pub fn data_json(&self) -> String {
                 let tagged = match self {
                     $(Self::$noun(event) => serde_json::to_string(event),)*
                     Self::Unknown { data, .. } => return data.get().to_owned(),
                 };
                 let mut json = tagged.unwrap_or_default();
-                // `{"event":"kind","data":{…}}`: what stands between the data's colon and the last brace.
+                // Extract the text between the colon of `data` and the last brace of `{"event":"kind","data":{…}}`.
                 json.pop();
                 json.drain(..self.kind().len() + r#"{"event":"","data":"#.len());
                 json
             }
 
-            /// Reads an event back from its kind and data.
+            /// Decodes an event from its kind and data.
             ///
-            /// Data of a known kind that does not fit it is kept like an unknown kind: a timeline
-            /// written by another version stays readable.
+            /// Data that does not fit a known kind is kept as [`Event::Unknown`], so that a timeline of another
+            /// version stays readable.
             pub fn decode(kind: &str, data: &str) -> Self {
                 let tagged = || format!(r#"{{"event":"{kind}","data":{data}}}"#);
                 let known = match kind {
@@ -150,12 +152,12 @@ by_noun! {
 }
 
 impl Event {
-    /// Returns whether the event ends its run; it is the run's last.
+    /// Returns whether the event ends its run. Such an event is the last one of the run.
     pub fn is_terminal(&self) -> bool {
         matches!(self, Self::Run(RunEvent::Completed { .. } | RunEvent::Failed { .. } | RunEvent::Cancelled { .. }))
     }
 
-    /// Returns how much the event matters to a person who looks on.
+    /// Returns the severity of the event.
     pub fn level(&self) -> Level {
         match self {
             Self::Run(RunEvent::Failed { .. } | RunEvent::CancelTimeout { .. })
@@ -179,51 +181,51 @@ impl Event {
     }
 }
 
-/// An event on its way to the store: everything but the ids that the store gives out.
+/// An event that is not yet stored: it lacks only the numbers that the store assigns.
 #[derive(Debug, Clone)]
 pub struct EventDraft {
-    /// The trace on whose timeline it stands.
+    /// The trace on whose timeline the event is recorded.
     pub trace_id: TraceId,
-    /// The run that acts; absent where none does.
+    /// The run that caused the event. `None` if no run did.
     pub run_id: Option<RunId>,
-    /// When it happened.
+    /// Time of the event.
     pub ts: Timestamp,
-    /// The fact.
+    /// The event itself.
     pub event: Event,
-    /// The fact's data as JSON, made by whoever drafts, never by the writer.
+    /// JSON data of the event. The sender serializes it, so that the writer thread does not have to.
     pub data: String,
 }
 
 impl EventDraft {
-    /// Drafts an event and writes its data down.
+    /// Creates a draft and serializes its data.
     pub fn new(trace_id: TraceId, run_id: Option<RunId>, ts: Timestamp, event: impl Into<Event>) -> Self {
         let event = event.into();
         Self { data: event.data_json(), trace_id, run_id, ts, event }
     }
 }
 
-/// A stored event in its envelope.
+/// A stored event with its envelope.
 #[derive(Debug, Clone)]
 pub struct EventRecord {
-    /// Place in the whole store; grows over all traces.
+    /// Position in the store, increasing over all traces.
     pub lsn: u64,
-    /// Place on the trace's timeline, from 1 without gaps; the resume cursor.
+    /// Position on the timeline of the trace, from 1 without gaps. It is the cursor for resuming a stream.
     pub event_id: u64,
     /// The trace.
     pub trace_id: TraceId,
     /// The session.
     pub session_id: SessionId,
-    /// The run that acts.
+    /// The run that caused the event. `None` if no run did.
     pub run_id: Option<RunId>,
-    /// Place among the run's events, from 1.
+    /// Position among the events of the run, from 1.
     pub run_seq: Option<u64>,
-    /// Place among the session's events, from 1.
+    /// Position among the events of the session, from 1.
     pub session_seq: u64,
-    /// When it happened; orders nothing.
+    /// Time of the event. It never orders events.
     pub ts: Timestamp,
-    /// The fact.
+    /// The event itself.
     pub event: Event,
-    /// The fact's data as JSON.
+    /// JSON data of the event.
     pub data: String,
 }
 
@@ -247,7 +249,7 @@ impl Serialize for EventRecord {
     }
 }
 
-/// An envelope as it is read back; its place in the store stays behind.
+/// Serialized form of a stored event. It does not contain `lsn`.
 #[derive(Deserialize)]
 struct Envelope {
     event_id: u64,
@@ -264,7 +266,7 @@ struct Envelope {
 }
 
 impl<'de> Deserialize<'de> for EventRecord {
-    /// Reads the envelope of a stored event; `lsn` is 0, since clients do not see it.
+    /// Deserializes a stored event. `lsn` is 0, because clients do not receive it.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let envelope = Envelope::deserialize(deserializer)?;
         Ok(Self {
@@ -283,7 +285,7 @@ impl<'de> Deserialize<'de> for EventRecord {
 }
 
 impl Delta {
-    /// Returns the piece.
+    /// Returns the piece of text.
     pub fn text(&self) -> &str {
         match self {
             Self::Text { text } | Self::Reasoning { text } | Self::ToolProgress { text, .. } => text,
@@ -291,28 +293,28 @@ impl Delta {
     }
 }
 
-/// Streamed text of a model: shown live, never stored, lost to slow readers.
+/// A piece of streamed text: delivered live, never stored, and dropped for slow readers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", content = "data")]
 pub enum Delta {
-    /// A piece of the answer.
+    /// Piece of an answer.
     #[serde(rename = "model_text_delta")]
     Text {
-        /// The piece.
+        /// The piece of text.
         text: String,
     },
-    /// A piece of the reasoning.
+    /// Piece of the reasoning.
     #[serde(rename = "model_reasoning_delta")]
     Reasoning {
-        /// The piece.
+        /// The piece of text.
         text: String,
     },
-    /// What a tool that is at work has to say.
+    /// Progress message of a running tool.
     #[serde(rename = "tool_progress")]
     ToolProgress {
-        /// The call.
+        /// The tool call.
         tool_call_id: String,
-        /// What it says.
+        /// The message.
         text: String,
     },
 }

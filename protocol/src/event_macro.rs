@@ -1,6 +1,6 @@
-//! The macro that declares the events of one noun.
+//! Macro that declares the events of one noun.
 
-/// Declares one noun's events: variants, their kinds on the wire, their fields.
+/// Declares the event enum of one noun: variants with their serialized kinds and fields.
 macro_rules! events {
     (
         $(#[$meta:meta])* $name:ident {
@@ -17,7 +17,7 @@ macro_rules! events {
         }
 
         impl $name {
-            /// Every kind of this noun, as clients see it.
+            /// All kinds of this noun, as clients see them.
             pub const KINDS: &'static [&'static str] = &[$($kind),*];
 
             /// Returns the kind as clients see it.

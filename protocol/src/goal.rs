@@ -1,9 +1,12 @@
-//! The goal tree of a trace: its plan (GOAL-1, GOAL-2).
+//! Goal tree of a trace, which is the agent's plan (GOAL-1, GOAL-2).
 //!
-//! Pure. `plan_*` functions turn a wish into events or refuse it; `apply` is the only thing that
-//! changes a tree, live and on rebuild alike. Invariants: ids grow and are never reused; a parent
-//! precedes its children; the focus is an open goal.
-//! Not here: which sub-traces serve a goal (links of the traces), what a goal cost (its messages).
+//! Pure. The `plan_*` functions turn a request into events, or reject it. [`GoalTree::apply`] changes a tree by
+//! events, in the same way for a live run and for a rebuild; `rewind.rs` resets it.
+//!
+//! Invariants: ids grow and are never reused; a parent precedes its children; the focused goal is open.
+//!
+//! Elsewhere: which sub-traces belong to a goal (they are linked in the traces) and the cost of a goal (computed from
+//! its messages).
 
 mod event;
 mod rewind;
@@ -16,12 +19,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ChildMode, GoalId, RunId, Stats, Timestamp, TraceId, message::one_line};
 
-/// What a goal is worked on by.
+/// Kind of a goal, by the agents that work on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum GoalKind {
-    /// The agent itself.
+    /// The agent that owns the goal tree.
     #[default]
     Normal,
     /// Sub-agents (GOAL-3).
@@ -33,32 +36,32 @@ pub enum GoalKind {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AgentCallMode {
-    /// Several in parallel.
+    /// Several sub-agents in parallel.
     Explore,
-    /// One.
+    /// One sub-agent.
     Delegate,
-    /// One that judges.
+    /// One sub-agent that judges whether the goal is met.
     Evaluate,
 }
 
-/// Where a goal stands.
+/// Status of a goal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum GoalStatus {
-    /// Not begun.
+    /// Not started.
     #[default]
     Pending,
-    /// Focused at least once, not done.
+    /// Focused at least once and not closed.
     InProgress,
-    /// Done.
+    /// Completed successfully.
     Completed,
-    /// Given up, with a reason.
+    /// Given up; the summary holds the reason.
     Abandoned,
 }
 
 impl GoalStatus {
-    /// Returns whether the goal still asks for work.
+    /// Returns whether the goal is neither completed nor abandoned.
     pub const fn is_open(self) -> bool {
         matches!(self, Self::Pending | Self::InProgress)
     }
@@ -73,140 +76,140 @@ impl GoalStatus {
     }
 }
 
-/// One goal.
+/// A goal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Goal {
-    /// Its id; never reused.
+    /// Unique id within the trace. Never reused.
     pub id: GoalId,
-    /// Its display number, such as `1.2`; moves when the tree changes.
+    /// Display number, such as `1.2`. Recomputed when the tree changes.
     #[serde(default)]
     pub number: String,
-    /// What is to be reached.
+    /// Result that the goal aims for.
     pub description: String,
-    /// Why.
+    /// Reason for adding the goal.
     #[serde(default)]
     pub reason: String,
-    /// The goal it is part of.
+    /// Parent goal. Absent for a top-level goal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_id: Option<GoalId>,
-    /// What works on it.
+    /// Kind of the goal, by the agents that work on it.
     #[serde(rename = "type", default)]
     pub kind: GoalKind,
-    /// Where it stands.
+    /// Status of the goal.
     #[serde(default)]
     pub status: GoalStatus,
-    /// What came out.
+    /// Outcome of a completed goal, or the reason why it was abandoned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
-    /// The sub-traces that serve it; filled in for readers.
+    /// Sub-traces that work on the goal. Set only in responses to clients.
     #[serde(default)]
     pub sub_trace_ids: Vec<TraceId>,
-    /// Those sub-traces, by id; filled in for readers.
+    /// Details of these sub-traces, by id. Set only in responses to clients.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sub_trace_metadata: BTreeMap<TraceId, SubTraceMetadata>,
-    /// How sub-agents work on it.
+    /// How sub-agents work on the goal. Absent if none do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_call_mode: Option<AgentCallMode>,
-    /// The messages that were added while it was current; filled in for readers.
+    /// Statistics of the messages that were added while the goal was focused. Set only in responses to clients.
     ///
-    /// `model_calls` counts answers, `tool_calls` results, `duration_ms` is the time of the answers.
+    /// `model_calls` counts answers, `tool_calls` counts results, and `duration_ms` is the total time of the answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub self_stats: Option<Stats>,
-    /// The same with the goals below it and their sub-traces; filled in for readers.
+    /// The same statistics including descendant goals and their sub-traces. Set only in responses to clients.
     ///
-    /// Durations add up, also those of sub-traces that ran at the same time.
+    /// Durations are summed, even if sub-traces ran in parallel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cumulative_stats: Option<Stats>,
-    /// The last message when it was made: what a rewind goes by, never the clock (MSG-4).
+    /// Last message when the goal was created. A rewind compares this number and never the clock (MSG-4).
     #[serde(default)]
     pub created_sequence: u64,
-    /// When it was made.
+    /// Creation time.
     pub created_at: Timestamp,
 }
 
-/// A sub-trace that serves a goal.
+/// A sub-trace that works on a goal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SubTraceMetadata {
-    /// The call that began it; a later call of another kind may have continued it.
+    /// Mode of the call that started the sub-trace. A later call of another mode may have continued it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<ChildMode>,
-    /// The preset of its agent.
+    /// Preset of the sub-agent.
     pub agent_type: String,
-    /// The task that it was given.
+    /// Task of the sub-agent.
     pub task: String,
-    /// Its runs, the first one first.
+    /// Runs of the sub-trace, oldest first.
     pub run_ids: Vec<RunId>,
-    /// The result of its last run; `None` until that has ended.
+    /// Result of the last run. Absent while that run is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
-    /// Its own use, without the sub-traces below it.
+    /// Statistics of the sub-trace without its descendants.
     pub self_stats: Stats,
-    /// The same with the sub-traces below it; durations add up.
+    /// Statistics including descendants. Durations are summed.
     pub cumulative_stats: Stats,
 }
 
-/// What a `goal_updated` event changes; absent = unchanged.
+/// Changes of a `goal_updated` event. Absent fields are unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct GoalChanges {
     /// New status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<GoalStatus>,
-    /// New summary, or the reason it was given up.
+    /// New summary, or the reason why the goal was abandoned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
     /// New kind.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<GoalKind>,
-    /// New way of working.
+    /// New way in which sub-agents work on the goal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_call_mode: Option<AgentCallMode>,
 }
 
-/// A goal that changes along with another.
+/// A goal whose status changes as a consequence of another goal's change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AffectedGoal {
-    /// The goal.
+    /// Id of the goal.
     pub goal_id: GoalId,
-    /// Its new status.
+    /// New status.
     pub status: GoalStatus,
 }
 
-/// Why a goal command was refused; the tree is unchanged.
+/// Why a goal command was rejected. The tree is unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GoalError {
-    /// No goal has that id or display number.
+    /// No goal has this id or display number.
     #[error("there is no goal {0:?}: use an id or display number of the goal tree")]
     NotFound(String),
-    /// The goal is closed.
+    /// The goal is already completed or abandoned.
     #[error("goal {0} is already {1}")]
     Closed(String, &'static str),
     /// A description is empty.
     #[error("a goal needs a description")]
     Empty,
-    /// `after` and `under` contradict each other.
+    /// `after` is not a child of `under`.
     #[error("goal {after} is not a child of {under}")]
     NotSiblings {
-        /// The goal to come after.
+        /// Sibling after which the goal should be inserted.
         after: String,
-        /// The wanted parent.
+        /// Requested parent.
         under: String,
     },
 }
 
-/// Mission, focus and goals of one trace.
+/// Mission, focused goal and goals of one trace.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GoalTree {
-    /// What the trace is for.
+    /// Task of the trace.
     pub mission: String,
-    /// The focused goal.
+    /// Focused goal. Absent if no goal is focused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_id: Option<GoalId>,
-    /// All goals, parents before children, siblings in order.
+    /// All goals. Parents precede their children; siblings are in order.
     pub goals: Vec<Goal>,
-    /// The highest id of a goal that was dropped by a rewind; 0 = none was.
+    /// Highest goal id that a rewind has dropped. 0 if none was dropped.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub dropped_id: u64,
 }
@@ -215,13 +218,13 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// Longest description of the goal that is made from a mission, in characters (GOAL-2).
+/// Maximum length of the description of the mission goal, in characters (GOAL-2).
 const ROOT_GOAL_CHARS: usize = 200;
-/// Why the goal that is made from a mission is there.
+/// Reason of the mission goal. It also identifies that goal.
 const MISSION_REASON: &str = "it is the mission";
 
 impl GoalTree {
-    /// Makes an empty tree for a mission.
+    /// Creates an empty tree for a mission.
     pub fn new(mission: impl Into<String>) -> Self {
         Self { mission: mission.into(), ..Self::default() }
     }
@@ -231,7 +234,7 @@ impl GoalTree {
         self.goals.iter().find(|goal| goal.id == *id)
     }
 
-    /// Finds a goal by display number or id, as models name them; the number they see wins.
+    /// Finds a goal by the name that a model used: a display number, else an id.
     pub fn find(&self, name: &str) -> Result<&Goal, GoalError> {
         let name = name.trim();
         let by_number = self.goals.iter().find(|goal| goal.number == name);
@@ -245,7 +248,7 @@ impl GoalTree {
         self.current_id.as_ref().and_then(|id| self.get(id))
     }
 
-    /// Changes the tree by one event. Events of goals that it does not know change nothing.
+    /// Applies one event. Ignores changes to unknown goals.
     pub fn apply(&mut self, event: &GoalEvent) {
         match event {
             GoalEvent::Added { goal, after } => self.insert(goal.as_ref().clone(), after.as_ref()),
@@ -288,10 +291,10 @@ impl GoalTree {
             None => parent.map_or(self.goals.len(), |parent| self.behind(parent)),
         };
         if self.goals.is_empty() {
-            // Most agents have one goal, and there may be many agents.
+            // Most agents have exactly one goal, and there may be many agents.
             self.goals.reserve_exact(1);
         }
-        // Behind its parent, whatever `after` said.
+        // Insert the goal after its parent, even if `after` names an earlier position.
         self.goals.insert(at.max(parent.map_or(0, |parent| parent + 1)), goal);
         self.renumber();
     }
@@ -300,7 +303,7 @@ impl GoalTree {
         self.goals.iter().position(|goal| goal.id == *id)
     }
 
-    /// Returns the place behind a goal and everything below it.
+    /// Returns the index after a goal and all its descendants.
     fn behind(&self, place: usize) -> usize {
         let mut below = std::collections::HashSet::from([&self.goals[place].id]);
         let mut end = place + 1;
@@ -327,7 +330,7 @@ impl GoalTree {
         }
     }
 
-    /// Returns the id that the next goal gets.
+    /// Returns the id of the next goal.
     fn next_id(&self) -> u64 {
         self.last_id() + 1
     }
@@ -337,7 +340,10 @@ impl GoalTree {
         ids.max().unwrap_or(0).max(self.dropped_id)
     }
 
-    /// Plans goals with these descriptions, under a goal or at the top, after a sibling or last.
+    /// Plans new goals with these descriptions.
+    ///
+    /// The goals become children of `under`, else siblings of `after`, else top-level goals. They follow `after`, or
+    /// all existing siblings if it is not given.
     pub fn plan_add(
         &self,
         descriptions: &[String],
@@ -388,7 +394,7 @@ impl GoalTree {
         self.numbered(events)
     }
 
-    /// Gives planned goals the display numbers that they will have.
+    /// Sets the display numbers that the planned goals will have.
     fn numbered(&self, mut events: Vec<GoalEvent>) -> Result<Vec<GoalEvent>, GoalError> {
         let mut future = self.clone();
         for event in &events {
@@ -404,20 +410,21 @@ impl GoalTree {
         Ok(events)
     }
 
-    /// Returns the goal that stands for the mission, while it is open.
+    /// Returns the open goal that was created from the mission.
     pub fn open_mission(&self) -> Option<&Goal> {
         self.goals.iter().find(|goal| goal.reason == MISSION_REASON && goal.status.is_open())
     }
 
-    /// Returns whether a run that acts without a plan gets a goal that stands for its task: there is no goal yet, or
-    /// the last one of that kind was abandoned and none is open.
+    /// Returns whether a run that calls tools without a plan gets a goal for its task.
+    ///
+    /// This is the case if the tree has no goal yet, or if the last mission goal was abandoned and no goal is open.
     pub fn lacks_root(&self) -> bool {
         let last = self.goals.iter().rev().find(|goal| goal.reason == MISSION_REASON);
         let was_abandoned = last.is_some_and(|goal| goal.status == GoalStatus::Abandoned);
         self.goals.is_empty() || was_abandoned && !self.goals.iter().any(|goal| goal.status.is_open())
     }
 
-    /// Plans the goal that stands for a run's task, focused, for a trace that acts without a plan (GOAL-2).
+    /// Plans a focused goal from the task of a run that calls tools without a plan (GOAL-2).
     pub fn plan_root(&self, task: &str, sequence: u64, at: Timestamp) -> Vec<GoalEvent> {
         let description = match one_line(task, ROOT_GOAL_CHARS) {
             empty if empty.is_empty() => "the task".to_owned(),
@@ -433,15 +440,15 @@ impl GoalTree {
         events
     }
 
-    /// Plans to work on a goal from now on.
+    /// Plans to focus a goal.
     pub fn plan_focus(&self, name: &str) -> Result<Vec<GoalEvent>, GoalError> {
         let goal = self.open_goal(name)?;
         Ok(vec![GoalEvent::Focused { goal_id: goal.id.clone() }])
     }
 
-    /// Plans to close a goal (the focused one by default) as done or given up.
+    /// Plans to close a goal (default: the focused one) as completed or abandoned.
     ///
-    /// A parent whose last open child is closed as done is done as well, and so on upwards.
+    /// Completing the last open child of a goal completes the goal as well, and so on up the tree.
     pub fn plan_close(
         &self,
         name: Option<&str>,
@@ -469,7 +476,7 @@ impl GoalTree {
             }
         }
         if status == GoalStatus::Abandoned {
-            // What it is made of is given up with it.
+            // The descendants are abandoned together with the goal.
             let mut given_up = std::collections::HashSet::from([&goal.id]);
             for below in &self.goals {
                 if below.parent_id.as_ref().is_some_and(|parent| given_up.contains(parent)) {
@@ -493,7 +500,7 @@ impl GoalTree {
         }
     }
 
-    /// Renders the tree for a prompt or a person, a line a goal (GOAL-4).
+    /// Renders the tree for a prompt or a user, one line per goal (GOAL-4).
     pub fn render(&self, with_summaries: bool) -> String {
         let mut text = format!("Mission: {}\n", one_line(&self.mission, ROOT_GOAL_CHARS));
         for goal in &self.goals {

@@ -1,7 +1,7 @@
-//! Ids: opaque text for clients, one type per noun so that none is taken for another.
+//! Ids: opaque text for clients, with one type per noun so that they cannot be confused.
 //!
-//! Sessions, traces and runs of the outside world are named here and nowhere else. The root
-//! trace of a session has the session's id; a sub-trace's id says whose child it is (SUB-3).
+//! All ids of sessions, traces and runs are created here. The root trace of a session has the id of the session; the
+//! id of a sub-trace contains the id of its parent (SUB-3).
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::{ChildMode, Timestamp};
 
-/// Why an id that came from outside was refused.
+/// Error for an invalid id from a client. Contains the id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no valid id: use 1 to 128 letters, digits, '_', '-' or '.', starting with a letter, digit or '_'; \
@@ -27,7 +27,7 @@ macro_rules! text_id {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Takes an id that the store or a trusted caller gave out; checks nothing.
+            /// Wraps an id that the store or a trusted caller assigned. Does not validate it.
             pub fn new(text: impl Into<Arc<str>>) -> Self {
                 Self(text.into())
             }
@@ -59,46 +59,46 @@ macro_rules! text_id {
 }
 
 text_id! {
-    /// An experience: `ex_` and a number, unless a person gave it another name.
+    /// Id of an experience: `ex_` and a number, or another name that a user chose.
     ExperienceId
 }
 text_id! {
-    /// A session; also the id of its root trace.
+    /// Id of a session, and of its root trace.
     SessionId
 }
 text_id! {
-    /// A trace: a session's root, or a sub-trace (`{parent}@{mode}-…`).
+    /// Id of a trace: the session's id for a root trace, else `{parent}@{mode}-…`.
     TraceId
 }
 text_id! {
-    /// One execution of the agent loop.
+    /// Id of a run, which is one execution of the agent loop.
     RunId
 }
 text_id! {
-    /// A goal within its trace: "1", "2", …; never reused (GOAL-1).
+    /// Id of a goal within its trace: "1", "2", …. Never reused (GOAL-1).
     GoalId
 }
 text_id! {
-    /// An artifact, whatever its name.
+    /// Id of an artifact. Independent of the artifact's name.
     ArtifactId
 }
 text_id! {
-    /// A question to a person: its trace, and the message that asks it.
+    /// Id of a question to a user. Derived from the trace and the message that asks.
     QuestionId
 }
 text_id! {
-    /// A question whether a tool call may run: its trace, and the message that asks for the call.
+    /// Id of a permission request. Derived from the trace and the message that contains the tool call.
     PermissionId
 }
 
 impl SessionId {
-    /// Makes a new id; time-ordered, unique.
+    /// Returns a new unique id. Ids are ordered by time.
     pub fn generate() -> Self {
         Self::new(Uuid::now_v7().to_string())
     }
 
-    /// Takes an id from outside (RT-2a): `^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`, and not `running`, which is the name of
-    /// a route (`/api/traces/running`).
+    /// Parses an id from a client (RT-2a): `^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`. Rejects `running`, because it is
+    /// part of a route (`/api/traces/running`).
     pub fn parse(text: &str) -> Result<Self, IdError> {
         let head = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let tail = |c: char| head(c) || c == '.' || c == '-';
@@ -108,14 +108,14 @@ impl SessionId {
 }
 
 impl TraceId {
-    /// Returns the root trace of `session`.
+    /// Returns the id of the root trace of `session`.
     pub fn root(session: &SessionId) -> Self {
         Self(session.0.clone())
     }
 
-    /// Names the child of `self` that is started as number `number` of its kind at `at` (SUB-3).
+    /// Returns the id of a child trace that is started at `at` as number `number` of its mode (SUB-3).
     ///
-    /// `index` is the place in an explore's task list, from 1; delegates and evaluations carry none.
+    /// `index` is the position in the task list of an `Explore` call, from 1. Other modes ignore it.
     pub fn child(&self, mode: ChildMode, index: usize, at: Timestamp, number: u64) -> Self {
         let stamp = at.compact();
         Self::new(match mode {
@@ -125,7 +125,7 @@ impl TraceId {
         })
     }
 
-    /// Returns why the trace was started, as its id says; `None` for a root.
+    /// Returns the mode that the id contains. `None` for a root trace.
     pub fn child_mode(&self) -> Option<ChildMode> {
         let (_, segment) = self.0.rsplit_once('@')?;
         [ChildMode::Explore, ChildMode::Delegate, ChildMode::Evaluate]
@@ -133,21 +133,21 @@ impl TraceId {
             .find(|mode| segment.split('-').next() == Some(mode.as_str()))
     }
 
-    /// Returns the last segment: what tells siblings apart.
+    /// Returns the last segment, which distinguishes siblings.
     pub fn short(&self) -> &str {
         self.0.rsplit('@').next().unwrap_or(&self.0)
     }
 }
 
 impl RunId {
-    /// Makes a new id; time-ordered, unique.
+    /// Returns a new unique id. Ids are ordered by time.
     pub fn generate() -> Self {
         Self::new(Uuid::now_v7().to_string())
     }
 }
 
 impl QuestionId {
-    /// Names the question that is asked by call number `place`, from 0, of a message of `trace`.
+    /// Returns the id of the question that a tool call asks. `place` is the index of the call in its message, from 0.
     pub fn asked_in(trace: &TraceId, sequence: u64, place: usize) -> Self {
         Self::new(match place {
             0 => format!("{trace}.q{sequence}"),
@@ -157,7 +157,8 @@ impl QuestionId {
 }
 
 impl PermissionId {
-    /// Names the permission for call number `place`, from 0, of a message of `trace`.
+    /// Returns the id of the permission request for a tool call. `place` is the index of the call in its message,
+    /// from 0.
     pub fn asked_in(trace: &TraceId, sequence: u64, place: usize) -> Self {
         Self::new(match place {
             0 => format!("{trace}.p{sequence}"),
@@ -167,7 +168,7 @@ impl PermissionId {
 }
 
 impl ArtifactId {
-    /// Makes a new id; time-ordered, unique.
+    /// Returns a new unique id. Ids are ordered by time.
     pub fn generate() -> Self {
         Self::new(Uuid::now_v7().to_string())
     }

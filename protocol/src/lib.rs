@@ -1,8 +1,8 @@
-//! The nouns of Soong as data: what the runtime, its store and its clients speak about.
+//! Data types of Soong that the runtime, its store and its clients share.
 //!
-//! Data only. Architecture invariant: this crate knows no async runtime, no actor and no SQL,
-//! reads no clock and no environment, and does no I/O; what it decides (ids, goal changes,
-//! transitions of a status) follows from its arguments.
+//! Architecture invariant: this crate contains data only. It uses no async runtime, no actors and no SQL, does not
+//! read the clock or the environment, and does no I/O. All decisions in it (ids, goal changes, status transitions)
+//! depend only on their arguments.
 
 mod agent;
 mod artifact;
@@ -67,7 +67,7 @@ pub use tool::{Effect, NETWORK, ToolSpec};
 pub use trace::{Trace, TraceContext, TraceMode, TraceStatus};
 pub use usage::{Prices, Stats, StatsPair, Usage, UsageBy, UsageOf, UsageReport, UsageRow, UsageSum, Usd};
 
-/// Says for serde whether a count is left out.
+/// Returns whether serde should skip a counter.
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }

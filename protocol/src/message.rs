@@ -1,15 +1,15 @@
-//! One node of a trace's message tree, in OpenAI's form (MSG-1, MSG-7).
+//! A node of a trace's message tree, in OpenAI's form (MSG-1, MSG-7).
 
 use serde::{Deserialize, Serialize, Serializer, ser::SerializeStruct};
 
 use crate::{GoalId, Timestamp, TraceId, Usd};
 
-/// Who speaks.
+/// Author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// The instructions of the agent.
+    /// Instructions for the agent.
     System,
     /// The caller, or the parent of a sub-agent.
     User,
@@ -31,14 +31,14 @@ impl Role {
     }
 }
 
-/// One request of a model for a tool, as received: the arguments are text and may be anything.
+/// A tool call that a model requests. The arguments are unvalidated text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolCall {
-    /// The provider's id of the call; answers refer to it.
+    /// Id that the provider assigned. The tool result refers to it.
     pub id: String,
-    /// Name of the tool asked for.
+    /// Name of the requested tool.
     pub name: String,
-    /// Arguments as the model wrote them; JSON if it did well.
+    /// Arguments as the model wrote them. Valid JSON is not guaranteed.
     pub arguments: String,
 }
 
@@ -71,93 +71,94 @@ impl<'de> Deserialize<'de> for ToolCall {
     }
 }
 
-/// The part of a conversation that a summary stands for (MSG-5).
+/// The part of a conversation that a summary replaces (MSG-5).
 ///
-/// The path from `next` back leads to the summary instead of `next`'s parent. The messages stay, and a walk that
-/// begins among them follows the old links.
+/// The parent of `next` on the main path is the summary, not its `parent_sequence`. The covered messages remain
+/// stored, and a path that starts at one of them follows the original links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Covers {
-    /// The first message that it stands for.
+    /// First covered message.
     pub first: u64,
-    /// The last one.
+    /// Last covered message.
     pub last: u64,
-    /// The message that follows the summary.
+    /// Message that follows the summary.
     pub next: u64,
-    /// The system message among the covered ones, which stays in front.
+    /// Covered system message. It remains in the prompt before the summary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<u64>,
-    /// The last message of a person among the covered ones; it stays behind the summary where no later one does.
+    /// Last covered message of a user. It remains in the prompt after the summary if no later user message exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<u64>,
 }
 
-/// A message. `sequence` grows per trace and is never reused; `parent_sequence` makes the tree.
+/// A message of a trace. `sequence` grows per trace and is never reused; `parent_sequence` forms the tree.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Message {
-    /// The trace it belongs to.
+    /// Trace of the message.
     pub trace_id: TraceId,
-    /// Its number in the trace, from 1.
+    /// Number in the trace, from 1.
     pub sequence: u64,
-    /// The message it follows; `None` for the first.
+    /// Preceding message. `None` for the first message and for a summary.
     #[serde(default)]
     pub parent_sequence: Option<u64>,
-    /// Who speaks.
+    /// Author of the message.
     pub role: Role,
-    /// The text; empty where the message only calls tools.
+    /// Text. Empty if the message contains only tool calls.
     #[serde(default)]
     pub content: String,
-    /// What a tool wants to be remembered of its output.
+    /// Short text that replaces the output of a tool in later prompts.
     #[serde(default)]
     pub long_term_memory: Option<String>,
-    /// Whether the model reads `content` once only, and `long_term_memory` from then on (ART-9).
+    /// Whether the model receives `content` in one prompt only, and `long_term_memory` in later ones (ART-9).
     #[serde(default)]
     pub include_output_only_once: bool,
-    /// The model's reasoning, where it told it; never sent back.
+    /// The model's reasoning, if the provider returned it. It is never sent back.
     #[serde(default)]
     pub reasoning: Option<String>,
-    /// What an assistant message asks for, in order.
+    /// Tool calls of an assistant message, in order.
     #[serde(default)]
     pub tool_calls: Vec<ToolCall>,
-    /// Which call a tool message answers.
+    /// For a tool message, the id of the call.
     #[serde(default)]
     pub tool_call_id: Option<String>,
-    /// The goal that was current when it was added.
+    /// Goal that was focused when the message was added.
     #[serde(default)]
     pub goal_id: Option<GoalId>,
-    /// A short line for lists.
+    /// One-line description for lists.
     #[serde(default)]
     pub description: String,
-    /// Whether the text was cut off: never a head, never sent to a model (SES-5).
+    /// Whether the text was cut off. A partial message is never the head and is never sent to a model (SES-5).
     #[serde(default)]
     pub partial: bool,
-    /// Whether it hangs on a side branch, such as a look back (MEM-4): never a head, never part of the conversation.
+    /// Whether the message belongs to a side branch, such as a reflection (MEM-4). Such a message is never the head
+    /// and not part of the conversation.
     #[serde(default)]
     pub side_branch: bool,
-    /// What it stands for, where it is a summary; it has no parent then, and is never the head.
+    /// For a summary, the messages that it replaces. A summary has no parent and is never the head.
     #[serde(default)]
     pub covers: Option<Covers>,
-    /// Tokens of the request that led to it.
+    /// Tokens of the request that led to the message.
     #[serde(default)]
     pub prompt_tokens: Option<u64>,
     /// Tokens of the answer.
     #[serde(default)]
     pub completion_tokens: Option<u64>,
-    /// What the model call cost.
+    /// Cost of the model call.
     #[serde(default)]
     pub cost: Option<Usd>,
-    /// How long the model or tool took, in milliseconds.
+    /// Duration of the model or tool call, in milliseconds.
     #[serde(default)]
     pub duration_ms: Option<u64>,
-    /// Why the model stopped, in the provider's word.
+    /// Why the model stopped, as the provider reported it.
     #[serde(default)]
     pub finish_reason: Option<String>,
-    /// When it was added.
+    /// Time at which the message was added.
     pub created_at: Timestamp,
 }
 
 impl Message {
-    /// Makes a message with text only; the rest is for whoever adds it to fill in.
+    /// Creates a message that contains only text. The caller sets further fields.
     pub fn text(
         trace_id: TraceId,
         sequence: u64,
@@ -191,7 +192,7 @@ impl Message {
         }
     }
 
-    /// Returns the id that clients see: `{trace_id}-{sequence:04}`.
+    /// Returns the id as clients see it: `{trace_id}-{sequence:04}`.
     pub fn message_id(&self) -> String {
         format!("{}-{:04}", self.trace_id, self.sequence)
     }
@@ -233,7 +234,7 @@ impl Serialize for Message {
     }
 }
 
-/// Returns the first `max` characters of `text` on one line; `…` stands for what is left out.
+/// Returns the first `max` characters of `text` on one line, followed by `…` if text was cut off.
 pub(crate) fn one_line(text: &str, max: usize) -> String {
     let mut line = String::new();
     let mut length = 0;

@@ -1,6 +1,6 @@
-//! Schemas of the records that write themselves: as clients read them, not as they are held.
+//! OpenAPI schemas of the records that implement `Serialize` by hand. The schemas describe the serialized form.
 //!
-//! Not here: those of all others, which follow from their fields.
+//! Elsewhere: the schemas of all other records, which are derived from their fields.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use utoipa::{
 
 use crate::{Covers, EventRecord, GoalId, Level, Message, Role, RunId, SessionId, Timestamp, ToolCall, TraceId, Usd};
 
-/// Gives a record the schema of the form in which it is written.
+/// Implements the schema traits for a record by delegating to the type of its serialized form.
 macro_rules! written_as {
     ($($name:ident = $form:ty),* $(,)?) => {
         $(impl PartialSchema for $name {
@@ -36,14 +36,14 @@ macro_rules! written_as {
 
 written_as! { ToolCall = CallForm, Message = MessageForm, EventRecord = EventForm }
 
-/// One request of a model for a tool, in OpenAI's form.
+/// A tool call that a model requests, in OpenAI's form.
 #[derive(Serialize, ToSchema)]
 struct CallForm {
-    /// The provider's id of the call; answers refer to it.
+    /// Id that the provider assigned. The tool result refers to it.
     id: String,
     /// Always `function`.
     r#type: String,
-    /// What is called.
+    /// The called function.
     #[schema(inline)]
     function: FunctionForm,
 }
@@ -51,83 +51,83 @@ struct CallForm {
 /// A function with its arguments.
 #[derive(Serialize, ToSchema)]
 struct FunctionForm {
-    /// The tool.
+    /// Name of the tool.
     name: String,
-    /// Its arguments as the model wrote them: JSON as text.
+    /// Arguments as the model wrote them: JSON as text. Valid JSON is not guaranteed.
     arguments: String,
 }
 
 /// A message of a trace.
 #[derive(Serialize, ToSchema)]
 struct MessageForm {
-    /// `{trace_id}-{sequence:04}`.
+    /// Unique id: `{trace_id}-{sequence:04}`.
     message_id: String,
-    /// The trace it belongs to.
+    /// Trace of the message.
     trace_id: TraceId,
-    /// Its number in the trace, from 1.
+    /// Number in the trace, from 1.
     sequence: u64,
-    /// The message it follows; absent for the first, and for a summary.
+    /// Preceding message. Absent for the first message and for a summary.
     parent_sequence: Option<u64>,
-    /// Who speaks.
+    /// Author of the message.
     role: Role,
-    /// The text; empty where the message only calls tools.
+    /// Text. Empty if the message contains only tool calls.
     content: String,
-    /// What a tool wants to be remembered of its output.
+    /// Short text that replaces the output of a tool in later prompts.
     long_term_memory: Option<String>,
-    /// Whether the model reads `content` once only.
+    /// Whether the model receives `content` in one prompt only.
     include_output_only_once: Option<bool>,
-    /// The model's reasoning, where it told it.
+    /// The model's reasoning, if the provider returned it.
     reasoning: Option<String>,
-    /// What an assistant message asks for, in order.
+    /// Tool calls of an assistant message, in order.
     tool_calls: Option<Vec<ToolCall>>,
-    /// Which call a tool message answers.
+    /// For a tool message, the id of the call.
     tool_call_id: Option<String>,
-    /// The goal that was current when it was added.
+    /// Goal that was focused when the message was added.
     goal_id: Option<GoalId>,
-    /// A short line for lists.
+    /// One-line description for lists.
     description: String,
     /// Whether the text was cut off.
     partial: Option<bool>,
-    /// Whether it hangs on a side branch, such as a look back.
+    /// Whether the message belongs to a side branch, such as a reflection.
     side_branch: Option<bool>,
-    /// What it stands for, where it is a summary.
+    /// For a summary, the messages that it replaces.
     covers: Option<Covers>,
-    /// Tokens of the request that led to it.
+    /// Tokens of the request that led to the message.
     prompt_tokens: Option<u64>,
     /// Tokens of the answer.
     completion_tokens: Option<u64>,
-    /// What the model call cost, in USD.
+    /// Cost of the model call, in USD.
     cost: Option<Usd>,
-    /// How long the model or tool took, in milliseconds.
+    /// Duration of the model or tool call, in milliseconds.
     duration_ms: Option<u64>,
-    /// Why the model stopped, in the provider's word.
+    /// Why the model stopped, as the provider reported it.
     finish_reason: Option<String>,
-    /// When it was added.
+    /// Time at which the message was added.
     created_at: Timestamp,
 }
 
-/// A stored event in its envelope: the same on every channel.
+/// A stored event in its envelope. All streams and queries use this form.
 #[derive(Serialize, ToSchema)]
 struct EventForm {
-    /// Place on the trace's timeline, from 1 without gaps; the resume cursor.
+    /// Position on the timeline of the trace, from 1 without gaps. Use it as the cursor to resume a stream.
     event_id: u64,
-    /// What happened, such as `run_completed`.
+    /// Kind of the event, such as `run_completed`.
     event: String,
     /// The trace.
     trace_id: TraceId,
     /// The session.
     session_id: SessionId,
-    /// The run that acts; absent where none does.
+    /// The run that caused the event. Absent if no run did.
     run_id: Option<RunId>,
-    /// Place among the run's events, from 1.
+    /// Position among the events of the run, from 1.
     run_seq: Option<u64>,
-    /// Place among the session's events, from 1; the cursor of a whole session.
+    /// Position among the events of the session, from 1. Use it as the cursor of a session stream.
     session_seq: u64,
-    /// When it happened; orders nothing.
+    /// Time of the event. It never orders events.
     ts: Timestamp,
-    /// How much it matters to a person who looks on.
+    /// Severity of the event.
     level: Level,
-    /// What belongs to it, by its kind.
+    /// Data of the event. The fields depend on the kind.
     #[schema(value_type = Object)]
     data: Value,
 }

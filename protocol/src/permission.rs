@@ -1,4 +1,4 @@
-//! Permissions: what a tool call needs leave for, and who has given or refused it (PERM-1).
+//! Permissions: requests for tool calls that require approval, and the decisions about them (PERM-1).
 
 use std::fmt;
 
@@ -6,40 +6,40 @@ use serde::{Deserialize, Serialize};
 
 use crate::{PermissionId, RunId, SessionId, Timestamp, TraceId};
 
-/// How far leave that is given for a session reaches: calls of the same tool with an equal scope need no further one.
+/// Scope of a permission. A permission for the session covers later calls of the same tool with an equal scope.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Scope {
-    /// Every call of the tool.
+    /// All calls of the tool.
     Tool,
-    /// Files that lie directly in a directory.
+    /// Files directly in a directory.
     Directory {
-        /// The directory; absolute, symlinks resolved.
+        /// The directory. Absolute, with symlinks resolved.
         path: String,
     },
-    /// A host of the network.
+    /// A network host.
     Host {
-        /// Its name or address, in lower case.
+        /// Name or address of the host, in lower case.
         host: String,
     },
-    /// Commands that call a program, or a subcommand of it, with options that are known to be harmless.
+    /// Commands that call a program, or one of its subcommands, with options that are known to be harmless.
     Command {
-        /// The program and its subcommand, such as `git status`.
+        /// Program and subcommand, such as `git status`.
         executable: String,
-        /// Where it is called; absolute, symlinks resolved.
+        /// Working directory. Absolute, with symlinks resolved.
         directory: String,
     },
-    /// Exactly this command line.
+    /// One exact command line.
     CommandLine {
-        /// The line.
+        /// The command line.
         command: String,
-        /// Where it is called; absolute, symlinks resolved.
+        /// Working directory. Absolute, with symlinks resolved.
         directory: String,
     },
-    /// This call and no other: leave for the session reaches no further than leave for once.
+    /// This call only. A permission for the session covers no more than a permission for this call.
     Call,
-    /// This call and no other, as with `Call`; it acts where nothing confines it, and so is always sensitive.
+    /// This call only, which would run without a sandbox. Such a call is always sensitive.
     Unconfined,
 }
 
@@ -57,44 +57,46 @@ impl fmt::Display for Scope {
     }
 }
 
-/// What a tool call needs leave for.
+/// Access that a tool call requires permission for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Demand {
-    /// What it touches, as people read it: a path, a URL, a command.
+    /// Target of the call, for display: a path, a URL or a command.
     pub target: String,
-    /// How far leave for the session would reach.
+    /// Scope of a permission for the session.
     pub scope: Scope,
-    /// Whether leave that was given in general does not reach it, only leave that names it: a sensitive path.
+    /// Whether general permissions do not cover the call, as for a sensitive path. Only a permission that names the
+    /// target does.
     #[serde(default)]
     pub is_sensitive: bool,
-    /// What a person should know beside the arguments, such as that a command would run unconfined.
+    /// Information for the approver in addition to the arguments, for example that the command would run without a
+    /// sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
 impl Demand {
-    /// Whether permission for the session would cover more than this call.
+    /// Returns whether a permission for the session would cover more than this call.
     pub const fn can_be_granted(&self) -> bool {
         !self.is_sensitive && !matches!(self.scope, Scope::Call | Scope::Unconfined)
     }
 
-    /// Makes a demand for every call of a tool alike.
+    /// Creates a demand whose scope is all calls of the tool.
     pub fn tool(target: impl Into<String>) -> Self {
         Self { target: target.into(), scope: Scope::Tool, is_sensitive: false, note: None }
     }
 }
 
-/// What is decided about a permission.
+/// Decision about a permission request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
     /// This call may run.
     AllowOnce,
-    /// This call, and those of its scope, until the process that owns the home ends.
+    /// This call and calls with an equal scope may run, until the process that owns the home exits.
     AllowForSession,
-    /// It may not.
+    /// The call may not run.
     Deny,
 }
 
@@ -114,18 +116,18 @@ impl Decision {
     }
 }
 
-/// Where a permission stands.
+/// Status of a permission request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum PermissionStatus {
-    /// Nobody has decided yet.
+    /// No decision yet.
     Pending,
     /// The call may run.
     Allowed,
-    /// It may not.
+    /// The call may not run.
     Denied,
-    /// Its run ended before anybody decided.
+    /// The run ended before a decision.
     Withdrawn,
 }
 
@@ -141,83 +143,83 @@ impl PermissionStatus {
     }
 }
 
-/// A run on the way from the user's one to the one that asks.
+/// A run on the path from the user's run to the run that requests permission.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ChainLink {
     /// The run.
     pub run_id: RunId,
-    /// Its trace.
+    /// Trace of the run.
     pub trace_id: TraceId,
-    /// Its preset.
+    /// Preset of the run.
     pub agent_type: String,
-    /// What it is asked to do, shortened.
+    /// Task of the run, shortened.
     pub task: String,
 }
 
-/// A question whether a tool call may run: a stored row, bound to the tool and its exact arguments.
+/// A permission request for one tool call. It is stored, and bound to the tool and its exact arguments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Permission {
-    /// Its id.
+    /// Unique id.
     pub permission_id: PermissionId,
-    /// The run that asks.
+    /// The run that requests permission.
     pub run_id: RunId,
-    /// Its trace.
+    /// Trace of the run.
     pub trace_id: TraceId,
-    /// Its session.
+    /// Session of the run.
     pub session_id: SessionId,
-    /// The call.
+    /// The tool call.
     pub tool_call_id: String,
-    /// The tool.
+    /// Name of the tool.
     pub tool: String,
-    /// The arguments, whole, as the model wrote them.
+    /// Complete arguments, as the model wrote them.
     pub arguments: String,
-    /// What ties the decision to the call: a SHA-256 over tool, arguments, demand and diff, in hex.
+    /// Hash that binds the decision to the call: hexadecimal SHA-256 of tool, arguments, demand and diff.
     pub fingerprint: String,
-    /// What it needs leave for.
+    /// Access that the call requires permission for.
     pub demand: Demand,
-    /// Of an edit or a write: what it would change, as a unified diff; absent where that would be too long,
-    /// and for sensitive files.
+    /// For an edit or a write, the change as a unified diff. Absent if the diff would be too long or the file is
+    /// sensitive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
-    /// Who works for whom, the user's run first and the one that asks last.
+    /// The runs from the user's run to the requesting run, in this order.
     pub chain: Vec<ChainLink>,
-    /// Where it stands.
+    /// Status of the request.
     pub status: PermissionStatus,
-    /// What was decided.
+    /// The decision. Absent while the request is pending.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<Decision>,
-    /// Who decided: `terminal`, `cli`, `monitor`, `http:UID`, `api`, `handler`, `rule` or `timeout`.
+    /// Origin of the decision: `terminal`, `cli`, `monitor`, `http:UID`, `api`, `handler`, `rule` or `timeout`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// Why.
+    /// Reason for the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// When it was asked.
+    /// Time of the request.
     pub created_at: Timestamp,
-    /// When it was decided, or withdrawn.
+    /// Time at which the request was decided or withdrawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_at: Option<Timestamp>,
 }
 
-/// A decision about a permission.
+/// A decision about a permission request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PermissionDecision {
-    /// The permission.
+    /// The permission request.
     pub permission_id: PermissionId,
     /// The decision.
     pub decision: Decision,
-    /// Who decided.
+    /// Origin of the decision; see [`Permission::by`].
     pub by: String,
-    /// Why.
+    /// Reason for the decision.
     pub reason: Option<String>,
-    /// When.
+    /// Time of the decision.
     pub at: Timestamp,
 }
 
 impl PermissionDecision {
-    /// Returns the decision about a permission; `None` if it is pending.
+    /// Returns the decision about a permission request. `None` if it has not been decided.
     pub fn of(asked: Permission) -> Option<Self> {
         Some(Self {
             permission_id: asked.permission_id,

@@ -1,19 +1,19 @@
-//! Questions to people: stored rows that a run waits for (SUB-9).
+//! Questions to users: stored records whose answer a run waits for (SUB-9).
 
 use serde::{Deserialize, Serialize};
 
 use crate::{QuestionId, RunId, SessionId, Timestamp, TraceId};
 
-/// Where a question stands.
+/// Status of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum QuestionStatus {
-    /// Nobody has answered yet.
+    /// Not answered yet.
     Pending,
-    /// Somebody has.
+    /// Answered.
     Answered,
-    /// Its run ended before anybody did.
+    /// The run ended before an answer.
     Withdrawn,
 }
 
@@ -28,31 +28,31 @@ impl QuestionStatus {
     }
 }
 
-/// A question that a run asks a person.
+/// A question of a run to a user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Question {
-    /// Its id.
+    /// Unique id.
     pub question_id: QuestionId,
     /// The run that asks.
     pub run_id: RunId,
-    /// Its trace.
+    /// Trace of the run.
     pub trace_id: TraceId,
-    /// Its session.
+    /// Session of the run.
     pub session_id: SessionId,
-    /// What is asked.
+    /// Text of the question.
     pub question: String,
-    /// Who is asked; absent = whoever looks after the run.
+    /// Addressee. Absent if the question is for the user of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// Where it stands.
+    /// Status of the question.
     pub status: QuestionStatus,
-    /// What was answered.
+    /// The answer. Absent while the question is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
-    /// When it was asked.
+    /// Time of the question.
     pub created_at: Timestamp,
-    /// When it was answered, or withdrawn.
+    /// Time at which the question was answered or withdrawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_at: Option<Timestamp>,
 }

@@ -1,4 +1,4 @@
-//! A run: one execution of the agent loop on a trace, from start to one terminal state (RUN-1).
+//! A run: one execution of the agent loop on a trace, from its start to one terminal state (RUN-1).
 
 use serde::{Deserialize, Serialize};
 
@@ -6,12 +6,12 @@ use serde_json::{Map, Value};
 
 use crate::{Budget, ErrorInfo, GoalId, Role, RunId, SessionId, Stats, Timestamp, TraceId, Usd};
 
-/// What kind of agent leads a run (RT-3).
+/// Mode of a run (RT-3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RunMode {
-    /// The main agent works by itself, and may delegate.
+    /// The agent does the work itself and may delegate.
     #[default]
     Normal,
     /// The orchestrator plans goals and lets sub-agents do the work.
@@ -28,30 +28,30 @@ impl RunMode {
     }
 }
 
-/// Where a run stands. `completed`, `failed` and `cancelled` are never left (RUN-1).
+/// Status of a run. `completed`, `failed` and `cancelled` are final (RUN-1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RunStatus {
-    /// Accepted; waits for its turn.
+    /// Accepted and waiting in the queue.
     Queued,
-    /// At work.
+    /// Executing.
     Running,
-    /// Waits for a person; holds no thread.
+    /// Waiting for a user's answer or approval. Occupies no thread.
     Waiting,
-    /// Not ended, and no process executes it. It resumes when the home is opened or its session is used again. Never
-    /// stored: readers compute it for a queued, running or waiting run.
+    /// Not ended, and no process executes it. The run resumes when the home is opened or its session is used again.
+    /// This status is never stored: readers derive it for a queued, running or waiting run.
     Interrupted,
-    /// Finished with an answer.
+    /// Ended with an answer.
     Completed,
-    /// Ended without one.
+    /// Ended without an answer.
     Failed,
-    /// Ended on request.
+    /// Ended by a cancel request.
     Cancelled,
 }
 
 impl RunStatus {
-    /// Returns whether the status is never left.
+    /// Returns whether the status is final.
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
     }
@@ -70,127 +70,131 @@ impl RunStatus {
     }
 }
 
-/// Why a run ended; a closed set (RUN-2).
+/// Why a run ended. A closed set (RUN-2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EndReason {
     /// The model answered without further tool calls.
     Completed,
-    /// The iteration limit was reached.
+    /// The maximum number of turns was reached.
     MaxTurns,
     /// A budget was used up.
     BudgetExceeded,
-    /// The run took longer than it may.
+    /// The run exceeded its time limit.
     TimedOut,
-    /// Cancelled while queued, waiting or between calls.
+    /// The run was cancelled while it was queued, waiting or between calls.
     Cancelled,
-    /// Cancelled, or the provider failed, while text streamed.
+    /// The run was cancelled, or the provider failed, while an answer was streamed.
     AbortedStreaming,
-    /// Cancelled while tools ran.
+    /// The run was cancelled while tools were running.
     AbortedTools,
-    /// The prompt does not fit the model's window.
+    /// The prompt does not fit the model's context window.
     PromptTooLong,
-    /// The answer was cut at its token limit.
+    /// The answer was truncated at the token limit.
     MaxOutputTokens,
-    /// The process ended under it, and it was not resumed.
+    /// The process ended during the run, and the run was not resumed.
     Interrupted,
-    /// Its actor crashed more often than the restart limit allows.
+    /// The actor of the run crashed more often than the restart limit allows.
     ActorCrashed,
-    /// Anything else; the error says what.
+    /// Any other failure. See the error of the run.
     Failed,
 }
 
-/// A message that a conversation is given: what stands before a task (SUB-1), or the result of a tool call that a run
-/// has handed out (RUN-3).
+/// A message that the caller adds to the conversation: history before the task (SUB-1), or the result of a tool call
+/// that the run returned to its caller (RUN-3).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GivenMessage {
-    /// Who said it: `user` or `assistant`; `tool` = a result.
+    /// `user` or `assistant` for history, `tool` for a tool result.
     pub role: Role,
-    /// What was said.
+    /// Text of the message.
     pub content: String,
-    /// Of a result: the call that it is of.
+    /// For a tool result, the id of the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
 }
 
-/// What a caller may set for a run.
+/// Settings of a run that its caller may choose.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RunSettings {
     /// Preset of the agent.
     pub agent_type: String,
-    /// Profile, or a model name of the default profile.
+    /// Model profile, or a model name of the default profile.
     pub model: String,
-    /// Most turns; `None` = the preset's, else `runtime.max_turns`.
+    /// Maximum number of turns. Default: the preset's, else `runtime.max_turns`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_iterations: Option<u32>,
-    /// The ceiling: what the run and all below it may ever use; `None` = everything configured (SUB-6).
+    /// Tools that the run and all its descendants may use at most (SUB-6). Default: all configured tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
-    /// System prompt in place of the preset's.
+    /// System prompt. Default: the preset's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_prompt: Option<String>,
-    /// Sampling temperature, 0 to 2, in place of the preset's.
+    /// Sampling temperature, 0 to 2. Default: the preset's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
-    /// Further sampling parameters, sent with its model calls as they are.
+    /// Additional sampling parameters. They are sent unchanged with each model call.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub llm_params: Map<String, Value>,
-    /// Whether it runs the tool calls of its model; `false` = it ends with the first ones, and hands them to its
-    /// caller (RUN-3).
+    /// Whether the run executes tool calls. If false, the run ends at the first tool calls and returns them to its
+    /// caller (RUN-3). Default: true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_execute_tools: Option<bool>,
-    /// What a parent passes along, shown under `## Context` (SUB-1a).
+    /// Context from the parent run, shown under `## Context` (SUB-1a).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
-    /// What stands in the conversation before the task (SUB-1); where it goes on, the results of calls that were handed
-    /// out.
+    /// Messages that precede the task (SUB-1). For a run that resumes its trace, the results of the tool calls that
+    /// the previous run returned.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<GivenMessage>,
-    /// The skills that go into the system prompt; `None` = the preset's, else all built in (MEM-1).
+    /// Skills in the system prompt. Default: the preset's, else all built-in skills (MEM-1).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skills: Option<Vec<String>>,
-    /// The JSON schema that the answer has to fit.
+    /// JSON schema that the answer must match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_output_schema: Option<Value>,
-    /// What it and everything below it may use, within what is left to the one above it (BUD-1).
+    /// Budget of the run and its descendants. The remaining budget of the parent limits it further (BUD-1).
     #[serde(default, skip_serializing_if = "Budget::is_open")]
     pub budget: Budget,
-    /// The part of `budget` that a caller set, for this run or an earlier one of its session; the rest is from the
-    /// configuration. Absent if that is all of it.
+    /// The part of `budget` that a caller set, for this run or an earlier one of its session. The rest comes from the
+    /// configuration. Absent if the configuration adds nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given_budget: Option<Budget>,
-    /// Most run time in milliseconds; `None` = no limit of its own.
+    /// Time limit of the run, in milliseconds. Absent if the run has no limit itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// Whether a program drives the run instead of a model: it only spawns children (RT-4).
+    /// Whether a program drives the run instead of a model. Such a run only starts children (RT-4).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub driven: bool,
-    /// Whether it goes on with the trace of an earlier child (SUB-1).
+    /// Whether the run continues the trace of an earlier child (SUB-1).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub continues: bool,
-    /// The message of its trace's main path that it goes on from; `None` = the head when its turn comes (MSG-2).
+    /// Message of the main path after which the run continues (MSG-2). Default: the head when the run leaves the
+    /// queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_sequence: Option<u64>,
-    /// Whether it goes on where its trace stopped, without a message of its own (MSG-2).
+    /// Whether the run resumes its trace without a new message (MSG-2).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub goes_on: bool,
-    /// What it and all below it may do without asking: `TOOL` or `TOOL:SCOPE` (PERM-1).
+    /// Calls that the run and its descendants may make without a permission request, as `TOOL` or `TOOL:SCOPE`
+    /// (PERM-1).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<String>,
-    /// What it and all below it, and further runs of its session, may not do, whatever else allows it (PERM-1).
+    /// Calls that the run, its descendants and later runs of the session may not make, even if another rule allows
+    /// them (PERM-1).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<String>,
-    /// Whether nobody can be asked: what needs leave is refused at once.
+    /// Whether no approver is available. Calls that require permission are denied immediately.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unattended: bool,
-    /// Where it only looks back on its trace (MEM-4): how.
+    /// Options of a reflection. If set, the run only reviews its trace (MEM-4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reflects: Option<Reflection>,
-    /// Whether a new conversation is told what earlier runs have learned; absent = as configured, `false` = not.
+    /// Whether a new conversation starts with matching experiences of earlier runs. Default: true. Has no effect if
+    /// `memory.enabled` is false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enable_memory: Option<bool>,
 }
@@ -227,17 +231,17 @@ impl Default for RunSettings {
 }
 
 impl RunSettings {
-    /// Returns whether tool calls are the caller's to run.
+    /// Returns whether the run returns tool calls to its caller instead of executing them.
     pub fn hands_out_calls(&self) -> bool {
         self.auto_execute_tools == Some(false)
     }
 }
 
-/// How a run looks back on its trace.
+/// Options of a run that reviews its trace.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Reflection {
-    /// What it is to look at above all.
+    /// Aspect to concentrate on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub focus: Option<String>,
 }
@@ -246,58 +250,58 @@ pub struct Reflection {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Run {
-    /// Its id.
+    /// Unique id.
     pub run_id: RunId,
-    /// The trace it works on.
+    /// Trace of the run.
     pub trace_id: TraceId,
-    /// The session it belongs to.
+    /// Session of the run.
     pub session_id: SessionId,
-    /// The run that started it.
+    /// Parent run. Absent for a user's run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_run_id: Option<RunId>,
-    /// The parent's goal it serves.
+    /// Goal of the parent run that this run works on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_goal_id: Option<GoalId>,
-    /// 0 for a user's run, one more per level below.
+    /// Depth in the tree of runs. 0 for a user's run.
     pub depth: u32,
-    /// What kind of agent leads it.
+    /// Mode of the run.
     pub mode: RunMode,
-    /// What was asked of it.
+    /// Task of the run.
     pub task: String,
-    /// What its caller set; clients see it among the run's own fields.
+    /// Settings that the caller chose. They are serialized among the fields of the run.
     #[serde(flatten)]
     pub settings: RunSettings,
-    /// Whose it is.
+    /// User that owns the run.
     pub uid: String,
-    /// Where it stands.
+    /// Status of the run.
     pub status: RunStatus,
-    /// Whether its end was asked for, and has not come yet.
+    /// Whether a cancel request is stored and the run has not ended yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cancel_requested: bool,
-    /// Why it ended.
+    /// Why the run ended. Absent while it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_reason: Option<EndReason>,
-    /// Turns begun.
+    /// Number of turns that have started.
     pub turn: u32,
-    /// What it used itself.
+    /// Statistics of the run without its children.
     pub usage: Stats,
-    /// What it cost itself; `None` where a price is unknown.
+    /// Cost of the run without its children. `None` (JSON `null`) if a price is unknown.
     pub cost: Option<Usd>,
-    /// Why it failed.
+    /// Why the run failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorInfo>,
-    /// When it was accepted.
+    /// Time at which the run was accepted.
     pub created_at: Timestamp,
-    /// When it left the queue.
+    /// Time at which the run left the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
-    /// When it ended.
+    /// Time at which the run ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<Timestamp>,
 }
 
 impl Run {
-    /// Makes a run of a user's, under a new id, that waits for its turn and has used nothing yet.
+    /// Creates a queued user run with a new id and no usage.
     pub fn queued(
         session_id: SessionId,
         trace_id: TraceId,

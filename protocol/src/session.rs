@@ -1,4 +1,4 @@
-//! A session: a root trace with its sub-traces, its queue of user runs and its artifacts.
+//! A session: a root trace with its sub-traces, a queue of user runs, and artifacts.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,21 +8,21 @@ use crate::{SessionId, Timestamp};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Session {
-    /// Its id; also the id of its root trace.
+    /// Unique id, which is also the id of the root trace.
     pub session_id: SessionId,
-    /// What people call it.
+    /// Display name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Whose it is.
+    /// User that owns the session.
     pub uid: String,
-    /// The project directory its runs work in.
+    /// Project directory in which the runs of the session work.
     pub project_dir: String,
-    /// Highest `session_seq` given out.
+    /// Highest assigned `session_seq`.
     pub last_session_seq: u64,
-    /// How many of its runs, children included, have not ended.
+    /// Number of runs that have not ended, including child runs.
     pub live_runs: u64,
-    /// When it was made.
+    /// Creation time.
     pub created_at: Timestamp,
-    /// When its last event happened.
+    /// Time of the last event.
     pub updated_at: Timestamp,
 }

@@ -1,34 +1,34 @@
-//! What a child run is to its parent, and what it brings back (SUB-3, SUB-4).
+//! Result of a child run (SUB-3, SUB-4).
 
 use serde::{Deserialize, Serialize};
 
 use crate::{ArtifactRef, ChildMode, ErrorInfo, RunId, RunStatus, StatsPair, TraceId};
 
-/// What a child brings back; stored before the parent hears of it (SUB-4).
+/// Result of a child run. It is stored before the parent receives it (SUB-4).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ChildResult {
-    /// Why the child was started.
+    /// Mode of the child.
     pub mode: ChildMode,
-    /// The child's trace.
+    /// Trace of the child.
     pub sub_trace_id: TraceId,
-    /// The child's run.
+    /// The child run.
     pub run_id: RunId,
-    /// How it ended; terminal.
+    /// Terminal status of the child.
     pub status: RunStatus,
-    /// Its final answer, or what it has where it did not finish.
+    /// Final answer, or the intermediate result of a child that did not complete.
     pub summary: String,
-    /// What an evaluation found; empty otherwise.
+    /// Findings of an evaluation. Empty in other modes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<String>,
-    /// Whether an evaluation passed.
+    /// Whether an evaluation passed. Absent in other modes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passed: Option<bool>,
-    /// What it stored.
+    /// Artifacts that the child stored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub artifacts: Vec<ArtifactRef>,
-    /// What it used.
+    /// Statistics of the child.
     pub stats: StatsPair,
-    /// Why it failed.
+    /// Why the child failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorInfo>,
 }

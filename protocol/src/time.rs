@@ -1,32 +1,32 @@
-//! A point in time as clients see it: RFC 3339, UTC, milliseconds.
+//! Timestamps as clients see them: RFC 3339 in UTC with milliseconds.
 //!
-//! Not here: the clock. Whoever decides gets the time as an argument.
+//! Not in this module: the clock. Callers pass the current time as an argument.
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Milliseconds since the Unix epoch. Never orders events (EVT-1): cursors do.
+/// A point in time, in milliseconds since the Unix epoch. Timestamps never order events; cursors do (EVT-1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(value_type = String, format = DateTime))]
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// Takes milliseconds since the Unix epoch.
+    /// Creates a timestamp from milliseconds since the Unix epoch.
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis)
     }
 
-    /// Returns milliseconds since the Unix epoch.
+    /// Returns the milliseconds since the Unix epoch.
     pub const fn as_millis(self) -> i64 {
         self.0
     }
 
-    /// Returns the milliseconds from `earlier` to here; 0 where the clock went backwards.
+    /// Returns the milliseconds since `earlier`, or 0 if `earlier` is later.
     pub fn millis_since(self, earlier: Timestamp) -> u64 {
         u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0)
     }
 
-    /// Renders `YYYYMMDDHHMMSS`, the form that sub-trace ids carry (SUB-3).
+    /// Returns the form `YYYYMMDDHHMMSS`, which is part of sub-trace ids (SUB-3).
     pub fn compact(self) -> String {
         self.date_time().format("%Y%m%d%H%M%S").to_string()
     }

@@ -1,19 +1,19 @@
-//! What a tool says about itself (TOOL-1).
+//! Description of a tool: name, parameters, effect and limits (TOOL-1).
 
 use serde::{Deserialize, Serialize};
 
-/// Says of a tool that it reaches beyond this machine: its calls ask, also where they only read (PERM-1).
+/// Tag of a tool that uses the network. Its calls require permission, even if they only read (PERM-1).
 pub const NETWORK: &str = "network";
 
-/// What calling a tool does to the world.
+/// Effect of calling a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
-    /// Changes nothing: neighbours run in parallel.
+    /// Changes nothing. Consecutive calls run in parallel.
     Read,
-    /// Changes something: runs alone, and a failure stops the turn's later calls (TOOL-3).
+    /// Changes something. The call runs alone, and its failure skips the later calls of the turn (TOOL-3).
     Write,
-    /// The same, and nobody can say in advance what it changes.
+    /// Like `Write`, but what it changes is not known in advance.
     Dangerous,
 }
 
@@ -27,7 +27,7 @@ impl Effect {
         }
     }
 
-    /// Returns whether something is changed: such a call runs alone.
+    /// Returns whether a call changes something and therefore runs alone.
     pub const fn changes(self) -> bool {
         !matches!(self, Self::Read)
     }
@@ -36,35 +36,37 @@ impl Effect {
 /// A tool as models and the scheduler see it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolSpec {
-    /// Unique name: what models call.
+    /// Unique name by which models call the tool.
     pub name: String,
-    /// A short title for people.
+    /// Short title for display.
     pub title: String,
-    /// What it does and when to use it, for models.
+    /// Description for models: what the tool does, and when to use it.
     pub description: String,
-    /// JSON schema of the arguments, an object.
+    /// JSON schema of the arguments, which are an object.
     pub parameters: serde_json::Value,
-    /// What calling it does to the world.
+    /// Effect of a call.
     pub effect: Effect,
-    /// Whether a call that was cut off may run again (DUR-4).
+    /// Whether an interrupted call may run again (DUR-4).
     pub idempotent: bool,
-    /// What else is to be known of it; [`NETWORK`] has its calls ask.
+    /// Further properties. [`NETWORK`] makes calls require permission.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// How long one call may take, in milliseconds; `None` = the configured default.
+    /// Time limit of a call, in milliseconds. Default: `tools.default_timeout_ms`.
     #[serde(default)]
     pub timeout_ms: Option<u64>,
-    /// Whether it keeps its output within the limits by paging: what exceeds them is cut, never stored (ART-9).
+    /// Whether the tool pages its output. Output beyond the limits is truncated instead of being stored as an
+    /// artifact (ART-9).
     #[serde(default)]
     pub paged: bool,
-    /// Parameters whose text is for a model or a person: an object given for one is taken as its JSON. `a/b` is `b` of
-    /// each object of the list `a`. If there is a parameter `path`, that is done for JSON files alone.
+    /// Parameters that are text for a model or a user. If a call passes an object for one of them, it is converted to
+    /// JSON text. `a/b` is the property `b` of each object in the list `a`. If the tool has a parameter `path`, the
+    /// conversion applies only to JSON files.
     #[serde(skip)]
     pub json_as_text: Vec<String>,
 }
 
 impl ToolSpec {
-    /// Makes a spec of a tool that reads: parallel, and repeated after a crash.
+    /// Creates the spec of a tool that only reads. Its calls run in parallel and are repeated after a crash.
     pub fn read(name: &str, title: &str, description: &str, parameters: serde_json::Value) -> Self {
         Self {
             name: name.to_owned(),
@@ -80,12 +82,12 @@ impl ToolSpec {
         }
     }
 
-    /// Makes a spec of a tool that writes: serial, and not repeated after a crash.
+    /// Creates the spec of a tool that writes. Its calls run one at a time and are not repeated after a crash.
     pub fn write(name: &str, title: &str, description: &str, parameters: serde_json::Value) -> Self {
         Self { effect: Effect::Write, idempotent: false, ..Self::read(name, title, description, parameters) }
     }
 
-    /// Makes a spec of a tool of which nobody can say in advance what it changes.
+    /// Creates the spec of a tool whose changes are not known in advance.
     pub fn dangerous(name: &str, title: &str, description: &str, parameters: serde_json::Value) -> Self {
         Self { effect: Effect::Dangerous, ..Self::write(name, title, description, parameters) }
     }
@@ -97,7 +99,7 @@ impl ToolSpec {
         self
     }
 
-    /// Marks parameters of which an object is taken as its JSON (see [`ToolSpec::json_as_text`]).
+    /// Adds parameters for which an object is converted to JSON text; see [`ToolSpec::json_as_text`].
     #[must_use]
     pub fn taking_json(mut self, parameters: &[&str]) -> Self {
         self.json_as_text.extend(parameters.iter().map(|name| (*name).to_owned()));
@@ -109,7 +111,7 @@ impl ToolSpec {
         self.tags.iter().any(|own| own == tag)
     }
 
-    /// Returns whether its calls need leave where it says nothing more about them (PERM-1).
+    /// Returns whether calls require permission if the tool does not decide it per call (PERM-1).
     pub fn needs_leave(&self) -> bool {
         self.effect.changes() || self.has_tag(NETWORK)
     }

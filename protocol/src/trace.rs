@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::{Collaborator, EndReason, GoalId, RunMode, RunStatus, SessionId, Timestamp, TraceId, Usd};
 
-/// What made the trace.
+/// Kind of work that a trace records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -14,14 +14,14 @@ pub enum TraceMode {
     Agent,
 }
 
-/// Where the trace stands; derived from its last run (RUN-1).
+/// Status of a trace, derived from its last run (RUN-1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TraceStatus {
-    /// A run is queued, running or waiting.
+    /// The last run is queued, running or waiting.
     Running,
-    /// A run has not ended, and no process executes it. Never stored.
+    /// The last run has not ended, and no process executes it. Never stored.
     Interrupted,
     /// The last run completed.
     Completed,
@@ -37,7 +37,7 @@ impl TraceStatus {
         matches!(self, Self::Completed | Self::Failed | Self::Stopped)
     }
 
-    /// Derives the status from the last run's.
+    /// Returns the status of a trace whose last run has this status.
     pub const fn of(run: RunStatus) -> Self {
         match run {
             RunStatus::Queued | RunStatus::Running | RunStatus::Waiting => Self::Running,
@@ -48,7 +48,7 @@ impl TraceStatus {
         }
     }
 
-    /// Returns whether a run has not ended, at work or interrupted.
+    /// Returns whether the last run of the trace has not ended. Interrupted runs count.
     pub const fn is_open(self) -> bool {
         matches!(self, Self::Running | Self::Interrupted)
     }
@@ -65,88 +65,88 @@ impl TraceStatus {
     }
 }
 
-/// What a trace knows of its surroundings.
+/// Context of a trace: the users and agents that take part in its work.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TraceContext {
-    /// Whom the trace's runs work with (SUB-8).
+    /// Collaborators of the trace's runs (SUB-8).
     pub collaborators: Vec<Collaborator>,
 }
 
-/// A trace as clients see it. `total_*` are its own; children have traces of their own.
+/// A trace as clients see it. The `total_*` fields do not include sub-traces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Trace {
-    /// Its id; a session's id for a root.
+    /// Unique id. That of the session for a root trace.
     pub trace_id: TraceId,
-    /// The session it belongs to.
+    /// Session of the trace.
     pub session_id: SessionId,
-    /// What made it.
+    /// Kind of work that the trace records.
     pub mode: TraceMode,
-    /// The mode of its last run.
+    /// Mode of the last run.
     pub run_mode: RunMode,
-    /// What it was asked to do.
+    /// Task of the trace.
     pub task: String,
-    /// What people call it.
+    /// Display name.
     pub name: String,
-    /// The preset of its last run.
+    /// Preset of the last run.
     pub agent_type: String,
-    /// Whose child it is.
+    /// Parent trace. Absent for a root trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_trace_id: Option<TraceId>,
-    /// Which of its parent's goals it serves.
+    /// Goal of the parent trace that this trace works on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_goal_id: Option<GoalId>,
-    /// Where it stands.
+    /// Status of the trace.
     pub status: TraceStatus,
-    /// How its last run ended.
+    /// Why the last run ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_reason: Option<EndReason>,
-    /// Messages added.
+    /// Number of messages added.
     pub total_messages: u64,
-    /// Tokens used.
+    /// Request and answer tokens used.
     pub total_tokens: u64,
     /// Request tokens used.
     pub total_prompt_tokens: u64,
     /// Answer tokens used.
     pub total_completion_tokens: u64,
-    /// What it cost; `None` where a price is unknown.
+    /// Total cost. `None` (JSON `null`) if any price is unknown.
     pub total_cost: Option<Usd>,
-    /// Run time of its runs, in milliseconds.
+    /// Total active time of the runs, in milliseconds.
     pub total_duration_ms: u64,
-    /// Highest message sequence.
+    /// Highest message sequence number.
     pub last_sequence: u64,
-    /// Where the main path ends; 0 for an empty trace.
+    /// Last message of the main path. 0 for an empty trace.
     pub head_sequence: u64,
     /// Highest event id.
     pub last_event_id: u64,
-    /// Whose it is.
+    /// User that owns the trace.
     pub uid: String,
-    /// The model of its last run.
+    /// Model of the last run.
     pub model: String,
-    /// The tools that its last run was limited to; absent if it was not.
+    /// Tools to which the last run was limited. Absent if it was not limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
-    /// The sampling parameters of its last run, `temperature` among them.
+    /// Sampling parameters of the last run, including `temperature`.
     #[serde(default)]
     pub llm_params: Map<String, Value>,
-    /// The preset that its last run's system prompt came from; `null` if the prompt was given as text.
+    /// Preset of the last run's system prompt. `null` if the prompt was given as text.
     #[serde(default)]
     pub prompt_name: Option<String>,
-    /// Whom it works with.
+    /// Collaborators of the trace's runs.
     pub context: TraceContext,
-    /// The focused goal.
+    /// Focused goal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_goal_id: Option<GoalId>,
-    /// The last run's final answer, shortened.
+    /// Final answer of the last run, shortened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_summary: Option<String>,
     /// Why the last run failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_message: Option<String>,
-    /// When it was made.
+    /// Creation time.
     pub created_at: Timestamp,
-    /// When its last run ended.
+    /// Time at which the last run ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<Timestamp>,
 }

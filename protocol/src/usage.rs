@@ -1,4 +1,4 @@
-//! What work costs: tokens, money, time; and how it adds up over a tree (RUN-6).
+//! Usage of runs: tokens, cost and time, and their totals over a tree (RUN-6).
 
 mod report;
 
@@ -7,7 +7,7 @@ use std::{fmt, ops::AddAssign, str::FromStr};
 pub use report::{UsageBy, UsageOf, UsageReport, UsageRow, UsageSum};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// An amount of US dollars, exact to a billionth; written as a decimal string.
+/// An amount of US dollars with nine decimal places, serialized as a decimal string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(value_type = String, pattern = r"^[0-9]+(\.[0-9]{0,9})?$", examples("2.50")))]
 pub struct Usd(u64);
@@ -15,17 +15,17 @@ pub struct Usd(u64);
 const NANOS_PER_USD: u64 = 1_000_000_000;
 
 impl Usd {
-    /// Takes billionths of a dollar.
+    /// Creates an amount from billionths of a dollar.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Returns billionths of a dollar.
+    /// Returns the amount in billionths of a dollar.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Returns what `tokens` cost at this price per million.
+    /// Returns the cost of `tokens` at this price per million tokens.
     fn per_million(self, tokens: u64) -> Self {
         let nanos = u128::from(self.0) * u128::from(tokens) / 1_000_000;
         Self(u64::try_from(nanos).unwrap_or(u64::MAX))
@@ -39,7 +39,7 @@ impl AddAssign for Usd {
 }
 
 impl fmt::Display for Usd {
-    /// At least two decimals, no trailing zeros beyond them: `0.00`, `1.50`, `0.000042`.
+    /// Writes at least two decimal places and no trailing zeros after them: `0.00`, `1.50`, `0.000042`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let decimals = format!("{:09}", self.0 % NANOS_PER_USD);
         let kept = decimals.trim_end_matches('0').len().max(2);
@@ -76,12 +76,12 @@ impl<'de> Deserialize<'de> for Usd {
     }
 }
 
-/// What one model call used.
+/// Token usage of one model call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Usage {
     /// Tokens of the request.
     pub prompt_tokens: u64,
-    /// Tokens of the answer, reasoning included.
+    /// Tokens of the answer, including reasoning.
     pub completion_tokens: u64,
     /// Tokens of the request that came from the provider's cache.
     #[serde(default)]
@@ -89,13 +89,13 @@ pub struct Usage {
     /// Tokens of the answer that were reasoning.
     #[serde(default)]
     pub reasoning_tokens: u64,
-    /// Whether these are our estimate because the provider told nothing.
+    /// Whether the counts are estimates because the provider reported none.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub estimated: bool,
 }
 
 impl Usage {
-    /// Returns prompt and completion tokens together.
+    /// Returns the sum of request and answer tokens.
     pub fn total_tokens(&self) -> u64 {
         self.prompt_tokens.saturating_add(self.completion_tokens)
     }
@@ -104,16 +104,16 @@ impl Usage {
 /// Prices of a model per million tokens (BUD-2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Prices {
-    /// Request tokens.
+    /// Price of request tokens.
     pub prompt: Usd,
-    /// Answer tokens.
+    /// Price of answer tokens.
     pub completion: Usd,
-    /// Request tokens from the provider's cache.
+    /// Price of request tokens from the provider's cache.
     pub cached: Usd,
 }
 
 impl Prices {
-    /// Returns what `usage` costs.
+    /// Returns the cost of a call with this usage.
     pub fn cost(&self, usage: &Usage) -> Usd {
         let fresh = usage.prompt_tokens.saturating_sub(usage.cached_tokens);
         let mut cost = self.prompt.per_million(fresh);
@@ -123,13 +123,13 @@ impl Prices {
     }
 }
 
-/// Work done, summed (RUN-6).
+/// Accumulated usage (RUN-6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Stats {
-    /// Messages added.
+    /// Number of messages added.
     pub messages: u64,
-    /// Prompt and completion tokens together.
+    /// Request and answer tokens.
     pub total_tokens: u64,
     /// Request tokens.
     pub prompt_tokens: u64,
@@ -139,28 +139,29 @@ pub struct Stats {
     pub cached_tokens: u64,
     /// Reasoning tokens.
     pub reasoning_tokens: u64,
-    /// What it cost; `None` as soon as one part's price is unknown.
+    /// Total cost. `None` (JSON `null`) if any price is unknown.
     pub cost: Option<Usd>,
-    /// Calls of models; a try of which nothing came is none.
+    /// Number of model calls. A retried attempt without usage does not count.
     #[serde(default)]
     pub model_calls: u64,
-    /// Calls of tools that were begun, whatever came of them.
+    /// Number of tool calls that started, whether or not they succeeded.
     #[serde(default)]
     pub tool_calls: u64,
-    /// Time at work, in milliseconds: without waits for people, for a free slot and for another try of a model call.
+    /// Active time, in milliseconds. Time spent waiting for a user, a free slot or the retry of a model call does not
+    /// count.
     pub duration_ms: u64,
-    /// Whether some of the token counts are our estimate.
+    /// Whether some token counts are estimates.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub estimated: bool,
 }
 
 impl Stats {
-    /// Returns nothing done, at no cost.
+    /// Returns empty statistics with a known cost of zero.
     pub fn zero() -> Self {
         Self { cost: Some(Usd::default()), ..Self::default() }
     }
 
-    /// Books one model call.
+    /// Adds the tokens and the cost of one model call. Does not change the number of calls.
     pub fn book(&mut self, usage: &Usage, cost: Option<Usd>) {
         self.total_tokens = self.total_tokens.saturating_add(usage.total_tokens());
         self.prompt_tokens = self.prompt_tokens.saturating_add(usage.prompt_tokens);
@@ -171,7 +172,7 @@ impl Stats {
         self.add_cost(cost);
     }
 
-    /// Adds a descendant's work. Its time does not add up: it passed beside its parent's.
+    /// Adds the statistics of a descendant, except its duration: descendants run while their ancestors are active.
     pub fn roll_up(&mut self, child: &Stats) {
         self.messages = self.messages.saturating_add(child.messages);
         self.total_tokens = self.total_tokens.saturating_add(child.total_tokens);
@@ -196,18 +197,18 @@ impl Stats {
     }
 }
 
-/// A run's work: its own, and with all its descendants'.
+/// Statistics of a run, without and with its descendants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct StatsPair {
-    /// Without children.
+    /// Without descendants.
     pub own: Stats,
-    /// With every descendant.
+    /// With all descendants.
     pub tree: Stats,
 }
 
 impl StatsPair {
-    /// Returns nothing done, at no cost.
+    /// Returns empty statistics with a known cost of zero.
     pub fn zero() -> Self {
         Self { own: Stats::zero(), tree: Stats::zero() }
     }

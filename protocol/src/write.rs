@@ -1,4 +1,4 @@
-//! Writes: the rows that one append to the store consists of.
+//! Writes: the changes that one append to the store consists of.
 
 use std::sync::Arc;
 
@@ -7,110 +7,113 @@ use crate::{
     Provenance, QuestionId, Run, RunId, RunMode, SessionId, Timestamp, TraceId, UpdateType,
 };
 
-/// A session to be made.
+/// A session to create.
 #[derive(Debug, Clone)]
 pub struct NewSession {
-    /// Its id.
+    /// Unique id.
     pub session_id: SessionId,
-    /// What people call it.
+    /// Display name.
     pub name: Option<String>,
-    /// Whose it is.
+    /// User that owns the session.
     pub uid: String,
-    /// The project directory its runs work in.
+    /// Project directory in which the runs of the session work.
     pub project_dir: String,
-    /// When it is made.
+    /// Creation time.
     pub created_at: Timestamp,
 }
 
-/// A trace to be made.
+/// A trace to create.
 #[derive(Debug, Clone)]
 pub struct NewTrace {
-    /// Its id.
+    /// Unique id.
     pub trace_id: TraceId,
-    /// The session it belongs to.
+    /// Session of the trace.
     pub session_id: SessionId,
-    /// The mode of its first run.
+    /// Mode of the first run.
     pub run_mode: RunMode,
-    /// What it is asked to do.
+    /// Task of the trace.
     pub task: String,
-    /// What people call it.
+    /// Display name.
     pub name: String,
-    /// The preset of its first run.
+    /// Preset of the first run.
     pub agent_type: String,
-    /// Whose child it is.
+    /// Parent trace. `None` for a root trace.
     pub parent_trace_id: Option<TraceId>,
-    /// Which of its parent's goals it serves.
+    /// Goal of the parent trace that this trace works on.
     pub parent_goal_id: Option<GoalId>,
-    /// Whose it is.
+    /// User that owns the trace.
     pub uid: String,
-    /// The model of its first run.
+    /// Model of the first run.
     pub model: String,
-    /// When it is made.
+    /// Creation time.
     pub created_at: Timestamp,
 }
 
-/// A version to be registered. Refused with `Exists` unless it is the artifact's next one, and where the
-/// artifact has edits that are no version yet.
+/// A version to register. The store rejects it with `Exists` if it is not the artifact's next version, or if the
+/// artifact has edits that are not part of a version yet.
 #[derive(Debug, Clone)]
 pub struct NewVersion {
-    /// The artifact as it is with this version; `current_version` and `stored_version` are its number.
+    /// The artifact after this write. Both `current_version` and `stored_version` are the number of the version.
     pub artifact: Artifact,
-    /// How the version came about.
+    /// How the version changed the text.
     pub update_type: UpdateType,
-    /// Where its blob lies, relative to the home.
+    /// Location of the blob, relative to the home.
     pub path: String,
 }
 
-/// An edit of a document. Refused with `Exists` unless its revision is the artifact's next number.
+/// An edit of a document. The store rejects it with `Exists` unless its revision is the artifact's next number.
 #[derive(Debug, Clone)]
 pub struct NewEdit {
-    /// The artifact as it is with this edit; `current_version` is the edit's revision. Its stored version
-    /// stays as the store knows it.
+    /// The artifact after this write. `current_version` is the revision of the edit. The store ignores its
+    /// `stored_version`.
     pub artifact: Artifact,
     /// The edit.
     pub edit: DocumentEdit,
 }
 
-/// A version that a document's edits become. Refused with `Exists` where it, or a later one, is stored.
+/// A version that contains the pending edits of a document. The store rejects it with `Exists` if this or a later
+/// version is stored.
 #[derive(Debug, Clone)]
 pub struct NewFlush {
     /// The document.
     pub artifact_id: ArtifactId,
-    /// The revision whose text it is.
+    /// Revision whose text the version contains.
     pub version: u64,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// How it came about.
+    /// How the version changed the text.
     pub update_type: UpdateType,
-    /// Where its last edit came from.
+    /// Origin of the last edit.
     pub provenance: Provenance,
-    /// Where its blob lies, relative to the home.
+    /// Location of the blob, relative to the home.
     pub path: String,
-    /// When it is stored.
+    /// Time at which the version is stored.
     pub at: Timestamp,
 }
 
-/// A session to be made as a copy of a conversation: its messages up to one, with their numbers, and what is linked.
+/// A session to create as a copy of a conversation. The messages up to `at` are copied with their numbers; sub-traces
+/// are linked.
 ///
-/// Refused with `Missing` unless somebody can go on from that message.
+/// The store rejects it with `Missing` unless the conversation can be continued after that message.
 #[derive(Debug, Clone)]
 pub struct NewFork {
-    /// The session.
+    /// The new session.
     pub session: NewSession,
-    /// Its root trace.
+    /// Root trace of the new session.
     pub trace_id: TraceId,
-    /// The trace that is copied; it stays as it is.
+    /// Trace to copy. It is not changed.
     pub source: TraceId,
-    /// The last message that is copied: the head of the copy.
+    /// Last message to copy, which becomes the head of the copy.
     pub at: u64,
 }
 
-/// The first version of a copy of another session's artifact.
+/// The first version of a copy of an artifact of another session.
 #[derive(Debug, Clone)]
 pub struct NewCopy {
-    /// The copy.
+    /// The version of the copy.
     pub version: NewVersion,
-    /// What it is a copy of: under that id it is found too, and under those of what that one is a copy of.
+    /// The copied artifact. The copy can also be found by this id, and by the ids of the artifacts that this one was
+    /// copied from.
     pub source: ArtifactId,
 }
 
@@ -118,86 +121,92 @@ pub struct NewCopy {
 #[derive(Debug, Clone)]
 #[allow(clippy::large_enum_variant, reason = "most writes are events, the largest: boxes would save nothing")]
 pub enum Write {
-    /// A new session.
+    /// Creates a session.
     Session(NewSession),
-    /// A new session that begins as a copy of a conversation. Where the bytes of its artifacts lie follows in the
-    /// same append, and then the event `session_forked`, from which its goals follow.
+    /// Creates a session as a copy of a conversation. The following writes of the same append register the copies of
+    /// its artifacts, and then record the event `session_forked`, which sets its goals.
     Fork(Box<NewFork>),
-    /// A new trace of an existing session; its goal tree is empty, with the task as mission.
+    /// Creates a trace in an existing session. Its goal tree is empty and has the task as mission.
     Trace(NewTrace),
-    /// The task of a root trace that was made before its first run, and has had none; its session takes the
-    /// name if it has none.
+    /// Sets the task of a root trace that was created before its first run and has had no run. The session gets the
+    /// name of the trace if it has none.
     FirstTask(NewTrace),
-    /// A new run of an existing trace, as given: its status is `queued`.
+    /// Creates a run of an existing trace, with status `queued`.
     Run(Box<Run>),
-    /// Takes a new epoch for a run; the acknowledgement carries it.
+    /// Assigns a new epoch to a run. The acknowledgement contains it.
     OpenRun(RunId),
-    /// A message. Unless it is partial it becomes the trace's head.
+    /// Adds a message. It becomes the head of the trace if its parent is the current head, unless it is partial or
+    /// belongs to a side branch.
     Message(Arc<Message>),
-    /// An event; rows follow from it (status, usage, goals, collaborators, …).
+    /// Records an event, and updates the rows that depend on it (status, usage, goals, collaborators and others).
     Event(EventDraft),
-    /// What a child brought back, for its parent (SUB-4).
+    /// Stores the result of a child run for its parent (SUB-4).
     ChildResult(Box<ChildResult>),
-    /// The answer to an open question; refused as `Decided` where there is one already, or its run has ended.
+    /// Answers an open question. Rejected with `Decided` if it has an answer or its run has ended.
     Answer {
         /// The question.
         question_id: QuestionId,
-        /// What is answered.
+        /// The answer.
         answer: String,
-        /// When.
+        /// Time of the answer.
         at: Timestamp,
     },
-    /// Asks whether a tool call may run (PERM-1); one that was asked for before stays as it is. The event that tells of
-    /// it follows in the same append.
+    /// Stores a permission request for a tool call (PERM-1). An existing request for the call stays unchanged. A
+    /// later write of the same append records the event that reports the request.
     Permission(Box<Permission>),
-    /// The decision about an open permission; refused as `Decided` where there is one already, or its run has ended.
+    /// Stores the decision about a permission request. Rejected with `Decided` if it has a decision or its run has
+    /// ended.
     Decision(PermissionDecision),
     /// Announces a blob before its file exists (DUR-8).
     BlobIntent {
-        /// Where the file will lie, relative to the home.
+        /// Future location of the file, relative to the home.
         path: String,
-        /// When it was announced.
+        /// Time of the announcement.
         at: Timestamp,
     },
-    /// Registers a version whose blob exists, and ends the blob's intent.
+    /// Registers a version whose blob exists, and removes the announcement of the blob.
     ArtifactVersion(Box<NewVersion>),
-    /// The same for the first version of a copy of another session's artifact.
+    /// Registers the first version of a copy of an artifact of another session.
     ArtifactCopy(Box<NewCopy>),
-    /// An edit of a document; the first one makes the artifact. The event that tells of it follows in the
-    /// same append.
+    /// Records an edit of a document. The first edit creates the artifact. A later write of the same append records
+    /// the event that reports the edit.
     Edit(Box<NewEdit>),
-    /// Registers what a document held at one of its edits as a version, and ends the blob's intent.
+    /// Registers the content of a document after one of its edits as a version, and removes the announcement of the
+    /// blob.
     Flush(Box<NewFlush>),
-    /// Removes an artifact with its versions and edits; its blobs become intents.
+    /// Deletes an artifact with its versions and edits. Announces its blobs again, so that their files are removed.
     ArtifactGone {
         /// The artifact.
         artifact_id: ArtifactId,
-        /// When it is removed.
+        /// Time of the deletion.
         at: Timestamp,
     },
-    /// Ends an intent whose blob is gone.
+    /// Removes the announcement of a blob that does not exist any more.
     BlobGone {
-        /// Where the file would lie, relative to the home.
+        /// Location of the file, relative to the home.
         path: String,
     },
-    /// Marks a session as being removed: from now on nobody reads it or what belongs to it, and nothing is
-    /// written there; to the writer too it is `Missing`, and a new session of its id is refused as `Removing`.
+    /// Marks a session for deletion. From then on, the session and everything in it is invisible to readers, and the
+    /// writer rejects writes to it with `Missing`. Creating a session with its id is rejected with `Removing`.
     ///
-    /// Refused as `Active` while it has runs that have not ended. One that is marked already stays as it is.
+    /// Rejected with `Active` if the session has runs that have not ended. Has no effect if the session is already
+    /// marked.
     BeginRemoval(SessionId),
-    /// Takes the mark off: everything is as before. Refused as `Missing` unless the session is marked and has
-    /// all its rows.
+    /// Removes the mark, which restores the session. Rejected with `Missing` unless the session is marked and has all
+    /// its rows.
     EndRemoval(SessionId),
-    /// Removes rows of a marked session; its own goes with the last ones, and its id is free. From the first
-    /// piece on there is no way back. Refused as `Missing` where no session of that id is marked.
+    /// Deletes rows of a marked session. The row of the session is deleted with the last ones, and its id becomes
+    /// available. The deletion cannot be undone once the first rows are deleted. Rejected with `Missing` if the
+    /// session is not marked.
     RemoveRows {
         /// The session.
         session_id: SessionId,
-        /// How many rows at most, its own not counted.
+        /// Maximum number of rows to delete, not counting the row of the session.
         limit: u64,
     },
-    /// The task journal of a run is complete and on disk (TASK-1). Nothing changes where it has none.
+    /// Records that the task journal of a run is complete and on disk (TASK-1). Has no effect if the run has no
+    /// journal.
     TaskJournalDone(RunId),
-    /// Writes a page and changes nothing: tells whether the disk takes what is written.
+    /// Writes one page without changing data, to test whether the disk accepts writes.
     Probe,
 }

@@ -1,11 +1,15 @@
-//! Names of artifacts: what may be one, and how one is made from a file's name.
+//! Artifact names: validation, and conversion from file names.
 //!
-//! Invariants: a name is one path segment on every system; it is in NFC, so that two spellings of
-//! one name are one; it holds nothing that cannot be seen, passes for a separator, or differs from
-//! plain letters only by how it is drawn. `Report` and `report`, and letters of different scripts
-//! that look alike, stay different names: a folder belongs to an id, never to a name (ART-2).
+//! Invariants:
+//! - A name is a single path segment on every operating system.
+//! - A name is in Unicode normalization form NFC, so that different encodings of one name are equal.
+//! - A name contains no invisible characters, no characters that look like a separator, and no compatibility
+//!   characters, which differ from plain letters only in appearance.
 //!
-//! Not here: the prefix `user:`, which is split off before and says whose an artifact is (ART-1).
+//! `Report` and `report` are different names, and so are names with similar letters of different scripts: folders are
+//! named by id, never by name (ART-2).
+//!
+//! Elsewhere: the prefix `user:`, which callers remove before parsing and which selects the scope (ART-1).
 
 #[cfg(test)]
 mod tests;
@@ -15,17 +19,17 @@ use unicode_normalization::{
     char::{canonical_combining_class, is_combining_mark},
 };
 
-/// What is said with every refusal.
+/// Description of valid names. Part of every error message.
 const ALLOWED: &str = "use 1 to 128 bytes of letters, digits, '_', '-', '.' and single spaces, \
                        with a letter, digit or '_' at both ends";
 
-/// Longest ending of a file name that is kept when the name is cut, without its dot.
+/// Maximum length of a file extension that survives shortening, in bytes and without its dot.
 const MAX_ENDING_BYTES: usize = 16;
 
-/// Most marks that may stand on one letter.
+/// Maximum number of combining marks on one letter.
 const MAX_MARKS: usize = 6;
 
-/// Why a name cannot be an artifact's; says what is allowed.
+/// Why a name is not valid, with a description of valid names.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name:?} cannot name an artifact: {why}; {ALLOWED}")]
 pub struct ArtifactNameError {
@@ -33,21 +37,21 @@ pub struct ArtifactNameError {
     why: String,
 }
 
-/// A name that is safe as an identity and as one path segment.
+/// A valid artifact name. It is safe as an identity and as a path segment.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ArtifactName(String);
 
 impl ArtifactName {
-    /// Longest name in bytes.
+    /// Maximum length of a name, in bytes.
     pub const MAX_BYTES: usize = 128;
 
-    /// Takes a name from a model or caller: letters and digits of any script, `_`, `-`, `.` and
-    /// single inner spaces.
+    /// Parses a name that a model or a caller chose: letters and digits of any script, `_`, `-`, `.` and single inner
+    /// spaces.
     ///
-    /// Brings it to NFC; whoever looks a name up takes it through here too. Refuses paths, control
-    /// and invisible characters, what passes for a separator, compatibility letters such as `ﬁ`,
-    /// device names, ids and the prefix `user:`, so that no name can leave its folder or pass for
-    /// another.
+    /// Normalizes the name to NFC. Lookups must parse names too, so that they find it. Rejects paths, control and
+    /// invisible characters, characters that look like a separator, compatibility characters such as `ﬁ`, device
+    /// names, artifact ids and the prefix `user:`. So a name can neither escape its folder nor be mistaken for
+    /// another name.
     pub fn parse(name: &str) -> Result<Self, ArtifactNameError> {
         let text: String = name.nfc().collect();
         match refusal(&text) {
@@ -56,10 +60,10 @@ impl ArtifactName {
         }
     }
 
-    /// Makes a name from an upload's file name (ART-11); never fails.
+    /// Converts the file name of an upload to a valid name (ART-11). Never fails.
     ///
-    /// Takes the last segment of a path, writes compatibility letters plainly and everything unsafe
-    /// as `_`, and cuts what is too long before the ending. `upload` where nothing is left.
+    /// Takes the last path segment, replaces compatibility characters by plain letters and unsafe characters by `_`,
+    /// and shortens a long name before its extension. If nothing remains, the name is `upload`.
     pub fn from_filename(filename: &str) -> Self {
         let last = filename.split(['/', '\\']).rfind(|part| !part.trim().is_empty()).unwrap_or("");
         if let Ok(name) = Self::parse(last) {
@@ -80,7 +84,7 @@ impl ArtifactName {
         }
         let (stem, ending) = split_ending(trim_ends(&safe));
         let mut text = fit(stem, ending);
-        // What consisted of nothing but unsafe characters tells nobody anything.
+        // A stem of placeholders and punctuation carries no information.
         if stem.chars().all(|c| matches!(c, '_' | '-' | '.' | ' ')) {
             text = format!("upload{ending}");
         }
@@ -90,7 +94,7 @@ impl ArtifactName {
         Self::parse(&text).unwrap_or_else(|_| Self("upload".to_owned()))
     }
 
-    /// Returns the name with `_n` before its ending, for when it is taken: `report_1.pdf`.
+    /// Returns the name with `_n` before its extension, for a name that is taken: `report_1.pdf`.
     pub fn numbered(&self, n: u32) -> Self {
         let (stem, ending) = split_ending(&self.0);
         Self(fit(stem, &format!("_{n}{ending}")))
@@ -101,7 +105,7 @@ impl ArtifactName {
         &self.0
     }
 
-    /// Returns a file name for people: the name, with the type's ending where it has none.
+    /// Returns a file name for downloads: the name, with the extension of the content type if it has none.
     pub fn filename(&self, content_type: &str) -> String {
         let ending = match content_type.split(';').next().unwrap_or("").trim() {
             "text/markdown" => ".md",
@@ -121,7 +125,7 @@ impl std::fmt::Display for ArtifactName {
     }
 }
 
-/// Says why a text in NFC is no name.
+/// Returns why a text in NFC is not a valid name. `None` if it is valid.
 fn refusal(text: &str) -> Option<String> {
     if text.is_empty() {
         return Some("it is empty".to_owned());
@@ -129,7 +133,7 @@ fn refusal(text: &str) -> Option<String> {
     if text.len() > ArtifactName::MAX_BYTES {
         return Some(format!("it has {} bytes", text.len()));
     }
-    // The only prefix that means something; the rest of `user:NAME` is the name.
+    // `user:` is the only prefix with a meaning. The text after it is the name.
     if text.get(..5).is_some_and(|head| head.eq_ignore_ascii_case("user:")) {
         return Some("'user:' says whose an artifact is, once, and is no part of its name".to_owned());
     }
@@ -146,18 +150,18 @@ fn refusal(text: &str) -> Option<String> {
     is_id(text).then(|| "it looks like an artifact's id".to_owned())
 }
 
-/// Reads a text character by character and says what cannot stand where it stands.
+/// Character-by-character validator with the context that its checks need.
 #[derive(Default)]
 struct Reader {
     before: Option<char>,
-    /// The last letter, and how many marks stand on it.
+    /// The current letter and the number of combining marks on it.
     letter: Option<(char, usize)>,
-    /// Whether NIKHAHIT, with or without a tone mark, stands just before.
+    /// Whether the previous character is NIKHAHIT, or a tone mark that follows it.
     nikhahit: bool,
 }
 
 impl Reader {
-    /// Returns what is wrong with `c` after all that came before; goes on if nothing is.
+    /// Returns why `c` is not allowed after the characters that were read. `None` if it is allowed.
     fn flaw(&mut self, c: char) -> Option<&'static str> {
         if let Some(flaw) = flaw_of(c) {
             return Some(flaw);
@@ -168,7 +172,7 @@ impl Reader {
                 if marks == MAX_MARKS {
                     return Some("is one mark too many on a letter");
                 }
-                // Marks of other scripts behind a Latin letter look like punctuation (`userः`).
+                // Marks of other scripts after a Latin letter look like punctuation (`userः`).
                 if letter < '\u{250}' && c > '\u{36f}' {
                     return Some("is a mark of another script than its letter");
                 }
@@ -176,7 +180,7 @@ impl Reader {
             }
             None if mark => return Some("is a mark without a letter"),
             _ if c == ' ' && self.before == Some(' ') => return Some("follows another space"),
-            // SARA AM is one letter to those who type it; in two pieces it looks the same.
+            // SARA AM is typed as one letter. Its two parts look the same.
             _ if self.nikhahit && matches!(c, '\u{e32}' | '\u{eb2}') => return Some("is a half of a split SARA AM"),
             _ => self.letter = c.is_alphabetic().then_some((c, 0)),
         }
@@ -186,20 +190,20 @@ impl Reader {
         None
     }
 
-    /// Goes on as if `_` had been read.
+    /// Continues as if `_` had been read.
     fn restart(&mut self) {
         *self = Self { before: Some('_'), ..Self::default() };
     }
 }
 
-/// Says why a character may stand nowhere in a name.
+/// Returns why a character is not allowed at any position of a name. `None` if it is allowed.
 fn flaw_of(c: char) -> Option<&'static str> {
     if c.is_ascii() {
         let safe = c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ' ');
         return (!safe).then_some("is not allowed");
     }
     match c {
-        // Letters and marks by their category, and yet nothing is to be seen of them.
+        // Letters and marks by category that are invisible.
         '\u{34f}'
         | '\u{115f}'
         | '\u{1160}'
@@ -211,15 +215,15 @@ fn flaw_of(c: char) -> Option<&'static str> {
         | '\u{ffa0}'
         | '\u{16fe4}'
         | '\u{e0100}'..='\u{e01ef}' => Some("cannot be seen"),
-        // Letters by their category that look like `:`, `.`, `/` or `\`.
+        // Letters by category that look like `:`, `.`, `/` or `\`.
         '\u{2d0}' | '\u{2cc6}' | '\u{2cc7}' | '\u{3033}'..='\u{3035}' | '\u{a4f8}'..='\u{a4fd}' => {
             Some("passes for a separator")
         }
-        // Whole syllables and the letters of `COMPATIBLE` are what keyboards write.
+        // Keyboards produce whole syllables and the compatibility letters that `is_compatible` accepts.
         '\u{1100}'..='\u{11ff}' | '\u{a960}'..='\u{a97f}' | '\u{d7b0}'..='\u{d7ff}' => {
             Some("is a piece of a Hangul syllable")
         }
-        // Marks around a letter, and those for symbols.
+        // Enclosing marks, and marks for symbols.
         '\u{488}' | '\u{489}' | '\u{1abe}' | '\u{20d0}'..='\u{20ff}' | '\u{a670}'..='\u{a672}' => {
             Some("is not allowed")
         }
@@ -230,29 +234,30 @@ fn flaw_of(c: char) -> Option<&'static str> {
     }
 }
 
-/// The combining class of marks that are drawn through a letter.
+/// Combining class of marks that are drawn through a letter.
 const OVERLAY: u8 = 1;
 
-/// Whether a character stands for plain ones that it only draws otherwise: `ﬁ`, `²`, `Ａ`.
+/// Whether a character is another form of plain characters: `ﬁ`, `²`, `Ａ`.
 fn is_compatible(c: char) -> bool {
-    // Letters of daily Thai, Lao and Korean that carry such a mapping for historic reasons.
+    // Letters in daily use in Thai, Lao and Korean that have such a mapping for historic reasons.
     let daily = matches!(c, '\u{e33}' | '\u{eb3}' | '\u{edc}' | '\u{edd}' | '\u{3131}'..='\u{318e}');
     !daily && std::iter::once(c).nfkd().ne(std::iter::once(c).nfd())
 }
 
-/// Returns the plain letters and digits that a character stands for, or itself.
+/// Returns the plain letters and digits to which a compatibility character maps. Other characters are returned
+/// unchanged.
 fn written_plainly(c: char) -> impl Iterator<Item = char> {
     let plain: Vec<char> = std::iter::once(c).nfkc().collect();
     let foldable = c.is_alphanumeric() && is_compatible(c) && plain.iter().all(|c| flaw_of(*c).is_none());
     if foldable { plain } else { vec![c] }.into_iter()
 }
 
-/// Cuts off what may not stand at the ends of a name.
+/// Removes characters that are not allowed at the ends of a name.
 fn trim_ends(text: &str) -> &str {
     text.trim_matches(['.', '-', ' '])
 }
 
-/// Whether Windows takes a name for a device: by its part before the first dot, without spaces.
+/// Whether Windows treats a name as a device. Only the part before the first dot counts, without trailing spaces.
 fn is_device(name: &str) -> bool {
     let stem = name.split('.').next().unwrap_or(name).trim_end().to_ascii_lowercase();
     let numbered = stem.strip_prefix("com").or_else(|| stem.strip_prefix("lpt"));
@@ -260,17 +265,17 @@ fn is_device(name: &str) -> bool {
         || numbered.is_some_and(|rest| rest.len() == 1 && rest.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Whether a name could be taken for an artifact's id.
+/// Whether a name looks like an artifact id.
 fn is_id(name: &str) -> bool {
     uuid::Uuid::try_parse(name).is_ok()
 }
 
-/// Splits a name into its stem and its ending with the dot; `.tar.gz` is one ending.
+/// Splits a name into its stem and its extension with the dot. `.tar.gz` is one extension.
 fn split_ending(name: &str) -> (&str, &str) {
     let is_ending = |ending: &str| {
         ending.len() <= MAX_ENDING_BYTES
             && ending.chars().all(char::is_alphanumeric)
-            // `v1.2` has no ending.
+            // A purely numeric part is not an extension, as in `v1.2`.
             && ending.chars().any(char::is_alphabetic)
     };
     let Some(dot) = name.rfind('.').filter(|dot| *dot > 0 && is_ending(&name[dot + 1..])) else {
@@ -280,7 +285,7 @@ fn split_ending(name: &str) -> (&str, &str) {
     name.split_at(inner.map_or(dot, str::len))
 }
 
-/// Puts a tail behind a stem, of which as much is kept as fits.
+/// Appends a tail to a stem. Shortens the stem if the result would be too long.
 fn fit(stem: &str, tail: &str) -> String {
     let mut cut = stem.len().min(ArtifactName::MAX_BYTES.saturating_sub(tail.len()));
     while !stem.is_char_boundary(cut) {

@@ -1,21 +1,23 @@
-//! `[context]`: what of a conversation a model is shown (CTX-1 … CTX-3).
+//! `[context]`: settings that determine which part of a conversation is sent to the model (CTX-1 … CTX-3).
 
 use serde::{Deserialize, Serialize};
 
-/// What of a conversation a model is shown.
+/// Settings that determine which part of a conversation is sent to the model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ContextConfig {
-    /// From which share of the model's window on older messages give way to a summary; above 0, at most 1.
+    /// Share of the model's context window from which a summary replaces older messages. Above 0, at most 1. Default:
+    /// 0.8.
     pub threshold_ratio: f64,
-    /// How many of the last messages are always shown whole.
+    /// Number of recent messages that are always sent in full. Default: 10.
     pub keep_recent_messages: usize,
-    /// Every how many turns goals and collaborators are shown, beside the first.
+    /// Interval at which goals and collaborators are repeated in the prompt, in turns. The first turn always contains
+    /// them. Default: 10.
     pub inject_every_turns: u32,
-    /// The profile of the model that writes summaries; absent = the run's own.
+    /// Profile of the model that writes summaries. Default: the run's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compact_profile: Option<String>,
-    /// The profile of the model for small questions: what a task is about, what was learned; absent = the run's own.
+    /// Profile of the model for auxiliary requests: tagging a task and reviewing a trace. Default: the run's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utility_profile: Option<String>,
 }
@@ -33,7 +35,7 @@ impl Default for ContextConfig {
 }
 
 impl ContextConfig {
-    /// Finds the first value that cannot be, with its key and why.
+    /// Returns the first invalid key and the reason.
     pub(super) fn check(&self) -> Result<(), (&'static str, &'static str)> {
         if !(self.threshold_ratio > 0.0 && self.threshold_ratio <= 1.0) {
             return Err(("context.threshold_ratio", "must be above 0 and at most 1"));

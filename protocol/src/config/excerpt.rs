@@ -1,13 +1,14 @@
-//! The part of a configuration file that an error is about, for people.
+//! Excerpt of a configuration file for error messages.
 
 use std::ops::Range;
 
-/// Longest line that is shown, in characters.
+/// Maximum length of a displayed line, in characters.
 const MAX_CHARS: usize = 120;
 
-/// Returns the line of a span and a line with a mark below it; nothing for a span outside the text.
+/// Returns the line at the start of a span, and a second line that marks the span. Returns an empty text if the span
+/// is outside of the text or its line is blank.
 ///
-/// Texts in quotes are hidden: a value may be a secret that stands where a name of a variable has to stand.
+/// Quoted text is hidden: a value may be a secret that was entered instead of the name of an environment variable.
 pub(super) fn excerpt(text: &str, span: Range<usize>) -> String {
     let Some(before) = text.get(..span.start) else { return String::new() };
     let begin = before.rfind('\n').map_or(0, |at| at + 1);
@@ -42,7 +43,7 @@ pub(super) fn excerpt(text: &str, span: Range<usize>) -> String {
     format!("{}\n{}", shown.trim_end(), mark.trim_end())
 }
 
-/// Returns a message of the reader with the types of Rust in words.
+/// Replaces the names of Rust types in a parser message by plain words.
 pub(super) fn in_words(message: &str) -> String {
     const WORDS: [(&[&str], &str); 4] = [
         (&["u8", "u16", "u32", "u64", "usize"], "a whole number from 0 on"),

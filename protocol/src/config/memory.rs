@@ -1,17 +1,18 @@
-//! `[memory]`: what runs learned, and what later ones are told of it (MEM-2 … MEM-4).
+//! `[memory]`: experiences of earlier runs, and their use in later ones (MEM-2 … MEM-4).
 
 use serde::{Deserialize, Serialize};
 
-/// What runs learned, and what later ones are told of it.
+/// Settings of experiences.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MemoryConfig {
-    /// Whether a new conversation is told what earlier ones have learned.
+    /// Whether a new conversation starts with matching experiences. Default: true.
     pub enabled: bool,
-    /// The file; absent = `memory/experiences.md` in the home. `${SOONG_AGENT_HOME}` stands for the home.
+    /// File of the experiences. `${SOONG_AGENT_HOME}` is replaced by the home. Default: `memory/experiences.md` in
+    /// the home.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub experiences_path: Option<String>,
-    /// Most experiences that are told.
+    /// Maximum number of experiences in a new conversation, 1 to 100. Default: 5.
     pub top_k: usize,
 }
 
@@ -22,7 +23,7 @@ impl Default for MemoryConfig {
 }
 
 impl MemoryConfig {
-    /// Finds the first value that cannot be, with its key and why.
+    /// Returns the first invalid key and the reason.
     pub(super) fn check(&self) -> Result<(), (&'static str, &'static str)> {
         match self.top_k {
             0 | 101.. => Err(("memory.top_k", "must be 1 to 100")),

@@ -1,4 +1,4 @@
-//! Model profiles: where a model is, its limits, how failed calls are repeated, and prices.
+//! Model profiles: provider, limits, retries and prices.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::is_variable;
 use crate::{Prices, Usd};
 
-/// Parameters that a request has anyway, each with the setting to use instead.
+/// Request parameters that `params` cannot set, each with an error that names the setting to use instead.
 const RESERVED_PARAMS: [(&str, &str); 6] = [
     ("model", "params cannot set `model`: use `name` of the profile"),
     ("messages", "params cannot set `messages`: they are the conversation"),
@@ -17,17 +17,17 @@ const RESERVED_PARAMS: [(&str, &str); 6] = [
     ("max_tokens", "params cannot set `max_tokens`: use `max_output_tokens` of the profile"),
     ("max_completion_tokens", "params cannot set `max_completion_tokens`: use `max_output_tokens` of the profile"),
 ];
-/// How the TOML reader marks a date in a value that is no TOML.
+/// Key by which the TOML parser marks a date in a value of another format.
 const TOML_DATE: &str = "$__toml_private_datetime";
 
-/// Which kind of service completes prompts.
+/// Kind of a model service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Provider {
     /// Any OpenAI-compatible server.
     #[default]
     Openai,
-    /// The built-in rule-based stand-in: no key, no network, no language model.
+    /// Built-in rule-based substitute that needs no key, no network and no language model.
     Offline,
 }
 
@@ -35,45 +35,47 @@ pub enum Provider {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelConfig {
-    /// Which kind of service.
+    /// Kind of the service. Default: `openai`.
     pub provider: Provider,
-    /// Where it is; absent = `OPENAI_BASE_URL`, else OpenAI's own.
+    /// Base URL of the service. Default: `OPENAI_BASE_URL`, else OpenAI's URL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_url: Option<String>,
-    /// Name of the environment variable that holds the key.
+    /// Name of the environment variable that holds the API key. Default: `OPENAI_API_KEY`.
     pub api_key_env: String,
-    /// The model's name at the service.
+    /// Name of the model at the service. Default: `gpt-4.1-mini`.
     pub name: String,
-    /// How many tokens the model can take in and give out in one call.
+    /// Context window of the model, in tokens of the request and the answer together. Default: 128000.
     pub context_window: u64,
-    /// Most tokens of one answer.
+    /// Maximum number of tokens of one answer. Default: 4096.
     pub max_output_tokens: u64,
-    /// Most bytes of the arguments of all tool calls of one answer.
+    /// Maximum size of the arguments of all tool calls of one answer, in bytes. Default: 1048576 (1 MiB).
     pub max_argument_bytes: usize,
-    /// Most bytes of one answer: text, reasoning and tool calls.
+    /// Maximum size of one answer, including reasoning and tool calls, in bytes. Default: 16777216 (16 MiB).
     pub max_answer_bytes: usize,
-    /// Most tool calls of one answer.
+    /// Maximum number of tool calls of one answer. Default: 256.
     pub max_tool_calls: usize,
-    /// Sampling temperature; absent = the service's default.
+    /// Sampling temperature. Default: the service's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
-    /// How long the service may stay silent, in milliseconds.
+    /// Maximum time without data from the service, in milliseconds. Default: 120000.
     pub timeout_ms: u64,
-    /// Most calls at the same time, over all runs.
+    /// Maximum number of concurrent calls of all runs. Default: 16.
     pub max_concurrency: usize,
-    /// Most calls begun in any minute, over all runs; 0 = no limit.
+    /// Maximum number of calls of all runs that start in any minute. 0 means no limit. Default: 0.
     pub requests_per_minute: u64,
-    /// Most tokens of the calls begun in any minute, request and answer; 0 = no limit.
+    /// Maximum number of tokens, in requests and answers, of the calls that start in any minute. 0 means no limit.
+    /// Default: 0.
     pub tokens_per_minute: u64,
-    /// How failed calls are repeated.
+    /// Retries of failed calls.
     pub retry: RetryConfig,
     /// HTTP headers of each request.
     pub headers: BTreeMap<String, String>,
-    /// HTTP headers of each request: each name with the environment variable that holds its value.
+    /// HTTP headers of each request whose values are secret. Each name maps to the environment variable that holds
+    /// the value.
     pub header_env: BTreeMap<String, String>,
-    /// Query parameters of the address.
+    /// Query parameters of the URL.
     pub query: BTreeMap<String, String>,
-    /// Parameters that are merged into the body of each request; a run's `llm_params` win.
+    /// Parameters that are merged into the body of each request. A run's `llm_params` take precedence.
     pub params: Map<String, Value>,
 }
 
@@ -104,7 +106,7 @@ impl Default for ModelConfig {
 }
 
 impl ModelConfig {
-    /// Finds the first value that no request could be made with; the error says why.
+    /// Returns why the profile cannot be used for requests, if it cannot.
     pub(super) fn check(&self) -> Result<(), &'static str> {
         let is_header = |name: &String| {
             let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
@@ -130,16 +132,16 @@ impl ModelConfig {
     }
 }
 
-/// How failed calls are repeated (MOD-3).
+/// Retries of failed calls (MOD-3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetryConfig {
-    /// Most tries of one call, the first included.
+    /// Maximum number of attempts per call, including the first. Default: 5.
     pub max_attempts: u32,
-    /// Wait before the second try, in milliseconds; doubles from try to try.
+    /// Delay before the second attempt, in milliseconds. Doubles with each attempt. Default: 500.
     pub initial_backoff_ms: u64,
-    /// Longest wait between two tries, in milliseconds. A longer `Retry-After` is waited for, up to the profile's
-    /// `timeout_ms`; one that is longer still ends the call.
+    /// Maximum delay between two attempts, in milliseconds. Default: 30000. A longer `Retry-After` is still honored
+    /// up to the profile's `timeout_ms`; beyond both limits, the call fails.
     pub max_backoff_ms: u64,
 }
 
@@ -149,7 +151,7 @@ impl Default for RetryConfig {
     }
 }
 
-/// What a further profile sets; the rest comes from `[model]`.
+/// Settings of an additional profile. Missing settings come from `[model]`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "the fields are those of ModelConfig")]
@@ -176,10 +178,10 @@ pub struct ModelOverride {
 }
 
 impl ModelOverride {
-    /// Returns the profile that results over `base`.
+    /// Returns the profile with missing settings taken from `base`.
     ///
-    /// A profile with a `base_url` of its own is another service: it does not inherit `headers`, `header_env`, `query`
-    /// and `params`.
+    /// A profile that sets `base_url` uses another service. It does not inherit `headers`, `header_env`, `query` and
+    /// `params`.
     pub fn over(&self, base: &ModelConfig) -> ModelConfig {
         let other_service = ModelConfig::default();
         let service = if self.base_url.is_some() { &other_service } else { base };
@@ -211,17 +213,17 @@ impl ModelOverride {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PriceConfig {
-    /// Request tokens.
+    /// Price of request tokens.
     pub prompt_per_mtok: Usd,
-    /// Answer tokens.
+    /// Price of answer tokens.
     pub completion_per_mtok: Usd,
-    /// Request tokens from the provider's cache; absent = as `prompt_per_mtok`.
+    /// Price of request tokens from the provider's cache. Default: `prompt_per_mtok`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_per_mtok: Option<Usd>,
 }
 
 impl PriceConfig {
-    /// Returns the prices to reckon with.
+    /// Returns the prices with defaults applied.
     pub fn prices(&self) -> Prices {
         Prices {
             prompt: self.prompt_per_mtok,

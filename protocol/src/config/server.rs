@@ -1,4 +1,4 @@
-//! `[server]`: where the server listens, to whom, and how much it takes in (SRV-1).
+//! `[server]`: settings of the HTTP server, such as address, allowed clients and limits (SRV-1).
 
 use std::collections::BTreeMap;
 
@@ -7,29 +7,33 @@ use serde::{Deserialize, Serialize};
 use super::{NO_VARIABLE, is_variable};
 use crate::SessionId;
 
-/// Where the server listens, to whom, and how much it takes in.
+/// Settings of the HTTP server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerConfig {
-    /// Address and port.
+    /// Address and port to listen on. Default: `127.0.0.1:7788`.
     pub addr: String,
-    /// Names beside its own address under which it may be asked for: `host`, or `host:port`.
+    /// Accepted `Host` names in addition to the server's address, as `host` or `host:port`. Default: none.
     pub allowed_hosts: Vec<String>,
-    /// Web pages of other origins that may ask: `scheme://host`, with `:port` where it has one.
+    /// Accepted origins of web pages in addition to the server's, as `scheme://host` or `scheme://host:port`.
+    /// Default: none.
     pub allowed_origins: Vec<String>,
-    /// Longest body of a request that is no file, in bytes.
+    /// Maximum size of a request body without a file, in bytes. Default: 1048576 (1 MiB).
     pub max_body_bytes: usize,
-    /// Longest body that brings a file, in bytes.
+    /// Maximum size of a request body with a file, in bytes. Default: 20971520 (20 MiB).
     pub max_upload_bytes: usize,
-    /// Most connections at once, streams included.
+    /// Maximum number of concurrent connections, including streams. Default: 1024.
     pub max_connections: usize,
-    /// How many of them only clients with a known token can take; at most half of them are reserved.
+    /// Number of these connections that are reserved for clients with a valid token. At most half of the connections
+    /// are reserved. Default: 64.
     pub reserved_connections: usize,
-    /// Most connections of one address that have not shown a known token; of IPv6, of one /64 network.
+    /// Maximum number of connections per address that have not yet presented a valid token. An IPv6 /64 network
+    /// counts as one address. Default: 256.
     pub max_connections_per_address: usize,
-    /// How long a connection that has not shown a known token may wait with the head of a request, in seconds.
+    /// How long a connection that has not presented a valid token may wait for a complete request head, in seconds.
+    /// Range: 1 to 86400. Default: 10.
     pub head_timeout_s: u64,
-    /// Further tokens: each user with the name of the environment variable that holds the token.
+    /// Tokens of additional users. Each user name maps to the environment variable that holds the token.
     pub tokens: BTreeMap<String, String>,
 }
 
@@ -51,14 +55,14 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
-    /// Finds the first value that cannot be, with its key and why.
+    /// Returns the first invalid key and the reason.
     pub(super) fn check(&self) -> Result<(), (&'static str, &'static str)> {
         let is_origin = |text: &String| {
             let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
             rest.is_some_and(|rest| !rest.is_empty() && !rest.contains(['/', '?', '#', '@', '*']))
         };
         let is_host = |text: &String| !text.is_empty() && !text.contains(['/', '?', '#', '@', '*', ' ']);
-        // A user's name is a folder of the home.
+        // A user name is also the name of a folder in the home.
         let is_user = |uid: &String| SessionId::parse(uid).is_ok();
         for (bad, key, why) in [
             (

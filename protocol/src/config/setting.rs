@@ -1,6 +1,6 @@
-//! Settings: the keys of a configuration one by one, each with its value and the line that sets it.
+//! Settings: the individual keys of a configuration, each with its value and the line that sets it.
 //!
-//! Pure. Not here: what a key means (`config.rs`), and the environment, which may stand in for one.
+//! Pure. Elsewhere: the meaning of the keys (`config.rs`), and environment variables that override them.
 
 use std::ops::Range;
 
@@ -9,24 +9,24 @@ use toml::de::{DeTable, DeValue};
 
 use super::Config;
 
-/// One key of a configuration.
+/// A key of a configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Setting {
-    /// The key, dotted; a part that is no bare key of TOML is quoted.
+    /// Dotted key. Parts that are not bare TOML keys are quoted.
     pub key: String,
-    /// The value in use; `None` = nothing is set, and there is no default.
+    /// Current value. `None` if the key is not set and has no default.
     pub value: Option<Value>,
-    /// The line that sets it, from 1; `None` = a default.
+    /// Line that sets the key, from 1. `None` if the value is a default.
     pub line: Option<usize>,
 }
 
 impl Config {
-    /// Lists every setting; `text` is what the configuration was read from.
+    /// Returns all settings. `text` is the file that the configuration was parsed from.
     ///
-    /// Of tables with names of their own (profiles, prices, presets) it lists what they set, and
+    /// For tables with user-defined names (profiles, prices, presets), the list contains the keys that they set, and
     /// their defaults.
     pub fn settings(&self, text: &str) -> Vec<Setting> {
-        // So that they are listed where nothing is set, too.
+        // Set these keys temporarily, so that they are listed even if they have no value.
         let mut whole = self.clone();
         whole.model.base_url.get_or_insert_default();
         whole.model.temperature.get_or_insert_default();
@@ -44,7 +44,7 @@ impl Config {
                 line: file.as_ref().and_then(|file| Some(line(text, find(file.get_ref(), path)?))),
             });
         };
-        // Numbers, texts and maps with text keys: nothing that JSON could not say.
+        // A configuration contains only values that JSON can represent: numbers, texts and maps with text keys.
         each(&serde_json::to_value(&whole).unwrap_or_default(), &mut Vec::new(), &mut add);
         settings
     }
@@ -56,7 +56,7 @@ impl Config {
     }
 }
 
-/// Calls `add` for each value that is no table; nothing stands for a key that is left out.
+/// Calls `add` for each value that is not a table. Skips null values.
 fn each<'a>(value: &'a Value, path: &mut Vec<&'a str>, add: &mut impl FnMut(&[&str], &Value)) {
     match value {
         Value::Null => {}
@@ -71,7 +71,7 @@ fn each<'a>(value: &'a Value, path: &mut Vec<&'a str>, add: &mut impl FnMut(&[&s
     }
 }
 
-/// Finds where a key stands.
+/// Returns the position of a key in the text.
 fn find(table: &DeTable<'_>, path: &[&str]) -> Option<Range<usize>> {
     let (first, rest) = path.split_first()?;
     let (key, value) = table.iter().find(|(key, _)| key.get_ref() == first)?;
@@ -82,13 +82,13 @@ fn find(table: &DeTable<'_>, path: &[&str]) -> Option<Range<usize>> {
     }
 }
 
-/// Returns the line on which a span begins, from 1.
+/// Returns the line on which a span starts, from 1.
 pub(super) fn line(text: &str, span: Range<usize>) -> usize {
     let before = &text.as_bytes()[..span.start.min(text.len())];
     before.iter().filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// Writes a key as TOML does.
+/// Returns a key in TOML notation.
 fn dotted(path: &[&str]) -> String {
     let is_bare = |part: &str| {
         !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))

@@ -1,4 +1,4 @@
-//! `[tools]`, `[permissions]`, `[mcp.NAME]` and `[hooks]`: what may act, and with whose leave.
+//! `[tools]`, `[permissions]`, `[mcp.NAME]` and `[hooks]`: which tools exist, and which calls require permission.
 
 use std::collections::BTreeMap;
 
@@ -8,52 +8,52 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ToolsConfig {
-    /// Tools that no run may use.
+    /// Tools that no run may use. Default: none.
     pub disabled: Vec<String>,
-    /// Directories beside the project in which tools may read and write; absolute.
+    /// Directories in addition to the project in which tools may read and write. Absolute, or starting with `~/`.
     pub allowed_write_roots: Vec<String>,
-    /// How long one call may take, in milliseconds, where the tool sets nothing.
+    /// Time limit of a call whose tool sets none, in milliseconds. Default: 120000.
     pub default_timeout_ms: u64,
-    /// How long a call may ask to take at most, in milliseconds.
+    /// Maximum time limit that a call may request, in milliseconds. Default: 600000.
     pub max_timeout_ms: u64,
-    /// Largest output of one call, in bytes; longer ones are cut, and say so.
+    /// Maximum output of one call, in bytes. A longer output is truncated with a notice. Default: 65536.
     pub output_limit_bytes: usize,
-    /// Names of the environment variables that commands are given; all others are kept from them.
+    /// Names of the environment variables that are passed to commands. All others are removed.
     pub env_allowlist: Vec<String>,
-    /// Patterns of paths that are asked for even where nothing else is: `~/` is the user's home, a pattern without a
-    /// slash matches a name anywhere.
+    /// Patterns of sensitive paths. Access to them requires permission, even for calls that otherwise need none. `~/`
+    /// is the user's home directory. A pattern without a slash matches a name in any directory.
     pub sensitive_paths: Vec<String>,
-    /// Who searches the web.
+    /// Web search service.
     pub web_search: WebSearchConfig,
     /// Limits on commands.
     pub bash: BashConfig,
 }
 
-/// Limits on one command of the tool `bash` and everything that it starts.
+/// Limits on one command of the tool `bash`, including all processes that it starts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BashConfig {
-    /// Most processes at once.
+    /// Maximum number of processes at the same time. Default: 512.
     pub max_processes: u32,
-    /// Most memory of all processes together, in MiB. Default: half of the machine's memory.
+    /// Maximum memory of all processes together, in MiB. Default: half of the machine's memory.
     pub max_memory_mb: Option<u64>,
-    /// Largest file that it can write, in MiB.
+    /// Maximum size of a file that the command writes, in MiB. Default: 10240.
     pub max_file_mb: u64,
-    /// Where package managers keep what they download.
+    /// Cache location of package managers. Default: `project`.
     pub cache: PackageCache,
-    /// Folders that commands may change in addition to the project and `tools.allowed_write_roots`; absolute, or
-    /// below `~/`.
+    /// Folders that commands may change in addition to the project and `tools.allowed_write_roots`. Absolute, or
+    /// starting with `~/`.
     pub writable: Vec<String>,
 }
 
-/// Where package managers keep what they download while a command runs.
+/// Cache location of package managers while a command runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PackageCache {
-    /// In a folder of the home, one for each project.
+    /// A folder in Soong's home, one per project.
     #[default]
     Project,
-    /// In the user's own caches, which commands can read but not change.
+    /// The user's own caches, which commands can read but not change.
     Off,
 }
 
@@ -69,7 +69,7 @@ impl Default for BashConfig {
     }
 }
 
-/// Which paths are sensitive unless the configuration says otherwise.
+/// Default patterns of sensitive paths.
 const SENSITIVE: &[&str] = &[
     "~/.ssh/**",
     "~/.gnupg/**",
@@ -203,11 +203,11 @@ impl Default for ToolsConfig {
     }
 }
 
-/// Which service searches the web.
+/// Web search service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SearchProvider {
-    /// None: `web_search` is not offered.
+    /// None. The tool `web_search` is not available.
     #[default]
     None,
     /// A SearXNG instance.
@@ -218,84 +218,85 @@ pub enum SearchProvider {
     Brave,
 }
 
-/// Who searches the web.
+/// Settings of web search.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WebSearchConfig {
-    /// Which service.
+    /// Search service. Default: none.
     pub provider: SearchProvider,
-    /// Where it is; needed for SearXNG, and the service's own otherwise.
+    /// Base URL of the service. Required for SearXNG. Default: the public URL of the service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_url: Option<String>,
-    /// Name of the environment variable that holds its key.
+    /// Name of the environment variable that holds the API key. Required for Tavily and Brave Search.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_key_env: Option<String>,
 }
 
-/// What is done where a tool uses the network: the web tools, servers of tools, and those of programs that say so.
-/// Commands ask in any case.
+/// Policy for tools that use the network: the web tools, MCP servers, and tools that a program registers with the tag
+/// [`NETWORK`](crate::NETWORK). Commands are not covered: they request permission under any policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NetworkPolicy {
-    /// Somebody is asked, but for `allowed_hosts`.
+    /// Calls request permission, except for `allowed_hosts`.
     #[default]
     Ask,
-    /// What only reads runs.
+    /// Calls that only read run without a request, unless they touch something sensitive.
     Allow,
-    /// It does not run, but for `allowed_hosts`.
+    /// Calls are denied, except for `allowed_hosts`.
     Deny,
 }
 
-/// How long leave is remembered that is given for a session.
+/// How long a permission that was granted for a session is remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Remember {
-    /// As long as the process that owns the home lives.
+    /// Until the process that owns the home exits.
     #[default]
     Session,
-    /// Not at all: it counts for the one call.
+    /// Not at all: the permission covers only the one call.
     Never,
 }
 
-/// Who may do what (PERM-1).
+/// Permission rules (PERM-1).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PermissionsConfig {
-    /// What is done where a tool uses the network.
+    /// Policy for tools that use the network. Default: `ask`.
     pub network: NetworkPolicy,
-    /// Hosts that need no leave; `*.example.org` stands for all below.
+    /// Hosts that require no permission. `*.example.org` matches all hosts below that domain.
     pub allowed_hosts: Vec<String>,
-    /// What every run may do without asking: `TOOL` or `TOOL:SCOPE`.
+    /// Calls that every run may make without a request, as `TOOL` or `TOOL:SCOPE`.
     pub allow: Vec<String>,
-    /// What no run may do, whatever else allows it: `TOOL`, `TOOL:SCOPE` or `bash(PATTERN)`.
+    /// Calls that no run may make, even if another rule allows them, as `TOOL`, `TOOL:SCOPE` or `bash(PATTERN)`.
     pub deny: Vec<String>,
-    /// How long leave is remembered that is given for a session.
+    /// How long a permission that was granted for a session is remembered. Default: `session`.
     pub remember: Remember,
-    /// After how many seconds a question that nobody answers is denied; 0 = never.
+    /// Time after which an unanswered permission request is denied, in seconds. 0 means never. Default: 0.
     pub timeout_s: u64,
 }
 
-/// A server of tools (MCP): a program that is started, or an address.
+/// An MCP server: either a program that is started or a URL.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct McpConfig {
-    /// The program that is started, which speaks over its standard input and output.
+    /// Program to start. The server communicates over its standard input and output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// Its arguments.
+    /// Arguments of the program.
     pub args: Vec<String>,
-    /// Its environment beside `tools.env_allowlist`: each name with the name of the variable whose value it gets.
+    /// Environment variables in addition to `tools.env_allowlist`. Each name maps to the name of the variable that
+    /// holds the value.
     pub env: BTreeMap<String, String>,
-    /// Where a server answers over streamable HTTP, instead of a program.
+    /// URL of a server that uses streamable HTTP, instead of a program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// Headers of its requests: each name with the name of the variable whose value it gets.
+    /// Headers of each HTTP request. Each name maps to the name of the environment variable that holds the value.
     pub header_env: BTreeMap<String, String>,
-    /// How long a request may take, in milliseconds.
+    /// Time limit of a request, in milliseconds. Default: 60000.
     pub timeout_ms: u64,
-    /// How long a run waits for the server when the server starts or comes back, in milliseconds.
+    /// How long a run waits for a server that is starting or reconnecting, in milliseconds. Default: 10000.
     pub start_timeout_ms: u64,
-    /// Its tools that no run may use.
+    /// Tools of the server that no run may use.
     pub disabled_tools: Vec<String>,
 }
 
@@ -314,13 +315,13 @@ impl Default for McpConfig {
     }
 }
 
-/// Whether and how long the commands of `hooks.json` run (HOOK-1).
+/// Settings of the commands in `hooks.json` (HOOK-1).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HooksConfig {
-    /// Whether they run at all.
+    /// Whether hooks run. Default: true.
     pub enabled: bool,
-    /// How long one may take that sets nothing, in milliseconds.
+    /// Time limit of a hook that sets none, in milliseconds. Default: 30000.
     pub timeout_ms: u64,
 }
 
@@ -331,7 +332,7 @@ impl Default for HooksConfig {
 }
 
 impl ToolsConfig {
-    /// Finds the first value that cannot be, with its key and why.
+    /// Returns the first invalid key and the reason.
     pub(super) fn check(&self) -> Result<(), (&'static str, &'static str)> {
         if self.default_timeout_ms == 0 {
             return Err(("tools.default_timeout_ms", "must be at least 1"));
@@ -374,12 +375,12 @@ impl ToolsConfig {
 }
 
 impl McpConfig {
-    /// Returns the server whose tool a name would be: tools of servers are called `mcp.SERVER.TOOL`.
+    /// Returns the server part of a tool name of the form `mcp.SERVER.TOOL`.
     pub fn server_of(tool: &str) -> Option<&str> {
         tool.strip_prefix("mcp.")?.split_once('.').map(|(server, _)| server)
     }
 
-    /// Finds what cannot be of a server.
+    /// Returns the first invalid key of a server and the reason.
     pub(super) fn check(&self, name: &str) -> Result<(), (&'static str, &'static str)> {
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
         if name.is_empty() || name.len() > 32 || !name.chars().all(fits) {

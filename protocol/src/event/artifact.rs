@@ -5,54 +5,54 @@ use std::collections::BTreeMap;
 use crate::{ArtifactId, ArtifactSnapshot, ArtifactSource, FlushFailure, MatchLayer, UpdateType, event_macro::events};
 
 events! {
-    /// What happened to an artifact.
+    /// A change of an artifact.
     ArtifactEvent {
         /// A version was stored.
         Saved = "artifact_saved" {
-            /// Its name; absent for captured products.
+            /// Name of the artifact. Absent for stored tool outputs.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             name: Option<String>,
             /// The artifact.
             artifact_id: ArtifactId,
-            /// The version.
+            /// Number of the version.
             version: u64,
             /// MIME type.
             content_type: String,
             /// Size in bytes.
             size: u64,
-            /// Who made it.
+            /// Source of the version.
             source: ArtifactSource,
         },
-        /// A document was edited; a version of it is stored when the run ends.
+        /// A document was edited. A version is stored when the run ends.
         Edited = "artifact_edited" {
-            /// Its name.
+            /// Name of the document.
             name: String,
-            /// How the text changed.
+            /// How the edit changed the text.
             update_type: UpdateType,
-            /// How the replaced part was found; absent for whole texts.
+            /// How the replaced part was found. Absent if the whole text was replaced.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             layer: Option<MatchLayer>,
-            /// What it holds now.
+            /// Content after the edit.
             snapshot: ArtifactSnapshot,
         },
-        /// A run that ends has stored what it edited.
+        /// An ending run stored its edited documents as versions.
         Flushed = "artifacts_flushed" {
-            /// The versions, by name.
+            /// Stored versions, by name.
             versions: BTreeMap<String, u64>,
-            /// What could not be stored, and why.
+            /// Documents that could not be stored, with the reasons.
             failed: Vec<FlushFailure>,
         },
-        /// A document is not there any more, because the conversation went back to before it was made. Its
-        /// versions stay.
+        /// A document does not exist any more, because the conversation was rewound to before its creation. Its
+        /// versions remain stored.
         Withdrawn = "artifact_withdrawn" {
-            /// The name that it had.
+            /// Former name of the document.
             name: String,
             /// The artifact.
             artifact_id: ArtifactId,
         },
-        /// An artifact is gone, with all its versions.
+        /// An artifact was deleted with all its versions.
         Deleted = "artifact_deleted" {
-            /// Its name; absent for captured products.
+            /// Name of the artifact. Absent for stored tool outputs.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             name: Option<String>,
             /// The artifact.

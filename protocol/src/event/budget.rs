@@ -1,26 +1,26 @@
-//! Events of a budget, on the timeline of the run that notices.
+//! Budget events, on the timeline of the run that detects them.
 
 use crate::{BudgetDimension, event_macro::events};
 
 events! {
-    /// What happened to the budget that a run draws on (BUD-1).
+    /// A limit of the budget that a run draws on (BUD-1).
     BudgetEvent {
-        /// Four fifths of it are used; told once for each thing that is limited.
+        /// 80 % of a limit is used. Sent once per run and dimension.
         Warning = "budget_warning" {
-            /// What is limited.
+            /// The limited quantity.
             dimension: BudgetDimension,
-            /// How much is used, by everybody who draws on it; money as a decimal.
+            /// Total usage of all runs that share the budget. Cost is a decimal number.
             used: String,
-            /// How much there is.
+            /// The limit.
             limit: String,
         },
-        /// What is left does not do for the next step: the run ends.
+        /// The remaining budget does not suffice for the next step. The run ends.
         Exceeded = "budget_exceeded" {
-            /// What is limited.
+            /// The limited quantity.
             dimension: BudgetDimension,
-            /// How much is used, by everybody who draws on it; money as a decimal.
+            /// Total usage of all runs that share the budget. Cost is a decimal number.
             used: String,
-            /// How much there is.
+            /// The limit.
             limit: String,
         },
     }

@@ -1,38 +1,38 @@
-//! Events of the context: what of a conversation a summary came to stand for (CTX-3).
+//! Events of compaction: a summary replaces the older part of a conversation (CTX-3).
 
 use crate::{ErrorInfo, Usage, Usd, event_macro::events};
 
 events! {
-    /// What happened to a trace's context.
+    /// A step of a compaction.
     ContextEvent {
-        /// The prompt became too long: a model is about to sum up the older part of the conversation.
+        /// The prompt is too long. A model starts to summarize the older part of the conversation.
         CompactionStarted = "compaction_started" {
-            /// Tokens of the prompt as it would be, by our count.
+            /// Estimated number of tokens of the prompt.
             estimated_tokens: u64,
         },
-        /// A summary stands for the older part; the messages are kept.
+        /// A summary replaced the older part of the conversation. The original messages remain stored.
         CompactionCompleted = "compaction_completed" {
-            /// The summary's message.
+            /// Message that contains the summary.
             sequence: u64,
-            /// The first and the last message that it stands for.
+            /// First and last message that the summary replaces.
             covered: (u64, u64),
-            /// Tokens of the prompt before, by our count.
+            /// Estimated number of tokens of the prompt before the compaction.
             tokens_before: u64,
-            /// Tokens of the prompt with the summary.
+            /// Estimated number of tokens of the prompt with the summary.
             tokens_after: u64,
-            /// What the summary used.
+            /// Usage of the model call that wrote the summary.
             usage: Usage,
-            /// What it cost; absent where the price is unknown.
+            /// Cost of this call. `null` if the price is unknown.
             cost: Option<Usd>,
         },
-        /// There is no summary; the conversation is as it was.
+        /// The compaction failed. The conversation is unchanged.
         CompactionFailed = "compaction_failed" {
-            /// Why.
+            /// Why it failed.
             error: ErrorInfo,
-            /// What the attempt used, as far as it is known.
+            /// Usage of the attempt, if known.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             usage: Option<Usage>,
-            /// What it cost; absent where the price is unknown.
+            /// Cost of the attempt. Absent if the price is unknown.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             cost: Option<Usd>,
         },

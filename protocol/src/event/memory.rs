@@ -1,42 +1,42 @@
-//! Events of memory: what of earlier runs was told, and what was learned (MEM-3, MEM-4).
+//! Events of experiences: their use in a new conversation, and what was learned (MEM-3, MEM-4).
 
 use crate::{ErrorInfo, ExperienceId, Tags, Usage, Usd, event_macro::events, is_zero};
 
 events! {
-    /// What happened to experiences.
+    /// A use or a change of experiences.
     MemoryEvent {
-        /// It was looked for what earlier runs have learned; what fits stands in the message that follows.
+        /// A search for matching experiences ended. The message that follows contains them.
         Injected = "experiences_injected" {
-            /// What is told, the best first; there may be nothing that fits.
+            /// Matching experiences, best first. Empty if none match.
             ids: Vec<ExperienceId>,
-            /// What the task is about, as a model said.
+            /// Tags of the task, as a model assigned them.
             #[serde(default, skip_serializing_if = "Tags::is_empty")]
             tags: Tags,
-            /// Calls of that model.
+            /// Number of calls of that model.
             #[serde(default, skip_serializing_if = "is_zero")]
             model_calls: u64,
-            /// What they used, as far as it is known.
+            /// Usage of these calls, if known.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             usage: Option<Usage>,
-            /// What they cost; absent where the price is unknown.
+            /// Cost of these calls. Absent if the price is unknown.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             cost: Option<Usd>,
-            /// Why nothing could be found out; the run goes on without.
+            /// Why the search failed. The run continues without experiences.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             error: Option<ErrorInfo>,
         },
-        /// Something was learned.
+        /// A reflection added an experience.
         Added = "experience_added" {
-            /// The experience.
+            /// The new experience.
             id: ExperienceId,
-            /// What kind of thing it is.
+            /// Category of the experience.
             category: String,
         },
-        /// Looking back, experiences were found to have helped, or to have done harm.
+        /// A reflection rated experiences.
         Rated = "experiences_rated" {
-            /// Those that helped; one that was learned again among them.
+            /// Experiences that helped, including experiences that were learned again.
             helpful: Vec<ExperienceId>,
-            /// Those that did harm.
+            /// Experiences that did harm.
             harmful: Vec<ExperienceId>,
         },
     }

@@ -2,77 +2,80 @@
 
 use crate::{Collaborator, Covers, GoalId, GoalTree, Message, Role, event_macro::events};
 
-/// Longest content that an event carries, in bytes; longer ones are read from the message.
+/// Maximum size of the content in an event, in bytes. Read longer content from the message.
 const MAX_CONTENT_BYTES: usize = 64 * 1024;
 
 events! {
-    /// What happened to a trace's messages.
+    /// A change of the message tree of a trace.
     MessageEvent {
-        /// A message was added; it is stored whole before anybody hears of it.
+        /// A message was added. It is stored completely before the event is published.
         Added = "message_added" {
-            /// Its number.
+            /// Number of the message.
             sequence: u64,
-            /// What it follows.
+            /// Preceding message. `null` for the first message and for a summary.
             parent_sequence: Option<u64>,
-            /// Who speaks.
+            /// Author of the message.
             role: Role,
-            /// The goal that was current.
+            /// Goal that was focused. `null` if none was.
             goal_id: Option<GoalId>,
-            /// Which call it answers.
+            /// For a tool message, the id of the call.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             tool_call_id: Option<String>,
-            /// Whether its text was cut off.
+            /// Whether the text was cut off.
             #[serde(default, skip_serializing_if = "std::ops::Not::not")]
             partial: bool,
-            /// Its text; absent above 64 KiB.
+            /// Text of the message. Absent if it is longer than 64 KiB.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             content: Option<String>,
-            /// A short line about it.
+            /// One-line description.
             preview: String,
-            /// What it stands for, where it is a summary.
+            /// For a summary, the messages that it replaces.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             covers: Option<Covers>,
         },
-        /// The conversation went back to an earlier message of its main path, and goals and documents with it
+        /// The conversation was rewound to an earlier message of its main path, together with goals and documents
         /// (MSG-4).
         Rewind = "rewind" {
-            /// Where it was asked to go back to.
+            /// Requested message.
             after_sequence: u64,
-            /// The head now: behind the results of the calls that were cut into (MSG-3).
+            /// New head: the requested message, or the last tool result of the turn if the cut would separate tool
+            /// calls from their results (MSG-3).
             head_sequence: u64,
-            /// The head before.
+            /// Previous head.
             from_sequence: u64,
-            /// The goals as they were before.
+            /// Goal tree before the rewind.
             goal_tree_snapshot: Box<GoalTree>,
-            /// The goals as they are now: those of that time, with nothing in progress.
+            /// Goal tree after the rewind: the state at the requested message, with no goal in progress.
             goal_tree: Box<GoalTree>,
-            /// Documents that went back to their text at that message.
+            /// Documents that were restored to their text at the requested message.
             #[serde(default, skip_serializing_if = "Vec::is_empty")]
             restored: Vec<String>,
-            /// Documents that stay as they are, because somebody else has written to them since.
+            /// Documents that were not changed, because another writer has changed them since.
             #[serde(default, skip_serializing_if = "Vec::is_empty")]
             left: Vec<String>,
-            /// The collaborators as they were then, which are those now; absent in events before 0.2: they stayed.
+            /// Collaborators at the requested message, which are now the current ones. Absent in events of versions
+            /// before 0.2, which did not change the collaborators.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             collaborators: Option<Vec<Collaborator>>,
         },
-        /// The conversation goes on from another message, on its main path or off it (MSG-2).
+        /// The conversation was switched to another message, on or off its main path (MSG-2).
         HeadSwitched = "head_switched" {
-            /// The head now.
+            /// New head.
             sequence: u64,
-            /// The head before.
+            /// Previous head.
             from_sequence: u64,
-            /// The goals as they were before.
+            /// Goal tree before the switch.
             goal_tree_snapshot: Box<GoalTree>,
-            /// The goals as they are now.
+            /// Goal tree after the switch.
             goal_tree: Box<GoalTree>,
-            /// Documents that have their text at that message again.
+            /// Documents that were restored to their text at the new head.
             #[serde(default, skip_serializing_if = "Vec::is_empty")]
             restored: Vec<String>,
-            /// Documents that stay as they are, because somebody else has written to them since.
+            /// Documents that were not changed, because another writer has changed them since.
             #[serde(default, skip_serializing_if = "Vec::is_empty")]
             left: Vec<String>,
-            /// The collaborators as they were then, which are those now; absent in events before 0.2: they stayed.
+            /// Collaborators at the new head, which are now the current ones. Absent in events of versions before
+            /// 0.2, which did not change the collaborators.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             collaborators: Option<Vec<Collaborator>>,
         },
@@ -80,7 +83,7 @@ events! {
 }
 
 impl MessageEvent {
-    /// Says that `message` was added.
+    /// Returns the event that reports the addition of `message`.
     pub fn added(message: &Message) -> Self {
         Self::Added {
             sequence: message.sequence,

@@ -3,75 +3,76 @@
 use crate::{ErrorInfo, Usage, Usd, event_macro::events};
 
 events! {
-    /// What happened to a model call.
+    /// A step of a model call.
     ModelEvent {
-        /// The prompt of a turn was put together.
+        /// The prompt of a turn was built.
         ContextBuilt = "context_built" {
-            /// Messages in it.
+            /// Number of messages in the prompt.
             messages: u64,
-            /// Tools offered.
+            /// Number of offered tools.
             tools: u64,
-            /// Tokens by our estimate.
+            /// Estimated number of tokens.
             estimated_tokens: u64,
-            /// Messages of the trace that were left out.
+            /// Number of messages of the trace that were left out.
             left_out: u64,
         },
-        /// A turn's model call is about to be made.
+        /// The model call of a turn is about to start.
         Started = "model_started" {
-            /// The model.
+            /// Name of the model.
             model: String,
-            /// Which try, from 1.
+            /// Number of the attempt, from 1.
             attempt: u32,
         },
-        /// It waits for a limit of ours.
+        /// The call waits for a limit of the gateway.
         Waiting = "model_waiting" {
-            /// What it waits for.
+            /// Reason for waiting: `concurrency`, `requests_per_minute`, `tokens_per_minute`, `retry_after` or
+            /// `provider_down`.
             reason: String,
-            /// How long it has waited, in milliseconds.
+            /// Time spent waiting so far, in milliseconds.
             for_ms: u64,
         },
-        /// A try failed; another one follows.
+        /// An attempt failed and will be repeated.
         Retrying = "model_retrying" {
-            /// Which try failed, from 1.
+            /// Number of the failed attempt, from 1.
             attempt: u32,
-            /// Why.
+            /// Why it failed.
             error: ErrorInfo,
-            /// How long it waits before the next one, in milliseconds.
+            /// Delay before the next attempt, in milliseconds.
             wait_ms: u64,
-            /// What is booked for the try, where nobody knows what it used (DUR-4).
+            /// Usage that is charged for the attempt if its actual usage is unknown (DUR-4).
             #[serde(default, skip_serializing_if = "Option::is_none")]
             usage: Option<Usage>,
-            /// What that cost; absent where the price is unknown too.
+            /// Cost of that usage. Absent if the price is unknown.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             cost: Option<Usd>,
         },
         /// The model answered.
         Completed = "model_completed" {
-            /// Why it stopped, in the provider's word.
+            /// Why the model stopped, as the provider reported it.
             finish_reason: String,
-            /// How many tools it asks for.
+            /// Number of requested tool calls.
             tool_calls: u64,
-            /// What it used.
+            /// Usage of the call.
             usage: Usage,
-            /// What that cost; absent where the price is unknown.
+            /// Cost of the call. `null` if the price is unknown.
             cost: Option<Usd>,
-            /// From the call to the last byte, in milliseconds.
+            /// Duration from the call to the last byte of the answer, in milliseconds.
             duration_ms: u64,
-            /// How much of that it waited for limits, pauses and further tries, in milliseconds.
+            /// Part of the duration that was spent waiting for limits, pauses and retries, in milliseconds.
             #[serde(default, skip_serializing_if = "crate::is_zero")]
             waited_ms: u64,
         },
-        /// The call failed for good, or was cut off.
+        /// The call failed permanently or was interrupted.
         Failed = "model_failed" {
-            /// Why.
+            /// Why it failed.
             error: ErrorInfo,
-            /// What is booked for it, where nobody knows what it used (DUR-4).
+            /// Usage that is charged for the call if its actual usage is unknown (DUR-4).
             #[serde(default, skip_serializing_if = "Option::is_none")]
             usage: Option<Usage>,
-            /// What that cost; absent where the price is unknown too.
+            /// Cost of that usage. Absent if the price is unknown.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             cost: Option<Usd>,
-            /// How long it waited for limits, pauses and further tries, in milliseconds.
+            /// Time spent waiting for limits, pauses and retries, in milliseconds.
             #[serde(default, skip_serializing_if = "crate::is_zero")]
             waited_ms: u64,
         },

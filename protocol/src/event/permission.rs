@@ -1,36 +1,37 @@
-//! Events of permissions and hooks: who may do what, and who said so (PERM-1, HOOK-1).
+//! Events of permission requests and hooks (PERM-1, HOOK-1).
 
 use crate::{ChainLink, Decision, PermissionId, event_macro::events};
 
 events! {
-    /// What happened to a permission.
+    /// A change of a permission request.
     PermissionEvent {
-        /// A tool call needs leave, and somebody is asked; the row of the permission holds the whole.
+        /// A tool call requires permission, and a request was stored. Read it for the complete arguments.
         Requested = "permission_requested" {
-            /// The permission; who decides names it.
+            /// Id of the request. A decision refers to it.
             permission_id: PermissionId,
-            /// The call that waits.
+            /// The waiting tool call.
             tool_call_id: String,
-            /// The tool.
+            /// Name of the tool.
             tool: String,
-            /// How far leave for the session would reach, in words.
+            /// Scope of a permission for the session, in words.
             scope: String,
-            /// What the call touches, shortened.
+            /// Target of the call, shortened.
             target: String,
             /// Arguments, shortened.
             arguments_preview: String,
-            /// Who works for whom, the user's run first and the one that asks last.
+            /// The runs from the user's run to the requesting run, in this order.
             chain: Vec<ChainLink>,
         },
-        /// The run has heard the decision.
+        /// The run received the decision.
         Decided = "permission_decided" {
-            /// The permission.
+            /// Id of the request.
             permission_id: PermissionId,
-            /// What was decided.
+            /// The decision.
             decision: Decision,
-            /// Who decided: `terminal`, `cli`, `monitor`, `http:UID`, `api`, `handler`, `rule` or `timeout`.
+            /// Origin of the decision: `terminal`, `cli`, `monitor`, `http:UID`, `api`, `handler`, `rule` or
+            /// `timeout`.
             by: String,
-            /// Why.
+            /// Reason for the decision.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             reason: Option<String>,
         },
@@ -38,20 +39,20 @@ events! {
 }
 
 events! {
-    /// What happened to a hook.
+    /// An outcome of a hook.
     HookEvent {
-        /// A hook refused something.
+        /// A hook denied an operation.
         Denied = "hook_denied" {
-            /// What it was asked about, such as `PreToolUse`.
+            /// Hook point, such as `PreToolUse`.
             event: String,
-            /// Why.
+            /// Reason for the denial.
             reason: String,
         },
-        /// A hook failed, or took too long; what it was asked about went on.
+        /// A hook failed or timed out. The operation continued.
         Failed = "hook_failed" {
-            /// What it was asked about.
+            /// Hook point.
             event: String,
-            /// What went wrong.
+            /// Description of the error.
             error: String,
         },
     }

@@ -3,101 +3,101 @@
 use crate::{EndReason, ErrorInfo, GoalTree, RunMode, RunSettings, StatsPair, Timestamp, TraceId, event_macro::events};
 
 events! {
-    /// What happened to a run.
+    /// A change of a run.
     RunEvent {
-        /// Accepted while another run of the session is active.
+        /// The run was accepted while another run of the session is active.
         Queued = "run_queued" {
-            /// Place in the queue, from 1.
+            /// Position in the queue, from 1.
             position: u32,
         },
-        /// Left the queue, to start or because it was cancelled.
+        /// The run left the queue.
         Dequeued = "run_dequeued" {
-            /// Whether it was cancelled and never starts.
+            /// Whether the run was cancelled and will not start.
             #[serde(default, skip_serializing_if = "std::ops::Not::not")]
             cancelled: bool,
         },
-        /// Began to work.
+        /// The run started.
         LoopStarted = "loop_started" {
-            /// What kind of agent leads it.
+            /// Mode of the run.
             mode: RunMode,
-            /// Its preset.
+            /// Preset of the run.
             agent_type: String,
-            /// Its model.
+            /// Model of the run.
             model: String,
         },
-        /// It waits for a person, and for nothing else.
+        /// The run waits for users only.
         Waiting = "run_waiting" {
-            /// For what: `question` or `permission`.
+            /// Reason for waiting: `question` or `permission`.
             r#for: String,
         },
-        /// It goes on.
+        /// The run resumed after waiting.
         Resumed = "run_resumed" {
-            /// What it waited for.
+            /// Reason for which it waited: `question` or `permission`.
             from: String,
         },
-        /// Nothing has come of it for longer than `runtime.stuck_after_s` (RUN-7).
+        /// The run has made no progress for longer than `runtime.stuck_after_s` (RUN-7).
         Stuck = "run_stuck" {
-            /// When something last did.
+            /// Time of the last progress.
             since: Timestamp,
         },
-        /// Finished with an answer.
+        /// The run ended with an answer.
         Completed = "run_completed" {
             /// The answer, shortened.
             summary: String,
-            /// What it used.
+            /// Statistics of the run.
             stats: StatsPair,
         },
-        /// Ended without an answer.
+        /// The run ended without an answer.
         Failed = "run_failed" {
-            /// Why, with what to do.
+            /// Why the run failed, and what to do.
             error: ErrorInfo,
-            /// Why, as one of a closed set.
+            /// End reason.
             end_reason: EndReason,
-            /// What it used.
+            /// Statistics of the run.
             stats: StatsPair,
         },
-        /// Ended on request.
+        /// The run was ended by a cancel request.
         Cancelled = "run_cancelled" {
-            /// Whether it was cancelled while queued.
+            /// Whether the run was still queued.
             #[serde(default, skip_serializing_if = "std::ops::Not::not")]
             queued: bool,
-            /// In what it was cut off.
+            /// End reason: the activity that was interrupted.
             end_reason: EndReason,
-            /// What it used.
+            /// Statistics of the run.
             stats: StatsPair,
         },
-        /// Somebody asked for its end.
+        /// A cancel request was stored.
         CancelRequested = "cancel_requested" {},
-        /// It did not end within the time that cancelling may take; cleaning up goes on.
+        /// The run did not end within the cancel timeout. Cleanup continues.
         CancelTimeout = "cancel_timeout" {
-            /// The time that passed, in milliseconds.
+            /// Elapsed time, in milliseconds.
             after_ms: u64,
         },
-        /// It goes on in another process than the one it was at work in (DUR-3).
+        /// The run resumed in another process (DUR-3).
         Recovered = "run_recovered" {
-            /// How many tool calls were told as interrupted, because nobody knows what became of them (DUR-4).
+            /// Number of tool calls that the model sees as interrupted, because their effect is unknown (DUR-4).
             healed_calls: u64,
         },
-        /// The trace was made as a copy of another one; the first event on its timeline.
+        /// The trace was created as a copy of another one. This is the first event of its timeline.
         SessionForked = "session_forked" {
-            /// The trace that was copied.
+            /// Source trace.
             source: TraceId,
-            /// Its last message that was copied.
+            /// Last copied message of the source trace.
             at: u64,
-            /// The goals that came along.
+            /// Goal tree of the copy.
             goal_tree: Box<GoalTree>,
-            /// Settings of the source's last run, which the first run of the copy keeps. Absent in copies that version
-            /// 0.1 made.
+            /// Settings of the source's last run, which the first run of the copy keeps. Absent in copies that
+            /// version 0.1 made.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             settings: Option<Box<RunSettings>>,
         },
-        /// Its actor crashed and was restarted from the journal.
+        /// The actor of the run crashed and was restarted from the journal.
         ActorRestarted = "actor_restarted" {
-            /// What kind of actor.
+            /// Kind of the actor.
             actor: String,
-            /// How often within the window.
+            /// Number of crashes within the restart window.
             count: u32,
-            /// What it died of.
+            /// Error or panic message of the crash.
             error: String,
         },
     }

@@ -1,16 +1,16 @@
-//! What events add to statistics.
+//! Updating statistics from events.
 
 use crate::{ContextEvent, ErrorCode, MemoryEvent, ModelEvent, Stats, ToolEvent};
 
 impl Stats {
-    /// Books what happened to a model call.
+    /// Adds a model call.
     pub fn take_model(&mut self, event: &ModelEvent) {
         let (usage, cost) = match event {
             ModelEvent::Completed { usage, cost, .. } => (Some(usage), cost),
-            // Nothing came of it: turned away, or cut off before it was made.
+            // The attempt used nothing: it was rejected, or interrupted before the request was sent.
             ModelEvent::Retrying { usage: None, .. } => return,
             ModelEvent::Retrying { usage, cost, .. } => (usage.as_ref(), cost),
-            // A call that nobody could pay for was not made.
+            // The call was not made, because the budget does not suffice.
             ModelEvent::Failed { error, .. } if error.code == ErrorCode::BudgetExceeded => return,
             ModelEvent::Failed { usage, cost, .. } => (usage.as_ref(), cost),
             ModelEvent::ContextBuilt { .. } | ModelEvent::Started { .. } | ModelEvent::Waiting { .. } => return,
@@ -21,7 +21,7 @@ impl Stats {
         }
     }
 
-    /// Books what happened to a summary.
+    /// Adds the model call of a compaction.
     pub fn take_context(&mut self, event: &ContextEvent) {
         match event {
             ContextEvent::CompactionCompleted { usage, cost, .. } => self.book(usage, *cost),
@@ -33,7 +33,7 @@ impl Stats {
         self.model_calls = self.model_calls.saturating_add(1);
     }
 
-    /// Adds what looking for experiences used.
+    /// Adds the model calls of a search for experiences.
     pub fn take_memory(&mut self, event: &MemoryEvent) {
         let MemoryEvent::Injected { model_calls, usage, cost, .. } = event else { return };
         if let Some(usage) = usage {
@@ -42,7 +42,7 @@ impl Stats {
         self.model_calls = self.model_calls.saturating_add(*model_calls);
     }
 
-    /// Counts a tool call; not one that was never run.
+    /// Counts a tool call unless it was never executed.
     pub fn take_tool(&mut self, event: &ToolEvent) {
         match event {
             ToolEvent::Completed { .. } => self.tool_calls = self.tool_calls.saturating_add(1),

@@ -1,77 +1,77 @@
-//! Events about sub-agents, on their parent's timeline.
+//! Events of sub-agents, on the timeline of their parent.
 
 use crate::{
     ArtifactRef, ChildMode, Collaborator, GoalId, QuestionId, RunId, RunStatus, StatsPair, TraceId, event_macro::events,
 };
 
 events! {
-    /// What happened to a run's sub-agents.
+    /// A change of a run's sub-agents, questions or collaborators.
     SubAgentEvent {
-        /// A child was admitted: it works, or waits for a slot.
+        /// A child was accepted. It runs, or waits for a slot.
         Started = "sub_trace_started" {
-            /// Its trace.
+            /// Trace of the child.
             sub_trace_id: TraceId,
-            /// Its run.
+            /// The child run.
             run_id: RunId,
-            /// Why it was started.
+            /// Mode of the child.
             mode: ChildMode,
-            /// Its preset.
+            /// Preset of the child.
             agent_type: String,
-            /// Its task.
+            /// Task of the child.
             task: String,
-            /// The parent's goal it serves.
+            /// Goal of the parent that the child works on. `null` if there is none.
             parent_goal_id: Option<GoalId>,
-            /// The tool call that asked for it; absent when a program did.
+            /// Tool call that requested the child. Absent if a program did.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             tool_call_id: Option<String>,
-            /// Whether its result enters the conversation, though a program asked for it.
+            /// Whether the result is added to the conversation although a program requested the child.
             #[serde(default, skip_serializing_if = "std::ops::Not::not")]
             deliver: bool,
         },
         /// A child ended.
         Completed = "sub_trace_completed" {
-            /// Its trace.
+            /// Trace of the child.
             sub_trace_id: TraceId,
-            /// Its run.
+            /// The child run.
             run_id: RunId,
-            /// How it ended.
+            /// Terminal status of the child.
             status: RunStatus,
-            /// What it brought, shortened.
+            /// Result of the child, shortened.
             summary: String,
-            /// What it used.
+            /// Statistics of the child.
             stats: StatsPair,
-            /// What it stored.
+            /// Artifacts that the child stored.
             artifacts: Vec<ArtifactRef>,
         },
-        /// The result of a child that a program asked for stands in the conversation.
+        /// The result of a child that a program requested was added to the conversation.
         Delivered = "sub_trace_delivered" {
-            /// Its trace.
+            /// Trace of the child.
             sub_trace_id: TraceId,
-            /// Its run.
+            /// The child run.
             run_id: RunId,
-            /// The message that holds it.
+            /// Message that contains the result.
             sequence: u64,
         },
-        /// A person is asked (SUB-9).
+        /// The run asks a user a question (SUB-9).
         QuestionAsked = "question_asked" {
-            /// The question's id; who answers names it.
+            /// Id of the question. An answer refers to it.
             question_id: QuestionId,
-            /// What is asked.
+            /// Text of the question.
             question: String,
-            /// Who is asked; absent = whoever looks after the run.
+            /// Addressee. Absent if the question is for the user of the run.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             to: Option<String>,
-            /// The tool call that waits for the answer.
+            /// Tool call that waits for the answer.
             tool_call_id: String,
         },
-        /// The run has the answer.
+        /// The run received the answer.
         QuestionAnswered = "question_answered" {
-            /// The question.
+            /// Id of the question.
             question_id: QuestionId,
         },
         /// A collaborator changed (SUB-8).
         CollaboratorUpdated = "collaborator_updated" {
-            /// The collaborator as it is now.
+            /// New state of the collaborator.
             collaborator: Collaborator,
         },
     }

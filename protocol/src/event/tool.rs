@@ -1,78 +1,80 @@
-//! Events of tool calls: each `tool_started` has exactly one closing event.
+//! Events of tool calls. Each `tool_started` is followed by exactly one event that ends the call.
 
 use std::collections::BTreeMap;
 
 use crate::{ArtifactRef, ArtifactSnapshot, ErrorInfo, event_macro::events};
 
 events! {
-    /// What happened to a tool call.
+    /// A step of a tool call.
     ToolEvent {
-        /// The call was accepted; it runs when its turn comes (TOOL-3).
+        /// The call was accepted. It runs when its turn comes (TOOL-3).
         Started = "tool_started" {
-            /// The call.
+            /// Id of the call.
             tool_call_id: String,
-            /// The tool.
+            /// Name of the tool.
             name: String,
             /// Arguments, shortened.
             arguments_preview: String,
         },
         /// The call succeeded.
         Completed = "tool_completed" {
-            /// The call.
+            /// Id of the call.
             tool_call_id: String,
-            /// The tool.
+            /// Name of the tool.
             name: String,
-            /// How long it took, in milliseconds.
+            /// Duration, in milliseconds.
             duration_ms: u64,
             /// Output, shortened.
             preview: String,
-            /// What it stored.
+            /// Artifact that the call stored.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             artifact_ref: Option<ArtifactRef>,
-            /// What the artifact that it wrote holds now (ART-10).
+            /// Content of the artifact that the call wrote (ART-10).
             #[serde(default, skip_serializing_if = "Option::is_none")]
             artifact_snapshot: Option<ArtifactSnapshot>,
-            /// The names it wrote with their versions.
+            /// Versions of the artifacts that the call wrote, by name.
             #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
             artifact_delta: BTreeMap<String, u64>,
         },
-        /// The call did not succeed.
+        /// The call failed.
         Failed = "tool_failed" {
-            /// The call.
+            /// Id of the call.
             tool_call_id: String,
-            /// The tool.
+            /// Name of the tool.
             name: String,
-            /// How long it took, in milliseconds.
+            /// Duration, in milliseconds.
             duration_ms: u64,
-            /// Why.
+            /// Why it failed.
             error: ErrorInfo,
         },
-        /// The call was not allowed: nothing of it was done.
+        /// The call was denied. None of it was executed.
         Denied = "tool_denied" {
-            /// The call.
+            /// Id of the call.
             tool_call_id: String,
-            /// The tool.
+            /// Name of the tool.
             name: String,
-            /// How long it took to decide, in milliseconds.
+            /// Time until the denial, in milliseconds.
             duration_ms: u64,
-            /// Why.
+            /// Reason for the denial.
             reason: String,
-            /// Who refused it: `rule`, `hook`, or who decided its permission; absent if nobody could be asked, or the runtime
-            /// itself refused it.
+            /// Origin of the denial: `rule`, `hook`, or the origin of the decision about its permission. Absent if no
+            /// approver was available, or if the runtime itself denied the call.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             by: Option<String>,
-            /// What it would have touched, where nobody could be asked.
+            /// Target of the call. Present if no approver was available.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             target: Option<String>,
-            /// The grants that would have allowed it, as `--allow` takes them, where nobody could be asked.
+            /// Grants that would have allowed the call, in the form of `--allow`. Present if no approver was
+            /// available.
             #[serde(default, skip_serializing_if = "Vec::is_empty")]
             allow: Vec<String>,
         },
-        /// When the run began, a configured server of tools was not there; the run goes on without its tools.
+        /// A configured MCP server was not available when the run started. The run continues without the tools of
+        /// that server.
         McpServerFailed = "mcp_server_failed" {
-            /// The server.
+            /// Name of the server.
             server: String,
-            /// Why it is not there.
+            /// Why the server was not available.
             error: ErrorInfo,
         },
     }

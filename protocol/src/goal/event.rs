@@ -3,28 +3,28 @@
 use crate::{AffectedGoal, Goal, GoalChanges, GoalId, event_macro::events};
 
 events! {
-    /// What happened to a trace's goals.
+    /// A change of a trace's goal tree.
     GoalEvent {
         /// A goal was added.
         Added = "goal_added" {
-            /// The goal.
+            /// The new goal.
             goal: Box<Goal>,
-            /// The sibling it comes after; absent = last.
+            /// Sibling that precedes the goal. Absent if the goal is the last child.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             after: Option<GoalId>,
         },
-        /// A goal changed.
+        /// A goal was changed.
         Updated = "goal_updated" {
-            /// The goal.
+            /// The changed goal.
             goal_id: GoalId,
-            /// What changed.
+            /// Changed fields.
             changes: GoalChanges,
-            /// Goals that changed along with it.
+            /// Goals whose status changed as a consequence.
             affected_goals: Vec<AffectedGoal>,
         },
-        /// A goal is worked on from now on.
+        /// A goal was focused.
         Focused = "goal_focused" {
-            /// The goal.
+            /// The focused goal.
             goal_id: GoalId,
         },
     }

@@ -1,19 +1,18 @@
-//! Goals that go back with the conversation (MSG-4).
+//! Rewinding the goal tree together with the conversation (MSG-4).
 
 use super::{GoalStatus, GoalTree};
 
 impl GoalTree {
-    /// Goes back to a message: goals that were made behind it are dropped, and their ids never given again;
-    /// what is left stands as [`GoalTree::take_up`] says.
+    /// Rewinds the tree to a message. Goals that were created after it are dropped, and their ids are never reused.
+    /// The remaining goals are reset by [`GoalTree::take_up`].
     pub fn rewind(&mut self, after_sequence: u64) {
         self.dropped_id = self.last_id();
-        // A parent precedes its children, so none is left without.
+        // Children are never older than their parent, so no remaining goal loses its parent.
         self.goals.retain(|goal| goal.created_sequence <= after_sequence);
         self.take_up();
     }
 
-    /// Makes the tree ready for somebody who goes on from here: nothing is in focus, and what was in progress
-    /// waits again.
+    /// Prepares the tree for a continuation: clears the focus and resets goals in progress to pending.
     pub fn take_up(&mut self) {
         self.current_id = None;
         for goal in &mut self.goals {
@@ -24,7 +23,7 @@ impl GoalTree {
         self.renumber();
     }
 
-    /// Leaves out what readers are told beside it: sub-traces, and what goals cost.
+    /// Removes the fields that are set only in responses to clients: sub-traces and statistics.
     #[must_use]
     pub fn bare(mut self) -> Self {
         for goal in &mut self.goals {
@@ -35,7 +34,7 @@ impl GoalTree {
         self
     }
 
-    /// Becomes what it was at another time, so that ids which were given since are not given again.
+    /// Replaces the tree by its state at another time. Ids that were used since then are not reused.
     pub fn replace(&mut self, other: Self) {
         let dropped_id = self.last_id().max(other.last_id());
         *self = Self { dropped_id, ..other };

@@ -1,28 +1,28 @@
-//! What runs have used, summed by day, model or session (RUN-6, BUD-2).
+//! Usage of runs, summed by day, model or session (RUN-6, BUD-2).
 //!
-//! Each run counts with its own work, so what children do is counted once. Not here: where the rows come from.
+//! Each run counts without its children, so that their work is counted once. Elsewhere: the source of the rows.
 
 use serde::{Deserialize, Serialize};
 
 use super::Usd;
 use crate::SessionId;
 
-/// By what usage is summed.
+/// Grouping of a usage report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum UsageBy {
-    /// The day on which a run began, in UTC.
+    /// By the day on which a run started, in UTC.
     #[default]
     Day,
-    /// The model of the run's trace: of its last run, where that changed.
+    /// By the model of the run's trace. If it changed, the model of the last run counts.
     Model,
-    /// The session.
+    /// By session.
     Session,
 }
 
 impl UsageBy {
-    /// Returns the word as clients see it.
+    /// Returns the name of the grouping as clients see it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Day => "day",
@@ -32,21 +32,21 @@ impl UsageBy {
     }
 }
 
-/// What a sum is of.
+/// Group of a row: a day, a model or a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum UsageOf {
     /// A day in UTC, `YYYY-MM-DD`.
     Day(String),
-    /// A model, by its name.
+    /// Name of a model.
     Model(String),
     /// A session.
     SessionId(SessionId),
 }
 
 impl UsageOf {
-    /// Returns the day, name or id.
+    /// Returns the day, the model name or the session id.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Day(text) | Self::Model(text) => text,
@@ -55,13 +55,13 @@ impl UsageOf {
     }
 }
 
-/// The work of several runs, each without its children.
+/// Total usage of several runs, each without its children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct UsageSum {
-    /// Runs that have begun.
+    /// Number of runs that have started.
     pub runs: u64,
-    /// Prompt and completion tokens together.
+    /// Request and answer tokens.
     pub total_tokens: u64,
     /// Request tokens.
     pub prompt_tokens: u64,
@@ -71,23 +71,23 @@ pub struct UsageSum {
     pub cached_tokens: u64,
     /// Reasoning tokens.
     pub reasoning_tokens: u64,
-    /// Calls of models; a try of which nothing came is none.
+    /// Number of model calls. A retried attempt without usage does not count.
     pub model_calls: u64,
-    /// Calls of tools.
+    /// Number of tool calls.
     pub tool_calls: u64,
-    /// What it cost; `None` where the price of some of it is unknown.
+    /// Total cost. `None` (JSON `null`) if any price is unknown.
     pub cost: Option<Usd>,
-    /// What the runs with a known price cost.
+    /// Total cost of the runs with a known price.
     pub known_cost: Usd,
-    /// Runs that used tokens whose price is unknown.
+    /// Number of runs that used tokens with an unknown price.
     pub runs_without_price: u64,
-    /// Whether some of the token counts are our estimate.
+    /// Whether some token counts are estimates.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub estimated: bool,
 }
 
 impl UsageSum {
-    /// Returns this with its cost, as far as that follows from what is known.
+    /// Sets `cost` to `known_cost`, or to `None` if runs without a known price are included.
     #[must_use]
     pub fn priced(mut self) -> Self {
         self.cost = (self.runs_without_price == 0).then_some(self.known_cost);
@@ -109,30 +109,30 @@ impl UsageSum {
     }
 }
 
-/// One line of a report.
+/// A row of a usage report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct UsageRow {
-    /// What it is the sum of.
+    /// Group of the row.
     #[serde(flatten)]
     pub of: UsageOf,
-    /// The sum.
+    /// Total usage of the group.
     #[serde(flatten)]
     pub sum: UsageSum,
 }
 
-/// What was used, and all of it together.
+/// Usage by group, and its total.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct UsageReport {
-    /// By day in order; by model or session what used most first.
+    /// The rows. Days are in order; models and sessions are sorted by usage, highest first.
     pub usage: Vec<UsageRow>,
-    /// The sum of all rows.
+    /// Total of all rows.
     pub total: UsageSum,
 }
 
 impl UsageReport {
-    /// Sums rows up.
+    /// Creates a report with the total of these rows.
     pub fn of(usage: Vec<UsageRow>) -> Self {
         let mut total = UsageSum::default();
         usage.iter().for_each(|row| total.add(&row.sum));

@@ -1,4 +1,4 @@
-//! Names, hostile and good: a table with a verdict for each, and what holds for every text.
+//! Valid and hostile names: a table with the expected verdicts, and properties that hold for every text.
 
 use std::path::{Component, Path};
 
@@ -18,7 +18,7 @@ fn table() -> Vec<Row> {
     include_str!("../names.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Whether systems of every kind take a text for one plain segment of a path.
+/// Returns whether all operating systems treat a text as a single path segment.
 fn is_one_segment(text: &str) -> bool {
     let parts: Vec<_> = Path::new(text).components().collect();
     matches!(parts[..], [Component::Normal(part)] if part == text)
@@ -71,7 +71,7 @@ fn two_spellings_of_one_name_are_one() {
 #[test]
 fn no_two_accepted_letters_are_the_same_but_for_how_they_are_drawn() {
     let mut seen = std::collections::HashMap::new();
-    let daily_lao = ['\u{edc}', '\u{edd}']; // they stand for two letters
+    let daily_lao = ['\u{edc}', '\u{edd}']; // each maps to two letters
     for c in (char::MIN..=char::MAX).filter(|c| !daily_lao.contains(c)) {
         let Ok(name) = ArtifactName::parse(&c.to_string()) else { continue };
         let plain: String = name.as_str().nfkc().collect();
@@ -161,7 +161,7 @@ fn a_file_name_gets_the_ending_of_its_type() {
     assert_eq!(ArtifactName::parse("a.py").unwrap().filename("text/plain"), "a.py");
 }
 
-/// Any text, and texts of what names are made of and broken by.
+/// Returns arbitrary texts, and texts of fragments that are typical for valid and invalid names.
 fn texts() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         Just(String::from("con")),
