@@ -1,10 +1,15 @@
-//! Backing a home up: a copy of it that is a home of its own.
+//! Backup of a home: a copy that is itself a complete home.
 //!
-//! It needs no owner and holds none up. The database is copied first, as it is at one moment; then the files of
-//! the versions that this copy knows, which nobody changes once they are registered. What is deleted meanwhile
-//! may be missing then, and is named.
-//! Invariants: the target is whole or not there; when it is there, it is on disk; nothing in the home changes.
-//! Not here: objects in buckets, which stay where they are, and going back: a copy is used by naming it.
+//! A backup needs no owner of the home and does not block one. It first copies a snapshot of the database, then the
+//! files of the versions in this snapshot, which do not change after their registration. Files that are deleted
+//! meanwhile may be missing and are listed.
+//!
+//! Invariants:
+//! - The target is complete or does not exist, and it is durable if it exists.
+//! - Nothing in the home changes.
+//!
+//! Not included: objects in buckets, which stay there. There is no restore operation; a copy is used by passing its
+//! path as the home.
 
 mod tree;
 
@@ -30,36 +35,36 @@ use uuid::Uuid;
 
 use crate::reading::DATABASE;
 
-/// What people put into a home, as far as it is there; the memory of further users comes along as well. Keys, locks,
-/// sockets and logs are no part of a copy.
+/// Files and folders that users put into a home; copied if they exist. The memory folders of other users are copied
+/// too. Keys, locks, sockets and logs are not copied.
 const BY_HAND: [&str; 5] = ["config.toml", "hooks.json", "skills", "agents", "memory"];
-/// How many versions are read from the registry at a time.
+/// Number of versions read from the database at a time.
 const PAGE: usize = 500;
 
-/// What a backup copied.
+/// Result of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BackupReport {
     /// The home that was copied.
     pub home: PathBuf,
     /// The copy.
     pub dir: PathBuf,
-    /// How many sessions it has.
+    /// Number of sessions in the copy.
     pub sessions: u64,
-    /// How many artifacts, of sessions and users, with at least one stored version.
+    /// Number of artifacts, of sessions and users, with at least one stored version.
     pub artifacts: u64,
-    /// How many files of versions were copied.
+    /// Number of copied files of versions.
     pub files: u64,
-    /// Their bytes.
+    /// Total size of these files in bytes.
     pub bytes: u64,
-    /// The size of its database.
+    /// Size of the copied database in bytes.
     pub database_bytes: u64,
-    /// Where the bytes of artifacts are, as `artifacts.store` says: anything but `file` was not copied.
+    /// Location of the artifact bytes, as in `artifacts.store`. They were copied only if it is `file`.
     pub store: String,
-    /// What else was copied, by its name in the home.
+    /// Other copied files and folders, by their names in the home.
     pub also: Vec<String>,
-    /// What was left out of that: it is neither a file nor a folder, or a link to a folder.
+    /// Entries of these folders that were skipped, because they are links to folders or neither files nor folders.
     pub left_out: Vec<String>,
-    /// Versions whose files could not be copied. Everything else is there.
+    /// Versions whose files could not be copied. Everything else was copied.
     pub missing: Vec<MissingFile>,
 }
 
@@ -68,22 +73,22 @@ pub struct BackupReport {
 pub struct MissingFile {
     /// The artifact.
     pub artifact_id: ArtifactId,
-    /// Which version of it.
+    /// The version number.
     pub version: u64,
-    /// Where the file lies, or should, relative to the home.
+    /// Expected path of the file, relative to the home.
     pub path: String,
-    /// Why it could not be copied.
+    /// Reason why it could not be copied.
     pub reason: String,
 }
 
-/// Copies a home to `dir`, which must be empty or not there, so that a runtime can be opened on it; `store` is
-/// the configuration's `artifacts.store`.
+/// Copies a home to `dir`, so that a runtime can be opened on the copy. `dir` must be empty or must not exist.
+/// `store` is the configuration's `artifacts.store`.
 ///
-/// Works beside an owner of the home and without one. Dropped before it is done, it removes what it has copied.
+/// Works whether or not a process owns the home. If the future is dropped, the partial copy is removed.
 ///
 /// # Errors
-/// `validation_error` where `dir` is not free or lies in the home, `file_not_found` where there is no home,
-/// `storage_error` where the disk refuses: nothing is left of the copy then.
+/// `validation_error` if `dir` is not empty or is in the home, `file_not_found` if the home does not exist,
+/// `config_error` if `store` is invalid, and `storage_error` if the disk fails. Then nothing of the copy remains.
 pub async fn backup(home: &Path, dir: &Path, store: &str) -> Result<BackupReport, ErrorInfo> {
     let place = BlobPlace::parse(store)
         .map_err(|error| ErrorInfo::new(ErrorCode::ConfigError, format!("artifacts.store: {error}")))?;
@@ -95,7 +100,7 @@ pub async fn backup(home: &Path, dir: &Path, store: &str) -> Result<BackupReport
     copied.map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("the backup did not finish: {error}")))?
 }
 
-/// Tells the copying when nobody waits for it any more.
+/// Cancels the copying when dropped.
 struct Wanted(Arc<AtomicBool>);
 
 impl Drop for Wanted {
@@ -144,7 +149,7 @@ fn copy(home: &Path, dir: &Path, place: &BlobPlace, wanted: &AtomicBool) -> Resu
     Ok(report)
 }
 
-/// Returns where users beside the home's own keep what was learned, as far as they do.
+/// Returns the memory folders of users other than the home's own.
 fn memories(home: &Path) -> Result<Vec<String>, ErrorInfo> {
     let users = home.join("users");
     let refused = |error: &std::io::Error| failed(&users, error);
@@ -166,12 +171,12 @@ fn memories(home: &Path) -> Result<Vec<String>, ErrorInfo> {
     Ok(found)
 }
 
-/// Says that the disk refuses.
+/// Returns the error for a failed disk operation.
 fn failed(path: &Path, error: &std::io::Error) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::StorageError, format!("{}: {error}", path.display()))
 }
 
-/// Resolves where the copy is to be: nothing may be there, and it may not lie in the home.
+/// Resolves the path of the copy, which must be free and outside the home.
 fn free_place(home: &Path, dir: &Path) -> Result<PathBuf, ErrorInfo> {
     let refuse = |why: &str| ErrorInfo::new(ErrorCode::ValidationError, format!("{} {why}", dir.display()));
     match fs::read_dir(dir).map(|mut entries| entries.next().is_some()) {
@@ -182,7 +187,7 @@ fn free_place(home: &Path, dir: &Path) -> Result<PathBuf, ErrorInfo> {
         Err(error) => return Err(failed(dir, &error)),
     }
     let full = std::path::absolute(dir).map_err(|error| failed(dir, &error))?;
-    // What is not there leads nowhere else; what is there may be a link.
+    // Only the existing part of the path can contain links.
     let known = full.ancestors().find_map(|known| Some((known, known.canonicalize().ok()?)));
     let (known, real) = known.ok_or_else(|| refuse("leads nowhere"))?;
     let rest = full.strip_prefix(known).unwrap_or(Path::new(""));
@@ -195,11 +200,11 @@ fn free_place(home: &Path, dir: &Path) -> Result<PathBuf, ErrorInfo> {
     }
     let above = place.parent().ok_or_else(|| refuse("cannot be the place of a copy"))?;
     fs::create_dir_all(above).map_err(|error| failed(above, &error))?;
-    // Joining nothing leaves a slash behind the name.
+    // Joining an empty path adds a trailing slash.
     Ok(place.components().collect())
 }
 
-/// A copy that is not whole yet, beside its place; removed unless it gets there.
+/// An incomplete copy, in the parent folder of the target; removed when dropped, unless it was moved into place.
 struct Partial(PathBuf);
 
 impl Partial {
@@ -207,7 +212,7 @@ impl Partial {
         let mut path = dir.as_os_str().to_owned();
         path.push(format!(".partial-{}", Uuid::now_v7()));
         let partial = Self(path.into());
-        // It holds conversations: its user's alone, as the home is.
+        // It contains conversations, so only its user may read it, as with the home.
         let mut builder = fs::DirBuilder::new();
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
@@ -228,19 +233,19 @@ impl Drop for Partial {
     }
 }
 
-/// A copy on its way.
+/// A running backup.
 struct Copying<'a> {
     home: PathBuf,
     root: &'a Path,
-    /// Folders that were made, and are not synced yet.
+    /// Folders that were created and are not synced yet.
     folders: BTreeSet<PathBuf>,
-    /// What was read last.
+    /// Read buffer.
     piece: Vec<u8>,
     wanted: &'a AtomicBool,
 }
 
 impl Copying<'_> {
-    /// Copies the files of all versions that the copied database knows.
+    /// Copies the files of all versions in the copied database.
     fn versions(
         &mut self,
         copied: &SqliteReader,
@@ -248,7 +253,7 @@ impl Copying<'_> {
         report: &mut BackupReport,
     ) -> Result<(), ErrorInfo> {
         let storage = |error: StoreError| ErrorInfo::from(&error);
-        // Files alone can be copied; of what lies elsewhere the rows say where.
+        // Only local files can be copied. The rows keep the location of the others.
         let blobs = match place {
             BlobPlace::File => Some(Blobs::open(&self.home, place, &|_| None).map_err(storage)?),
             _ => None,
@@ -280,7 +285,7 @@ impl Copying<'_> {
         }
     }
 
-    /// Copies the file of one version; the inner error says why that one cannot be copied.
+    /// Copies the file of one version; the inner error is the reason why this one cannot be copied.
     fn version(&mut self, blob: &StoredBlob, source: Option<&Path>) -> Result<Result<(), String>, ErrorInfo> {
         let Some(source) = source else { return Ok(Err("it has no path that can be read".to_owned())) };
         Ok(match self.file(source, Path::new(&blob.path))? {

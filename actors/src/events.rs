@@ -1,9 +1,9 @@
-//! Event streams: every stored event once and in order, then live, without a gap (EVT-3).
+//! Event streams: every stored event once and in order, then live events, without a gap (EVT-3).
 //!
-//! A subscriber registers at the [`Hub`] first and reads stored events afterwards; what arrives
-//! live meanwhile is skipped by its number. A number that is missing, or a buffer that overflowed,
-//! sends it back to reading. So a slow reader is bounded, loses no event, and holds nobody up;
-//! deltas are skipped for it.
+//! A subscriber first registers at the [`Hub`] and then reads the stored events. Live events that arrive meanwhile
+//! and are already read are skipped by their number. If a number is missing or the buffer has overflowed, the
+//! subscriber reads from the store again. So a slow subscriber uses bounded memory, loses no event and does not block
+//! others; only deltas are dropped for it.
 
 mod item;
 mod stream;
@@ -22,26 +22,27 @@ use tokio::sync::mpsc;
 
 use crate::meter::{SubscriberMetrics, count};
 
-/// How many live items wait for a subscriber before it has to read from the store again.
+/// Maximum number of live items buffered for a subscriber. Beyond it, the subscriber has to read from the store
+/// again.
 const BUFFER_ITEMS: usize = 1024;
-/// Deltas take at most this much of the buffer: the rest is kept for events.
+/// Deltas are dropped while more than this many items are buffered; the rest of the buffer is reserved for events.
 const DELTA_ITEMS: usize = BUFFER_ITEMS / 2;
 
-/// What a subscriber is handed.
+/// Item in a subscriber's buffer.
 enum Live {
     Event(Arc<EventRecord>),
     Delta(Arc<LiveDelta>),
-    /// There is something to be read from the store.
+    /// The subscriber has to read from the store.
     Look,
 }
 
-/// What a subscriber has to see to beside what it is handed: nothing of it is left out, however slow it is.
+/// State of a subscriber outside its buffer, so that it is never dropped, however slow the subscriber is.
 #[derive(Default)]
 struct Aside {
-    /// Whether it has to read from the store.
+    /// Whether the subscriber has to read from the store.
     lagged: AtomicBool,
     lost: Mutex<Vec<Arc<LostRun>>>,
-    /// Why nothing follows, where that is a failure.
+    /// Error with which the stream ends, if it failed.
     failure: OnceLock<ErrorInfo>,
 }
 
@@ -55,7 +56,7 @@ impl Subscriber {
         !self.items.is_closed()
     }
 
-    /// Hands an item over without waiting; `false` = the subscriber has left.
+    /// Offers an item without waiting; returns `false` if the subscriber is gone.
     fn offer(&self, item: &StreamItem) -> bool {
         let live = match item {
             StreamItem::Event(record) => Live::Event(Arc::clone(record)),
@@ -70,7 +71,7 @@ impl Subscriber {
         match self.items.try_send(live) {
             Ok(()) => true,
             Err(mpsc::error::TrySendError::Full(_)) => {
-                // In case it has emptied its buffer meanwhile, and waits.
+                // The subscriber may have emptied its buffer meanwhile, and may be waiting.
                 self.look();
                 true
             }
@@ -78,35 +79,36 @@ impl Subscriber {
         }
     }
 
-    /// Has it look into the store, and at what is aside.
+    /// Makes the subscriber read from the store and check its [`Aside`].
     fn look(&self) {
         self.aside.lagged.store(true, Ordering::Release);
         let _ = self.items.try_send(Live::Look);
     }
 }
 
-/// Where live items meet their subscribers.
+/// Distributes live items to the subscribers of traces and sessions.
 #[derive(Default)]
 pub(crate) struct Hub {
     traces: DashMap<TraceId, Vec<Subscriber>>,
     sessions: DashMap<SessionId, Vec<Subscriber>>,
     subscribers: AtomicUsize,
     closed: AtomicBool,
-    /// Why it is closed, where that is a failure.
+    /// Error with which the hub was closed, if the runtime failed.
     failure: OnceLock<ErrorInfo>,
     /// Sessions whose runs were interrupted by a failure, until the session is used again.
     failed_sessions: DashMap<SessionId, ErrorInfo>,
-    /// Whether there has been such a session; spares each stream the look-up.
+    /// Whether there has ever been such a session; saves the lookup for each stream.
     has_failed_sessions: AtomicBool,
 }
 
 impl Hub {
-    /// Returns whether anybody listens; checked after a commit, so that who registers later reads it.
+    /// Returns whether there are subscribers. Checked after a commit, so a subscriber that registers later reads the
+    /// commit from the store.
     pub(crate) fn is_watched(&self) -> bool {
         self.subscribers.load(Ordering::Acquire) > 0
     }
 
-    /// Hands an item to everybody who listens to its trace or session.
+    /// Offers an item to all subscribers of its trace and its session.
     pub(crate) fn publish(&self, item: &StreamItem) {
         let (trace, session) = match item {
             StreamItem::Event(record) => (&record.trace_id, &record.session_id),
@@ -117,7 +119,7 @@ impl Hub {
         self.retain(&self.sessions, session, |subscriber| subscriber.offer(item));
     }
 
-    /// Returns who listens, and how far behind they are.
+    /// Returns the number of subscribers, and how far they lag.
     pub(crate) fn metrics(&self) -> SubscriberMetrics {
         let mut found = SubscriberMetrics::default();
         let mut take = |listening: &[Subscriber]| {
@@ -133,7 +135,7 @@ impl Hub {
         found
     }
 
-    /// Has everybody who listens to a trace, or to its session, look into the store.
+    /// Makes all subscribers of a trace and of its session read from the store.
     pub(crate) fn nudge(&self, trace: &TraceId) {
         let look = |subscriber: &Subscriber| {
             subscriber.look();
@@ -160,7 +162,7 @@ impl Hub {
         }
     }
 
-    /// Forgets the subscribers of a scope that have left.
+    /// Removes the subscribers of a scope that are gone.
     fn sweep(&self, scope: &Scope) {
         match scope {
             Scope::Trace(trace) | Scope::Run { trace, .. } => self.retain(&self.traces, trace, Subscriber::is_there),
@@ -179,14 +181,15 @@ impl Hub {
             }
             Scope::Session(session) => self.sessions.entry(session.clone()).or_default().push(subscriber),
         }
-        // Looked at behind the push: a hub that closes meanwhile drops what was pushed, or is seen here.
+        // Checked after the push: if the hub closes concurrently, either it drops the new subscriber or it is seen as
+        // closed here.
         if self.closed.load(Ordering::SeqCst) {
             self.drop_all();
         }
         (receiver, aside)
     }
 
-    /// Ends the streams of a session and of its traces: no event follows.
+    /// Ends the streams of a session and of its traces: no more events follow.
     pub(crate) fn end_session(&self, session: &SessionId) {
         self.failed_sessions.remove(session);
         self.end_with(session, |_| {});
@@ -207,7 +210,7 @@ impl Hub {
         });
     }
 
-    /// Ends the streams of a session and of its traces with an error, also those that are opened before
+    /// Ends the streams of a session and of its traces with an error, including streams that are opened before
     /// [`Hub::session_is_used`].
     pub(crate) fn fail_session(&self, session: &SessionId, failure: &ErrorInfo) {
         self.failed_sessions.insert(session.clone(), failure.clone());
@@ -217,14 +220,14 @@ impl Hub {
         });
     }
 
-    /// Ends the failure of a session: its runs are executed again.
+    /// Clears the failure of a session, because its runs are executed again.
     pub(crate) fn session_is_used(&self, session: &SessionId) {
         if self.has_failed_sessions.load(Ordering::SeqCst) {
             self.failed_sessions.remove(session);
         }
     }
 
-    /// Returns why the runs of a scope are not executed.
+    /// Returns the error of the scope's session if it has failed.
     fn failure_of(&self, scope: &Scope) -> Option<ErrorInfo> {
         if !self.has_failed_sessions.load(Ordering::SeqCst) {
             return None;
@@ -236,13 +239,13 @@ impl Hub {
         failed.map(|failure| failure.clone())
     }
 
-    /// Ends every stream with an error, also those that are opened later.
+    /// Ends every stream with an error, including streams that are opened later.
     pub(crate) fn fail(&self, failure: ErrorInfo) {
         let _ = self.failure.set(failure);
         self.close();
     }
 
-    /// Ends every stream: no event follows any more.
+    /// Ends every stream: no more events follow.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.drop_all();
@@ -259,7 +262,7 @@ impl Hub {
     }
 }
 
-/// Refuses a place behind an event that the store does not have; `last` is the number of the last one that it has.
+/// Returns the error for a cursor after the end of the store; `last` is the number of the last event.
 pub(crate) fn cursor_unknown(cursor: u64, last: u64, store: u32) -> ErrorInfo {
     let message = format!(
         "event {cursor} is not one of this store, whose last event is {last}: a backup was restored, or it is another \
@@ -269,24 +272,24 @@ pub(crate) fn cursor_unknown(cursor: u64, last: u64, store: u32) -> ErrorInfo {
     ErrorInfo { details, ..ErrorInfo::new(ErrorCode::CursorUnknown, message) }
 }
 
-/// Writes the number of a store as clients see it.
+/// Formats the number of a store as clients see it.
 pub(crate) fn store_name(store: u32) -> String {
     format!("{store:08x}")
 }
 
-/// Returns what the root of a trace is called: as its session.
+/// Returns the id of a trace's root, which is also the id of its session.
 fn root(trace: &TraceId) -> &str {
     trace.as_str().split('@').next().unwrap_or_default()
 }
 
-/// What a stream covers.
+/// Scope of a stream.
 #[derive(Debug, Clone)]
 pub(crate) enum Scope {
-    /// One trace, for as long as it exists.
+    /// One trace, as long as it exists.
     Trace(TraceId),
     /// One run: ends with its terminal event.
     Run { trace: TraceId, run: RunId },
-    /// A whole session, merged.
+    /// A whole session, with the events of all its traces merged.
     Session(SessionId),
 }
 

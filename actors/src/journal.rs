@@ -1,9 +1,13 @@
-//! The Journal: append, then publish (DUR-1, DUR-2).
+//! The journal: appends are committed, then published (DUR-1, DUR-2).
 //!
-//! Handles send into the writer thread's bounded queue directly; the actor owns that thread and
-//! the publishing task, and shows how they do. Architecture invariant: nothing is published that
-//! is not committed, and nothing is handed on that holds a secret (SAFE-1).
-//! Not here: what an append means (`storage`), who listens (`events.rs`).
+//! Handles send directly to the writer thread's bounded queue. The actor owns that thread and the publishing task,
+//! and reports their status.
+//!
+//! Architecture invariants:
+//! - Only committed appends are published.
+//! - Secrets are redacted from every append (SAFE-1).
+//!
+//! Elsewhere: the meaning of an append (`storage`), the subscribers (`events.rs`).
 
 use std::{sync::Arc, thread::JoinHandle};
 
@@ -23,17 +27,17 @@ use crate::{
     redaction::Redactor,
 };
 
-/// What is handed to the publishing task, in order.
+/// Item of the publishing queue, in order.
 pub(crate) enum Publication {
     /// A committed append.
     Committed(Append, Ack),
-    /// What is live only.
+    /// A live-only item.
     Live(StreamItem),
-    /// Nothing follows.
+    /// No more items follow.
     End,
 }
 
-/// The door to the journal. Cheap to clone.
+/// Handle of the journal. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct JournalHandle {
     writer: WriterHandle,
@@ -44,10 +48,10 @@ pub(crate) struct JournalHandle {
 }
 
 impl JournalHandle {
-    /// Starts the writer thread over a store, and the task that publishes what it commits.
+    /// Starts the writer thread for a store, and the task that publishes its commits.
     ///
-    /// The publishing queue has no bound of its own: it holds what one commit brought, and its
-    /// task never waits for a subscriber.
+    /// The publishing queue is unbounded, but its task never waits for a subscriber, so it holds little more than the
+    /// last commits.
     pub(crate) fn start<S: soong_storage::store::Store + 'static>(
         store: S,
         hub: Arc<Hub>,
@@ -58,12 +62,12 @@ impl JournalHandle {
         let meter = Arc::new(Meter::default());
         let metered = Arc::clone(&meter);
         let (writer, thread) = soong_storage::writer::spawn(store, move |append, ack| {
-            // What was recorded by an earlier try was counted by it.
+            // An append that was already recorded was counted by the earlier attempt.
             if !ack.events.is_empty() {
                 metered.take(&append);
             }
             if watched.is_watched() {
-                // A closed queue means that the runtime is gone, and every listener with it.
+                // A closed queue means that the runtime is gone, and all subscribers with it.
                 let _ = sender.send(Publication::Committed(append, ack));
             }
         })?;
@@ -84,7 +88,7 @@ impl JournalHandle {
         &self.meter
     }
 
-    /// Returns what the writer has committed so far.
+    /// Returns the writer's counters so far.
     pub(crate) fn stats(&self) -> WriterStats {
         self.writer.stats()
     }
@@ -94,19 +98,19 @@ impl JournalHandle {
         self.writer.is_closed()
     }
 
-    /// Returns why the last commit was refused as a whole; `None` = it was not.
+    /// Returns the error of the last commit if it failed as a whole.
     pub(crate) fn refusal(&self) -> Option<StoreError> {
         self.writer.refusal()
     }
 
-    /// Returns how many appends wait for the writer.
+    /// Returns the number of queued appends.
     pub(crate) fn depth(&self) -> usize {
         self.writer.depth()
     }
 
-    /// Hands an append over; `done` is called on the writer's thread once it is durable or refused.
+    /// Queues an append; `done` is called on the writer thread once it is durable or rejected.
     ///
-    /// It is called in any case: a writer that dies answers [`StoreError::Closed`].
+    /// It is called in any case: if the writer ends, with [`StoreError::Closed`].
     pub(crate) fn append(&self, mut append: Append, done: Done) {
         self.redactor.append(&mut append);
         let mut answer = Answer(Some(done));
@@ -121,7 +125,7 @@ impl JournalHandle {
         }
     }
 
-    /// Hands an append over and waits until it is durable or refused.
+    /// Queues an append and waits until it is durable or rejected.
     pub(crate) async fn append_and_wait(&self, mut append: Append) -> Result<Ack, StoreError> {
         self.redactor.append(&mut append);
         let (answer, outcome) = oneshot::channel();
@@ -132,8 +136,9 @@ impl JournalHandle {
         outcome.await.unwrap_or(Err(StoreError::Closed))
     }
 
-    /// Does the same, and once more if it is not clear whether the append was committed; returns whether it was the
-    /// second try. If the first try was committed, the second fails with [`StoreError::Decided`].
+    /// Like [`Self::append_and_wait`], with one retry if it is unclear whether the append was committed; also returns
+    /// whether the result is that of the retry. If the first attempt was committed, the retry fails with
+    /// [`StoreError::Decided`].
     pub(crate) async fn append_again(&self, append: impl Fn() -> Append) -> (Result<Ack, StoreError>, bool) {
         match self.append_and_wait(append()).await {
             Err(error) if error.is_transient() => (self.append_and_wait(append()).await, true),
@@ -141,30 +146,30 @@ impl JournalHandle {
         }
     }
 
-    /// Streams text to whoever listens, behind what was committed before.
+    /// Sends streamed text to the subscribers, after everything that was committed before.
     pub(crate) fn stream(&self, delta: impl FnOnce() -> LiveDelta) {
         if self.hub.is_watched() {
             let _ = self.publications.send(Publication::Live(StreamItem::Delta(Arc::new(delta()))));
         }
     }
 
-    /// Tells those who listen that nothing more comes of a run, behind everything that was committed before.
+    /// Notifies the subscribers that no more events of a run follow, after everything that was committed before.
     pub(crate) fn tell_lost(&self, lost: LostRun) {
         let _ = self.publications.send(Publication::Live(StreamItem::Lost(Arc::new(lost))));
     }
 
-    /// The same as [`Self::close`] for a thread that may block; the publishing task is told, not awaited.
+    /// Like [`Self::close`], for a thread that may block. Does not wait for the publishing task.
     pub(crate) fn close_blocking(&self, threads: JournalThreads) {
         self.writer.close_blocking();
         let _ = threads.thread.join();
         let _ = self.publications.send(Publication::End);
     }
 
-    /// Ends the writer and the publishing task behind everything that was handed over before.
+    /// Ends the writer and the publishing task after everything that was queued before.
     pub(crate) async fn close(&self, threads: JournalThreads) {
         self.writer.close().await;
         let JournalThreads { thread, publisher } = threads;
-        // A writer that panicked has nothing left to wait for.
+        // A writer that panicked has nothing left to commit.
         let _ = tokio::task::spawn_blocking(move || thread.join()).await;
         let _ = self.publications.send(Publication::End);
         let _ = publisher.await;
@@ -173,7 +178,7 @@ impl JournalHandle {
 
 fn publish(hub: &Hub, append: Append, ack: Ack) {
     if ack.events.is_empty() {
-        // Recorded by an earlier try that nobody was told of: whoever listens reads it.
+        // Recorded by an earlier attempt that was not published: subscribers have to read it from the store.
         for write in &append.writes {
             if let Write::Event(draft) = write {
                 hub.nudge(&draft.trace_id);
@@ -202,7 +207,7 @@ fn publish(hub: &Hub, append: Append, ack: Ack) {
     }
 }
 
-/// An answer that is owed: dropped without one, it says that the writer is gone.
+/// Result callback; if it is dropped uncalled, it is called with [`StoreError::Closed`].
 struct Answer(Option<Done>);
 
 impl Drop for Answer {
@@ -213,25 +218,25 @@ impl Drop for Answer {
     }
 }
 
-/// What runs behind the journal's handles, until it is closed.
+/// The thread and the task of the journal, until it is closed.
 pub(crate) struct JournalThreads {
     thread: JoinHandle<()>,
     publisher: tokio::task::JoinHandle<()>,
 }
 
-/// Mailbox of the journal actor.
+/// Message of the journal actor.
 pub(crate) enum JournalMsg {
-    /// From its own timer: show how the writer does.
+    /// Sent by the actor's timer: update the status.
     Look,
 }
 
-/// The journal's place in the tree. It is never restarted: a lost writer ends the runtime's intake.
+/// The journal in the actor tree. It is never restarted: if the writer ends, the runtime accepts no more writes.
 pub(crate) struct JournalActor {
     pub(crate) journal: JournalHandle,
     pub(crate) gauge: Arc<Gauge>,
 }
 
-/// How often the journal's gauge is brought up to date.
+/// Interval between updates of the journal's status.
 const LOOK_EVERY: std::time::Duration = std::time::Duration::from_millis(500);
 
 impl Actor for JournalActor {
@@ -241,7 +246,7 @@ impl Actor for JournalActor {
 
     async fn pre_start(&self, myself: ActorRef<JournalMsg>, (): ()) -> Result<Self::State, ActorProcessingErr> {
         self.gauge.show("running", "");
-        // Not by a mailbox that counts: where nothing happens but this, the tree stays as it is.
+        // Not sent through a counted mailbox, so that the tree does not change while nothing else happens.
         Ok(AbortOnDropHandle::new(tokio::spawn(async move {
             while myself.cast(JournalMsg::Look).is_ok() {
                 tokio::time::sleep(LOOK_EVERY).await;

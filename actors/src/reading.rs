@@ -1,4 +1,5 @@
-//! Reading the store from async code: on a blocking thread, never beside the writer's queue, a few reads at a time.
+//! Reading the store from async code: on blocking threads, independent of the writer's queue, with limited
+//! concurrency.
 
 use std::sync::Arc;
 
@@ -9,8 +10,8 @@ use tokio::sync::Semaphore;
 /// Name of the database in the home.
 pub(crate) const DATABASE: &str = "sessions.sqlite";
 
-/// Most reads at a time: as many as the store keeps connections open for. Others wait in turn, which costs less than to
-/// connect anew.
+/// Maximum number of concurrent reads: the number of connections that the store keeps open. Further reads wait, which
+/// is cheaper than opening a connection.
 const AT_ONCE: usize = 4;
 
 /// The reading side of the store for async callers. Cheap to clone.
@@ -32,7 +33,7 @@ impl Reading {
         F: FnOnce(&dyn Reader) -> Result<T, StoreError> + Send + 'static,
     {
         let reader = Arc::clone(&self.reader);
-        // It is never closed. A read goes on though its caller leaves, and so its turn does.
+        // The semaphore is never closed. If the caller is dropped, the read continues and keeps its permit.
         let turn = Arc::clone(&self.turns).acquire_owned().await;
         let work = move || {
             let _turn = turn;

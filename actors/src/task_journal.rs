@@ -1,15 +1,17 @@
 //! Task journals: the plan of each orchestrator run as a file in its project (TASK-1, TASK-2).
 //!
-//! Every user's orchestrator run that a model leads has one, from its beginning to its end:
-//! `<project>/.soong-agent/tasks/<session_id>/<name>.wal.jsonl`, a JSON object a line. It is a projection of the
-//! database, written after the commit, and complete enough to rebuild the goal tree alone ([`goal_tree`]).
+//! Every user's orchestrator run that a model drives has one, from its start to its end:
+//! `<project>/.soong-agent/tasks/<session_id>/<name>.wal.jsonl`, with one JSON object per line. It is a projection of
+//! the database, written after each commit, and sufficient to rebuild the goal tree ([`goal_tree`]).
 //!
-//! Owns the files: nobody else writes them. A row in the database says of which runs the file is not known to be
-//! complete; it comes with the event that begins the run, and goes when the file is on disk. So whatever dies,
-//! the home's next owner knows what is left to do, and deleted files are not brought back.
+//! No other code writes these files. A row in the database marks a run whose file is not known to be complete. The
+//! row is written with the event that starts the run, and is deleted when the complete file is durable. So after any
+//! crash the next owner of the home knows which files to complete, and does not restore files that were deleted.
 //!
-//! `line` and `projection` decide, free of I/O; `place` and `file` know the disk; `writer` is the task beside each
-//! run; `shelf` lists and cleans up, without a home's owner.
+//! - `line` and `projection` are pure.
+//! - `place` and `file` access the disk.
+//! - `writer` runs one task per run.
+//! - `shelf` lists and deletes journals, without an owner of the home.
 
 mod file;
 mod line;

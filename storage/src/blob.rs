@@ -1,10 +1,11 @@
-//! Artifact bytes: whole or not there, in files under the home or in a bucket (ART-2).
+//! Artifact bytes, stored atomically in files under the home or in a bucket (ART-2).
 //!
-//! A path names one version and is never written twice. Names that people or models chose are
-//! kept readable where they are safe as one path segment, and percent-encoded elsewhere; so no path
-//! holds a `#`, which marks what is not in place yet. Large bodies pass in pieces, both ways; what
-//! writes or removes a path waits for its turn (`turns.rs`).
-//! Not here: which versions exist, and the intents by which orphans are found (`store.rs`).
+//! A path names one version and is never written twice. Names that users or models have chosen stay readable if they
+//! are safe as one path segment, and are percent-encoded otherwise. So no path contains a `#`, which marks files that
+//! are not in place yet. Large bodies are streamed in both directions. Operations that write or delete a path are
+//! serialized (`turns.rs`).
+//!
+//! Elsewhere: which versions exist, and the intents by which orphans are found (`store.rs`).
 
 mod body;
 #[cfg(any(feature = "s3", feature = "gcs"))]
@@ -45,15 +46,15 @@ use crate::{
     store::StoreError,
 };
 
-/// How many files are removed before others get their turn.
+/// Maximum number of files that are deleted in one batch.
 const DELETED_AT_ONCE: usize = 256;
-/// How many requests a removal of many sends to a bucket at once.
+/// Maximum number of concurrent requests of a batch deletion in a bucket.
 const REQUESTS_AT_ONCE: usize = 16;
 
-/// The bytes of a version as they come.
+/// The bytes of a version as a stream.
 pub type BlobStream = BoxStream<'static, Result<Bytes, StoreError>>;
 
-/// The bytes of artifacts, one file or object per version; cloneable.
+/// Store of artifact bytes, with one file or object per version; cloneable.
 #[derive(Clone)]
 pub struct Blobs {
     place: BlobPlace,
@@ -63,7 +64,7 @@ pub struct Blobs {
     faults: Option<FaultPlan>,
 }
 
-/// How versions are written and removed; reading is the same everywhere.
+/// Backend for writing and deleting versions; reading is the same for all.
 #[derive(Clone)]
 enum Writing {
     Files(Files),
@@ -71,14 +72,14 @@ enum Writing {
 }
 
 impl Blobs {
-    /// Opens a place; for [`BlobPlace::File`] the folder `home`, making it if need be.
+    /// Opens a location; for [`BlobPlace::File`] the folder `home`, which is created if necessary.
     ///
-    /// What a bucket needs to be reached is looked up in `environment`, by the names that the tools of
-    /// its provider use. No request is sent: whether it can be reached shows when it is used.
+    /// Settings for a bucket are looked up in `environment`, by the names that the provider's tools use. No request
+    /// is sent, so an unreachable bucket is noticed at its first use.
     ///
     /// # Errors
-    /// [`StoreError::Blob`] where the folder can be neither found nor made, what the environment says
-    /// cannot be used, or this build lacks the feature that the place needs.
+    /// [`StoreError::Blob`] if the folder can be neither found nor created, if a setting of the environment is
+    /// invalid, or if this build lacks the cargo feature that the location needs.
     pub fn open(
         home: &FilePath,
         place: &BlobPlace,
@@ -97,7 +98,7 @@ impl Blobs {
             BlobPlace::Gcs(bucket) => Writing::Objects(cloud::gcs(bucket, environment)?),
             #[cfg(not(all(feature = "s3", feature = "gcs")))]
             _ => {
-                // Refused above.
+                // Rejected above.
                 let _ = environment;
                 return Err(StoreError::Blob(format!("{place} cannot be opened")));
             }
@@ -109,31 +110,31 @@ impl Blobs {
         Ok(Self { place: place.clone(), store, writing, turns: Arc::default(), faults: None })
     }
 
-    /// Lets what is stored from now on go wrong as a plan says.
+    /// Applies a fault plan to all later writes.
     #[must_use]
     pub fn with_faults(mut self, plan: FaultPlan) -> Self {
         self.faults = Some(plan);
         self
     }
 
-    /// Stores the bytes of a new version: after this they are durable, whole.
+    /// Stores the bytes of a new version; they are durable and complete when this returns.
     ///
     /// # Errors
-    /// [`StoreError::Exists`] where the path is taken, its file unchanged; [`StoreError::Blob`] where
-    /// the disk or the bucket refuses, and then no file of that path is to be seen. Only where the
-    /// bucket's answer to a small body was lost, the object may be there, whole, until it is deleted.
+    /// [`StoreError::Exists`] if the path is taken; its file is not changed. [`StoreError::Blob`] if the disk or the
+    /// bucket fails; then no file is visible at the path. Exception: if the bucket's answer to a small body was lost,
+    /// the complete object may exist until the path is deleted.
     pub async fn put(&self, path: &str, bytes: Bytes) -> Result<(), StoreError> {
         self.write(path, &mut Body::whole(bytes)).await
     }
 
-    /// Stores a new version as it comes, and returns its size in bytes.
+    /// Stores a new version from a stream, and returns its size in bytes.
     ///
-    /// At most a few MiB are held at a time. Dropped before it is done, it leaves nothing behind: what
-    /// was written is removed in the background, at the latest when the path is deleted.
+    /// At most a few MiB are held in memory. If the future is dropped before it is done, the written parts are
+    /// removed in the background, at the latest when the path is deleted.
     ///
     /// # Errors
-    /// As [`Blobs::put`]; [`StoreError::TooLarge`] where more than `limit_bytes` come, and
-    /// [`StoreError::Source`] where the stream fails. Nothing is stored then.
+    /// As for [`Blobs::put`]. [`StoreError::TooLarge`] if the stream has more than `limit_bytes`, and
+    /// [`StoreError::Source`] if the stream fails; nothing is stored then.
     pub async fn put_stream(
         &self,
         path: &str,
@@ -145,17 +146,17 @@ impl Blobs {
         Ok(body.size())
     }
 
-    /// Stores a file that somebody else made as a new version, and returns its size in bytes. The file
-    /// stays where it is. Links are followed: whether it may be read is for the caller to say.
+    /// Stores an existing file as a new version, and returns its size in bytes. The file is not moved. Links are
+    /// followed, so the caller must check whether the file may be read.
     ///
     /// # Errors
-    /// As [`Blobs::put_stream`]; [`StoreError::Source`] where it is no ordinary file.
+    /// As for [`Blobs::put_stream`]. [`StoreError::Source`] if it is not a regular file.
     pub async fn put_file(&self, path: &str, limit_bytes: u64, source: &FilePath) -> Result<u64, StoreError> {
         let file = body::open_source(source, limit_bytes).await?;
         self.put_stream(path, limit_bytes, body::pieces_of(file)).await
     }
 
-    /// Reads the bytes of a version; `None` where there is no such file.
+    /// Reads the bytes of a version; `None` if there is no such file.
     pub async fn get(&self, path: &str) -> Result<Option<Bytes>, StoreError> {
         match self.find(path).await? {
             Some(found) => found.bytes().await.map(Some).map_err(failed),
@@ -163,13 +164,12 @@ impl Blobs {
         }
     }
 
-    /// Reads the bytes of a version as they come, and says how many there are; `None` where there is no
-    /// such file.
+    /// Reads a version as a stream, and returns its size in bytes with it; `None` if there is no such file.
     pub async fn get_stream(&self, path: &str) -> Result<Option<(u64, BlobStream)>, StoreError> {
         let Some(found) = self.find(path).await? else { return Ok(None) };
         let size = found.meta.size;
         let stream = match found.payload {
-            // Larger pieces than the store's own.
+            // Reads in larger chunks than `object_store` does.
             GetResultPayload::File(file, _) => {
                 body::pieces_of(file).map_err(|error| StoreError::Blob(error.to_string())).boxed()
             }
@@ -178,10 +178,10 @@ impl Blobs {
         Ok(Some((size, stream)))
     }
 
-    /// Makes room for a new version: removes what an earlier write left at its path.
+    /// Prepares the path for a new version: removes everything that an earlier write has left there.
     ///
-    /// Cheap where nothing is there. What is removed stays so once the new version is stored; whoever stores
-    /// none deletes the path.
+    /// Cheap if there is nothing. The removal is durable once the new version is stored. A caller that stores none must
+    /// delete the path.
     pub async fn clear(&self, path: &str) -> Result<(), StoreError> {
         let (key, turn) = self.turn(path).await?;
         match &self.writing {
@@ -190,15 +190,15 @@ impl Blobs {
         }
     }
 
-    /// Removes the file of a version, what an interrupted write left of it, and the folders that are
-    /// empty then, up to the folder of all artifacts. One that is gone already is fine.
+    /// Deletes the file of a version, the remains of an interrupted write, and the folders that become empty, up to
+    /// the folder of all artifacts. Succeeds if the file does not exist.
     ///
-    /// Waits for a write of the same path that is under way.
+    /// Waits for a running write of the same path.
     pub async fn delete(&self, path: &str) -> Result<(), StoreError> {
         self.delete_all(&[path.to_owned()]).await.pop().unwrap_or(Ok(()))
     }
 
-    /// The same for many versions, faster than one by one; returns what came of each, in the same order.
+    /// Deletes many versions, faster than one by one; returns the result of each, in the same order.
     pub async fn delete_all(&self, paths: &[String]) -> Vec<Result<(), StoreError>> {
         let mut outcomes = Vec::with_capacity(paths.len());
         for some in paths.chunks(DELETED_AT_ONCE) {
@@ -222,7 +222,7 @@ impl Blobs {
                 return Ok(removing.collect().await);
             }
         };
-        // Turns are taken in the order of their paths: two removals never wait for each other.
+        // Locks are taken in the order of the paths, so two deletions cannot deadlock.
         let mut order: Vec<usize> = (0..paths.len()).collect();
         order.sort_by_key(|place| &paths[*place]);
         order.dedup_by_key(|place| &paths[*place]);
@@ -235,7 +235,7 @@ impl Blobs {
         Ok(paths.iter().map(|path| removed.get(path).cloned().unwrap_or(Ok(()))).collect())
     }
 
-    /// Returns where the file of a version lies, or would; `None` where versions are no local files.
+    /// Returns the local path of a version's file, whether or not it exists; `None` if versions are not local files.
     pub fn local_path(&self, path: &str) -> Option<PathBuf> {
         match &self.writing {
             Writing::Files(files) => files.locate(&parsed(path).ok()?).ok(),
@@ -273,16 +273,16 @@ impl Blobs {
     }
 }
 
-/// Names the place only: what a bucket is reached with holds secrets.
+/// Shows the location only, because the credentials of a bucket are secret.
 impl fmt::Debug for Blobs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Blobs({})", self.place)
     }
 }
 
-/// Returns where the bytes of a version lie, relative to the home.
+/// Returns the path of a version's bytes, relative to the home.
 ///
-/// Equal arguments give equal paths, different ones different paths; none leaves the home.
+/// Equal arguments give equal paths, different arguments different ones. No path leads out of the home.
 pub fn version_path(scope: &ArtifactScope, id: &ArtifactId, version: u64, filename: &str) -> String {
     let (kind, owner) = match scope {
         ArtifactScope::Session { session_id } => ("sessions", session_id.as_str()),
@@ -292,11 +292,11 @@ pub fn version_path(scope: &ArtifactScope, id: &ArtifactId, version: u64, filena
     format!("{kind}/{owner}/artifacts/{id}/v{version}/{filename}")
 }
 
-/// Makes a text one path segment; equal texts give equal ones, different texts different ones. Letters of any script stay
-/// as they are; `Path::from` would encode them all.
+/// Converts a text to one path segment. Equal texts give equal segments, different texts different ones. Letters of
+/// any script are kept; `Path::from` would encode all of them.
 pub fn segment(text: &str) -> String {
     match text {
-        // A lone '%' is what no other text encodes to.
+        // No other text is encoded as a single '%'.
         "" => return "%".to_owned(),
         "." => return "%2E".to_owned(),
         ".." => return "%2E%2E".to_owned(),
@@ -315,7 +315,7 @@ pub fn segment(text: &str) -> String {
     safe
 }
 
-/// Takes a path as it is: it was made by [`version_path`], and must not be encoded twice.
+/// Parses a path without encoding it again, because [`version_path`] has already encoded it.
 fn parsed(path: &str) -> Result<Path, StoreError> {
     if path.is_empty() || path.starts_with('/') || path.ends_with('/') || path.contains('#') {
         return Err(StoreError::Blob(format!("{path:?} is no path of a version")));

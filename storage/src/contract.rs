@@ -1,7 +1,7 @@
-//! What every store must do, as checks that any test can call (DUR-7).
+//! Contract of every store, as checks that any test can call (DUR-7).
 //!
-//! [`check`] runs all of them; each gets a fresh, empty store. They panic where a store breaks
-//! the contract, and know nothing of SQL.
+//! [`check`] runs all of them, each with a new, empty store. They panic if the store violates the contract, and are
+//! independent of SQL.
 
 #![expect(clippy::unwrap_used, reason = "a check says what must hold by panicking where it does not")]
 
@@ -27,10 +27,10 @@ use world::World;
 
 /// Checks that a store and its reader keep the contract.
 ///
-/// `make` gives a new, empty store at each call, with a reader of the same data.
+/// `make` returns a new, empty store at each call, with a reader of the same data.
 ///
 /// # Panics
-/// Where the contract is broken; the message names the rule.
+/// If the contract is violated; the message names the rule.
 pub fn check(make: impl Fn() -> (Box<dyn Store>, Box<dyn Reader>)) {
     let checks: &[fn(World)] = &[
         appending::cursors_have_no_gaps_per_trace_run_and_session,

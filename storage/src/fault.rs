@@ -1,10 +1,11 @@
-//! Faults on purpose: named points of a runtime, and plans of what goes wrong there (DUR-6, DUR-7).
+//! Fault injection: named points of a runtime, and plans of what fails there (DUR-6, DUR-7).
 //!
-//! A product feature, not a test's toy: drills and tests of every crate use it. [`FaultPoint`] is the one
-//! list of points, also of those that other crates meet; a [`FaultPlan`] says what happens at which, and can
-//! be written as a text (`rule.rs`).
-//! Adding a point: a line in the list below, and a call of [`FaultPlan::meet`] at its place.
-//! Not here: the points themselves, which lie where the work is done.
+//! This is a product feature: drills, and the tests of every crate, use it. [`FaultPoint`] lists all points,
+//! including those in other crates. A [`FaultPlan`] says what happens at which point, and can be written as text
+//! (`rule.rs`). To add a point, add a line to the list below, and call [`FaultPlan::meet`] where the point is
+//! reached.
+//!
+//! Not in this module: the points themselves, which are in the code that reaches them.
 
 mod plan;
 mod rule;
@@ -16,27 +17,27 @@ pub use self::{
     store::FaultStore,
 };
 
-/// Who meets a point, which decides what failing means there.
+/// Component that reaches a point. It decides what a failure at the point means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FaultPlace {
-    /// The actor of a run. Failing, it crashes; its supervisor restarts it.
+    /// The actor of a run. On failure it crashes, and its supervisor restarts it.
     Run,
-    /// The thread that writes the database. Failing, the commit is refused as the disk would.
+    /// The thread that writes the database. On failure the commit returns an error, as after a disk error.
     Writer,
-    /// Where files of sessions are stored and removed. Failing, it is refused as the disk would.
+    /// The code that stores and deletes files of sessions. On failure it returns an error, as after a disk error.
     Blob,
-    /// Where task journals are written. Failing, it is refused as the disk would.
+    /// The code that writes task journals. On failure it returns an error, as after a disk error.
     Journal,
 }
 
 macro_rules! points {
     ($($(#[$meta:meta])* $variant:ident = $text:literal at $place:ident),* $(,)?) => {
-        /// A named point where a plan can make something go wrong.
+        /// A named point where a plan can inject a fault.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum FaultPoint { $($(#[$meta])* $variant),* }
 
         impl FaultPoint {
-            /// Every point, in the order of their declaration.
+            /// All points, in the order of their declaration.
             pub const ALL: [Self; [$($text),*].len()] = [$(Self::$variant),*];
 
             /// Returns the name of the point in the text of a plan.
@@ -44,7 +45,7 @@ macro_rules! points {
                 match self { $(Self::$variant => $text),* }
             }
 
-            /// Returns who meets it.
+            /// Returns the component that reaches the point.
             pub const fn place(self) -> FaultPlace {
                 match self { $(Self::$variant => FaultPlace::$place),* }
             }
@@ -53,40 +54,41 @@ macro_rules! points {
 }
 
 points! {
-    /// News was decided upon; nothing is handed to the journal yet.
+    /// An input was processed; its events are not yet handed to the journal.
     BeforeAppend = "before_append" at Run,
-    /// An append is durable; nothing that follows from it has been done yet.
+    /// An append is durable; its effects have not started yet.
     AfterAppend = "after_append" at Run,
-    /// A model call is about to be made.
+    /// A model call is about to start.
     CallModel = "call_model" at Run,
-    /// A model has answered; nobody but the run's actor knows, and nothing is decided upon it.
+    /// A model has answered; only the run's actor knows, and the answer is not processed yet.
     ModelAnswered = "model_answered" at Run,
-    /// A tool is about to be run.
+    /// A tool is about to run.
     RunTool = "run_tool" at Run,
-    /// A tool has ended, so that its effect is made; nothing is decided upon its outcome.
+    /// A tool has ended and had its effect; its outcome is not processed yet.
     ToolEnded = "tool_ended" at Run,
-    /// Children are about to be started; they are recorded.
+    /// Children are about to start; they are recorded.
     StartChildren = "start_children" at Run,
-    /// What the run edited is about to be stored as versions.
+    /// The run's document edits are about to be stored as versions.
     Flush = "flush" at Run,
-    /// The run has ended and is recorded; nobody has been told.
+    /// The run has ended and this is recorded; no one is notified yet.
     Ended = "ended" at Run,
     /// A transaction is about to be written.
     BeforeCommit = "before_commit" at Writer,
-    /// A transaction is durable; nobody has been told. Failing, its callers are told that it was refused.
+    /// A transaction is durable; its callers are not answered yet. On failure they get an error as if the
+    /// commit had failed.
     AfterCommit = "after_commit" at Writer,
     /// The bytes of an artifact's version are about to be written; the version is announced.
     BeforeBlob = "before_blob" at Blob,
-    /// The bytes are durable and in place; the version is not registered. Failing, they stay there until
-    /// the path is deleted, as where the answer of a bucket was lost.
+    /// The bytes are durable and in place; the version is not registered. On failure they stay until the path is
+    /// deleted, as if the answer of a bucket was lost.
     AfterBlob = "after_blob" at Blob,
-    /// The files of a session are about to be removed; that it goes is recorded.
+    /// The files of a session are about to be deleted; the deletion is recorded.
     BeforeRemoval = "before_removal" at Blob,
-    /// They are gone; the rows of the session are still there.
+    /// The files of a session are deleted; its rows still exist.
     AfterRemoval = "after_removal" at Blob,
-    /// Lines are about to be written to a task journal; what they tell of is recorded.
+    /// Lines are about to be written to a task journal; the events that they report are recorded.
     BeforeJournal = "before_journal" at Journal,
-    /// The lines are written, and where the run has ended the file is synced; nobody has been told.
+    /// The lines are written, and the file is synced if the run has ended; no one is notified yet.
     AfterJournal = "after_journal" at Journal,
 }
 

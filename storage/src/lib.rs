@@ -1,7 +1,7 @@
-//! What is durable in Soong: the store, its writer thread, and artifact bytes.
+//! Durable storage of Soong: the store traits, the SQLite store, its writer thread, and the bytes of artifacts.
 //!
-//! Architecture invariant: only this crate names `rusqlite`; what leaves it speaks the words of
-//! `soong_protocol`. Nothing here knows an actor.
+//! Architecture invariant: only this crate names `rusqlite`; its public interface uses the types of `soong_protocol`.
+//! Nothing in this crate depends on an actor.
 
 pub mod blob;
 pub mod contract;

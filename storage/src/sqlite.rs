@@ -1,13 +1,14 @@
 //! The store in one SQLite file (DUR-2, DUR-7).
 //!
-//! [`SqliteStore`] writes, owned by the writer's thread; [`SqliteReader`] reads through
-//! connections of its own and never waits for it. One file per noun holds that noun's SQL, for
-//! writing and reading alike. What changes with every event is kept in memory while its run
-//! lives (`cache.rs`) and written once per batch.
+//! [`SqliteStore`] writes and is owned by the writer thread. [`SqliteReader`] reads through separate connections and
+//! never waits for the writer. Each module holds the SQL of one kind of record, for reading and writing. Values that
+//! change with every event are kept in memory while their run is live (`cache.rs`), and are written once per batch.
 //!
-//! Architecture invariant: rows follow from appends (`apply.rs`, `project.rs`) and from nothing
-//! else; a refusal is decided before the first write (`admit.rs`).
-//! Not here: the file's format (`sqlite/migrate.rs`), threads (`writer.rs`).
+//! Architecture invariants:
+//! - Rows are derived from appends only (`apply.rs`, `project.rs`).
+//! - An append is rejected before its first write (`admit.rs`).
+//!
+//! Elsewhere: the format of the file (`sqlite/migrate.rs`), threads (`writer.rs`).
 
 mod admit;
 mod apply;
@@ -48,17 +49,17 @@ pub use store::SqliteStore;
 
 use crate::store::StoreError;
 
-/// How long a connection waits for another one's lock, in milliseconds.
+/// Time that a connection waits for another one's lock, in milliseconds.
 const BUSY_TIMEOUT_MS: u64 = 5_000;
-/// More than there are statements: none is prepared twice.
+/// Capacity of the statement cache; more than there are statements, so none is prepared twice.
 const STATEMENTS: usize = 128;
 
-/// Why one append could not be written.
+/// Reason why an append could not be written.
 #[derive(Debug)]
 enum Failure {
-    /// It asks for something impossible.
+    /// The append is invalid in the current state of the store.
     Refused(StoreError),
-    /// SQLite said no.
+    /// SQLite reported an error.
     Sql(rusqlite::Error),
 }
 
@@ -75,7 +76,7 @@ impl From<rusqlite::Error> for Failure {
 }
 
 impl Failure {
-    /// Returns whether the append itself is at fault, and not the disk: others may go on.
+    /// Returns whether the append itself is the cause, and not the disk. Then other appends can still be written.
     fn is_of_the_append(&self) -> bool {
         let Self::Sql(error) = self else { return true };
         error.sqlite_error_code().is_none_or(|code| !is_of_the_disk(code) && !is_of_the_file(code))
@@ -92,7 +93,7 @@ impl Failure {
     }
 }
 
-/// Says in the store's words why SQLite failed.
+/// Converts an error of SQLite.
 pub(crate) fn store_error(error: rusqlite::Error) -> StoreError {
     use rusqlite::Error as E;
     match (&error, error.sqlite_error_code()) {
@@ -109,12 +110,12 @@ pub(crate) fn store_error(error: rusqlite::Error) -> StoreError {
     }
 }
 
-/// Returns whether the file is no database, or damaged.
+/// Returns whether the file is damaged or not a database.
 fn is_of_the_file(code: ErrorCode) -> bool {
     matches!(code, ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt)
 }
 
-/// Returns whether the disk, another process or a lack of memory is at fault: the same may succeed later.
+/// Returns whether the cause is the disk, another process or a lack of memory, so that a retry may succeed.
 fn is_of_the_disk(code: ErrorCode) -> bool {
     matches!(
         code,
@@ -134,12 +135,12 @@ fn is_of_the_disk(code: ErrorCode) -> bool {
     )
 }
 
-/// The same, naming the file and what to do where it is the file that is damaged.
+/// Converts an error of SQLite. If the file is damaged, the error names it and says what to do.
 fn store_error_at(path: &Path, error: rusqlite::Error) -> StoreError {
     damaged(path, store_error(error))
 }
 
-/// Names the file where an error says that it is damaged; other errors stay as they are.
+/// Adds the file and the advice to an error about a damaged file; returns other errors unchanged.
 fn damaged(path: &Path, error: StoreError) -> StoreError {
     match error {
         StoreError::Corrupt(why) => StoreError::Corrupt(format!(

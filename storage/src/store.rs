@@ -1,9 +1,10 @@
 //! The store as traits: batches of appends in, records out (DUR-1, DUR-2, DUR-7).
 //!
-//! An [`Append`] is one atomic unit. The store gives out every cursor, refuses writes of stale
-//! incarnations, and keeps the rows that lists and records are read from in step with the events
-//! that are appended: nobody else derives them.
-//! Not here: the thread that writes (`writer.rs`), SQL (`sqlite.rs`).
+//! An [`Append`] is one atomic unit. The store assigns every cursor, rejects writes of stale incarnations, and
+//! updates the rows that lists and records are read from together with the appended events. No other code derives
+//! these rows.
+//!
+//! Elsewhere: the writer thread (`writer.rs`), SQL (`sqlite.rs`).
 
 mod filter;
 
@@ -15,71 +16,70 @@ use soong_protocol::{
     SessionId, Trace, TraceId, UsageBy, UsageRow, Write,
 };
 
-/// Why the store refused or failed. A refused append changed nothing.
+/// Reason why the store rejected a request or failed. A rejected append changed nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// A newer incarnation of the run has opened its journal (ACT-3).
     #[error("run {0} was taken over by a newer incarnation")]
     Stale(RunId),
-    /// Something of that id or name exists.
+    /// A record with that id or name already exists.
     #[error("{0} exists already")]
     Exists(String),
-    /// Somebody was first.
+    /// The question or permission was already decided.
     #[error("{0} is decided already")]
     Decided(String),
-    /// The conversation's head is not where the append says that it is.
+    /// The conversation's head is not the message that the append expects.
     #[error("the conversation of trace {0} has gone on meanwhile: see where it stands now")]
     Moved(TraceId),
-    /// Something that the append refers to does not exist.
+    /// The append refers to a record that does not exist.
     #[error("{0} does not exist")]
     Missing(String),
-    /// The place in a list is none that the list before it has named.
+    /// The cursor of a list request was not returned by an earlier page of that list.
     #[error("{0:?} is no cursor: take `next_cursor` of the page before as it is")]
     Cursor(String),
-    /// A run of the session is queued or at work, so that it cannot be removed.
+    /// A run of the session is queued or running, so the session cannot be deleted or its head switched.
     #[error("session {0} has a run that waits or is at work: let it end, or stop it")]
     Active(SessionId),
-    /// A session of that id is on its way out; the id is free when it is gone (DUR-8).
+    /// A session with this id is being deleted; the id is free when the deletion is complete (DUR-8).
     #[error("session {0} is being deleted: try again in a moment")]
     Removing(SessionId),
     /// The disk failed, is full or read-only; the same append may succeed later (DUR-6).
     #[error("the database could not be written or read: {0}")]
     Io(String),
-    /// A statement cannot be run, or a value not be stored: it will not succeed later either.
+    /// A statement cannot be run or a value cannot be stored; a retry fails too.
     #[error("a statement of the store failed, which is a defect of soong: {0}")]
     Defect(String),
-    /// What holds the bytes of artifacts failed, is full or read-only; the same request may succeed
-    /// later (DUR-6).
+    /// The storage of artifact bytes failed, is full or read-only; the same request may succeed later (DUR-6).
     #[error("the bytes of an artifact could not be written or read: {0}")]
     Blob(String),
-    /// What was to be stored could not be read; nothing was stored.
+    /// The source of the bytes to store could not be read; nothing was stored.
     #[error("what was to be stored could not be read: {0}")]
     Source(String),
-    /// What was to be stored is larger than it may be; nothing was stored.
+    /// The content is larger than the limit; nothing was stored.
     #[error("more than {limit_bytes} bytes were to be stored: that is the limit")]
     TooLarge {
-        /// How much is allowed.
+        /// The limit, in bytes.
         limit_bytes: u64,
     },
-    /// The file is no database, or damaged.
+    /// The file is damaged, or not a database of this program.
     #[error("{0}")]
     Corrupt(String),
-    /// The file was written by a newer version; it was left untouched (DUR-5).
+    /// The file was written by a newer version; it was not changed (DUR-5).
     #[error("the database has format {found}, this version knows up to {known}: use a newer soong")]
     Newer {
         /// The file's format.
         found: u32,
-        /// The newest that this build knows.
+        /// The newest format that this build supports.
         known: u32,
     },
-    /// The file was written by an older version; the next writer brings it up to date (DUR-5).
+    /// The file was written by an older version; the next writer migrates it (DUR-5).
     #[error(
         "the database has format {found} of an earlier version: start a run or `soong serve`, which brings it to format {known} and keeps a copy"
     )]
     Older {
         /// The file's format.
         found: u32,
-        /// The newest that this build knows.
+        /// The newest format that this build supports.
         known: u32,
     },
     /// The writer has been closed.
@@ -112,68 +112,69 @@ impl From<&StoreError> for ErrorInfo {
     }
 }
 
-/// Proves which incarnation of a run writes, and which of its appends this is.
+/// Identifies the incarnation of a run that writes, and the number of the append.
 ///
-/// `number` counts an incarnation's appends from 1. An append whose number is recorded already is
-/// acknowledged again and not repeated, so that a writer may retry after an unclear failure.
+/// `number` counts an incarnation's appends from 1. An append whose number is already recorded is acknowledged again
+/// and not repeated, so a writer can retry after a failure with unknown outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fence {
     /// The run.
     pub run_id: RunId,
-    /// Its incarnation, as `Write::OpenRun` gave it out.
+    /// Its incarnation, as assigned by `Write::OpenRun`.
     pub epoch: u64,
-    /// Which append of that incarnation, from 1.
+    /// Number of the append within the incarnation, from 1.
     pub number: u64,
-    /// How long the run has been at work so far, in milliseconds of a clock that nobody sets; it becomes the run's
-    /// duration while it has not ended. `None` = as before.
+    /// Time that the run has worked so far, in milliseconds of a monotonic clock. It is stored as the run's duration
+    /// until the run has ended. `None`: the stored value is kept.
     pub used_ms: Option<u64>,
 }
 
 /// One atomic unit of writing.
 #[derive(Debug, Clone, Default)]
 pub struct Append {
-    /// Who writes; absent where no run does.
+    /// The run that writes; `None` if the append does not belong to a run.
     pub fence: Option<Fence>,
-    /// What is written, in order.
+    /// The writes, in order.
     pub writes: Vec<Write>,
 }
 
-/// A task journal that is not known to be complete: what it begins with (TASK-1).
+/// Start of a task journal that is not known to be complete (TASK-1).
 ///
-/// The store notes one with the event that begins a user's orchestrator run, unless a program drives it.
+/// The store records one with the event that starts a user's orchestrator run, unless a program drives the run instead
+/// of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskJournal {
     /// The run.
     pub run: Run,
     /// The project directory of its session.
     pub project_dir: String,
-    /// The event that began the run, on its trace's timeline.
+    /// The event that started the run, on its trace's timeline.
     pub first_event: u64,
-    /// The goal tree as it stood at that event, without sub-traces and stats.
+    /// The goal tree at that event, without sub-traces and stats.
     pub goals: GoalTree,
 }
 
-/// A session that is being removed.
+/// A session that is being deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Removal {
     /// The session.
     pub session_id: SessionId,
-    /// How far it has come.
+    /// The stage of the deletion.
     pub stage: RemovalStage,
 }
 
-/// How far the removal of a session has come.
+/// Stage of the deletion of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RemovalStage {
-    /// Its rows are all there; its files are on their way out.
+    /// All rows of the session still exist; its files are being deleted.
     Files,
-    /// Its files are gone; its rows go.
+    /// Its files are deleted; its rows are being deleted.
     Rows,
 }
 
 impl RemovalStage {
-    /// Returns the word under which it is stored.
+    /// Returns the stored form of the stage.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Files => "files",
@@ -182,37 +183,37 @@ impl RemovalStage {
     }
 }
 
-/// What the store says about a committed append.
+/// The store's answer to a committed append.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ack {
     /// The epoch that `Write::OpenRun` took.
     pub epoch: Option<u64>,
-    /// The ids of the append's events, in order; empty where the append was recorded before.
+    /// The ids of the append's events, in order; empty if the append was already recorded.
     pub events: Vec<EventIds>,
 }
 
-/// What the store gives to one event.
+/// Numbers that the store assigns to one event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventIds {
-    /// Place in the whole store.
+    /// Number in the whole store.
     pub lsn: u64,
-    /// Place on the trace's timeline.
+    /// Number on the trace's timeline.
     pub event_id: u64,
-    /// Place among the run's events; 0 where no run acts.
+    /// Number among the run's events; 0 if the event belongs to no run.
     pub run_seq: u64,
     /// The session.
     pub session_id: SessionId,
-    /// Place among the session's events.
+    /// Number among the session's events.
     pub session_seq: u64,
 }
 
-/// The writing side; owned by one thread.
+/// The writing side of a store; owned by one thread.
 pub trait Store: Send {
-    /// Commits a batch in one transaction, answering each append by itself.
+    /// Commits a batch in one transaction, with one result for each append.
     ///
-    /// A refused append leaves the others alone. `Err` = nothing of the batch is known to be
-    /// durable: the store closes its connection, and opens and checks it anew on the next call;
-    /// it never repeats a failed sync (DUR-2).
+    /// A rejected append does not affect the others. `Err`: no append of the batch is known to be durable. The store
+    /// then closes its connection, and reopens and checks it on the next call; it never repeats a failed sync
+    /// (DUR-2).
     fn commit(&mut self, batch: &[Append]) -> Result<Vec<Result<Ack, StoreError>>, StoreError>;
 }
 
@@ -222,44 +223,45 @@ impl Store for Box<dyn Store> {
     }
 }
 
-/// Which messages of a trace.
+/// Selection of messages of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessagePath {
-    /// From the first to the head (MSG-1).
+    /// The main path: from the first message to the head (MSG-1).
     Main,
-    /// What the main path would be with this message as head; it need not lie on the main path.
+    /// The main path as it would be with this message as the head. The message need not be on the main path.
     To(u64),
-    /// All, by sequence.
+    /// All messages, by sequence.
     All,
 }
 
-/// A message from which a conversation can go on.
+/// A message after which a conversation can be resumed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// The message, or where it makes or answers tool calls the last of their results (MSG-3).
+    /// Sequence of the message. If it makes or answers tool calls, that of the last of their results (MSG-3).
     pub sequence: u64,
-    /// Where that one stands among all events.
+    /// The lsn of that message.
     pub lsn: u64,
-    /// Up to where what follows from it stands, such as a goal that it closes; behind that comes the next message.
+    /// The last lsn before that of the next message. Up to it, events that follow from the message are included, such
+    /// as a goal that it completes.
     pub until_lsn: u64,
-    /// The run that said it; `None` where that is not known, or it is a copy.
+    /// The run that wrote the message; `None` if it is unknown, or if the message is a copy.
     pub run_id: Option<RunId>,
-    /// Whether it leads to the head, or is it.
+    /// Whether the message is on the path to the head, or is the head.
     pub is_on_path: bool,
     /// The trace's head.
     pub head: u64,
 }
 
-/// A document with what it was at an earlier time.
+/// A document that has changed, with its state at an earlier time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChangedDocument {
-    /// As it is now.
+    /// The document in its current state.
     pub artifact: Artifact,
-    /// The number that it had then; 0 = it was not made yet.
+    /// Its revision at the earlier time; 0 if it did not exist yet.
     pub revision: u64,
-    /// Whether it was there then: made, and not withdrawn.
+    /// Whether it existed at that time: created, and not withdrawn.
     pub is_there: bool,
-    /// Whether somebody else has changed it since as well.
+    /// Whether it has since also been changed by another trace, or by a version that was stored without an edit.
     pub is_foreign: bool,
 }
 
@@ -268,44 +270,44 @@ pub struct ChangedDocument {
 pub struct Page<T> {
     /// The items.
     pub items: Vec<T>,
-    /// Where the next page begins; absent at the end. Opaque.
+    /// Cursor of the next page; `None` at the end. Opaque.
     pub next_cursor: Option<String>,
 }
 
-/// Where the bytes of a stored version lie.
+/// Storage location of a stored version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredBlob {
     /// The artifact.
     pub artifact_id: ArtifactId,
-    /// Which version of it.
+    /// The version number.
     pub version: u64,
-    /// Where its blob lies, relative to the home.
+    /// Path of its blob, relative to the home.
     pub path: String,
     /// Its size in bytes.
     pub size: u64,
 }
 
-/// The artifacts of a scope in short, without those that only help to find defects.
+/// Summary of the artifacts of a scope, without debug artifacts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RecentArtifacts {
-    /// Those with a name that were changed last, the last one first.
+    /// The most recently changed artifacts that have a name, newest first.
     pub named: Vec<Artifact>,
-    /// How many have a name.
+    /// Number of artifacts with a name.
     pub named_count: u64,
-    /// How many have none.
+    /// Number of artifacts without a name.
     pub unnamed_count: u64,
 }
 
-/// The reading side; never waits for the writer. Calls block: use a blocking thread.
+/// The reading side of a store; never waits for the writer. Calls block: use a blocking thread.
 ///
-/// A session that is being removed is not there, nor is what belongs to it, for all calls but
+/// A session that is being deleted, and everything that belongs to it, is invisible to all calls except
 /// [`Reader::removals`] and [`Reader::removal_blobs`].
 pub trait Reader: Send + Sync {
     /// Reads a session.
     fn session(&self, id: &SessionId) -> Result<Option<Session>, StoreError>;
-    /// Reads the number that identifies this store. A restored backup gets a new one. 0 = none yet.
+    /// Reads the number that identifies this store; 0 if it has none yet. A restored backup gets a new number.
     fn store_id(&self) -> Result<u32, StoreError>;
-    /// Reads to which users these sessions belong; those that are not there are left out.
+    /// Reads the owners of these sessions; sessions that do not exist are omitted.
     fn session_owners(&self, ids: &[SessionId]) -> Result<Vec<(SessionId, String)>, StoreError>;
     /// Lists sessions, newest first.
     fn sessions(&self, filter: &SessionFilter, limit: usize, cursor: Option<&str>)
@@ -314,24 +316,24 @@ pub trait Reader: Send + Sync {
     fn trace(&self, id: &TraceId) -> Result<Option<Trace>, StoreError>;
     /// Lists traces, newest first.
     fn traces(&self, filter: &TraceFilter, limit: usize, cursor: Option<&str>) -> Result<Page<Trace>, StoreError>;
-    /// Lists the children of a trace in the order of their start; not those of the trace that it is a copy of.
+    /// Lists the children of a trace in the order of their start; without those of the trace that it was copied from.
     fn sub_traces(&self, parent: &TraceId) -> Result<Vec<Trace>, StoreError>;
-    /// Lists the children of the trace that a trace is a copy of, as far as there were any when it was copied and
-    /// they are there still, in the order of their start.
+    /// Lists the children of the trace that this trace was copied from, in the order of their start. Children that
+    /// were started after the last copied message, or that no longer exist, are omitted.
     fn linked_traces(&self, id: &TraceId) -> Result<Vec<Trace>, StoreError>;
     /// Reads a trace's goals with their sub-traces and stats.
     fn goal_tree(&self, id: &TraceId) -> Result<Option<GoalTree>, StoreError>;
     /// Reads a trace's messages in order.
     fn messages(&self, id: &TraceId, path: MessagePath) -> Result<Vec<Message>, StoreError>;
-    /// Reads those messages of a trace that have these sequences, in the order given, and no other; what
-    /// there is none of is left out.
+    /// Reads the messages of a trace with these sequences, in the order given. Sequences without a message are
+    /// omitted.
     fn messages_at(&self, id: &TraceId, sequences: &[u64]) -> Result<Vec<Message>, StoreError>;
-    /// Looks at a message as a place to go on from; `None` = nobody can (see [`Place`]).
+    /// Reads a message as a point to resume from; `None` if the conversation cannot be resumed there (see [`Place`]).
     fn place(&self, id: &TraceId, sequence: u64) -> Result<Option<Place>, StoreError>;
-    /// Reads the goal tree as it was at a place among the events, without sub-traces and stats.
+    /// Reads the goal tree as it was at an lsn, without sub-traces and stats.
     fn goal_tree_at(&self, id: &TraceId, lsn: u64) -> Result<Option<GoalTree>, StoreError>;
-    /// Reads the collaborators of a trace as they were at a place among the events, in the order of their first
-    /// appearance; of an unknown trace none.
+    /// Reads the collaborators of a trace as they were at an lsn, in the order of their first appearance; empty if
+    /// the trace is unknown.
     fn collaborators_at(&self, id: &TraceId, lsn: u64) -> Result<Vec<Collaborator>, StoreError>;
     /// Reads up to `limit` events of a trace after `since` in order.
     fn events(&self, id: &TraceId, since: u64, limit: usize) -> Result<Vec<EventRecord>, StoreError>;
@@ -339,20 +341,20 @@ pub trait Reader: Send + Sync {
     fn run_events(&self, id: &RunId) -> Result<Vec<EventRecord>, StoreError>;
     /// Reads up to `limit` events of a whole session with an lsn above `since_lsn` in order.
     fn session_events(&self, id: &SessionId, since_lsn: u64, limit: usize) -> Result<Vec<EventRecord>, StoreError>;
-    /// Finds where the events of a session after `session_seq` begin, without reading those before: the
-    /// `since_lsn` from which [`Reader::session_events`] gives them and no other. 0 where there is no session.
+    /// Returns the `since_lsn` with which [`Reader::session_events`] returns exactly the events after `session_seq`,
+    /// without reading the events before. 0 if there is no such session.
     fn session_lsn(&self, id: &SessionId, session_seq: u64) -> Result<u64, StoreError>;
     /// Reads a run.
     fn run(&self, id: &RunId) -> Result<Option<Run>, StoreError>;
     /// Reads the last run of a trace.
     fn last_run(&self, id: &TraceId) -> Result<Option<Run>, StoreError>;
-    /// Reads the last run of a trace that left its queue and began.
+    /// Reads the last run of a trace that has left its queue and started.
     fn last_begun_run(&self, id: &TraceId) -> Result<Option<Run>, StoreError>;
     /// Lists runs that have not ended, of one session or of all, in the order of their start.
     fn live_runs(&self, session: Option<&SessionId>) -> Result<Vec<Run>, StoreError>;
     /// Lists the children of a run in the order of their start.
     fn children(&self, id: &RunId) -> Result<Vec<Run>, StoreError>;
-    /// Reads what the ended children of a run brought back.
+    /// Reads the results of the ended children of a run.
     fn child_results(&self, id: &RunId) -> Result<Vec<ChildResult>, StoreError>;
     /// Reads a question.
     fn question(&self, id: &QuestionId) -> Result<Option<Question>, StoreError>;
@@ -362,49 +364,49 @@ pub trait Reader: Send + Sync {
     fn permission(&self, id: &PermissionId) -> Result<Option<Permission>, StoreError>;
     /// Lists permissions, the oldest first.
     fn permissions(&self, filter: &PermissionFilter) -> Result<Vec<Permission>, StoreError>;
-    /// Lists the artifacts of a scope by name, those without one last.
+    /// Lists the artifacts of a scope by name; artifacts without a name come last.
     fn artifacts(&self, scope: &ArtifactScope) -> Result<Vec<Artifact>, StoreError>;
-    /// Reads up to `limit` artifacts of a scope that were changed last, and how many there are.
+    /// Reads up to `limit` of the most recently changed artifacts of a scope, and the numbers of artifacts.
     fn recent_artifacts(&self, scope: &ArtifactScope, limit: usize) -> Result<RecentArtifacts, StoreError>;
-    /// Lists the artifacts of all sessions with the bytes of all their versions, the one changed longest ago
+    /// Lists the artifacts of all sessions, each with the total bytes of its versions; the least recently changed one
     /// first.
     fn session_artifacts(&self) -> Result<Vec<(Artifact, u64)>, StoreError>;
-    /// Lists the documents of a trace's session that its runs have changed since a place among the events, in the
-    /// order in which they were made.
+    /// Lists the documents of a trace's session that its runs have changed since an lsn, in the order of their
+    /// creation.
     fn changed_documents(&self, id: &TraceId, since_lsn: u64) -> Result<Vec<ChangedDocument>, StoreError>;
-    /// Lists the documents with edits which are no stored version yet, by name: edits of a run, and those that ended
-    /// runs of its session have left.
+    /// Lists the documents that have edits without a stored version, by name: documents edited by this run or by
+    /// ended runs of its session.
     fn unflushed(&self, run: &RunId) -> Result<Vec<Artifact>, StoreError>;
     /// Reads the edits of a document with a revision above `after` and up to `upto`, in order.
     fn edits(&self, id: &ArtifactId, after: u64, upto: u64) -> Result<Vec<DocumentEdit>, StoreError>;
     /// Reads the edits that a run made in one of its turns, in the order of their recording.
     fn turn_edits(&self, run: &RunId, turn: u32) -> Result<Vec<DocumentEdit>, StoreError>;
-    /// Lists the artifacts of a session that were there at a place among the events, each as it is now and with the
-    /// number that it had then; those changed last come last.
+    /// Lists the artifacts of a session that existed at an lsn, each in its current state and with its revision at
+    /// that lsn; the most recently changed one last.
     fn artifacts_at(&self, id: &SessionId, lsn: u64) -> Result<Vec<(Artifact, u64)>, StoreError>;
-    /// Reads an artifact of a scope by name, else by id, else by the id of what it is a copy of.
+    /// Reads an artifact of a scope by name, else by id, else by the id of the artifact that it was copied from.
     fn artifact(&self, scope: &ArtifactScope, name: &str) -> Result<Option<Artifact>, StoreError>;
     /// Lists the stored versions of an artifact in order.
     fn versions(&self, id: &ArtifactId) -> Result<Vec<ArtifactVersion>, StoreError>;
-    /// Returns where the blob of a version lies, relative to the home.
+    /// Returns the path of a version's blob, relative to the home.
     fn blob_path(&self, id: &ArtifactId, version: u64) -> Result<Option<String>, StoreError> {
         Ok(self.blob(id, version)?.map(|(path, _)| path))
     }
-    /// The same with its MIME type.
+    /// Returns the path of a version's blob and its MIME type.
     fn blob(&self, id: &ArtifactId, version: u64) -> Result<Option<(String, String)>, StoreError>;
-    /// Lists where the blobs of an artifact's versions lie, in their order.
+    /// Lists the paths of the blobs of an artifact's versions, in the order of the versions.
     fn blob_paths(&self, id: &ArtifactId) -> Result<Vec<String>, StoreError>;
-    /// Lists blobs that were announced and never registered.
+    /// Lists the paths of blobs that were announced but never registered.
     fn blob_intents(&self) -> Result<Vec<String>, StoreError>;
-    /// Lists the sessions that are being removed, in the order in which they were made.
+    /// Lists the sessions that are being deleted, in the order of their creation.
     fn removals(&self) -> Result<Vec<Removal>, StoreError>;
-    /// Lists where the blobs of a session that is being removed lie, relative to the home.
+    /// Lists the paths of the blobs of a session that is being deleted, relative to the home.
     fn removal_blobs(&self, id: &SessionId) -> Result<Vec<String>, StoreError>;
-    /// Reads what the task journal of a run begins with; `None` = it has none, or it is complete.
+    /// Reads the start of a run's task journal; `None` if the run has none, or if the journal is complete.
     fn task_journal(&self, id: &RunId) -> Result<Option<TaskJournal>, StoreError>;
     /// Lists the runs whose task journals are not known to be complete, in the order of their start.
     fn runs_with_task_journal(&self) -> Result<Vec<Run>, StoreError>;
-    /// Sums up what runs have used that began: by day in order, else what used most first. Each
-    /// run counts with its own work.
+    /// Sums up the usage of runs that have started: in order of days if grouped by day, else the highest usage first.
+    /// Each run counts its own work only.
     fn usage(&self, by: UsageBy, filter: &UsageFilter) -> Result<Vec<UsageRow>, StoreError>;
 }

@@ -1,9 +1,10 @@
 //! The writer thread: group commit (DUR-2).
 //!
-//! One thread owns the store. Everything that is queued while a commit is on its way goes into
-//! the next transaction. Callers are answered after it, on the writer's thread, in order; then
-//! the batch is handed on for publishing. The queue is bounded: a full one makes callers wait.
-//! Not here: what an append means.
+//! One thread owns the store. All appends that are queued during a commit go into the next transaction. After it, for
+//! each append in order, the append is handed on for publishing and then its caller is answered, on the writer
+//! thread. The queue is bounded: callers wait if it is full.
+//!
+//! Not in this module: the meaning of an append.
 
 use std::{
     num::NonZeroUsize,
@@ -18,21 +19,21 @@ use tokio::sync::mpsc;
 
 use crate::store::{Ack, Append, Store, StoreError};
 
-/// How many appends may wait for the writer; beyond, callers wait to hand theirs over.
+/// Maximum number of queued appends; beyond it, callers wait.
 const QUEUE_APPENDS: usize = 4096;
-/// Most appends of one transaction: bounds how long the first of them waits for the last.
+/// Maximum number of appends in one transaction. It bounds how long the first append of a batch waits for the last.
 const BATCH_APPENDS: NonZeroUsize = NonZeroUsize::new(512).unwrap();
 
-/// Called once with the outcome, on the writer's thread: it must only hand it on.
+/// Callback for the result of an append. It is called once, on the writer thread, so it must not block.
 ///
-/// A failed append comes back with its error, so that it can be tried again (DUR-6).
+/// A failed append is returned with its error, so that it can be retried (DUR-6).
 pub type Done = Box<dyn FnOnce(Result<Ack, (StoreError, Append)>) + Send>;
 
-/// An append with the one who waits for it.
+/// An append and the callback for its result.
 pub struct Job {
-    /// What to write.
+    /// The append to commit.
     pub append: Append,
-    /// Whom to tell.
+    /// Receives the result.
     pub done: Done,
 }
 
@@ -42,36 +43,37 @@ impl std::fmt::Debug for Job {
     }
 }
 
-/// What waits in the queue.
+/// Item of the writer's queue.
 enum Item {
     Job(Job),
-    /// Take nothing more.
+    /// Accept no more appends.
     Close,
 }
 
-/// The door to the writer thread; cloneable.
+/// Handle of the writer thread; cloneable.
 #[derive(Debug, Clone)]
 pub struct WriterHandle {
     queue: mpsc::Sender<Item>,
     counted: Arc<Counted>,
 }
 
-/// Up to how many appends a transaction has, for each class in which they are counted; a last one has the rest.
+/// Upper bounds of the histogram classes for appends per transaction; larger transactions are counted in one more
+/// class.
 pub const BATCH_CLASSES: [u64; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
-/// What a writer has committed since it was started.
+/// Counters of a writer since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WriterStats {
-    /// Transactions that were refused as a whole: the disk is full, or fails.
+    /// Transactions that failed as a whole, because the disk is full or fails.
     pub refused: u64,
-    /// Appends that were committed.
+    /// Committed appends.
     pub appends: u64,
-    /// Transactions by how many appends they had: see [`BATCH_CLASSES`].
+    /// Transactions by number of appends; see [`BATCH_CLASSES`].
     pub batches: [u64; BATCH_CLASSES.len() + 1],
 }
 
 impl WriterStats {
-    /// Returns how many transactions were committed.
+    /// Returns the number of committed transactions.
     pub fn commits(&self) -> u64 {
         self.batches.iter().sum()
     }
@@ -82,7 +84,7 @@ struct Counted {
     refused: AtomicU64,
     appends: AtomicU64,
     batches: [AtomicU64; BATCH_CLASSES.len() + 1],
-    /// Why the last commit was refused, if it was.
+    /// The error of the last commit, if it failed.
     refusal: Mutex<Option<StoreError>>,
 }
 
@@ -100,9 +102,9 @@ impl Counted {
 }
 
 impl WriterHandle {
-    /// Hands an append over if there is room, without waiting; otherwise gives it back.
+    /// Queues an append without waiting, or returns it if the queue is full.
     ///
-    /// The queue of a closed writer has no room either: `submit` tells the difference.
+    /// It is also returned if the writer is closed; `submit` then reports [`StoreError::Closed`].
     pub fn try_submit(&self, job: Job) -> Result<(), Job> {
         match self.queue.try_send(Item::Job(job)) {
             Err(
@@ -112,20 +114,20 @@ impl WriterHandle {
         }
     }
 
-    /// Hands an append over, waiting for room. A closed writer answers [`StoreError::Closed`].
+    /// Queues an append, waiting for room. If the writer is closed, the result is [`StoreError::Closed`].
     pub async fn submit(&self, job: Job) {
         if let Err(mpsc::error::SendError(Item::Job(job))) = self.queue.send(Item::Job(job)).await {
             (job.done)(Err((StoreError::Closed, job.append)));
         }
     }
 
-    /// Lets the writer end once everything that was handed over before is committed.
+    /// Closes the writer; its thread ends after everything that was queued before is committed.
     pub async fn close(&self) {
-        // A closed queue means that it has ended already.
+        // An error means that the thread has already ended.
         let _ = self.queue.send(Item::Close).await;
     }
 
-    /// The same as [`Self::close`] for a thread that may block.
+    /// Like [`Self::close`], for a thread that may block.
     pub fn close_blocking(&self) {
         let _ = self.queue.blocking_send(Item::Close);
     }
@@ -135,28 +137,29 @@ impl WriterHandle {
         self.queue.is_closed()
     }
 
-    /// Returns what was committed so far.
+    /// Returns the counters so far.
     pub fn stats(&self) -> WriterStats {
         let get = |counter: &AtomicU64| counter.load(Relaxed);
         let Counted { refused, appends, batches, .. } = &*self.counted;
         WriterStats { refused: get(refused), appends: get(appends), batches: batches.each_ref().map(get) }
     }
 
-    /// Returns why the last commit was refused as a whole; `None` = it was not.
+    /// Returns the error of the last commit if it failed as a whole.
     pub fn refusal(&self) -> Option<StoreError> {
         self.counted.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns how many appends wait.
+    /// Returns the number of queued appends.
     pub fn depth(&self) -> usize {
         self.queue.max_capacity() - self.queue.capacity()
     }
 }
 
-/// Starts the writer thread over `store`.
+/// Starts the writer thread for `store`.
 ///
-/// `publish` gets each committed append with its ids, in order, before its caller is answered: what the
-/// caller publishes next comes after it. The thread ends when every handle is dropped and the queue is empty.
+/// `publish` is called with each committed append and its ids, in order, before the caller is answered. So anything
+/// that the caller publishes afterwards comes after the append. The thread ends when every handle is dropped and the
+/// queue is empty.
 pub fn spawn<S, P>(mut store: S, mut publish: P) -> std::io::Result<(WriterHandle, JoinHandle<()>)>
 where
     S: Store + 'static,
@@ -179,7 +182,7 @@ where
             });
             let (batch, callers): (Vec<Append>, Vec<Done>) = jobs_of.unzip();
             if closing {
-                // What is queued behind is still taken; what comes later is refused.
+                // Appends that are already queued are still committed; later ones are rejected.
                 jobs.close();
             }
             if batch.is_empty() {
@@ -205,7 +208,7 @@ where
                 Err(error) => {
                     counts.refused.fetch_add(1, Relaxed);
                     counts.set_refusal(Some(error.clone()));
-                    // Said once: whoever waits tries again and again.
+                    // Logged once per series of failures, because callers retry.
                     if !std::mem::replace(&mut refused, true) {
                         tracing::error!(%error, appends = batch.len(), "nothing is committed; what waits is tried again");
                     }
@@ -232,7 +235,7 @@ mod tests {
     };
     use soong_protocol::{NewSession, NewTrace, Write};
 
-    /// A writer over a fresh store that has one session with one trace, both called `s`.
+    /// A writer over a new store that has one session with one trace, both with the id `s`.
     struct World {
         _dir: tempfile::TempDir,
         plan: FaultPlan,
@@ -274,7 +277,7 @@ mod tests {
         World { _dir: dir, plan, writer, thread, published }
     }
 
-    /// An event's append, and its answer: the event's id.
+    /// An append of one event, and a receiver for the event's id.
     fn job() -> (Job, tokio::sync::oneshot::Receiver<Result<u64, StoreError>>) {
         let (answer, answered) = tokio::sync::oneshot::channel();
         let event = RunEvent::CancelRequested {};

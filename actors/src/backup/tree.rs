@@ -1,6 +1,7 @@
-//! Copying files and folders, synced: the hands of a backup.
+//! Copying and syncing the files and folders of a backup.
 //!
-//! What cannot be read is told apart from what cannot be written: the one is a gap in the copy, the other its end.
+//! Read errors are reported separately from write errors: a read error leaves a gap in the copy, a write error ends
+//! the backup.
 
 use std::{
     fs::{self, File},
@@ -13,11 +14,11 @@ use soong_protocol::{ErrorCode, ErrorInfo};
 
 use super::{Copying, failed};
 
-/// How much is read at a time; a copy that nobody wants any more ends after so much.
+/// Number of bytes read at a time; a cancelled backup ends after at most this much.
 const PIECE_BYTES: usize = 1024 * 1024;
 
 impl Copying<'_> {
-    /// Copies `name` of the home, if it is there: a file, or a folder with what is in it.
+    /// Copies the file or folder `name` of the home, if it exists.
     pub(super) fn by_hand(&mut self, name: &str, left_out: &mut Vec<String>) -> Result<bool, ErrorInfo> {
         let path = self.home.join(name);
         match fs::metadata(&path) {
@@ -35,8 +36,8 @@ impl Copying<'_> {
         }
     }
 
-    /// Copies a folder of the home. Linked files are copied as files; linked folders are not entered, for they
-    /// may lead back.
+    /// Copies a folder of the home. Linked files are copied as files. Linked folders are skipped, because they may
+    /// form a cycle.
     fn folder(&mut self, top: PathBuf, left_out: &mut Vec<String>) -> Result<(), ErrorInfo> {
         let mut open = vec![top];
         while let Some(relative) = open.pop() {
@@ -46,7 +47,7 @@ impl Copying<'_> {
                 let entry = entry.map_err(|error| failed(&folder, &error))?;
                 let (path, name) = (entry.path(), relative.join(entry.file_name()));
                 let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-                // Of a link, what it leads to.
+                // Links are followed here.
                 let is_file = fs::metadata(&path).is_ok_and(|known| known.is_file());
                 match (is_folder, is_file) {
                     (true, _) => open.push(name),
@@ -58,8 +59,8 @@ impl Copying<'_> {
         Ok(())
     }
 
-    /// Copies a file to its place in the copy, with its mode; returns its size. The inner error is that of its
-    /// reading: nothing is left in its place then.
+    /// Copies a file with its mode to its path in the copy; returns its size. The inner error is a read error; then
+    /// no file remains at that path.
     pub(super) fn file(&mut self, source: &Path, relative: &Path) -> Result<io::Result<u64>, ErrorInfo> {
         let mut from = match open(source) {
             Ok(from) => from,
@@ -96,7 +97,7 @@ impl Copying<'_> {
         Ok(Ok(size))
     }
 
-    /// Makes a folder of the copy, and those above it.
+    /// Creates a folder of the copy, and its parents.
     fn make(&mut self, relative: &Path) -> Result<(), ErrorInfo> {
         let folder = self.root.join(relative);
         if self.folders.contains(&folder) {
@@ -114,12 +115,12 @@ impl Copying<'_> {
     }
 }
 
-/// Makes room for what is read at a time.
+/// Allocates the read buffer.
 pub(super) fn piece() -> Vec<u8> {
     vec![0; PIECE_BYTES]
 }
 
-/// Opens an ordinary file: another one might never be opened.
+/// Opens a regular file; opening another kind of file could block forever.
 fn open(path: &Path) -> io::Result<File> {
     match fs::metadata(path)?.is_file() {
         true => File::open(path),

@@ -1,11 +1,11 @@
-//! What streams bring: stored events, and what is live only, in the form in which it is told to clients.
+//! Items of event streams: stored events, and live-only items in their client format.
 
 use std::{borrow::Cow, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap};
 use soong_protocol::{Delta, ErrorInfo, EventRecord, RunId, SessionId, Timestamp, TraceId};
 
-/// Streamed text with where it belongs.
+/// Streamed text with the ids of its run.
 #[derive(Debug, Clone)]
 pub struct LiveDelta {
     /// The trace.
@@ -14,7 +14,7 @@ pub struct LiveDelta {
     pub session_id: SessionId,
     /// The run.
     pub run_id: RunId,
-    /// When it came.
+    /// Time of arrival.
     pub ts: Timestamp,
     /// The text.
     pub delta: Delta,
@@ -62,12 +62,12 @@ pub enum StreamItem {
     Event(Arc<EventRecord>),
     /// Streamed text; live only.
     Delta(Arc<LiveDelta>),
-    /// A run of which nothing more comes, since its end cannot be recorded; live only. The last item of the run's own
-    /// stream.
+    /// A run of which no more events follow, because its end cannot be recorded; live only. The last item of the
+    /// run's own stream.
     Lost(Arc<LostRun>),
 }
 
-/// A run whose end cannot be recorded: the store is damaged for good. In the store it has not ended.
+/// A run whose end cannot be recorded, because the store is permanently damaged. In the store it has not ended.
 #[derive(Debug, Clone)]
 pub struct LostRun {
     /// Its trace.
@@ -76,18 +76,18 @@ pub struct LostRun {
     pub session_id: SessionId,
     /// The run.
     pub run_id: RunId,
-    /// When it was lost.
+    /// Time of the failure.
     pub ts: Timestamp,
-    /// Why.
+    /// The error of the store.
     pub error: ErrorInfo,
 }
 
 impl LostRun {
-    /// What it is called where events are named.
+    /// Event name of this item.
     pub const KIND: &str = "run_lost";
 }
 
-/// The form in which what is live only is told: an event without a number.
+/// Client format of live-only items: an event without a number.
 #[derive(Serialize, Deserialize)]
 struct Envelope<'a, T> {
     event: Cow<'a, str>,

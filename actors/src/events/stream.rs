@@ -1,4 +1,4 @@
-//! One stream of events: stored ones first, then live ones, each once and in order.
+//! One stream of events: first stored ones, then live ones, each of them once and in order.
 
 use std::{
     collections::VecDeque,
@@ -13,29 +13,29 @@ use tokio::sync::mpsc;
 use super::{Aside, Hub, Live, LostRun, Scope, StreamItem, cursor_unknown};
 use crate::reading::Reading;
 
-/// How many stored events a subscriber reads at once.
+/// Maximum number of stored events read at once.
 const PAGE_EVENTS: usize = 512;
 
-/// Every event after a cursor, once, in order, for as long as the subject exists.
+/// Stream of every event after a cursor, once and in order, as long as the subject exists.
 pub struct EventStream {
     hub: Arc<Hub>,
     scope: Scope,
     reading: Reading,
-    /// Number of the last event that was seen: `event_id`, or `session_seq` for a session.
+    /// Number of the last passed event: `event_id`, or `session_seq` for a session.
     cursor: u64,
-    /// The same where the stream begins.
+    /// The cursor with which the stream was opened.
     since: u64,
-    /// Where to read on in a session; `None` until it is looked up for the cursor.
+    /// The lsn to read on from in a session; `None` until it is looked up for the cursor.
     lsn: Option<u64>,
     live: mpsc::Receiver<Live>,
     aside: Arc<Aside>,
     stored: VecDeque<Arc<EventRecord>>,
     behind: bool,
-    /// Whether the place where it begins was looked for in the store.
+    /// Whether the initial cursor was checked against the store.
     is_checked: bool,
     /// Whether the store was read once more since the stream failed.
     is_read_out: bool,
-    /// Whether it ends once no run of its trace is at work, and whether that may be so by now.
+    /// Whether the stream ends once its trace has no live run; `looks_for_end`: whether this must be checked.
     until_ended: bool,
     looks_for_end: bool,
     ended: bool,
@@ -63,23 +63,24 @@ impl EventStream {
         }
     }
 
-    /// Ends the stream of a trace once no run of it is at work.
+    /// Makes the stream of a trace end once the trace has no live run.
     pub(crate) fn until_ended(mut self) -> Self {
         (self.until_ended, self.looks_for_end) = (true, true);
         self
     }
 
-    /// Says that the stream's run is lost, to one that has come too late to be told.
+    /// Notifies a stream that its run is lost, if it was opened too late to be notified by the hub.
     pub(crate) fn is_lost(&self, lost: LostRun) {
         self.aside.lost.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(lost));
     }
 
-    /// Returns the next item; `None` after a run's terminal event, or when it is lost, or the runtime has closed.
+    /// Returns the next item; `None` after a run's terminal event, after a run is lost, or after the runtime has
+    /// closed.
     ///
     /// # Errors
-    /// `trace_not_found` for an unknown trace: the stream has ended. `runtime_failed` if this process does not continue what is streamed, `cursor_unknown` if the stream was to begin
-    /// behind an event that the store does not have: the stream has ended. Any other error means that the store could
-    /// not be read; the next call tries again.
+    /// With `trace_not_found` (unknown trace), `runtime_failed` (this process does not continue the streamed runs)
+    /// and `cursor_unknown` (the initial cursor is after the end of the store) the stream has ended. Any other error
+    /// means that the store could not be read; the next call retries.
     pub async fn next(&mut self) -> Option<Result<StreamItem, ErrorInfo>> {
         while !self.ended {
             if let Some(record) = self.stored.pop_front() {
@@ -88,7 +89,7 @@ impl EventStream {
                 }
             } else if self.behind {
                 if let Err(error) = self.read_on().await {
-                    // What cannot be read may be why.
+                    // The store may be unreadable because it is damaged, and then the run is lost.
                     return Some(self.next_lost().map_or(Err(error), |lost| Ok(StreamItem::Lost(lost))));
                 }
             } else if let Some(lost) = self.next_lost() {
@@ -96,7 +97,7 @@ impl EventStream {
             } else if std::mem::take(&mut self.looks_for_end) {
                 match self.has_ended().await {
                     Ok(has_ended) => self.ended = has_ended,
-                    // It was deleted meanwhile.
+                    // The trace was deleted meanwhile.
                     Err(error) if error.code == ErrorCode::TraceNotFound && self.cursor > self.since => {
                         self.ended = true;
                     }
@@ -110,7 +111,7 @@ impl EventStream {
                 match self.receive().await {
                     Some(Some(item)) => return Some(Ok(item)),
                     Some(None) => {}
-                    // What is stored, and was not handed over any more, comes before the failure.
+                    // Stored events that were not delivered live come before the failure.
                     None if self.failure().is_some() && !std::mem::replace(&mut self.is_read_out, true) => {
                         self.behind = true;
                     }
@@ -124,12 +125,12 @@ impl EventStream {
         None
     }
 
-    /// Returns why nothing follows, where that is a failure.
+    /// Returns the error with which the stream ends, if it failed.
     fn failure(&self) -> Option<ErrorInfo> {
         self.aside.failure.get().or_else(|| self.hub.failure.get()).cloned()
     }
 
-    /// Takes out what is told of a run that is lost, once all that is stored of it has been seen.
+    /// Removes and returns a lost run, after all its stored events have been passed.
     fn next_lost(&mut self) -> Option<Arc<LostRun>> {
         let mut lost = self.aside.lost.lock().unwrap_or_else(PoisonError::into_inner);
         let wanted = |lost: &Arc<LostRun>| !matches!(&self.scope, Scope::Run { run, .. } if *run != lost.run_id);
@@ -138,7 +139,7 @@ impl EventStream {
         Some(lost.remove(place))
     }
 
-    /// Turns the stream into a [`Stream`].
+    /// Converts the stream to a [`Stream`].
     pub fn into_stream(self) -> impl Stream<Item = Result<StreamItem, ErrorInfo>> + Send {
         futures::stream::unfold(self, |mut stream| async move {
             let item = stream.next().await?;
@@ -146,7 +147,7 @@ impl EventStream {
         })
     }
 
-    /// Returns whether no run of the trace is at work; nothing of what was stored before is missing in the stream then.
+    /// Returns whether the trace has no live run. Then all events that were stored before have been passed.
     async fn has_ended(&mut self) -> Result<bool, ErrorInfo> {
         let Scope::Trace(trace) = self.scope.clone() else { return Ok(false) };
         let id = trace.clone();
@@ -155,7 +156,7 @@ impl EventStream {
             return Err(ErrorInfo::new(ErrorCode::TraceNotFound, message));
         };
         if found.last_event_id > self.cursor {
-            // What came meanwhile is passed on first.
+            // Events that arrived meanwhile are passed first.
             (self.behind, self.looks_for_end) = (true, true);
             return Ok(false);
         }
@@ -174,7 +175,7 @@ impl EventStream {
                         (Some(since), reader.session_events(session, since, PAGE_EVENTS)?)
                     }
                 };
-                // Behind a cursor that is none of this store nothing comes until its numbers have been given out.
+                // A cursor after the end of the store would receive nothing until its number is assigned.
                 let last = if is_first && cursor > 0 && page.is_empty() { last_number(reader, &scope)? } else { None };
                 let unknown = last.filter(|last| *last < cursor).map(|last| (last, reader.store_id()));
                 Ok((lsn, page, unknown))
@@ -191,7 +192,7 @@ impl EventStream {
         Ok(())
     }
 
-    /// Waits for a live item. `None` = closed; `Some(None)` = nothing to pass on, look again.
+    /// Waits for a live item. `None`: the stream is closed. `Some(None)`: nothing to pass, check again.
     async fn receive(&mut self) -> Option<Option<StreamItem>> {
         if self.live.is_empty() && self.aside.lagged.swap(false, Ordering::AcqRel) {
             self.behind = true;
@@ -233,7 +234,7 @@ impl EventStream {
         }
     }
 
-    /// Moves the cursor; passes the event on if it is new and wanted.
+    /// Moves the cursor; returns the event if it is new and wanted.
     fn pass(&mut self, record: Arc<EventRecord>) -> Option<StreamItem> {
         let number = self.number(&record);
         if number <= self.cursor {
@@ -258,7 +259,7 @@ impl Drop for EventStream {
     }
 }
 
-/// Reads the number of the last event of a scope; `None` = it is not there.
+/// Reads the number of the last event of a scope; `None` if the scope does not exist.
 fn last_number(reader: &dyn Reader, scope: &Scope) -> Result<Option<u64>, StoreError> {
     Ok(match scope {
         Scope::Trace(trace) | Scope::Run { trace, .. } => reader.trace(trace)?.map(|trace| trace.last_event_id),

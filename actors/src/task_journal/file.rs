@@ -1,8 +1,12 @@
-//! A task journal as a file: opened, repaired, caught up, synced (TASK-1).
+//! A task journal as a file: opening, repair, catching up, syncing (TASK-1).
 //!
-//! Blocking. Lines are only ever appended, whole batches at a time; what a crash tore is dropped when the file
-//! is opened next. Invariant: after [`JournalFile::open`] the file holds whole lines 1 … n of its run, and
-//! [`JournalFile::append`] adds n + 1 next. Not here: where the file lies (`place.rs`).
+//! Blocking. Lines are only appended, in batches. An incomplete line after a crash is dropped when the file is next
+//! opened.
+//!
+//! Invariant: after [`JournalFile::open`] the file has the complete lines 1 to n of its run, and
+//! [`JournalFile::append`] continues with n + 1.
+//!
+//! Elsewhere: the location of the file (`place.rs`).
 
 use std::{
     collections::VecDeque,
@@ -19,31 +23,31 @@ use super::line::{Mark, TaskLine};
 pub(super) struct JournalFile {
     path: PathBuf,
     file: File,
-    /// Lines that were there and have not been compared with the database's.
+    /// Existing lines that have not been compared with those of the database yet.
     known: VecDeque<Mark>,
     bytes: u64,
 }
 
-/// What stands in a file.
+/// Content of a file.
 #[derive(Debug, PartialEq)]
 struct Found {
     lines: VecDeque<Mark>,
-    /// How many bytes those lines have.
+    /// Total size of these lines in bytes.
     good_bytes: u64,
-    /// Whether something follows that is no line.
+    /// State of the rest of the file.
     ending: Ending,
 }
 
 #[derive(Debug, PartialEq)]
 enum Ending {
     Whole,
-    /// One broken line, the last: what a crash leaves.
+    /// One broken line at the end, as left by a crash.
     Torn,
-    /// A broken line, or one that does not follow the one before it, with lines after it.
+    /// A broken line, or one out of sequence, with more lines after it.
     Damaged,
 }
 
-/// Reads what stands in the journal of a run.
+/// Parses the content of a run's journal.
 fn look(bytes: &[u8], run: &RunId) -> Found {
     let (mut lines, mut good_bytes) = (VecDeque::new(), 0);
     let mut rest = bytes;
@@ -66,8 +70,8 @@ fn look(bytes: &[u8], run: &RunId) -> Found {
 }
 
 impl JournalFile {
-    /// Opens the journal of a run, or begins it. A torn last line is dropped; a file that is damaged before its
-    /// last line is set aside, and a new one begun.
+    /// Opens or creates the journal of a run. An incomplete last line is dropped. A file that is damaged before its
+    /// last line is renamed, and a new one is created.
     pub(super) fn open(path: PathBuf, run: &RunId) -> io::Result<Self> {
         let before = match fs::symlink_metadata(&path) {
             Ok(found) if found.is_file() => Some(fs::read(&path)?),
@@ -96,10 +100,10 @@ impl JournalFile {
         &self.path
     }
 
-    /// Adds lines in one write; those that are there already are compared instead.
+    /// Appends lines in one write; lines that already exist are compared instead.
     ///
-    /// Lines that the database does not know, a backup's say, make the file another's: it is set aside, and the
-    /// error says so; whoever opens it again begins anew.
+    /// If the file has lines that the database does not have, for example after a backup was restored, it is renamed
+    /// and an error is returned. The next [`JournalFile::open`] creates a new file.
     pub(super) fn append(&mut self, lines: &[TaskLine]) -> io::Result<()> {
         let mut text = Vec::new();
         for line in lines {
@@ -117,18 +121,18 @@ impl JournalFile {
         Ok(())
     }
 
-    /// Makes the complete file durable, its name too.
+    /// Makes the complete file durable, including its name.
     pub(super) fn finish(&mut self) -> io::Result<()> {
         if !self.known.is_empty() {
             return Err(self.foreign());
         }
         self.file.sync_all()?;
-        // Elsewhere a folder cannot be synced.
+        // Other systems cannot sync a folder.
         #[cfg(unix)]
         if let Some(folder) = self.path.parent() {
             File::open(folder)?.sync_all()?;
         }
-        // Somebody may have moved it away meanwhile, or written to it.
+        // The file may have been moved or changed by another process.
         let bytes = fs::metadata(&self.path)?.len();
         if bytes == self.bytes { Ok(()) } else { Err(io::Error::other("it was changed while it was written")) }
     }
@@ -141,7 +145,7 @@ impl JournalFile {
     }
 }
 
-/// Moves a file out of the way, to a name that is free.
+/// Renames a file to a free name.
 fn set_aside(path: &Path) -> io::Result<()> {
     let aside = |number: u32| {
         let mut name = path.as_os_str().to_owned();

@@ -1,6 +1,6 @@
-//! The lines of a task journal: what each of them says, as JSON (TASK-1).
+//! The lines of a task journal, as JSON (TASK-1).
 //!
-//! Pure. Not here: which events become lines (`projection.rs`), and the file (`file.rs`).
+//! Pure. Elsewhere: which events become lines (`projection.rs`), the file (`file.rs`).
 
 use std::path::PathBuf;
 
@@ -13,33 +13,33 @@ use soong_protocol::{
 /// One line of a task journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskLine {
-    /// Its place in the file, from 1 without gaps.
+    /// Number of the line in the file, from 1 without gaps.
     pub wal_seq: u64,
     /// The session.
     pub session_id: SessionId,
     /// The run.
     pub run_id: RunId,
-    /// The goal it is about.
+    /// The goal that the line refers to, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal_id: Option<GoalId>,
-    /// What happened: `event_type` and `payload`.
+    /// The event: `event_type` and `payload`.
     #[serde(flatten)]
     pub event: TaskEvent,
-    /// When it happened.
+    /// Time of the event.
     pub created_at: Timestamp,
 }
 
-/// What a line tells.
+/// Content of a line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event_type", content = "payload", rename_all = "snake_case")]
 pub enum TaskEvent {
-    /// The run began: the first line.
+    /// The run started: the first line.
     TaskCreated(Box<TaskCreated>),
     /// A goal was added.
     GoalAdded {
         /// The goal.
         goal: Box<Goal>,
-        /// The sibling it comes after; absent = last.
+        /// The sibling that precedes it; `None`: it is the last sibling.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         after: Option<GoalId>,
     },
@@ -47,30 +47,30 @@ pub enum TaskEvent {
     GoalUpdated {
         /// The goal.
         goal_id: GoalId,
-        /// What changed.
+        /// The changed values.
         changes: GoalChanges,
-        /// Goals that changed along with it.
+        /// Other goals that changed with it.
         affected_goals: Vec<AffectedGoal>,
     },
-    /// A goal is worked on from now on.
+    /// A goal was focused.
     GoalFocused {
         /// The goal.
         goal_id: GoalId,
     },
-    /// The conversation went back to a message, and the goals to what they were then.
+    /// The conversation was rewound to a message, and the goals were restored to their state at that message.
     GoalsRewound {
         /// The message.
         after_sequence: u64,
-        /// The goals from now on.
+        /// The goals after the rewind.
         goal_tree: Box<GoalTree>,
     },
-    /// A child was admitted.
+    /// A child was started.
     ChildStarted {
         /// Its trace.
         sub_trace_id: TraceId,
         /// Its run.
         run_id: RunId,
-        /// Why it was started.
+        /// Mode of the child.
         mode: ChildMode,
         /// Its preset.
         agent_type: String,
@@ -83,71 +83,71 @@ pub enum TaskEvent {
         sub_trace_id: TraceId,
         /// Its run.
         run_id: RunId,
-        /// How it ended.
+        /// Its final status.
         status: RunStatus,
-        /// What it brought, shortened.
+        /// Its result, shortened.
         summary: String,
-        /// What it used.
+        /// Its usage.
         stats: StatsPair,
-        /// What it stored.
+        /// The artifacts that it stored.
         artifacts: Vec<ArtifactRef>,
     },
-    /// The run finished with an answer: a last line.
+    /// The run finished with an answer; a last line.
     TaskCompleted {
         /// The answer, shortened.
         summary: String,
-        /// What it used.
+        /// Usage of the run.
         stats: StatsPair,
     },
-    /// The run ended without an answer: a last line.
+    /// The run ended without an answer; a last line.
     TaskFailed {
-        /// Why, with what to do.
+        /// The error, with advice.
         error: ErrorInfo,
-        /// Why, as one of a closed set.
+        /// The end reason.
         end_reason: EndReason,
-        /// What it used.
+        /// Usage of the run.
         stats: StatsPair,
     },
-    /// The run was stopped: a last line.
+    /// The run was cancelled; a last line.
     TaskCancelled {
-        /// In what it was cut off.
+        /// The end reason.
         end_reason: EndReason,
-        /// What it used.
+        /// Usage of the run.
         stats: StatsPair,
     },
 }
 
-/// What the first line tells.
+/// Content of the first line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskCreated {
-    /// What the session is for: its first task.
+    /// Mission of the session: its first task.
     pub mission: String,
-    /// What was asked of this run.
+    /// The task of this run.
     pub task: String,
-    /// What kind of agent leads it.
+    /// Mode of the run.
     pub mode: RunMode,
-    /// Its model.
+    /// Model of the run.
     pub model: String,
-    /// Its preset.
+    /// Preset of the run.
     pub agent_type: String,
-    /// The project it works in, wherever this file is kept.
+    /// The project directory of the session, even if this file is under the home.
     pub project_dir: PathBuf,
-    /// The goals as they stood when it began: those of earlier runs of its session.
+    /// The goals at the start of the run, including those of earlier runs of its session.
     pub goal_tree: GoalTree,
 }
 
-/// How far a task came, by the last line of its journal.
+/// Status of a task, from the last line of its journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TaskStatus {
-    /// The last line ends no task: its run is at work, was cut off, or the line is torn.
+    /// The last line does not end the task: the run is live or was interrupted, or the line is incomplete.
     Unfinished,
-    /// It finished with an answer.
+    /// The task finished with an answer.
     Completed,
-    /// It ended without one.
+    /// The task ended without an answer.
     Failed,
-    /// It was stopped.
+    /// The task was cancelled.
     Cancelled,
 }
 
@@ -164,7 +164,7 @@ impl TaskStatus {
 }
 
 impl TaskEvent {
-    /// Returns the kind as it stands in the file.
+    /// Returns the name of the event in the file.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::TaskCreated(_) => "task_created",
@@ -180,13 +180,13 @@ impl TaskEvent {
         }
     }
 
-    /// Returns whether it is the last line of its journal.
+    /// Returns whether it ends the journal.
     pub const fn is_last(&self) -> bool {
         matches!(self, Self::TaskCompleted { .. } | Self::TaskFailed { .. } | Self::TaskCancelled { .. })
     }
 }
 
-/// What tells a line from every other, whatever its kind: a kind of another version too.
+/// Identity of a line, readable for event types of other versions too.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct Mark {
     pub(super) wal_seq: u64,
@@ -197,12 +197,12 @@ pub(super) struct Mark {
 }
 
 impl Mark {
-    /// Reads one line, without its end; `None` = it is none.
+    /// Parses one line without its line break; `None` if it is not valid.
     pub(super) fn parse(line: &[u8]) -> Option<Self> {
         serde_json::from_slice(line).ok()
     }
 
-    /// Returns whether this is the line.
+    /// Returns whether this is the identity of a line.
     pub(super) fn is_of(&self, line: &TaskLine) -> bool {
         self.wal_seq == line.wal_seq
             && self.run_id == line.run_id
@@ -210,7 +210,7 @@ impl Mark {
             && self.created_at == line.created_at
     }
 
-    /// Returns how far the task came, where this is the last line.
+    /// Returns the status of a task whose journal ends with this line.
     pub(super) fn status(&self) -> TaskStatus {
         match self.event_type.as_str() {
             "task_completed" => TaskStatus::Completed,

@@ -1,7 +1,7 @@
-//! Where a task journal lies: in the project, or under the home where the project takes none (TASK-1).
+//! Location of task journals: in the project, or under the home if the project cannot be written (TASK-1).
 //!
-//! Nothing is written through a link that leads out of the project, and no project folder is made that is not
-//! there. Not here: what stands in the file (`line.rs`), opening it (`file.rs`).
+//! Nothing is written through a link that leads out of the project, and a missing project folder is not created.
+//! Elsewhere: the content of the file (`line.rs`), opening it (`file.rs`).
 
 use std::{
     fs::{self, File},
@@ -12,27 +12,27 @@ use std::{
 use serde::{Deserialize, Serialize};
 use soong_protocol::{Run, SessionId};
 
-/// What belongs to Soong in a project.
+/// Path components of the journal folder in a project.
 const IN_PROJECT: [&str; 2] = [".soong-agent", "tasks"];
-/// The same in a home.
+/// Name of the journal folder in a home.
 const IN_HOME: &str = "tasks";
-/// How the name of every journal ends.
+/// Suffix of the name of every journal.
 pub(super) const ENDING: &str = ".wal.jsonl";
-/// Longest part of a name that comes from the task, in characters.
+/// Maximum length of the part of a name that is derived from the task, in characters.
 const SLUG_CHARS: usize = 40;
 
-/// Where a journal is kept.
+/// Location of a task journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TaskPlace {
     /// In the project.
     Project,
-    /// Under the home: the project could not be written, or was not to be.
+    /// Under the home, because the project is not writable or must not be written.
     Home,
 }
 
-/// Returns what the journal of a run is called: by its record alone, so that whoever looks for it finds it.
+/// Returns the file name of a run's journal. It depends only on the run's record, so it can always be derived again.
 pub(super) fn name(run: &Run) -> String {
     let stamp = run.created_at.compact();
     let (day, time) = stamp.split_at_checked(8).unwrap_or((&stamp, ""));
@@ -41,7 +41,7 @@ pub(super) fn name(run: &Run) -> String {
     format!("{day}-{time}-{}-{tail}{ENDING}", slug(&run.task))
 }
 
-/// Makes a safe piece of a file name from a text: `a-z0-9-`, never empty.
+/// Derives a safe part of a file name from a text: `a-z0-9-`, never empty.
 fn slug(text: &str) -> String {
     let mut slug = String::new();
     for c in text.chars().map(|c| c.to_ascii_lowercase()) {
@@ -63,7 +63,7 @@ pub(super) fn home_tasks(home: &Path) -> PathBuf {
     home.join(IN_HOME)
 }
 
-/// Finds the folder of all journals in a project, if it is there and lies in the project.
+/// Returns the folder of all journals in a project, if it exists and is within the project.
 pub(super) fn project_tasks(project: &Path) -> Option<PathBuf> {
     let mut folder = project.to_owned();
     for part in IN_PROJECT {
@@ -73,9 +73,9 @@ pub(super) fn project_tasks(project: &Path) -> Option<PathBuf> {
     Some(folder)
 }
 
-/// Makes sure that the folder of a session's journals is there, within the project.
+/// Creates the folder of a session's journals in the project, if necessary.
 pub(super) fn make_in_project(project: &Path, session: &SessionId) -> io::Result<PathBuf> {
-    // A project that is gone is not made anew.
+    // A missing project folder is not created.
     fs::metadata(project)?;
     let mut folder = project.to_owned();
     for part in IN_PROJECT.into_iter().chain([session.as_str()]) {
@@ -89,7 +89,7 @@ pub(super) fn make_in_project(project: &Path, session: &SessionId) -> io::Result
             }
         }
     }
-    // What lists journals looks into plain folders alone.
+    // The listing of journals does not follow links.
     if fs::symlink_metadata(&folder)?.is_symlink() {
         let message = format!("{} is a link", folder.display());
         return Err(io::Error::new(io::ErrorKind::NotADirectory, message));
@@ -97,7 +97,7 @@ pub(super) fn make_in_project(project: &Path, session: &SessionId) -> io::Result
     Ok(folder)
 }
 
-/// Has Git ignore a folder that was just made. Journals are kept without it too: a failure is none of theirs.
+/// Makes Git ignore a new folder. A failure is only logged, because journals can be written anyway.
 fn keep_out_of_git(folder: &Path) {
     let path = folder.join(".gitignore");
     let written = File::options().write(true).create_new(true).open(&path).and_then(|mut file| file.write_all(b"*\n"));
@@ -106,14 +106,14 @@ fn keep_out_of_git(folder: &Path) {
     }
 }
 
-/// Makes sure that the folder of a session's journals is there, under the home.
+/// Creates the folder of a session's journals under the home, if necessary.
 pub(super) fn make_in_home(home: &Path, session: &SessionId) -> io::Result<PathBuf> {
     let folder = home_tasks(home).join(session.as_str());
     fs::create_dir_all(&folder)?;
     Ok(folder)
 }
 
-/// Returns whether there is a folder at `path`; refuses what is no folder, and links that lead out of `project`.
+/// Returns whether there is a folder at `path`; rejects other files, and links that lead out of `project`.
 pub(super) fn is_folder_within(project: &Path, path: &Path) -> io::Result<bool> {
     let found = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -129,9 +129,9 @@ pub(super) fn is_folder_within(project: &Path, path: &Path) -> io::Result<bool> 
     if found.is_dir() { Ok(true) } else { refuse("is no folder") }
 }
 
-/// Returns whether an error says that journals cannot be kept there, whoever tries again.
+/// Returns whether the error means that journals can never be written there, so that a retry is useless.
 ///
-/// A full or failing disk is none of these: there it is worth trying again (DUR-6).
+/// A full or failing disk is not such an error, because a retry may succeed (DUR-6).
 pub(super) fn is_no_place(error: &io::Error) -> bool {
     use io::ErrorKind as K;
     matches!(error.kind(), K::NotFound | K::PermissionDenied | K::ReadOnlyFilesystem | K::NotADirectory)

@@ -1,18 +1,22 @@
-//! Which events of a run become lines of its task journal, and back: the goal tree from the lines (TASK-1).
+//! Converts the events of a run to lines of its task journal, and the lines back to the goal tree (TASK-1).
 //!
-//! Pure: the same events always make the same lines, so that a file can be caught up, or written anew, by its
-//! numbers. Invariants: `wal_seq` counts 1, 2, 3 …; the first line is `task_created`, and what ends the run is
-//! the last. Not here: reading events, writing files.
+//! Pure: the same events always give the same lines, so a file can be continued or rewritten by line numbers.
+//!
+//! Invariants:
+//! - `wal_seq` counts 1, 2, 3 …
+//! - The first line is `task_created`, and the last line is the end of the run.
+//!
+//! Not in this module: reading events, writing files.
 
 use soong_protocol::{Event, EventRecord, GoalEvent, GoalId, GoalTree, MessageEvent, RunEvent, SubAgentEvent};
 use soong_storage::store::TaskJournal;
 
 use super::line::{TaskCreated, TaskEvent, TaskLine};
 
-/// Makes the lines of one run's journal, one after the other.
+/// Creates the lines of one run's journal in order.
 pub(super) struct Projection {
     begin: TaskJournal,
-    /// The number of the last line.
+    /// Number of the last line.
     wal_seq: u64,
 }
 
@@ -21,9 +25,9 @@ impl Projection {
         Self { begin, wal_seq: 0 }
     }
 
-    /// Returns the line that an event becomes; `None` = the journal does not tell of it.
+    /// Returns the line of an event; `None` if the event is not part of the journal.
     ///
-    /// Wants the events of the run in order, from the one that began it.
+    /// Must be called with the run's events in order, from the one that started it.
     pub(super) fn line(&mut self, record: &EventRecord) -> Option<TaskLine> {
         if record.run_id.as_ref() != Some(&self.begin.run.run_id) || record.event_id < self.begin.first_event {
             return None;
@@ -35,7 +39,7 @@ impl Projection {
             Event::Message(MessageEvent::Rewind { head_sequence, goal_tree, .. }) => {
                 (TaskEvent::GoalsRewound { after_sequence: *head_sequence, goal_tree: goal_tree.clone() }, None)
             }
-            // A head is switched where no run is at work.
+            // `HeadSwitched` only occurs while no run is live.
             Event::Message(MessageEvent::Added { .. } | MessageEvent::HeadSwitched { .. })
             | Event::Model(_)
             | Event::Tool(_)
@@ -60,7 +64,7 @@ impl Projection {
 
     fn task(&self, event: &RunEvent, event_id: u64) -> Option<TaskEvent> {
         Some(match event {
-            // A later one only says that the run goes on.
+            // A later `LoopStarted` only continues the run.
             RunEvent::LoopStarted { mode, agent_type, model } if event_id == self.begin.first_event => {
                 TaskEvent::TaskCreated(Box::new(TaskCreated {
                     mission: self.begin.goals.mission.clone(),
@@ -125,9 +129,9 @@ fn child(event: &SubAgentEvent) -> Option<(TaskEvent, Option<GoalId>)> {
     }
 }
 
-/// Rebuilds the goal tree from the lines of a journal, alone; `None` where it does not begin with `task_created`.
+/// Rebuilds the goal tree from the lines of a journal; `None` if they do not begin with `task_created`.
 ///
-/// Sub-traces are those that this run started; what goals cost is not in the lines.
+/// The tree has only the sub-traces that this run started, and no stats, because the lines do not contain them.
 pub fn goal_tree<'a>(lines: impl IntoIterator<Item = &'a TaskLine>) -> Option<GoalTree> {
     let mut lines = lines.into_iter();
     let TaskEvent::TaskCreated(created) = &lines.next()?.event else { return None };
@@ -146,7 +150,7 @@ pub fn goal_tree<'a>(lines: impl IntoIterator<Item = &'a TaskLine>) -> Option<Go
             TaskEvent::GoalsRewound { goal_tree, .. } => tree.replace(GoalTree::clone(goal_tree)),
             TaskEvent::ChildStarted { sub_trace_id, .. } => {
                 let served = tree.goals.iter_mut().find(|goal| Some(&goal.id) == line.goal_id.as_ref());
-                // A child may be continued.
+                // A continued child has several lines.
                 if let Some(goal) = served.filter(|goal| !goal.sub_trace_ids.contains(sub_trace_id)) {
                     goal.sub_trace_ids.push(sub_trace_id.clone());
                 }

@@ -1,8 +1,9 @@
-//! The task journals of a project: listing them, and cleaning up those of tasks that are over (TASK-2).
+//! Lists the task journals of a project, and deletes those of ended tasks (TASK-2).
 //!
-//! Looks at files alone, so that nobody has to own the home. Only what is a journal by its place, its name and
-//! its lines is ever deleted, and only where the last line says that the task is over; a torn last line does not.
-//! Not here: writing them (`writer.rs`).
+//! Reads only files, so no owner of the home is needed. A file is deleted only if its location, its name and its
+//! lines identify it as a journal, and only if the last line ends the task. An incomplete last line does not.
+//!
+//! Elsewhere: writing journals (`writer.rs`).
 
 use std::{
     fs, io,
@@ -22,44 +23,44 @@ use super::{
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ProjectTask {
-    /// The file.
+    /// Path of the file.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub path: PathBuf,
-    /// Where it is kept.
+    /// Location of the file: in the project or under the home.
     pub kept_in: TaskPlace,
     /// The session.
     pub session_id: SessionId,
-    /// The run; absent where the first line cannot be read.
+    /// The run; absent if the first line cannot be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
-    /// How far it came.
+    /// Status of the task.
     pub status: TaskStatus,
-    /// What the session is for; empty where the first line cannot be read.
+    /// Mission of the session; empty if the first line cannot be read.
     pub mission: String,
-    /// How many whole lines it has.
+    /// Number of complete lines.
     pub lines: u64,
-    /// When it was written last.
+    /// Time of the last write.
     pub modified_at: Timestamp,
 }
 
-/// Which task journals are to be cleaned up. Filters combine: a candidate passes all of them.
+/// Filters for the task journals to delete. A journal must pass all filters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TaskCleanup {
-    /// The project.
+    /// The project directory.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub project_dir: PathBuf,
-    /// Whether nothing is deleted, only listed.
+    /// Whether the journals are only listed and not deleted. Default: true.
     #[serde(default = "yes")]
     pub dry_run: bool,
-    /// Whether those of tasks that failed may go too, beside those that were completed.
+    /// Whether journals of failed tasks are deleted too, in addition to those of completed tasks. Default: false.
     #[serde(default)]
     pub include_failed: bool,
-    /// Whether those of tasks that were stopped may go too.
+    /// Whether journals of cancelled tasks are deleted too. Default: false.
     #[serde(default)]
     pub include_cancelled: bool,
-    /// Only what was not written for so long, in milliseconds.
+    /// Minimum time since the last write, in milliseconds. Default: no minimum.
     #[serde(default)]
     pub older_than_ms: Option<u64>,
 }
@@ -69,54 +70,54 @@ const fn yes() -> bool {
 }
 
 impl TaskCleanup {
-    /// Lists the journals of a project's completed tasks.
+    /// Creates a dry run for the journals of a project's completed tasks.
     pub fn of(project_dir: impl Into<PathBuf>) -> Self {
         let project_dir = project_dir.into();
         Self { project_dir, dry_run: true, include_failed: false, include_cancelled: false, older_than_ms: None }
     }
 }
 
-/// A task journal that may go.
+/// A task journal that matches the filters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TaskCandidate {
-    /// The file.
+    /// Path of the file.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub path: PathBuf,
-    /// Why it may go.
+    /// Reason why it can be deleted.
     pub reason: String,
-    /// When it was written last.
+    /// Time of the last write.
     pub modified_at: Timestamp,
     /// Whether it was deleted.
     pub deleted: bool,
 }
 
-/// A task journal that could not be deleted; everything else went on.
+/// A task journal that could not be deleted. The cleanup continues with the others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TaskCleanupFailure {
-    /// The file.
+    /// Path of the file.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub path: PathBuf,
-    /// Why.
+    /// The error.
     pub error: ErrorInfo,
 }
 
-/// What a cleanup found, and did unless it was a dry run.
+/// Result of a cleanup.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TaskCleanupReport {
-    /// Whether nothing was deleted.
+    /// Whether it was a dry run, which deletes nothing.
     pub dry_run: bool,
-    /// What may go.
+    /// The journals that match the filters.
     pub candidates: Vec<TaskCandidate>,
-    /// What could not be deleted.
+    /// The journals that could not be deleted.
     pub failed: Vec<TaskCleanupFailure>,
 }
 
-/// Lists the task journals of a project, in it and under the home, what was written last first.
+/// Lists the task journals of a project, in the project and under the home, the most recently written one first.
 ///
-/// `project` is an absolute path without links, as sessions keep it.
+/// `project` is an absolute path without links, as stored in sessions.
 pub fn project_tasks(home: Option<&Path>, project: &Path) -> Result<Vec<ProjectTask>, ErrorInfo> {
     let mut tasks = Vec::new();
     if let Some(folder) = place::project_tasks(project) {
@@ -129,9 +130,10 @@ pub fn project_tasks(home: Option<&Path>, project: &Path) -> Result<Vec<ProjectT
     Ok(tasks)
 }
 
-/// Lists which task journals of a project may go and why, and deletes them unless it is a dry run.
+/// Lists the task journals of a project that match the filters, with the reason, and deletes them unless it is a dry
+/// run.
 ///
-/// `wish.project_dir` is an absolute path without links, as sessions keep it.
+/// `wish.project_dir` is an absolute path without links, as stored in sessions.
 pub fn clean_up_tasks(home: Option<&Path>, wish: &TaskCleanup) -> Result<TaskCleanupReport, ErrorInfo> {
     let tasks = project_tasks(home, &wish.project_dir)?;
     let mut report = TaskCleanupReport { dry_run: wish.dry_run, ..TaskCleanupReport::default() };
@@ -153,7 +155,7 @@ pub fn clean_up_tasks(home: Option<&Path>, wish: &TaskCleanup) -> Result<TaskCle
     Ok(report)
 }
 
-/// Says why a journal may go; `None` = it stays.
+/// Returns the reason why a journal can be deleted; `None` if it must be kept.
 fn reason(wish: &TaskCleanup, task: &ProjectTask, now: Timestamp) -> Option<String> {
     let mut reason = match task.status {
         TaskStatus::Completed => "its task was completed",
@@ -172,7 +174,8 @@ fn reason(wish: &TaskCleanup, task: &ProjectTask, now: Timestamp) -> Option<Stri
     Some(reason)
 }
 
-/// Deletes a journal, and its session's folder if it was the last one there; what was written since the look stays.
+/// Deletes a journal, and its session's folder if that is empty then. Keeps a journal that was written since it was
+/// listed.
 fn delete(path: &Path, modified_at: Timestamp) -> io::Result<bool> {
     let found = fs::symlink_metadata(path)?;
     if !found.is_file() || millis(found.modified()?) != modified_at {
@@ -180,12 +183,12 @@ fn delete(path: &Path, modified_at: Timestamp) -> io::Result<bool> {
     }
     fs::remove_file(path)?;
     if let Some(folder) = path.parent() {
-        let _ = fs::remove_dir(folder); // refused where something is left in it
+        let _ = fs::remove_dir(folder); // fails if the folder is not empty
     }
     Ok(true)
 }
 
-/// Adds the journals of `project` below a folder of journals; what cannot be read is left out, and said.
+/// Adds the journals of `project` below a folder of journals; skips unreadable files and folders and logs them.
 fn gather(tasks: &Path, kept_in: TaskPlace, project: &Path, found: &mut Vec<ProjectTask>) -> io::Result<()> {
     for folder in fs::read_dir(tasks)? {
         let folder = folder?;
@@ -215,15 +218,15 @@ fn gather(tasks: &Path, kept_in: TaskPlace, project: &Path, found: &mut Vec<Proj
 }
 
 fn leave_out(path: &Path, error: &io::Error) {
-    // Somebody else cleans up too.
+    // Another process may have deleted it.
     if error.kind() != io::ErrorKind::NotFound {
         tracing::warn!(path = %path.display(), %error, "a task journal cannot be read: left out");
     }
 }
 
-/// Reads what a journal says of itself, and of which project it is.
+/// Reads a journal's description and its project directory.
 fn read(path: PathBuf, session: &SessionId, kept_in: TaskPlace) -> io::Result<(ProjectTask, Option<PathBuf>)> {
-    // Before the text: what is written meanwhile makes it newer than it seems, never older.
+    // Read before the text: after a concurrent write the recorded time is too old, so `delete` keeps the file.
     let modified_at = millis(fs::metadata(&path)?.modified()?);
     let text = fs::read(&path)?;
     let whole = text.ends_with(b"\n");

@@ -1,10 +1,12 @@
-//! Keeping the journal of one run up to date: a task beside the run, which the run never waits for (TASK-1).
+//! Writes the journal of one run in a separate task, for which the run never waits (TASK-1).
 //!
-//! Lines are written after the commit of what they tell, in the order of the run's event stream. An attempt
-//! begins at the run's first event and passes over what stands in the file; so whoever comes later, this process
-//! or the home's next owner, only makes the same attempt again. Nothing but the end of the task is synced: until
-//! then the database's row says that the file is to be looked at again.
-//! Not here: what a line says (`projection.rs`), which file it is (`place.rs`, `file.rs`).
+//! Lines are written after the commit of their events, in the order of the run's event stream. An attempt starts at
+//! the run's first event and skips the lines that are already in the file. So a retry, by this process or by the next
+//! owner of the home, repeats the same attempt. The file is synced only at the end of the task; until then the
+//! database's row marks it as possibly incomplete.
+//!
+//! Elsewhere: the content of a line (`projection.rs`), the path of the file (`place.rs`), the file itself
+//! (`file.rs`).
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -29,26 +31,26 @@ use crate::{
     reading::Reading,
 };
 
-/// Most events that go into one write.
+/// Maximum number of events in one write.
 const BATCH_EVENTS: usize = 512;
-/// How many journals of ended runs are completed at the same time.
+/// Maximum number of journals of ended runs that are completed concurrently.
 const COMPLETED_AT_ONCE: usize = 4;
 
-/// Writes the task journals of a runtime, one task per run.
+/// Writes the task journals of a runtime, with one task per run.
 pub(crate) struct TaskJournals {
     pub(crate) journal: JournalHandle,
     pub(crate) reading: Reading,
     pub(crate) hub: Arc<Hub>,
     pub(crate) faults: Faults,
     pub(crate) home: PathBuf,
-    /// Where the files are kept.
+    /// Location of the files.
     pub(crate) place: TaskPlace,
     pub(crate) tasks: TaskTracker,
     pub(crate) closing: CancellationToken,
 }
 
 impl TaskJournals {
-    /// Writes the journal of a run that has begun, in the background, as long as the run lives.
+    /// Writes the journal of a run that has started, in the background, until the run has ended.
     pub(crate) fn follow(self: &Arc<Self>, run: &RunId) {
         let (journals, run) = (Arc::clone(self), run.clone());
         self.tasks.spawn(async move { journals.keep(&run).await });
@@ -56,13 +58,14 @@ impl TaskJournals {
 
     /// Lists the ended runs whose journals an earlier owner of the home did not complete.
     ///
-    /// Call it before any run is started: the journals of resumed runs are written when their actors start.
+    /// Must be called before any run is started, because the journals of resumed runs are written when their actors
+    /// start.
     pub(crate) async fn left_behind(&self) -> Result<Vec<RunId>, ErrorInfo> {
         let runs = self.reading.read(|reader| reader.runs_with_task_journal()).await?;
         Ok(runs.into_iter().filter(|run| run.status.is_terminal()).map(|run| run.run_id).collect())
     }
 
-    /// Completes the journals of runs that have ended, in the background.
+    /// Completes the journals of ended runs, in the background.
     pub(crate) fn complete(self: &Arc<Self>, runs: Vec<RunId>) {
         if runs.is_empty() {
             return;
@@ -88,7 +91,7 @@ impl TaskJournals {
     }
 }
 
-/// Writes what the file lacks, then what comes, until the run has ended or the runtime closes.
+/// Writes the missing lines, then those of new events, until the run has ended or the runtime closes.
 async fn attempt(journals: &TaskJournals, run: &RunId) -> Result<(), ErrorInfo> {
     let wanted = run.clone();
     let begin = journals.reading.read(move |reader| reader.task_journal(&wanted)).await?;
@@ -120,16 +123,16 @@ async fn attempt(journals: &TaskJournals, run: &RunId) -> Result<(), ErrorInfo> 
             return Ok(());
         }
         if !has_more {
-            return Ok(()); // the next owner goes on, unless the session was deleted
+            return Ok(()); // the next owner of the home continues, unless the session was deleted
         }
     }
 }
 
-/// The events of a run from its beginning on.
+/// The events of a run from its start.
 struct Events {
     stream: EventStream,
     run: RunId,
-    /// The last one that was handed on.
+    /// Number of the last event that was returned.
     seen: u64,
 }
 
@@ -141,10 +144,10 @@ impl Events {
         Self { stream, run, seen }
     }
 
-    /// Waits for an event and takes what has come with it; says whether more may come.
+    /// Waits for an event and returns it with all that are available; also returns whether more may follow.
     ///
-    /// When the runtime closes, the last batch is all that is stored: a run whose end was told has its journal
-    /// complete then.
+    /// When the runtime closes, the last batch has all stored events. So the journal of a run whose end was reported
+    /// is completed.
     async fn next_batch(&mut self, journals: &TaskJournals) -> Result<(Vec<Arc<EventRecord>>, bool), ErrorInfo> {
         let mut batch = Vec::new();
         let mut next = tokio::select! {
@@ -169,7 +172,7 @@ impl Events {
         Ok((batch, has_more))
     }
 
-    /// Reads every event that is stored and was not handed on.
+    /// Reads every stored event that was not returned yet.
     async fn stored(&mut self, journals: &TaskJournals) -> Result<Vec<Arc<EventRecord>>, ErrorInfo> {
         let run = self.run.clone();
         let mut events = journals.reading.read(move |reader| reader.run_events(&run)).await?;
@@ -178,8 +181,8 @@ impl Events {
     }
 }
 
-/// Opens the journal's file: in the project if that takes it, else under the home. One that is under the home
-/// stays there.
+/// Opens the journal's file: in the project if possible, else under the home. A file that already exists under the
+/// home is continued there.
 async fn open(journals: &TaskJournals, begin: &TaskJournal) -> Result<JournalFile, ErrorInfo> {
     let (home, in_home) = (journals.home.clone(), journals.place == TaskPlace::Home);
     let (run, project) = (begin.run.clone(), PathBuf::from(&begin.project_dir));
@@ -192,7 +195,7 @@ async fn open(journals: &TaskJournals, begin: &TaskJournal) -> Result<JournalFil
                 let folder = place::make_in_project(&project, session)?;
                 JournalFile::open(folder.join(&name), &run.run_id)
             };
-            // A cleanup that removes the session's emptied folder may come between the two.
+            // A cleanup may remove the empty folder of the session between the two calls.
             let again = |error: std::io::Error| match error.kind() {
                 std::io::ErrorKind::NotFound => in_project(),
                 _ => Err(error),
@@ -210,7 +213,7 @@ async fn open(journals: &TaskJournals, begin: &TaskJournal) -> Result<JournalFil
     .await
 }
 
-/// Works with files on a thread that may wait.
+/// Runs file operations on a thread that may block.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
 ) -> Result<T, ErrorInfo> {

@@ -1,7 +1,6 @@
-//! What is to be stored, in pieces of a known size and counted against its limit; and files as
-//! streams.
+//! Content to store, as pieces of a fixed size and counted against a limit; and files as streams.
 //!
-//! At most one piece, and what its stream gives at a time, is held.
+//! At most one piece, and one chunk of the stream, is held in memory.
 
 use std::{
     collections::VecDeque,
@@ -18,10 +17,10 @@ use futures::{
 
 use crate::store::StoreError;
 
-/// How much of a file is read at a time.
+/// Number of bytes read from a file at a time.
 const READ_BYTES: usize = 256 * 1024;
 
-/// What is to be stored.
+/// Content to store.
 pub(super) struct Body<'a> {
     stream: BoxStream<'a, io::Result<Bytes>>,
     limit_bytes: u64,
@@ -33,31 +32,31 @@ pub(super) struct Body<'a> {
 
 /// A part of a body.
 pub(super) struct Piece {
-    /// In order; together as long as asked for, or less in the last piece.
+    /// The bytes, in order. Their total is the requested size; less only in the last piece.
     pub(super) bytes: Vec<Bytes>,
-    /// Whether nothing follows.
+    /// Whether this is the last piece.
     pub(super) is_last: bool,
 }
 
 impl<'a> Body<'a> {
-    /// Takes a stream of which no more than `limit_bytes` may come.
+    /// Creates a body from a stream that may have at most `limit_bytes`.
     pub(super) fn new(stream: BoxStream<'a, io::Result<Bytes>>, limit_bytes: u64) -> Self {
         Self { stream, limit_bytes, size: 0, held: VecDeque::new(), held_bytes: 0, has_ended: false }
     }
 
-    /// Takes bytes that are there already.
+    /// Creates a body from bytes in memory.
     pub(super) fn whole(bytes: Bytes) -> Self {
         Self::new(stream::once(async { Ok(bytes) }).boxed(), u64::MAX)
     }
 
-    /// Returns how much has come so far.
+    /// Returns the number of bytes received so far.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
 
-    /// Waits for the next `want_bytes` bytes. A body without bytes is one empty last piece.
+    /// Waits for the next `want_bytes` bytes. A body without bytes has one empty last piece.
     pub(super) async fn next(&mut self, want_bytes: usize) -> Result<Piece, StoreError> {
-        // One byte more than wanted tells that the piece is not the last one.
+        // One more byte than requested shows that the piece is not the last one.
         while !self.has_ended && self.held_bytes <= want_bytes {
             match self.stream.next().await {
                 None => self.has_ended = true,
@@ -93,7 +92,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Does what may wait for the disk where waiting is allowed.
+/// Runs blocking work on a thread that may block.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {
@@ -103,9 +102,9 @@ pub(super) async fn blocking<T: Send + 'static>(
     }
 }
 
-/// Opens a file that somebody else made, unless it is larger than `limit_bytes`.
+/// Opens a source file, unless it is larger than `limit_bytes`.
 ///
-/// Only an ordinary file: a pipe could keep its reader waiting without end.
+/// Accepts regular files only, because reading a pipe could block forever.
 pub(super) async fn open_source(path: &FilePath, limit_bytes: u64) -> Result<File, StoreError> {
     let path = path.to_owned();
     blocking(move || {
@@ -122,7 +121,7 @@ pub(super) async fn open_source(path: &FilePath, limit_bytes: u64) -> Result<Fil
     .await
 }
 
-/// Gives the bytes of a file from where it stands to its end.
+/// Streams the bytes of a file from its current position to its end.
 pub(super) fn pieces_of(file: File) -> BoxStream<'static, io::Result<Bytes>> {
     let read = |file: File| async move {
         let read = tokio::task::spawn_blocking(move || {

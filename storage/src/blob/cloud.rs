@@ -1,8 +1,8 @@
-//! Buckets: how S3 and Google Cloud Storage are reached.
+//! Access to buckets of S3 and Google Cloud Storage.
 //!
-//! Settings have the names that the providers' own tools use, and are looked up through the caller:
-//! this crate reads no environment. Where none is given, `object_store` asks the machine that it runs
-//! on, as those tools do. A request is tried again for half a minute; who waits may give up before.
+//! Settings have the names that the providers' own tools use. They are looked up through the caller, because this
+//! crate reads no environment. If no credentials are given, `object_store` gets them from the machine that it runs
+//! on, as those tools do. A failed request is retried for 30 seconds; the caller may give up earlier.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::store::StoreError;
 
 type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// How long a request that failed is tried again.
+/// Time during which a failed request is retried.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// What S3 is reached with, as given in the environment.
+/// Settings for S3 that are looked up in the environment.
 #[cfg(feature = "s3")]
 const S3_SETTINGS: [&str; 13] = [
     "AWS_ACCESS_KEY_ID",
@@ -34,7 +34,7 @@ const S3_SETTINGS: [&str; 13] = [
     "AWS_ENDPOINT_URL_STS",
 ];
 
-/// Prepares a bucket of S3, or of what speaks like it at `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL`.
+/// Prepares a bucket of S3, or of an S3-compatible service at `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL`.
 #[cfg(feature = "s3")]
 pub(super) fn s3(bucket: &Bucket, environment: Environment<'_>) -> Result<Objects, StoreError> {
     use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
@@ -42,14 +42,14 @@ pub(super) fn s3(bucket: &Bucket, environment: Environment<'_>) -> Result<Object
     let mut builder = AmazonS3Builder::new()
         .with_bucket_name(&bucket.name)
         .with_retry(retry())
-        // One object is removed at a time, and not all that speak like S3 know another way.
+        // Objects are deleted one by one, and not all S3-compatible services support bulk deletion.
         .with_disable_bulk_delete(true);
     for (name, value) in given(&S3_SETTINGS, environment) {
         let key: AmazonS3ConfigKey = name.to_ascii_lowercase().parse().map_err(failed)?;
         builder = builder.with_config(key, value);
     }
     if let Some((_, endpoint)) = given(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"], environment).next() {
-        // Only where somebody wrote `http://` themselves, as for a server on the same machine.
+        // Plain HTTP only if the user wrote `http://`, for example for a server on the same machine.
         let is_plain = endpoint.starts_with("http://");
         builder = builder.with_endpoint(endpoint).with_allow_http(is_plain);
     }
@@ -57,7 +57,7 @@ pub(super) fn s3(bucket: &Bucket, environment: Environment<'_>) -> Result<Object
     Ok(Objects::new(PrefixStore::new(store, bucket.prefix.as_str())))
 }
 
-/// What Google Cloud Storage is reached with, as given in the environment.
+/// Settings for Google Cloud Storage that are looked up in the environment.
 #[cfg(feature = "gcs")]
 const GCS_SETTINGS: [&str; 4] =
     ["GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_KEY", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SKIP_SIGNATURE"];
@@ -76,7 +76,7 @@ pub(super) fn gcs(bucket: &Bucket, environment: Environment<'_>) -> Result<Objec
     Ok(Objects::new(PrefixStore::new(store, bucket.prefix.as_str())))
 }
 
-/// The settings that are given; an empty one is none.
+/// Returns the settings that are given; an empty value counts as missing.
 fn given<'a>(names: &'a [&'a str], environment: Environment<'a>) -> impl Iterator<Item = (&'a str, String)> {
     names.iter().filter_map(|name| environment(name).filter(|value| !value.is_empty()).map(|value| (*name, value)))
 }

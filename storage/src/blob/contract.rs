@@ -1,7 +1,7 @@
-//! What every place of artifact bytes must do, as checks that any test can call (ART-2, DUR-6).
+//! Contract of all backends for artifact bytes, as checks that any test can call (ART-2, DUR-6).
 //!
-//! [`check`] runs all of them; each gets a fresh, empty place. They panic where a place breaks the
-//! contract, and know nothing of files or buckets.
+//! [`check`] runs all of them, each with a new, empty store. They panic if the store violates the contract, and are
+//! independent of files and buckets.
 
 #![expect(clippy::unwrap_used, reason = "a check says what must hold by panicking where it does not")]
 
@@ -22,18 +22,18 @@ use soong_protocol::{ArtifactId, ArtifactScope, SessionId};
 use super::{Blobs, objects::PART_BYTES, version_path};
 use crate::store::StoreError;
 
-/// How many versions are written while others are removed.
+/// Number of versions that are written while others are deleted.
 const ROUNDS: u64 = 40;
 
-/// A size that needs several parts, none of them full at the end.
+/// A size that needs several parts, with an incomplete last one.
 const LARGE_BYTES: usize = 2 * PART_BYTES + 7;
 
-/// Checks that a place keeps the contract.
+/// Checks that a store keeps the contract.
 ///
-/// `make` gives a new, empty place at each call; `scratch` is a folder for files that are taken in.
+/// `make` returns a new, empty store at each call. `scratch` is a folder for source files.
 ///
 /// # Panics
-/// Where the contract is broken; the message names what was done.
+/// If the contract is violated; the message names the operation.
 pub async fn check(scratch: &FilePath, make: impl Fn() -> Blobs) {
     let world = || World { blobs: make(), scratch: scratch.to_owned() };
     bytes_come_back_and_no_version_is_written_twice(world()).await;
@@ -61,12 +61,12 @@ fn path(version: u64, filename: &str) -> String {
     version_path(&scope, &ArtifactId::new("a"), version, filename)
 }
 
-/// Bytes that differ from part to part.
+/// Returns bytes that differ from part to part.
 fn sample(size: usize) -> Bytes {
     (0..size).map(|at| (at / 1000 + at) as u8).collect()
 }
 
-/// The same bytes in pieces that fit no part.
+/// Splits the bytes into pieces that are not aligned with the parts.
 fn pieces(bytes: &Bytes) -> Source {
     let pieces: Vec<_> = bytes.chunks(700_001).map(|piece| Ok(bytes.slice_ref(piece))).collect();
     stream::iter(pieces).boxed()
@@ -75,7 +75,7 @@ fn pieces(bytes: &Bytes) -> Source {
 impl World {
     async fn assert_holds(&self, path: &str, want: &Bytes) {
         let found = self.blobs.get(path).await.unwrap();
-        // Not `assert_eq`: nobody wants to read megabytes.
+        // Not `assert_eq`, which would print megabytes.
         assert!(found.as_ref() == Some(want), "{path}: other bytes came back");
         let (size, stream) = self.blobs.get_stream(path).await.unwrap().unwrap();
         let streamed: Vec<Bytes> = stream.try_collect().await.unwrap();

@@ -1,14 +1,18 @@
-//! Artifact bytes as local files: written aside, synced, put in place, synced; removed with what is
-//! left of them.
+//! Artifact bytes as local files: written to a staging file, synced, moved into place, synced; deleted with all
+//! remains.
 //!
-//! `object_store`'s own local writes are not used, although it has `with_fsync`. Where the folder
-//! cannot be synced after the file was put in place, its `put_opts` fails and the file stays; a folder
-//! that somebody else has just made, or that a crash left unsynced, it takes to be durable; its
-//! multipart uploads replace what is there; and its removals are never synced. Its name for what is
-//! not in place yet, `NAME#1`, `NAME#2` …, is kept: no version is called so.
+//! The local writes of `object_store` are not used, although it has `with_fsync`:
+//! - If the folder cannot be synced after the file was put in place, its `put_opts` fails and the file stays.
+//! - It assumes that a folder is durable that another task has just created, or that a crash left unsynced.
+//! - Its multipart uploads replace existing files.
+//! - Its deletions are never synced.
 //!
-//! Invariants: a file that can be seen is whole and durable; what is given up leaves nothing behind; a
-//! folder is removed only when it is empty.
+//! The names of its staging files, `NAME#1`, `NAME#2` …, are kept: no version has such a name.
+//!
+//! Invariants:
+//! - A visible file is complete and durable.
+//! - An abandoned write leaves nothing.
+//! - A folder is removed only if it is empty.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -26,16 +30,16 @@ use super::{
 };
 use crate::store::StoreError;
 
-/// How much is handed to the disk at a time.
+/// Number of bytes written to the disk at a time.
 const PIECE_BYTES: usize = 1024 * 1024;
 
-/// How many folders below the home stay when they are empty: `sessions/ID/artifacts`.
+/// Number of folder levels below the home that are kept even if they are empty: `sessions/ID/artifacts`.
 const LASTING_FOLDERS: usize = 3;
 
-/// How often a folder is made again that a removal nearby took away.
+/// Maximum number of attempts to create a folder that a concurrent deletion keeps removing.
 const TRIES: usize = 100;
 
-/// How many lasting folders are remembered to be durable; beyond, all are looked at anew.
+/// Maximum number of lasting folders remembered as durable; above it, all of them are forgotten.
 const KNOWN_FOLDERS: usize = 4_096;
 
 /// The files below a home.
@@ -46,7 +50,7 @@ pub(super) struct Files {
     lasting: Arc<Lasting>,
 }
 
-/// Which folders `sessions/ID/artifacts` are durable, up to the home: nothing here removes them, so they need
+/// Folders `sessions/ID/artifacts` that are durable up to the home. Nothing in this module removes them, so they need
 /// no further sync.
 #[derive(Debug, Default)]
 struct Lasting(Mutex<HashSet<PathBuf>>);
@@ -64,21 +68,22 @@ impl Lasting {
         known.insert(folder.to_owned());
     }
 
-    /// For a folder that somebody else has removed.
+    /// Forgets a folder that was removed from outside.
     fn forget(&self, folder: &FilePath) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(folder);
     }
 }
 
 impl Files {
-    /// Opens the folder `home`, making it if need be.
+    /// Opens the folder `home`; creates it if necessary.
     pub(super) fn open(home: &FilePath) -> Result<Self, StoreError> {
         let failed = |error: io::Error| StoreError::Blob(format!("{}: {error}", home.display()));
         let is_new = !home.exists();
         fs::create_dir_all(home).map_err(failed)?;
         let home = fs::canonicalize(home).map_err(failed)?;
         if is_new {
-            // Which of its parents are new as well is not known: one that cannot even be read is not.
+            // It is unknown which parent folders are new. Errors are ignored: a folder that cannot be read is not
+            // new.
             let _ = home.ancestors().skip(1).try_for_each(sync_folder);
         }
         let names = LocalFileSystem::new_with_prefix(&home).map_err(super::failed)?;
@@ -89,17 +94,17 @@ impl Files {
         &self.home
     }
 
-    /// The same files, for reading.
+    /// Returns a store for reading the same files.
     pub(super) fn reader(&self) -> LocalFileSystem {
         self.names.clone()
     }
 
-    /// Returns where a file lies, or would.
+    /// Returns the path of a file, whether or not it exists.
     pub(super) fn locate(&self, key: &Path) -> Result<PathBuf, StoreError> {
         self.names.path_to_filesystem(key).map_err(super::failed)
     }
 
-    /// Writes a new file; [`StoreError::Exists`] where there is one.
+    /// Writes a new file; [`StoreError::Exists`] if it already exists.
     pub(super) async fn put(&self, key: &Path, body: &mut Body<'_>, turn: Turn) -> Result<(), StoreError> {
         let target = self.target(key)?;
         let mut writing = Writing { staged: None, _turn: turn };
@@ -107,7 +112,7 @@ impl Files {
             let piece = match body.next(PIECE_BYTES).await {
                 Ok(piece) => piece,
                 Err(error) => {
-                    // Unlinking may take its time.
+                    // Unlinking may block.
                     blocking(move || {
                         drop(writing);
                         Ok(())
@@ -124,7 +129,8 @@ impl Files {
         }
     }
 
-    /// Makes sure that a file can be written: removes what is there. Durable only with the file that comes.
+    /// Prepares the path of a new file: removes the existing file and its staging files. The removal is durable only
+    /// after the new file is written.
     pub(super) async fn clear(&self, key: &Path, turn: Turn) -> Result<(), StoreError> {
         let target = self.target(key)?;
         blocking(move || {
@@ -134,8 +140,7 @@ impl Files {
         .await
     }
 
-    /// Removes files, what was written aside for them, and the folders that are empty then. Returns what came
-    /// of each.
+    /// Deletes files, their staging files, and the folders that become empty. Returns the result of each.
     pub(super) async fn delete(&self, keys: Vec<(Path, Turn)>) -> Result<Vec<Result<(), StoreError>>, StoreError> {
         let mut targets = Vec::with_capacity(keys.len());
         for (key, turn) in keys {
@@ -158,16 +163,16 @@ impl Files {
     }
 }
 
-/// A file as it is being written. Where its asker leaves while the disk works, the work comes to its
-/// end, and what it made is dropped with it.
+/// A file that is being written. If the caller is dropped during a disk operation, the operation is finished and the
+/// staging file is then removed.
 struct Writing {
-    // Dropped before the turn ends.
+    // Declared first, so that it is dropped before the turn ends.
     staged: Option<Staged>,
     _turn: Turn,
 }
 
 impl Writing {
-    /// Writes a piece, and puts the file in place after the last one.
+    /// Writes a piece; after the last one it moves the file into place.
     fn go_on(mut self, target: Target, piece: &Piece) -> Result<Self, StoreError> {
         let mut staged = match self.staged.take() {
             Some(staged) => staged,
@@ -185,7 +190,7 @@ impl Writing {
     }
 }
 
-/// Where a file is to lie.
+/// Destination of a file.
 #[derive(Debug, Clone)]
 struct Target {
     home: PathBuf,
@@ -202,7 +207,7 @@ impl Target {
         self.file.parent().unwrap_or(&self.home)
     }
 
-    /// The folder of the file and those above it, up to the home.
+    /// Returns the folder of the file and the folders above it, up to the home.
     fn folders(&self) -> impl Iterator<Item = &FilePath> {
         self.folder().ancestors().take_while(|folder| folder.starts_with(&self.home))
     }
@@ -213,7 +218,7 @@ impl Target {
         name.into()
     }
 
-    /// What was written aside for the file, by whomever.
+    /// Returns all staging files of the file, including those of other writers.
     fn all_aside(&self) -> io::Result<Vec<PathBuf>> {
         let Some(name) = self.file.file_name().and_then(|name| name.to_str()) else { return Ok(Vec::new()) };
         let entries = match fs::read_dir(self.folder()) {
@@ -245,14 +250,14 @@ impl Target {
         Ok(())
     }
 
-    /// Removes the file with the folders that are empty then; durable once what is left is synced.
+    /// Deletes the file and the folders that become empty. Durable after [`Target::sync_lowest`].
     fn remove(&self) -> io::Result<()> {
         self.unlink()?;
         self.remove_empty_folders()
     }
 
-    /// Syncs the lowest folder that is left, the one that something was removed from, unless it is in `synced`
-    /// already: many files lie below one folder.
+    /// Syncs the lowest remaining folder, from which something was removed. Skips it if it is already in `synced`,
+    /// because many files share a folder.
     fn sync_lowest(&self, synced: &mut BTreeSet<PathBuf>) -> io::Result<()> {
         for folder in self.folders() {
             if synced.contains(folder) {
@@ -270,15 +275,15 @@ impl Target {
         Ok(())
     }
 
-    /// The folder of all artifacts of a scope: it stays when it is empty.
+    /// Returns the folder of all artifacts of a scope, which is kept even if it is empty.
     fn lasting_folder(&self) -> Option<&FilePath> {
         let above = self.folders().count().checked_sub(1 + LASTING_FOLDERS)?;
         self.folders().nth(above)
     }
 
-    /// Makes durable that the file is there: its folders' entries, up to one that is known to be.
+    /// Makes the file's existence durable: syncs its folders up to one that is known to be durable.
     ///
-    /// All folders, not the new ones only: who made them may not have come to syncing them.
+    /// Syncs existing folders as well as new ones, because their creator may not have synced them yet.
     fn sync_folders(&self) -> io::Result<()> {
         let lasting = self.lasting_folder();
         for folder in self.folders() {
@@ -305,7 +310,7 @@ impl Target {
         Ok(())
     }
 
-    /// Makes a file aside, with the folders that it needs.
+    /// Creates a staging file and the folders that it needs.
     fn make_aside(&self) -> io::Result<(File, PathBuf)> {
         let mut number = 1;
         let mut tries = 0;
@@ -313,14 +318,14 @@ impl Target {
             let path = self.aside(number);
             match OpenOptions::new().write(true).create_new(true).open(&path) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
-                // The folder is not there yet, or a removal beside it has just found it empty.
+                // The folder does not exist yet, or a concurrent deletion has removed it because it was empty.
                 Err(error) if error.kind() == ErrorKind::NotFound && tries < TRIES => {
                     tries += 1;
                     if let Some(lasting) = self.lasting_folder().filter(|folder| !folder.is_dir()) {
                         self.lasting.forget(lasting);
                     }
                     match fs::create_dir_all(self.folder()) {
-                        // Both mean that the folder, or one above it, was removed meanwhile.
+                        // Both errors mean that the folder, or one above it, was removed concurrently.
                         Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::AlreadyExists) => {
                             return Err(error);
                         }
@@ -333,7 +338,7 @@ impl Target {
     }
 }
 
-/// A file that is written aside, and gone when dropped.
+/// A staging file; removed when dropped.
 #[derive(Debug)]
 struct Staged {
     target: Target,
@@ -346,19 +351,19 @@ impl Staged {
         match target.make_aside() {
             Ok((file, aside)) => Ok(Self { target, file, aside }),
             Err(error) => {
-                // Folders may have been made before it failed. That they stay is no second failure.
+                // The failed attempt may have created folders. It is not reported if they cannot be removed.
                 let _ = target.remove_empty_folders();
                 Err(target.failed(&error))
             }
         }
     }
 
-    /// Puts the file in place: durable after this, or not there.
+    /// Moves the file into place: it is durable after this, or does not exist.
     fn publish(self) -> Result<(), StoreError> {
         let target = &self.target;
         let failed = |error: io::Error| target.failed(&error);
         self.file.sync_all().map_err(failed)?;
-        // A link, unlike a renaming, never replaces what is there.
+        // Unlike a rename, a hard link never replaces an existing file.
         match fs::hard_link(&self.aside, &target.file) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 return Err(StoreError::Exists(format!("the file {}", target.file.display())));
@@ -383,18 +388,18 @@ impl Drop for Staged {
     }
 }
 
-/// Whether there is nothing of that name, because a folder of it is missing or a file.
+/// Returns whether the path does not exist, because its file or a folder on the way is missing or is not a folder.
 pub(super) fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// Makes durable which entries a folder has.
+/// Makes the entries of a folder durable.
 #[cfg(unix)]
 pub(super) fn sync_folder(folder: &FilePath) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Elsewhere folders cannot be opened as files, and their entries are durable with their files.
+/// Does nothing: on other systems folders cannot be opened as files, and their entries are durable with their files.
 #[cfg(not(unix))]
 pub(super) fn sync_folder(_: &FilePath) -> io::Result<()> {
     Ok(())

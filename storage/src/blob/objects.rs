@@ -1,13 +1,16 @@
-//! Artifact bytes as objects of a store that takes an object whole or in parts: memory, S3, GCS.
+//! Artifact bytes as objects of a store that supports multipart uploads: memory, S3, GCS.
 //!
-//! What fits into one part is one request, which the store refuses where the object exists. A larger
-//! body is an upload in parts, of which nothing is seen until it is completed. Its number is kept in a
-//! small object beside it, `NAME#upload`, until it has ended: so an upload that a crash cut off is found
-//! and ended when its version is deleted.
+//! A body that fits into one part is one request, which the store rejects if the object exists. A larger body is a
+//! multipart upload, of which nothing is visible until it is completed. Its upload id is stored in a small note
+//! object, `NAME#upload`, until the upload has ended. So an upload that a crash interrupted is found and aborted when
+//! its version is deleted.
 //!
-//! Invariants: what is given up is removed, in the background where its asker has left; of one process,
-//! none replaces an object. Not kept: between processes that write the same path at the same time, the
-//! last large body wins. Versions have one writer, the owner of their home.
+//! Invariants:
+//! - An abandoned upload is removed, in the background if the caller was dropped.
+//! - Writers of one process never replace an object.
+//!
+//! Not guaranteed: if several processes write the same path at the same time, the last large body wins. Versions have
+//! a single writer, the owner of their home.
 
 use std::sync::Arc;
 
@@ -25,8 +28,8 @@ use super::{
 };
 use crate::store::StoreError;
 
-/// How much goes into a part. S3 takes none below 5 MiB but the last, some that speak like it only
-/// parts of equal size, and none more than 10 000 of them.
+/// Size of a part. S3 requires at least 5 MiB for all parts except the last, and allows at most 10 000 parts. Some
+/// S3-compatible services require parts of equal size.
 pub(super) const PART_BYTES: usize = 5 * 1024 * 1024;
 
 /// The objects of a bucket.
@@ -37,13 +40,13 @@ pub(super) struct Objects {
 }
 
 impl Objects {
-    /// Takes a store for both of its sides.
+    /// Creates the objects from a store that supports single and multipart requests.
     pub(super) fn new<S: ObjectStore + MultipartStore>(store: S) -> Self {
         let store = Arc::new(store);
         Self { store: Arc::<S>::clone(&store), parts: store }
     }
 
-    /// Writes a new object; [`StoreError::Exists`] where there is one.
+    /// Writes a new object; [`StoreError::Exists`] if it already exists.
     pub(super) async fn put(&self, key: &Path, body: &mut Body<'_>, turn: Turn) -> Result<(), StoreError> {
         let first = body.next(PART_BYTES).await?;
         if first.is_last {
@@ -69,13 +72,13 @@ impl Objects {
         }
     }
 
-    /// Removes an object, and what was sent of it.
+    /// Deletes an object, and the parts of an unfinished upload.
     pub(super) async fn delete(&self, key: &Path, _turn: Turn) -> Result<(), StoreError> {
         self.end_upload(key).await.map_err(failed)?;
         gone(self.store.delete(key).await).map_err(failed)
     }
 
-    /// Ends an upload that was begun and neither completed nor given up.
+    /// Aborts an upload that was neither completed nor abandoned.
     async fn end_upload(&self, key: &Path) -> object_store::Result<()> {
         let note = note(key)?;
         let id = match self.store.get(&note).await {
@@ -88,26 +91,26 @@ impl Objects {
     }
 }
 
-/// An upload in parts. Dropped before it has ended, it is given up in the background.
+/// A multipart upload. If it is dropped before its end, it is aborted in the background.
 struct Upload {
     open: Option<Open>,
     runtime: Handle,
 }
 
-/// What it takes to give an upload up.
+/// State that is needed to abort an upload.
 struct Open {
     objects: Objects,
     key: Path,
     id: String,
-    // Until all is cleared away: what comes next to the path must not meet the rest of this.
+    // Held until everything is removed, so that the next operation on the path does not meet remains of this one.
     _turn: Turn,
-    /// Whether the store was asked to complete it, and may have done so.
+    /// Whether the store was asked to complete the upload, and may have done so.
     is_completing: bool,
 }
 
 impl Upload {
-    /// Begins an upload and notes it. Runs to its end where the asker leaves: an upload whose number
-    /// nobody knows could not be ended.
+    /// Begins an upload and stores its note. This runs to its end even if the caller is dropped, because an upload
+    /// with an unknown id could not be aborted.
     async fn begin(objects: Objects, key: Path, turn: Turn) -> Result<Self, StoreError> {
         let begun = tokio::spawn(async move {
             objects.end_upload(&key).await?;
@@ -169,7 +172,7 @@ impl Upload {
 }
 
 impl Open {
-    /// Removes what was sent. What cannot be removed now is found again by its note.
+    /// Removes everything that was sent. If this fails, a later deletion finds the upload by its note.
     async fn clear(&self) {
         let cleared = async {
             gone(self.objects.parts.abort_multipart(&self.key, &self.id).await)?;
@@ -196,7 +199,7 @@ impl Drop for Upload {
     }
 }
 
-/// Where the number of a path's upload is kept; no version is called so.
+/// Returns the path of the note with a path's upload id; no version has such a name.
 fn note(key: &Path) -> object_store::Result<Path> {
     Ok(Path::parse(format!("{key}#upload"))?)
 }
@@ -205,7 +208,7 @@ fn exists(key: &Path) -> StoreError {
     StoreError::Exists(format!("the file {key}"))
 }
 
-/// What is not there need not be removed.
+/// Treats a missing object as deleted.
 fn gone(removed: object_store::Result<()>) -> object_store::Result<()> {
     match removed {
         Err(Error::NotFound { .. }) => Ok(()),

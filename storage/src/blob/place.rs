@@ -1,55 +1,55 @@
-//! Where the bytes of artifacts lie: the setting `artifacts.store`, read and checked.
+//! Location of artifact bytes: parses and checks the setting `artifacts.store`.
 //!
-//! Pure: nothing is opened here, and no environment is looked at (`cloud.rs`).
+//! Pure: opens nothing, and reads no environment (see `cloud.rs`).
 
 use std::fmt;
 
 use object_store::path::Path;
 
-/// Where the bytes of artifacts lie.
+/// Location of artifact bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum BlobPlace {
     /// Files under the home.
     #[default]
     File,
-    /// Nowhere but in this process: for tests.
+    /// In memory of this process only; for tests.
     Memory,
-    /// A bucket of S3, or of something that speaks like it.
+    /// A bucket of S3, or of an S3-compatible service.
     S3(Bucket),
     /// A bucket of Google Cloud Storage.
     Gcs(Bucket),
 }
 
-/// A bucket, and what the names of its objects begin with.
+/// A bucket, and the prefix of its object names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bucket {
-    /// Its name.
+    /// Name of the bucket.
     pub name: String,
-    /// Without `/` at either end; empty where objects lie at the top.
+    /// Prefix without `/` at either end; empty if the objects are at the top level.
     pub prefix: String,
 }
 
-/// Why a text is no place for artifacts, or none for this build.
+/// Reason why a text is not a valid location, or not one that this build supports.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BlobPlaceError {
-    /// No such kind of place.
+    /// The kind of location is unknown.
     #[error(
         "{0:?} is no place for artifacts: give \"file\", \"memory\", \"s3://BUCKET/PREFIX\" or \"gs://BUCKET/PREFIX\""
     )]
     Unknown(String),
-    /// The bucket's name is missing.
+    /// The name of the bucket is missing.
     #[error("{0:?} names no bucket: write it as {1}BUCKET/PREFIX")]
     NoBucket(String, &'static str),
-    /// The bucket's name holds what no name of a bucket can.
+    /// The name of the bucket has an invalid character.
     #[error("{0:?} is no name of a bucket: use letters, digits, '.', '-' and '_'")]
     BadBucket(String),
-    /// The prefix has empty segments, `.` or `..`.
+    /// The prefix has an empty segment, `.`, `..` or a `#`.
     #[error("{0:?} is no prefix: use segments with '/' between them, none of them empty, \".\" or \"..\", and no '#'")]
     BadPrefix(String),
-    /// The place needs a cargo feature that this build lacks.
+    /// The location needs a cargo feature that this build lacks.
     #[error("{place} needs a build with the cargo feature {feature:?}: cargo install … --features {feature}")]
     NotBuilt {
-        /// The place.
+        /// The location.
         place: String,
         /// The feature.
         feature: &'static str,
@@ -57,7 +57,7 @@ pub enum BlobPlaceError {
 }
 
 impl BlobPlace {
-    /// Reads the setting `artifacts.store`.
+    /// Parses the setting `artifacts.store`.
     ///
     /// # Errors
     /// [`BlobPlaceError`], which says what to write instead, or which feature is missing.
@@ -81,7 +81,7 @@ impl BlobPlace {
         }
     }
 
-    /// Returns the cargo feature that this place needs and this build lacks.
+    /// Returns the cargo feature that this location needs and this build lacks.
     pub(super) fn missing_feature(&self) -> Option<&'static str> {
         match self {
             Self::S3(_) if !cfg!(feature = "s3") => Some("s3"),

@@ -1,12 +1,12 @@
-//! Removing all files of a session: all of them, or none (SES-4, DUR-8).
+//! Deletion of all files of a session: all of them, or none (SES-4, DUR-8).
 //!
-//! Local files: the session's folder goes aside in one rename (`sessions/.deleted/ID`: no session is called
-//! so); then everything in it is renamed once more where it lies, which asks of the disk what unlinking asks;
-//! only then it is unlinked. Where anything refuses before that, all of it goes back to where it was. Each
-//! step can be repeated, so whoever was cut off begins again from the start.
+//! Local files: the session's folder is moved away in one rename (to `sessions/.deleted/ID`, which is the name of no
+//! session). Then everything in it is renamed in place, which needs the same permissions as unlinking. Only then is
+//! it unlinked. If anything fails before that, all of it is moved back. Each step can be repeated, so an interrupted
+//! deletion is started again from the beginning.
 //!
-//! In a bucket there is no folder and no way back: the objects that the versions name are deleted one after
-//! the other, and where some refuse, the others are gone.
+//! In a bucket there are no folders, and a deletion cannot be undone. The objects of the versions are deleted one
+//! after the other; if some of them fail, the others are deleted anyway.
 
 use std::{
     ffi::OsStr,
@@ -24,33 +24,34 @@ use super::{
 };
 use crate::{fault::FaultPoint, store::StoreError};
 
-/// Where the folders of sessions lie, below the home.
+/// Folder of the sessions, below the home.
 const SESSIONS: &str = "sessions";
-/// Where those that go lie, below that one.
+/// Folder of the sessions that are being deleted, below `SESSIONS`.
 const ASIDE: &str = ".deleted";
-/// What is put behind a name that has been seen to go; no version's file holds a `#`.
+/// Suffix of files that were renamed in place; no version's file name contains a `#`.
 const LOOSE: &str = "#gone";
-/// How many files that cannot be removed are named.
+/// Maximum number of reported files that cannot be deleted.
 const MAX_NAMED: usize = 100;
-/// How often a folder is looked through before one that is still not empty counts as a failure.
+/// Number of attempts to empty a folder before a folder that is still not empty counts as a failure.
 const LOOKS: usize = 8;
 
-/// A file or folder that cannot be removed.
+/// A file or folder that cannot be deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotRemoved {
-    /// Where it lies: below the home, or in the bucket.
+    /// Path below the home, or in the bucket.
     pub path: String,
-    /// Why.
+    /// Error message.
     pub reason: String,
 }
 
 impl Blobs {
-    /// Removes all files of a session; `versions` says where those of its artifacts lie. None there is fine.
+    /// Deletes all files of a session. `versions` are the paths of its artifacts' blobs. Succeeds if there are no
+    /// files.
     ///
     /// # Errors
-    /// What could not be removed, at most 100 of them. Of local files, nothing is removed then and each is
-    /// where it was, unless the disk failed while it was unlinking: that much is gone. In a bucket, what is not
-    /// named is gone.
+    /// The files that could not be deleted, at most 100 of them. Local files are all kept at their paths, except
+    /// those that were already unlinked when the disk failed. In a bucket, the objects that are not listed are
+    /// deleted, unless the list has 100 entries.
     pub async fn remove_session(&self, id: &SessionId, versions: &[String]) -> Result<(), Vec<NotRemoved>> {
         let not_removed = |error: StoreError| {
             let path = format!("{SESSIONS}/{}", segment(id.as_str()));
@@ -80,10 +81,10 @@ impl Blobs {
     }
 }
 
-/// How a file or an empty folder is removed; tests put something in its place.
+/// Removes a file or an empty folder; tests replace it.
 type Unlink = fn(&FilePath, is_folder: bool) -> io::Result<()>;
 
-/// The folder of a session that goes.
+/// The folder of a session that is being deleted.
 struct Leaving {
     home: PathBuf,
     folder: PathBuf,
@@ -91,12 +92,12 @@ struct Leaving {
     unlink: Unlink,
 }
 
-/// What could not be done, file by file.
+/// Failed operations, by file.
 #[derive(Default)]
 struct Failures(Vec<(PathBuf, io::Error)>);
 
 impl Failures {
-    /// Notes a failure; that something is gone already is none.
+    /// Records a failure. A file that does not exist is not a failure.
     fn note(&mut self, path: &FilePath, outcome: io::Result<()>) {
         if let Err(error) = outcome
             && !is_absent(&error)
@@ -115,7 +116,8 @@ impl Leaving {
     }
 
     fn remove(&self) -> Result<(), Vec<NotRemoved>> {
-        // Twice where somebody was cut off after the rename, and a write that was late made the folder anew.
+        // A second pass is needed if an earlier deletion was interrupted after the rename, and a late write has
+        // recreated the folder.
         for _ in 0..2 {
             let mut failures = Failures::default();
             if !exists(&self.aside) {
@@ -135,7 +137,7 @@ impl Leaving {
             }
         }
         if let Err(error) = self.settle() {
-            // There is nothing left to put back: at worst a power loss brings files back that no row names.
+            // All files are unlinked. At worst a power loss restores files that no row refers to.
             tracing::warn!(folder = %self.folder.display(), %error, "a folder of a removed session could not be synced");
         }
         Ok(())
@@ -151,7 +153,7 @@ impl Leaving {
         fs::rename(&self.folder, &self.aside)
     }
 
-    /// Makes durable that the folder is gone, before rows may go.
+    /// Makes the removal of the folder durable, before the rows are deleted.
     fn settle(&self) -> io::Result<()> {
         for folder in [self.aside.parent(), self.folder.parent()].into_iter().flatten() {
             match sync_folder(folder) {
@@ -162,10 +164,10 @@ impl Leaving {
         Ok(())
     }
 
-    /// Puts what is left back to where it was; says what could not be removed.
+    /// Moves the remaining files back; returns the files that could not be deleted.
     fn put_back(&self, failures: Failures) -> Vec<NotRemoved> {
         let named = failures.0.into_iter().map(|(path, error)| {
-            // In the words of the place where people find it.
+            // Users know the file by its original path.
             let path = match path.strip_prefix(&self.aside) {
                 Ok(inner) if inner.as_os_str().is_empty() => self.folder.clone(),
                 Ok(inner) => {
@@ -179,7 +181,7 @@ impl Leaving {
         let named = named.collect();
         tighten(&self.aside);
         if exists(&self.aside) && exists(&self.folder) {
-            // A write that was late made it anew; no row can name what lies there.
+            // A late write has recreated the folder; no row refers to its content.
             if let Err(error) = fs::remove_dir_all(&self.folder) {
                 tracing::error!(folder = %self.folder.display(), %error, "a late write is in the way of a session that stays");
             }
@@ -198,7 +200,7 @@ fn exists(path: &FilePath) -> bool {
     path.symlink_metadata().is_ok()
 }
 
-/// The entries of a folder, each with whether it is a folder itself; links are none.
+/// Returns the entries of a folder, each with whether it is a folder. Links are not folders.
 fn entries(folder: &FilePath) -> io::Result<Vec<(PathBuf, bool)>> {
     fs::read_dir(folder)?
         .map(|entry| {
@@ -208,7 +210,7 @@ fn entries(folder: &FilePath) -> io::Result<Vec<(PathBuf, bool)>> {
         .collect()
 }
 
-/// Renames everything in a folder where it lies, the deepest first: whatever can be renamed can be unlinked.
+/// Renames everything in a folder in place, depth first. A file that can be renamed can be unlinked.
 fn loosen(folder: &FilePath, failures: &mut Failures) {
     let inside = match entries(folder) {
         Ok(inside) => inside,
@@ -227,7 +229,7 @@ fn loosen(folder: &FilePath, failures: &mut Failures) {
     }
 }
 
-/// Takes back what [`loosen`] did, as far as it came.
+/// Undoes [`loosen`], even if it was interrupted.
 fn tighten(folder: &FilePath) {
     for (path, is_folder) in entries(folder).unwrap_or_default() {
         let before = path.with_file_name(tight(path.file_name().unwrap_or_default()));
@@ -243,15 +245,15 @@ fn tighten(folder: &FilePath) {
     }
 }
 
-/// A name without what [`loosen`] put behind it.
+/// Returns a name without the suffix that [`loosen`] has appended.
 fn tight(name: &OsStr) -> &OsStr {
     name.to_str().and_then(|name| name.strip_suffix(LOOSE)).map_or(name, OsStr::new)
 }
 
-/// Unlinks a folder with everything in it, as much as can be.
+/// Unlinks a folder and everything in it, as far as possible.
 fn unlink_all(folder: &FilePath, unlink: Unlink, failures: &mut Failures) {
     let before = failures.0.len();
-    // A write that was on its way when the folder stepped aside may come in behind the look at what is there.
+    // A write that began before the folder was moved away may add a file after its entries were listed.
     for looks_left in (0..LOOKS).rev() {
         let inside = match entries(folder) {
             Ok(inside) => inside,
@@ -263,7 +265,7 @@ fn unlink_all(folder: &FilePath, unlink: Unlink, failures: &mut Failures) {
                 false => failures.note(&path, unlink(&path, false)),
             }
         }
-        // One that is not empty for these cannot go, and that is no failure of its own.
+        // After such a failure the folder cannot be empty, which is not reported separately.
         if failures.0.len() > before || before == MAX_NAMED {
             return;
         }
@@ -294,7 +296,7 @@ mod tests {
         leaving
     }
 
-    /// The files of the session, those that are where they belong.
+    /// Returns the files of the session that are complete and at their original paths.
     fn there(leaving: &Leaving) -> Vec<&'static str> {
         let whole = |file: &&&str| fs::read_to_string(leaving.folder.join(file)).is_ok_and(|text| text == **file);
         FILES.iter().filter(whole).copied().collect()
@@ -364,7 +366,7 @@ mod tests {
     fn a_file_that_cannot_be_renamed_leaves_all_of_them_where_they_were() {
         let home = tempfile::tempdir().unwrap();
         let leaving = session(home.path());
-        // A folder of the new name that is not empty: for a test that root runs too.
+        // A non-empty folder with the new name, because permissions do not restrict tests that run as root.
         let way = leaving.folder.join(format!("artifacts/b{LOOSE}"));
         fs::create_dir_all(way.join("x")).unwrap();
         let failed = leaving.remove().unwrap_err();

@@ -1,4 +1,4 @@
-//! What places of artifact bytes have of their own: names, files and folders, faults of the disk.
+//! Tests of the backends of artifact bytes: names, files and folders, disk failures.
 
 mod faults;
 #[cfg(feature = "s3")]
@@ -28,7 +28,7 @@ fn path(artifact: &str, version: u64) -> String {
     version_path(&session("s"), &ArtifactId::new(artifact), version, "f.txt")
 }
 
-/// Everything below a folder, relative to it, in order.
+/// Returns everything below a folder, relative to it, in order.
 fn tree(folder: &FilePath) -> Vec<String> {
     fn walk(folder: &FilePath, root: &FilePath, found: &mut Vec<String>) {
         for entry in fs::read_dir(folder).unwrap() {
@@ -45,7 +45,7 @@ fn tree(folder: &FilePath) -> Vec<String> {
     found
 }
 
-/// What is left of a session's artifacts when there is none.
+/// The folders of a session that has no artifacts.
 const EMPTY: [&str; 3] = ["sessions", "sessions/s", "sessions/s/artifacts"];
 
 #[tokio::test]

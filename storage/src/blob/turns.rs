@@ -1,7 +1,7 @@
-//! Turns: what writes or removes one path waits for what does so already.
+//! Locks per path: operations that write or delete the same path run one after the other.
 //!
-//! A turn moves with the work, also where its asker has left: a removal that is asked for after a
-//! write was given up comes after what that write still does. Reading takes no turn.
+//! The lock is moved into the work and is held even after the caller was dropped. So a deletion that is requested
+//! after an abandoned write runs after that write's remaining work. Reads take no lock.
 
 use std::{
     collections::HashMap,
@@ -10,13 +10,13 @@ use std::{
 
 type Gate = Arc<tokio::sync::Mutex<()>>;
 
-/// The paths that something is done to; no longer than it is done.
+/// Paths with a running or waiting operation.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     gates: Mutex<HashMap<String, Gate>>,
 }
 
-/// The right to write or remove a path, until dropped.
+/// The lock of a path, for writing or deleting it; released when dropped.
 #[derive(Debug)]
 pub(super) struct Turn {
     turns: Arc<Turns>,
@@ -26,10 +26,10 @@ pub(super) struct Turn {
 }
 
 impl Turns {
-    /// Waits until nobody else has the turn of `path`.
+    /// Waits for the lock of `path`.
     pub(super) async fn take(self: &Arc<Self>, path: &str) -> Turn {
         let gate = Gate::clone(self.gates().entry(path.to_owned()).or_default());
-        // Made before it waits: one that gives up waiting leaves no gate behind either.
+        // Created before waiting, so that a cancelled wait also removes its gate.
         let mut turn =
             Turn { turns: Arc::clone(self), path: path.to_owned(), gate: Some(Gate::clone(&gate)), held: None };
         turn.held = Some(gate.lock_owned().await);
@@ -46,7 +46,7 @@ impl Drop for Turn {
         self.held = None;
         self.gate = None;
         let mut gates = self.turns.gates();
-        // New holders of a gate come only through the map, which is locked.
+        // New users of a gate get it from the map only, which is locked.
         if gates.get(&self.path).is_some_and(|gate| Arc::strong_count(gate) == 1) {
             gates.remove(&self.path);
         }

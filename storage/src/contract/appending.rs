@@ -1,4 +1,4 @@
-//! Cursors, fences and refusals.
+//! Cursors, fences and rejections.
 
 use soong_protocol::{Event, RunEvent, RunStatus, SubAgentEvent};
 
@@ -59,7 +59,7 @@ pub(super) fn a_sessions_events_are_found_by_their_session_seq(mut world: World)
     world.begin("b");
     world.begin("silent");
     world.write(vec![sub_trace("a@1", "a", Some("a"), None), child_run("child", "a@1", "a", "a"), open("child")]);
-    // Alone, in turns, and with long stretches of the other one between.
+    // Alone, alternating, and with many events of the other session in between.
     let blocks = [("a", 9), ("b", 1), ("a@1", 1), ("b", 40), ("a", 2), ("b", 1), ("a@1", 3), ("b", 15), ("a", 1)];
     for (trace, count) in blocks.into_iter().chain([("b", 30), ("a", 20), ("b", 70)]) {
         let events = (0..count).map(|second| event(trace, None, second, queued())).collect();
@@ -112,7 +112,7 @@ pub(super) fn a_stale_incarnation_is_refused(mut world: World) {
     assert_eq!((world.events("a").len(), world.run("a").status), (1, RunStatus::Running));
     world.fenced("a", 2, 1, vec![event("a", Some("a"), 3, completed("done"))]).unwrap();
     assert_eq!(world.run("a").status, RunStatus::Completed);
-    // After its end a run is no less known.
+    // A run is still known after its end.
     let late = world.fenced("a", 1, 2, vec![event("a", Some("a"), 4, started())]);
     assert_eq!(late, Err(StoreError::Stale(run_id("a"))));
 }
@@ -131,7 +131,7 @@ pub(super) fn a_repeated_number_is_acknowledged_and_not_repeated(mut world: Worl
     let acks = world.store.commit(&twice).unwrap();
     assert_eq!(acks.iter().map(|ack| ack.as_ref().unwrap().events.len()).collect::<Vec<_>>(), [1, 0]);
 
-    // A refused append is not recorded: its number is still free.
+    // A rejected append is not recorded, so its number is still free.
     let refused = world.fenced("a", 1, 4, vec![new_session("a")]);
     assert!(matches!(refused, Err(StoreError::Exists(_))));
     assert_eq!(world.fenced("a", 1, 4, step()).unwrap().events.len(), 1);
@@ -154,7 +154,7 @@ pub(super) fn a_refused_append_writes_nothing_and_leaves_its_neighbours_alone(mu
     world.begin("a");
     let outcomes = world.batch(vec![
         vec![event("a", Some("a"), 1, started())],
-        // Good writes first: none of them may stay.
+        // The valid writes come first; none of them may be kept.
         vec![new_session("x"), event("a", Some("a"), 2, turn_started(1)), new_session("a")],
         vec![say(message("a", 1, None, soong_protocol::Role::User)), event("a", None, 3, queued())],
     ]);

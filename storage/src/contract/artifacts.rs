@@ -1,4 +1,4 @@
-//! Artifacts, their versions, and intents of blobs (DUR-8).
+//! Artifacts, their versions, and blob intents (DUR-8).
 
 use soong_protocol::{
     Artifact, ArtifactEvent, ArtifactScope, ArtifactSource, DocumentEdit, EffectId, Provenance, Splice, UpdateType,
@@ -135,7 +135,7 @@ pub(super) fn an_intent_stands_until_its_blob_is_registered_or_gone(mut world: W
     world.write(vec![gone()]);
     world.write(vec![gone()]);
     assert_eq!(world.reader.blob_intents().unwrap(), all[2..]);
-    // A refused registration leaves the intent: the file is still nobody's.
+    // A rejected registration keeps the intent, because no version refers to the file.
     world.refused(vec![version("z", &scope, "report", 1)]);
     assert_eq!(world.reader.blob_intents().unwrap(), all[2..]);
 }
@@ -144,7 +144,7 @@ pub(super) fn splice(start: u64, removed: u64, inserted: &str) -> Splice {
     Splice { start, removed, inserted: inserted.into() }
 }
 
-/// The document `d` of session `a` as it is with an edit; `stored` is its last stored version.
+/// The document `d` of session `a` with a revision; `stored` is its last stored version.
 fn document(revision: u64, stored: u64) -> Artifact {
     let name = artifact("d", &in_session("a"), "plan", revision);
     Artifact { stored_version: stored, dirty: revision > stored, ..name }
@@ -162,7 +162,7 @@ pub(super) fn edit(revision: u64, call: &str, update_type: UpdateType, splice: S
         outcome: format!("{{\"call\":\"{call}\"}}"),
         created_at: at(i64::try_from(revision).unwrap()),
     };
-    // What the store knows better is not taken from here.
+    // The store must ignore this stored version and keep its own.
     Write::Edit(Box::new(NewEdit { artifact: document(revision, 99), edit }))
 }
 
@@ -205,7 +205,7 @@ pub(super) fn edits_are_kept_in_order_and_become_versions_with_gaps(mut world: W
     assert!(matches!(world.refused(vec![flush(2)]), StoreError::Exists(_)), "flushing twice");
     assert!(matches!(world.refused(vec![flush(3)]), StoreError::Missing(_)), "a text that is not there yet");
 
-    // An edit may come between the look at a text and its registration.
+    // An edit may come between reading a text and registering it as a version.
     world.write(vec![edit(3, "c3", UpdateType::Rewrite, splice(0, 11, "all new"))]);
     world.write(vec![edit(4, "c4", UpdateType::Update, splice(0, 3, "ALL"))]);
     world.write(vec![flush(3)]);

@@ -44,12 +44,12 @@ fn sequences(world: &World, id: &str, path: MessagePath) -> Vec<u64> {
     read(world, id, path).iter().map(|message| message.sequence).collect()
 }
 
-/// What is to be the same in a copy: all but whose it is.
+/// Clears the ids of the owner, so that messages of a copy and its source can be compared.
 fn same(messages: Vec<Message>) -> Vec<Message> {
     messages.into_iter().map(|message| Message { trace_id: trace_id("any"), ..message }).collect()
 }
 
-/// 1 to 7, where 1 to 3 gave way to the summary 8, and 4 and 5 are off the path.
+/// Writes messages 1 to 7, of which 1 to 3 are replaced by the summary 8, and 4 and 5 are off the path.
 fn begin(world: &mut World) {
     world.begin("a");
     for sequence in 1..=5 {
@@ -86,7 +86,7 @@ pub(super) fn a_fork_reads_as_its_source_did_up_to_its_head_and_costs_nothing(mu
         assert_eq!(sequences(&world, id, MessagePath::All), all);
         assert_eq!(sequences(&world, id, MessagePath::Main), path);
         assert_eq!(same(read(&world, id, MessagePath::Main)), same(read(&world, "a", MessagePath::To(to))));
-        // Into what a summary covers, too.
+        // Also for a message that a summary covers.
         assert_eq!(same(read(&world, id, MessagePath::To(2))), same(read(&world, "a", MessagePath::To(2))));
         let trace = world.trace(id);
         assert_eq!((trace.head_sequence, trace.last_sequence), (to, *all.last().unwrap()));
@@ -96,10 +96,10 @@ pub(super) fn a_fork_reads_as_its_source_did_up_to_its_head_and_costs_nothing(mu
         assert_eq!(trace.status, status);
         let tree = world.reader.goal_tree(&trace_id(id)).unwrap().unwrap();
         assert_eq!((tree.mission.as_str(), tree.goals.len()), ("the mission", 1));
-        // Each of its messages is as old as the copy, so that nothing in it is younger.
+        // All its messages have the lsn of the copy, so nothing in the copy is newer.
         let place = world.reader.place(&trace_id(id), 2).unwrap().unwrap();
         assert_eq!((place.lsn, place.is_on_path, place.head), (ack.events[0].lsn, true, to));
-        // It goes on behind the last number, and back.
+        // The conversation is resumed after the last sequence.
         let next = all.last().unwrap() + 1;
         world.write(vec![say(message(id, next, Some(to), Role::User))]);
         assert_eq!(*sequences(&world, id, MessagePath::Main).last().unwrap(), next);
@@ -122,7 +122,7 @@ pub(super) fn a_fork_that_cannot_be_is_refused_and_writes_nothing(mut world: Wor
         assert_eq!(world.refused(vec![fork(id, source, to), forked("b", "a", to)]), want, "{id} {source} {to}");
     }
     assert!(world.reader.session(&session_id("b")).unwrap().is_none());
-    // The batch before it counts, and it counts for the one behind it.
+    // An append sees the earlier ones of the batch, and the later ones see it.
     let all = world.batch(vec![
         vec![say(message("a", 10, Some(7), Role::User))],
         vec![fork("b", "a", 10), forked("b", "a", 10)],
@@ -222,7 +222,7 @@ pub(super) fn copied_artifacts_are_found_by_the_ids_that_they_had(mut world: Wor
     ] {
         assert_eq!(found(session, name).as_deref(), want, "{name} in {session}");
     }
-    // As old as the messages: a way back to any of them leaves it.
+    // They have the same lsn as the messages, so a rewind to any message keeps them.
     for sequence in [1, 3, 7] {
         let lsn = world.reader.place(&trace_id("c"), sequence).unwrap().unwrap().lsn;
         assert!(world.reader.changed_documents(&trace_id("c"), lsn).unwrap().is_empty());

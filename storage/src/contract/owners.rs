@@ -1,4 +1,4 @@
-//! Whose records are: lists and sums of one user alone.
+//! Ownership of records: lists and sums of a single user.
 
 use soong_protocol::{Permission, Question, QuestionId, SubAgentEvent, UsageBy, UsageReport};
 
@@ -33,7 +33,7 @@ pub(super) fn lists_and_sums_can_be_of_one_user_alone(mut world: World) {
     ] {
         let uid = uid.map(str::to_owned);
         let newest_first = || sessions.iter().rev().map(|id| session_id(id)).collect::<Vec<_>>();
-        // Pages of one: what is another user's takes no place in them.
+        // With pages of one item: records of other users do not count for the limit.
         let (mut found, mut cursor) = (Vec::new(), None);
         loop {
             let filter = SessionFilter { uid: uid.clone() };

@@ -8,7 +8,7 @@ use super::world::{World, at, completed, event, run_id, session_id, started};
 use crate::store::{PermissionFilter, StoreError};
 use soong_protocol::{PermissionDecision, Write};
 
-/// A permission that the run of a session has asked for, all of one name.
+/// A permission requested by a run; the run, its trace and its session have the same name.
 pub(super) fn asked(id: &str, name: &str, second: i64) -> Permission {
     Permission {
         permission_id: PermissionId::new(id),
@@ -61,7 +61,7 @@ pub(super) fn a_permission_is_decided_once_or_withdrawn_with_its_run(mut world: 
     assert_eq!(world.reader.run(&run_id("a")).unwrap().unwrap().status, RunStatus::Waiting);
     assert_eq!(pending(&world), ["p1", "p2", "p3"]);
     assert_eq!(read(&world, "p2"), asked("p2", "a", 3));
-    // Asking again changes nothing: a run that goes on after a crash may.
+    // Requesting it again changes nothing, because a run that is resumed after a crash may do so.
     world.write(vec![decide("p1", Decision::AllowForSession), ask("p1", 5)]);
     let allowed = read(&world, "p1");
     assert_eq!((allowed.status, allowed.decision), (PermissionStatus::Allowed, Some(Decision::AllowForSession)));

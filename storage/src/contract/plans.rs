@@ -1,4 +1,4 @@
-//! Goals, collaborators and what children bring back.
+//! Goals, collaborators and results of children.
 
 use soong_protocol::{
     ChildMode, ChildResult, Collaborator, CollaboratorKind, CollaboratorStatus, GoalEvent, GoalStatus, GoalTree, Role,
@@ -15,12 +15,12 @@ fn goals(world: &World, trace: &str) -> GoalTree {
     world.reader.goal_tree(&trace_id(trace)).unwrap().unwrap()
 }
 
-/// Writes what a plan says, on the timeline of trace and run `a`.
+/// Writes the events of a plan to the timeline of trace and run `a`.
 fn plan(world: &mut World, events: Vec<GoalEvent>) {
     world.write(events.into_iter().map(|goal| event("a", Some("a"), 1, goal)).collect());
 }
 
-/// Adds two goals and one below the first; focuses that one.
+/// Adds two goals, and one below the first, which is focused.
 fn planned(world: &mut World) {
     world.begin("a");
     let tree = goals(world, "a");
@@ -48,7 +48,7 @@ pub(super) fn goals_follow_their_events(mut world: World) {
     assert_eq!((tree.current_id.clone(), world.trace("a").current_goal_id), (None, None));
     assert_eq!(tree.get(&goal_id("3")).unwrap().summary.as_deref(), Some("did it"));
 
-    // After its run has ended, and by a later run, the tree is the same one.
+    // The tree is kept after the end of its run, and a later run changes the same tree.
     world.write(vec![event("a", Some("a"), 9, completed("done")), new_run("b", "a", "a")]);
     let tree = goals(&world, "a");
     let more = tree.plan_add(&["third".into()], "", None, None, 0, at(9)).unwrap();
@@ -65,7 +65,7 @@ pub(super) fn a_trace_without_goals_has_its_task_as_mission(mut world: World) {
 
 pub(super) fn goals_add_up_messages_children_and_sub_traces(mut world: World) {
     planned(&mut world);
-    // A sub-trace for "below", and one below that: 10 and 100 tokens.
+    // A sub-trace for "below", and one below that, with 10 and 100 tokens.
     world.write(vec![
         sub_trace("a@1", "a", Some("a"), Some("3")),
         child_run("c", "a@1", "a", "a"),

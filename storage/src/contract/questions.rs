@@ -1,4 +1,4 @@
-//! Questions to people and their answers (SUB-9).
+//! Questions to users and their answers (SUB-9).
 
 use soong_protocol::{Question, QuestionId, QuestionStatus, RunEvent, RunStatus, SubAgentEvent};
 
@@ -38,7 +38,7 @@ pub(super) fn a_question_is_decided_once_by_an_answer_or_by_the_end_of_its_run(m
     let asked = read(&world, "q2");
     assert_eq!((asked.question.as_str(), asked.to.as_deref(), asked.answer), ("q2?", Some("Ada"), None));
     assert_eq!((asked.run_id, asked.session_id, asked.created_at), (run_id("a"), session_id("a"), at(3)));
-    // Asking again changes nothing: a run that goes on after a crash may.
+    // Asking again changes nothing, because a run that is resumed after a crash may do so.
     world.write(vec![answer("q1", "yes"), ask("q1", 5)]);
     let answered = read(&world, "q1");
     assert_eq!((answered.status, answered.answer.as_deref()), (QuestionStatus::Answered, Some("yes")));

@@ -1,4 +1,5 @@
-//! Sessions that are removed: hidden at once, gone in pieces, whole again where they stay (DUR-8, SES-4).
+//! Deletion of sessions: hidden immediately, deleted in pieces, complete again if the deletion is cancelled (DUR-8,
+//! SES-4).
 
 use soong_protocol::{
     ArtifactScope, ChildMode, ChildResult, Collaborator, CollaboratorKind, CollaboratorStatus, QuestionId, Role,
@@ -37,8 +38,8 @@ fn rows(id: &str, limit: u64) -> Write {
     Write::RemoveRows { session_id: session_id(id), limit }
 }
 
-/// Gives session `a` one of everything, and the user an artifact that its run made; all runs have ended.
-/// Session `b` has a live run.
+/// Writes one record of every kind to session `a`, and an artifact of the user that its run has made; all its runs
+/// have ended. Session `b` has a live run.
 fn fill(world: &mut World) {
     world.begin("a");
     world.begin("b");
@@ -89,7 +90,7 @@ fn fill(world: &mut World) {
     world.write(vec![event("a", Some("a"), 4, completed("done"))]);
 }
 
-/// How much each call finds of session `a`.
+/// Returns how many records of session `a` each call returns.
 fn found(reader: &dyn Reader) -> Vec<(&'static str, usize)> {
     let (session, trace, run) = (session_id("a"), trace_id("a"), run_id("a"));
     let filter = TraceFilter { session_id: Some(session.clone()), ..TraceFilter::default() };
@@ -137,7 +138,7 @@ fn found(reader: &dyn Reader) -> Vec<(&'static str, usize)> {
     ]
 }
 
-/// What is there of the others, to be compared.
+/// Returns all other records, for comparison.
 fn others(reader: &dyn Reader) -> String {
     format!(
         "{:?} {:?} {:?} {:?} {:?} {:?}",
@@ -159,7 +160,7 @@ pub(super) fn a_session_that_is_being_removed_is_there_for_nobody_and_takes_noth
     fill(&mut world);
     let before = (found(world.reader.as_ref()), others(world.reader.as_ref()));
     assert!(before.0.iter().all(|(_, count)| *count > 0), "{:?}", before.0);
-    // In the same batch as something that keeps its rows in memory.
+    // In the same batch as a write that brings the session's rows into the cache.
     let marked = world.batch(vec![vec![event("a", Some("a"), 5, queued())], vec![begin("a")], vec![begin("a")]]);
     assert!(marked.iter().all(Result::is_ok), "marking twice is fine: {marked:?}");
     assert!(found(world.reader.as_ref()).iter().all(|(_, count)| *count == 0), "{:?}", found(world.reader.as_ref()));
@@ -197,7 +198,7 @@ pub(super) fn a_session_with_a_run_that_has_not_ended_is_not_removed(mut world: 
     assert_eq!(world.refused(vec![begin("b")]), StoreError::Active(session_id("b")));
     assert!(matches!(world.refused(vec![rows("b", 9)]), StoreError::Missing(_)), "nothing goes without a mark");
     assert!(removals(&world).is_empty());
-    // An end that comes in the same batch counts, and so does a run that is accepted there.
+    // A run that ends in the same batch counts as ended, and a run that is accepted in it counts as live.
     let ended = world.batch(vec![vec![event("b", Some("b"), 5, completed("x"))], vec![begin("b")]]);
     assert!(ended.iter().all(Result::is_ok), "{ended:?}");
     let accepted = world.batch(vec![vec![new_run("r", "a", "a")], vec![begin("a")]]);
@@ -239,7 +240,7 @@ pub(super) fn rows_go_in_pieces_and_the_session_with_the_last(mut world: World) 
     assert!(matches!(world.refused(vec![rows("a", 7)]), StoreError::Missing(_)), "it is gone");
     assert_eq!(others(world.reader.as_ref()), kept);
 
-    // The id is free, and nothing of before belongs to the new session.
+    // The id is free again, and the new session has no records of the old one.
     world.begin("a");
     let session = world.reader.session(&session_id("a")).unwrap().unwrap();
     assert_eq!((session.last_session_seq, session.live_runs), (0, 1));
@@ -250,7 +251,7 @@ pub(super) fn rows_go_in_pieces_and_the_session_with_the_last(mut world: World) 
     assert!(matches!(world.refused(vec![rows("a", 7)]), StoreError::Missing(_)), "a late piece of the old one");
 }
 
-/// Fills a store, and removes the session `a` from it, so that others can look behind the scenes.
+/// Fills a store and deletes session `a` from it, so that a test can inspect the tables.
 #[cfg(test)]
 pub(crate) fn remove_one_of_two(store: Box<dyn crate::store::Store>, reader: Box<dyn Reader>) {
     let mut world = World::new(store, reader);

@@ -1,4 +1,4 @@
-//! What follows from events for the rows of runs, traces and sessions; lists.
+//! Rows of runs, traces and sessions that are derived from events; lists.
 
 use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Reflection, RunEvent, RunMode, RunStatus, TraceStatus, Usd};
 
@@ -27,7 +27,7 @@ pub(super) fn a_run_follows_its_events(mut world: World) {
     assert_eq!((run.usage.prompt_tokens, run.usage.completion_tokens, run.usage.total_tokens), (150, 30, 180));
     assert_eq!((run.usage.cached_tokens, run.cost), (2, Some(Usd::from_nanos(10))));
 
-    // Taken up again after a restart: it began when it first began.
+    // A run that is resumed after a restart keeps its first start time.
     world.write(vec![open("a"), event("a", Some("a"), 9, started())]);
     assert_eq!(world.run("a").started_at, Some(at(6)));
 
@@ -151,7 +151,7 @@ pub(super) fn lists_are_paged_newest_first_and_filtered(mut world: World) {
         let page = world.reader.sessions(&SessionFilter::default(), 2, cursor.as_deref()).unwrap();
         seen.extend(page.items.into_iter().map(|session| session.session_id.to_string()));
         pages += 1;
-        // Whatever is added between two pages moves nothing.
+        // Records that are added between two pages do not shift the pages.
         world.write(vec![new_session(&format!("new{pages}"))]);
         cursor = page.next_cursor;
         if cursor.is_none() {

@@ -1,4 +1,4 @@
-//! Which runs have a task journal to be completed (TASK-1).
+//! Runs whose task journal is not complete (TASK-1).
 
 use soong_protocol::{GoalEvent, GoalTree, RunEvent, RunMode, RunSettings};
 
@@ -16,7 +16,7 @@ pub(super) fn a_journal_begins_with_its_run_and_stays_until_it_is_done(mut world
     let journal = world.reader.task_journal(&run_id("a")).unwrap().unwrap();
     assert_eq!((journal.run.run_id.as_str(), journal.project_dir.as_str()), ("a", "project"));
     assert_eq!((journal.first_event, journal.goals), (1, GoalTree::new("task of a")));
-    // A run that goes on after a crash does not begin again, and one that has ended keeps its row.
+    // A run that is resumed after a crash does not start again, and an ended run keeps its row.
     world.write(vec![event("a", Some("a"), 2, started()), event("a", Some("a"), 3, completed("x"))]);
     assert_eq!(world.reader.task_journal(&run_id("a")).unwrap().unwrap().first_event, 1);
     assert_eq!(listed(&world), ["a"]);
@@ -36,7 +36,7 @@ pub(super) fn a_journal_holds_the_goals_as_they_stood_when_its_run_began(mut wor
     };
     let first = add(&mut world, "older");
     world.write(first);
-    // The goals of the same append that come before count, those after do not.
+    // The journal has the goals that were written earlier in the same append, but not the later ones.
     let mut writes = vec![Write::Run(Box::new(run_of("b", "a", "a", None)))];
     writes.extend(add(&mut world, "just before"));
     writes.push(event("a", Some("b"), 2, started()));

@@ -68,7 +68,7 @@ pub(super) fn the_main_path_leads_from_the_first_message_to_the_head(mut world: 
         world.write(vec![say(message("a", sequence, (sequence > 1).then(|| sequence - 1), Role::User))]);
     }
     assert_eq!(path(&world, "a", MessagePath::Main), [1, 2, 3, 4, 5]);
-    // Rewound to 3: 4 and 5 are kept, off the path.
+    // After a rewind to 3, messages 4 and 5 are kept off the path.
     world.write(vec![
         event("a", Some("a"), 2, rewind(3, 5)),
         say(message("a", 6, Some(3), Role::User)),
@@ -78,7 +78,7 @@ pub(super) fn the_main_path_leads_from_the_first_message_to_the_head(mut world: 
     assert_eq!(path(&world, "a", MessagePath::All), [1, 2, 3, 4, 5, 6, 7]);
     let trace = world.trace("a");
     assert_eq!((trace.head_sequence, trace.last_sequence, trace.total_messages), (7, 7, 7));
-    // Without the event, a message with another parent than the head is a side branch.
+    // Without the event, a message whose parent is not the head is on a side branch.
     world.write(vec![say(message("a", 8, Some(5), Role::Assistant))]);
     assert_eq!(path(&world, "a", MessagePath::Main), [1, 2, 3, 6, 7]);
     assert_eq!(path(&world, "a", MessagePath::To(8)), [1, 2, 3, 4, 5, 8]);
@@ -98,7 +98,7 @@ pub(super) fn a_summary_stands_for_what_it_covers_and_nothing_is_rewritten(mut w
     }
     world.write(vec![event("a", Some("a"), 2, rewind(3, 5))]);
     world.write(vec![say(message("a", 6, Some(3), Role::User)), say(message("a", 7, Some(6), Role::Assistant))]);
-    // MSG-5: 1 to 3 give way to 8.
+    // MSG-5: message 8 replaces 1 to 3.
     let covers = Covers { first: 1, last: 3, next: 6, system: None, request: None };
     let summary = Message { covers: Some(covers), ..message("a", 8, None, Role::User) };
     world.write(vec![say(summary.clone())]);
@@ -109,15 +109,15 @@ pub(super) fn a_summary_stands_for_what_it_covers_and_nothing_is_rewritten(mut w
     assert_eq!(kept[0].parent_sequence, Some(3), "links stay");
     world.write(vec![say(message("a", 9, Some(7), Role::Assistant))]);
     assert_eq!(path(&world, "a", MessagePath::Main), [8, 6, 7, 9]);
-    // Whoever goes back among the covered ones walks the old links; behind them, the summary stands.
+    // The path to a covered message follows the old links; the path to a later one has the summary.
     for (sequence, want) in [(2, vec![1, 2]), (3, vec![1, 2, 3]), (6, vec![8, 6]), (5, vec![1, 2, 3, 4, 5])] {
         assert_eq!(path(&world, "a", MessagePath::To(sequence)), want, "to {sequence}");
     }
-    // A second one covers the first; what stays in front and behind it is named.
+    // A second summary covers the first; it names the system message and the request that stay on the path.
     let covers = Covers { first: 8, last: 7, next: 9, system: Some(1), request: Some(6) };
     world.write(vec![say(Message { covers: Some(covers), ..message("a", 10, None, Role::User) })]);
     assert_eq!(path(&world, "a", MessagePath::Main), [1, 10, 6, 9]);
-    // Where somebody asks again, the earlier request is in the summary; going back, it is the last one.
+    // After a new request, the earlier one is in the summary only; on the path to 9 it is still the last request.
     world.write(vec![say(message("a", 11, Some(9), Role::User))]);
     assert_eq!(path(&world, "a", MessagePath::Main), [1, 10, 9, 11]);
     assert_eq!(path(&world, "a", MessagePath::To(9)), [1, 10, 6, 9]);
@@ -147,7 +147,7 @@ pub(super) fn the_head_moves_only_from_where_it_is_to_where_somebody_can_go_on(m
     world.write(vec![asks(5, 4, &["z", "w"]), answers(6, "z"), say(cut)]);
     let place = |world: &World, sequence| world.reader.place(&trace_id("a"), sequence).unwrap();
     let found = |world: &World, sequence| place(world, sequence).map(|place| (place.sequence, place.is_on_path));
-    // MSG-3: behind the last result; a call without a result leaves it at the last there is.
+    // MSG-3: the end of the turn is the last result; if a call has no result, it is the last existing result.
     for (sequence, want) in [(1, 1), (2, 4), (3, 4), (4, 4), (5, 6), (6, 6)] {
         assert_eq!(found(&world, sequence), Some((want, true)), "{sequence}");
     }
@@ -157,7 +157,7 @@ pub(super) fn the_head_moves_only_from_where_it_is_to_where_somebody_can_go_on(m
     assert_eq!(world.refused(vec![event("a", Some("a"), 2, rewind(4, 5))]), moved);
     let missing = |sequence: u64| StoreError::Missing(format!("message a-{sequence:04}"));
     assert_eq!(world.refused(vec![event("a", Some("a"), 2, rewind(7, 6))]), missing(7));
-    // The run "a" is at work: it alone may move the head.
+    // The run "a" is live, so no one else may move the head.
     assert_eq!(world.refused(vec![event("a", None, 2, switch(1, 6))]), StoreError::Active(session_id("a")));
     assert_eq!(world.refused(vec![event("a", Some("a"), 2, switch(9, 6))]), missing(9));
     world.write(vec![event("a", Some("a"), 2, rewind(4, 6))]);
@@ -211,10 +211,10 @@ pub(super) fn messages_count_for_the_run_that_writes_them(mut world: World) {
     world.begin("a");
     world.write(vec![sub_trace("a@1", "a", Some("a"), None), child_run("c", "a@1", "a", "a"), open("c")]);
     world.fenced("a", 1, 1, vec![say(message("a", 1, None, Role::User))]).unwrap();
-    // A child's last append may speak on its parent's trace as well: that is not the child's message.
+    // The last append of a child may also write a message to its parent's trace, which is not counted for the child.
     let both = vec![say(message("a@1", 1, None, Role::Assistant)), say(message("a", 2, Some(1), Role::Tool))];
     world.fenced("c", 1, 1, both).unwrap();
-    // The run may be made, fed and opened in one append, in any order.
+    // A run can be created, get its message and be opened in one append, in any order.
     world.write(vec![new_run("next", "a", "a"), say(message("a", 3, Some(2), Role::User)), open("next")]);
     let counts: Vec<u64> = ["a", "c", "next"].iter().map(|run| world.run(run).usage.messages).collect();
     assert_eq!(counts, [1, 1, 1]);

@@ -1,4 +1,4 @@
-//! What runs have used, summed by day, model and session.
+//! Usage of runs, summed by day, model and session.
 
 use soong_protocol::{RunMode, UsageBy, UsageReport, UsageRow};
 
@@ -57,7 +57,7 @@ pub(super) fn what_was_used_is_summed_and_nothing_is_counted_twice(mut world: Wo
         event("a", Some("a"), 1, answered(100, 10, Some(7))),
         event("a", Some("a"), 2, answered(50, 5, Some(3))),
     ]);
-    // A child, on the next day; what it used is its own.
+    // A child on the next day; its usage is counted separately.
     world.write(vec![sub_trace("a@1", "a", Some("a"), None), child_run("child", "a@1", "a", "a")]);
     world.write(vec![
         event("a@1", Some("child"), DAY, began_with("m2")),
@@ -65,9 +65,9 @@ pub(super) fn what_was_used_is_summed_and_nothing_is_counted_twice(mut world: Wo
         event("a@1", Some("child"), DAY, completed("done")),
         event("a", Some("a"), DAY, completed("done")),
     ]);
-    // One that failed before any answer: its price is of no importance.
+    // A run that failed before any answer: a missing price does not matter.
     world.write(vec![event("b", Some("b"), DAY, began_with("m2"))]);
-    // One that never began.
+    // A run that never started.
     world.write(vec![new_run("waits", "a", "a")]);
     let usage = |world: &World, by, since| {
         let filter = UsageFilter { since, ..UsageFilter::default() };
@@ -90,7 +90,7 @@ pub(super) fn what_was_used_is_summed_and_nothing_is_counted_twice(mut world: Wo
     let total = UsageReport::of(world.reader.usage(UsageBy::Day, &UsageFilter::default()).unwrap()).total;
     assert_eq!((total.runs, total.total_tokens, total.runs_without_price), (3, 1_166, 1));
 
-    // Taken up again after midnight: it counts for the day on which it began.
+    // A run that is resumed after midnight counts for the day of its start.
     world.write(vec![event("b", Some("b"), 2 * DAY, started()), event("b", Some("b"), 2 * DAY, completed("late"))]);
     assert_eq!(usage(&world, UsageBy::Day, None).len(), 2);
     world.write(vec![Write::BeginRemoval(super::world::session_id("b"))]);
@@ -109,7 +109,7 @@ pub(super) fn a_run_counts_for_the_model_and_the_time_of_its_start(mut world: Wo
         event("a", Some("a"), 1, answered(100, 10, Some(7))),
         event("a", Some("a"), 2, completed("done")),
     ]);
-    // The next message of the conversation is for another model, three hours later.
+    // The next message of the conversation uses another model, three hours later.
     world.write(vec![new_run("a2", "a", "a")]);
     world.write(vec![event("a", Some("a2"), 3 * HOUR, began_with("m2"))]);
     world.write(vec![event("a", Some("a2"), 3 * HOUR + 1, answered(20, 2, None))]);
@@ -133,7 +133,7 @@ pub(super) fn a_run_counts_for_the_model_and_the_time_of_its_start(mut world: Wo
     assert_eq!((total.runs, total.runs_without_price, total.known_cost.as_nanos()), (2, 1, 7));
 }
 
-/// Returns runs and tokens of the whole report, by each kind of row.
+/// Returns runs and tokens of the whole report, for each grouping.
 fn totals(world: &World) -> [(u64, u64); 3] {
     [UsageBy::Day, UsageBy::Model, UsageBy::Session].map(|by| {
         let total = UsageReport::of(world.reader.usage(by, &UsageFilter::default()).unwrap()).total;
@@ -148,7 +148,7 @@ pub(super) fn run_that_starts_in_the_batch_of_a_removal_is_counted(mut world: Wo
     world.write(vec![event("a", Some("a"), 0, started()), event("a", Some("a"), 1, completed("done"))]);
     let start = |name| vec![event(name, Some(name), 2, started())];
     let remove = |name| vec![Write::BeginRemoval(session_id(name))];
-    // One removal succeeds, one is refused because the session has a live run.
+    // One removal succeeds, one is rejected because the session has a live run.
     let outcomes = world.batch(vec![start("b"), remove("a"), start("c"), remove("c")]);
     assert_eq!(outcomes.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, true, false]);
     for name in ["b", "c"] {
@@ -165,7 +165,7 @@ pub(super) fn sessions_of_two_users_are_counted_apart_after_a_deletion(mut world
         let filter = UsageFilter { uid: Some(uid.into()), ..UsageFilter::default() };
         UsageReport::of(world.reader.usage(UsageBy::Day, &filter).unwrap()).total.total_tokens
     };
-    // The second session gets the key in the database that the first one had.
+    // The second session gets the database key of the first one.
     for name in ["bob", "a"] {
         world.begin(name);
         world.write(vec![

@@ -1,4 +1,4 @@
-//! A store under test, with short words for what the checks write.
+//! A store under test, with helpers to write records.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use soong_protocol::{
 use crate::store::{Ack, Append, Fence, Reader, Store, StoreError};
 use soong_protocol::{NewSession, NewTrace, Write};
 
-/// A fresh store with its reader.
+/// A new store with its reader.
 pub(super) struct World {
     pub(super) store: Box<dyn Store>,
     pub(super) reader: Box<dyn Reader>,
@@ -40,7 +40,7 @@ pub(super) fn artifact_id(id: &str) -> ArtifactId {
     ArtifactId::new(id)
 }
 
-/// Whose a session is and all in it: those whose id begins with `bob` are another user's.
+/// Returns the owner of a session and everything in it: `bob` if the id begins with `bob`, else `local`.
 fn owner(session: &str) -> String {
     if session.starts_with("bob") { "bob" } else { "local" }.into()
 }
@@ -158,12 +158,12 @@ impl World {
         self.store.commit(&batch).unwrap()
     }
 
-    /// Commits one append without a fence, which must not be refused.
+    /// Commits one append without a fence, which must be accepted.
     pub(super) fn write(&mut self, writes: Vec<Write>) -> Ack {
         self.batch(vec![writes]).remove(0).unwrap()
     }
 
-    /// Commits one append without a fence, which must be refused.
+    /// Commits one append without a fence, which must be rejected.
     pub(super) fn refused(&mut self, writes: Vec<Write>) -> StoreError {
         self.batch(vec![writes]).remove(0).unwrap_err()
     }
@@ -174,7 +174,7 @@ impl World {
         self.store.commit(&[Append { fence, writes }]).unwrap().remove(0)
     }
 
-    /// Makes session, trace and run, all of one name, and opens the run: its epoch is 1.
+    /// Creates a session, a trace and a run with the same name, and opens the run: its epoch is 1.
     pub(super) fn begin(&mut self, name: &str) {
         let ack = self.write(vec![new_session(name), new_trace(name, name), new_run(name, name, name), open(name)]);
         assert_eq!(ack.epoch, Some(1));

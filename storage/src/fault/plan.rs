@@ -1,6 +1,6 @@
-//! What goes wrong: commits by their number, as tests say it, and points by rules, as a text says it.
+//! Fault plans: faults of numbered commits, as tests set them, and rules for points, as a text describes them.
 //!
-//! One plan for all that meets points: it is shared, and may change while it is at work.
+//! One plan is shared by all code that reaches points, and can be changed while it is in use.
 
 use std::{
     collections::BTreeMap,
@@ -16,14 +16,14 @@ use super::{
 };
 use crate::store::StoreError;
 
-/// What goes wrong with one commit.
+/// Fault of one commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// It fails; nothing is written.
+    /// The commit fails; nothing is written.
     Before(StoreError),
-    /// It is written, and fails all the same: the caller cannot know.
+    /// The commit is written and reported as failed, so the caller cannot know its outcome.
     After(StoreError),
-    /// It is written after this time.
+    /// The commit is written after this delay.
     Delay(Duration),
 }
 
@@ -36,7 +36,7 @@ struct Plan {
     rules: Rules,
 }
 
-/// A point failed because a plan says so.
+/// Failure of a point, injected by a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("failed on purpose at {0}")]
 pub struct Injected(pub FaultPoint);
@@ -50,16 +50,16 @@ impl From<Injected> for StoreError {
     }
 }
 
-/// What goes wrong where, and the handle by which that is changed; cloneable.
+/// Shared handle of a fault plan, which also changes it; cloneable.
 ///
-/// As text it is a list of `POINT[@N|@N..|%P][=ACTION]`, separated by commas. `POINT` is the name of a
-/// [`FaultPoint`]. With `@3` it is the third time that the point is met, counted over all who meet it;
-/// with `@3..` the third and each one after; with `%1` one time in 100, chosen by a generator that
-/// `seed=NUMBER` starts; without any of them each time. `ACTION` is one of
+/// As text, a plan is a comma-separated list of `POINT[@N|@N..|%P][=ACTION]`. `POINT` is the name of a
+/// [`FaultPoint`]. `@3` selects the third time that the point is reached, counted over all threads and actors; `@3..`
+/// the third and every later time; `%1` one time in 100, chosen by a random generator with the seed `seed=NUMBER`.
+/// Without any of them, every time is selected. `ACTION` is one of
 ///
-/// - `kill`: the process is gone at once, as by `kill -9`; this is what happens where none is given;
-/// - `fail`: what [`FaultPlace`] says;
-/// - `delay:MS`: whoever meets the point waits so many milliseconds.
+/// - `kill` (default): the process ends immediately, like with `kill -9`;
+/// - `fail`: the failure that [`FaultPlace`] describes;
+/// - `delay:MS`: the thread that reaches the point waits this many milliseconds.
 ///
 /// ```
 /// # use soong_storage::fault::{FaultPlan, FaultPoint};
@@ -72,29 +72,29 @@ impl From<Injected> for StoreError {
 pub struct FaultPlan(Arc<(Mutex<Plan>, Condvar)>);
 
 impl FaultPlan {
-    /// Makes a plan without faults.
+    /// Creates a plan without faults.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Lets the `nth` commit fail, counted from 1 over the store's life.
+    /// Injects a fault into the `nth` commit, counted from 1 over the store's life.
     pub fn at(&self, nth: u64, fault: Fault) {
         self.plan().at.insert(nth, fault);
     }
 
-    /// Lets the next commit fail.
+    /// Injects a fault into the next commit.
     pub fn next(&self, fault: Fault) {
         let mut plan = self.plan();
         let nth = plan.commits + 1;
         plan.at.insert(nth, fault);
     }
 
-    /// Lets every commit fail that has no fault of its own, until [`FaultPlan::clear`].
+    /// Injects a fault into every commit without its own fault, until [`FaultPlan::clear`].
     pub fn always(&self, fault: Fault) {
         self.plan().always = Some(fault);
     }
 
-    /// Takes back every fault that has not happened.
+    /// Removes all faults that have not happened yet.
     pub fn clear(&self) {
         let mut plan = self.plan();
         plan.at.clear();
@@ -102,23 +102,23 @@ impl FaultPlan {
         plan.rules.clear();
     }
 
-    /// Lets commits stand still before they write, until [`FaultPlan::release`].
+    /// Blocks commits before they write, until [`FaultPlan::release`].
     pub fn hold(&self) {
         self.plan().held = true;
     }
 
-    /// Lets commits that stand still go on.
+    /// Releases blocked commits.
     pub fn release(&self) {
         self.plan().held = false;
         self.0.1.notify_all();
     }
 
-    /// Returns how many commits have been asked for, those that failed or stand still included.
+    /// Returns the number of requested commits, including failed and blocked ones.
     pub fn commits(&self) -> u64 {
         self.plan().commits
     }
 
-    /// Waits until `count` commits have been asked for.
+    /// Waits until `count` commits have been requested.
     pub fn wait_for_commits(&self, count: u64) {
         let waiting = self.0.1.wait_while(self.plan(), |plan| plan.commits < count);
         drop(waiting.unwrap_or_else(PoisonError::into_inner));
@@ -127,17 +127,17 @@ impl FaultPlan {
     /// Adds the rules of a text.
     ///
     /// # Errors
-    /// Says which part of the text cannot be understood, and what to write; nothing is added then.
+    /// If a part of the text is invalid, the error names it and says what to write; then nothing is added.
     pub fn add(&self, text: &str) -> Result<(), FaultRuleError> {
         self.plan().rules.add(text)
     }
 
-    /// Does what the rules say for meeting `point` now. Rules that delay come first; of the others, the first.
+    /// Applies the rules for reaching `point` now: first all delays, then the first of the other rules.
     ///
-    /// Waits on the thread. On a worker of tokio others go on meanwhile, unless it is the only one.
+    /// Blocks the thread. On a worker of a multi-threaded tokio runtime, other tasks continue meanwhile.
     ///
     /// # Errors
-    /// [`Injected`] where the point is to fail.
+    /// [`Injected`] if the point must fail.
     pub fn meet(&self, point: FaultPoint) -> Result<(), Injected> {
         let (delay, outcome) = self.plan().rules.meet(point);
         if !delay.is_zero() {
@@ -154,12 +154,12 @@ impl FaultPlan {
         }
     }
 
-    /// Returns how often a point was met.
+    /// Returns how often a point was reached.
     pub fn met(&self, point: FaultPoint) -> u64 {
         self.plan().rules.met(point)
     }
 
-    /// Counts a commit, waits while commits are held, and returns what goes wrong with it.
+    /// Counts a commit, waits while commits are held, and returns the fault of this one.
     pub(super) fn begin(&self) -> Option<Fault> {
         let mut plan = self.plan();
         plan.commits += 1;
@@ -184,14 +184,14 @@ impl FromStr for FaultPlan {
     }
 }
 
-/// Shows the rules as their text; empty where there is none.
+/// Formats the rules as text; empty if there are none.
 impl fmt::Display for FaultPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.plan().rules.fmt(f)
     }
 }
 
-/// Waits on the thread, letting the tasks of a worker of tokio move to another one.
+/// Sleeps. On a worker of a multi-threaded tokio runtime its other tasks are moved to another worker.
 fn pause(time: Duration) {
     use tokio::runtime::{Handle, RuntimeFlavor};
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
@@ -200,9 +200,9 @@ fn pause(time: Duration) {
     }
 }
 
-/// Ends the process as by `kill -9`: nothing is flushed, nothing is dropped.
+/// Ends the process like `kill -9`: nothing is flushed, nothing is dropped.
 fn die() -> ! {
-    // No line of log: what is buffered is to be lost.
+    // Nothing is logged, because buffered output must be lost.
     #[cfg(unix)]
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     std::process::abort()

@@ -1,13 +1,13 @@
-//! The rules of a plan: at which meeting of which point what happens, and their text.
+//! Rules of a fault plan, and their text: at which occurrence of which point what happens.
 //!
-//! Pure: says what is to happen, and does nothing. Chance follows from the seed and from how often a point was
-//! met, so that it is the same however threads take turns.
+//! Pure: decides what happens, and does nothing. Random choices depend only on the seed and on how often a point was
+//! reached, so thread scheduling does not change them.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use super::FaultPoint;
 
-/// Why a text is no plan.
+/// Reason why a text is not a valid plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FaultRuleError {
     /// There is nothing between two commas.
@@ -15,13 +15,13 @@ pub enum FaultRuleError {
         "an element is empty; write POINT[@N|@N..|%P][=kill|fail|delay:MS] or seed=NUMBER, separated by single commas"
     )]
     Empty,
-    /// No point is called so.
+    /// There is no point with this name.
     #[error("there is no fault point {name:?}; there are {}", FaultPoint::ALL.map(FaultPoint::as_str).join(", "))]
     Point {
-        /// What was written.
+        /// The name in the text.
         name: String,
     },
-    /// When it happens cannot be understood.
+    /// The condition of a rule cannot be parsed.
     #[error(
         "in {element:?}, {text:?} does not say when; write @N for the Nth time (N is 1 or more), @N.. for that and all \
          later ones, or %P for P times in 100 (P is above 0, at most 100)"
@@ -29,26 +29,26 @@ pub enum FaultRuleError {
     When {
         /// The element of the list.
         element: String,
-        /// The part of it.
+        /// The invalid part of it.
         text: String,
     },
-    /// What happens cannot be understood.
+    /// The action of a rule cannot be parsed.
     #[error("in {element:?}, {text:?} is no action; write kill, fail, or delay:MS with a number of milliseconds")]
     Action {
         /// The element of the list.
         element: String,
-        /// The part of it.
+        /// The invalid part of it.
         text: String,
     },
-    /// The seed is no number.
+    /// The seed is not a number.
     #[error("{text:?} is no seed; write a whole number, such as seed=42")]
     Seed {
-        /// What was written.
+        /// The text of the seed.
         text: String,
     },
 }
 
-/// What happens, besides waiting.
+/// Action of a rule other than a delay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     Kill,
@@ -66,9 +66,9 @@ enum When {
     Always,
     /// The nth time, counted from 1.
     At(u64),
-    /// The nth time and each one after.
+    /// The nth time and every time after it.
     From(u64),
-    /// So many times in 100.
+    /// A probability in percent.
     Percent(f64),
 }
 
@@ -79,7 +79,7 @@ struct Rule {
     action: Action,
 }
 
-/// The rules of a plan, and how often each point was met.
+/// The rules of a plan, and how often each point was reached.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rules {
     rules: Vec<Rule>,
@@ -88,7 +88,7 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// Adds what a text says, or nothing.
+    /// Adds all rules of a text, or nothing if the text is invalid.
     pub(super) fn add(&mut self, text: &str) -> Result<(), FaultRuleError> {
         let (mut rules, mut seed) = (Vec::new(), self.seed);
         for element in text.split(',').map(str::trim) {
@@ -112,7 +112,7 @@ impl Rules {
         self.met[point as usize]
     }
 
-    /// Counts that a point is met; returns how long to wait, and what happens then.
+    /// Counts that a point is reached; returns the delay, and the action after it.
     pub(super) fn meet(&mut self, point: FaultPoint) -> (Duration, Option<Outcome>) {
         self.met[point as usize] += 1;
         let nth = self.met[point as usize];
@@ -214,7 +214,7 @@ impl fmt::Display for Rules {
     }
 }
 
-/// A number in 0..1 that follows from the seed, the rule and how often its point was met (splitmix64).
+/// Returns a number in 0..1 that depends on the seed, the rule and the count of its point (splitmix64).
 fn chance(seed: u64, rule: usize, nth: u64) -> f64 {
     let mut mixed = seed;
     for part in [rule as u64, nth] {
@@ -236,7 +236,7 @@ mod tests {
         rules
     }
 
-    /// What happens at the first ten meetings of a point: `.`, `k`, `f` or a digit for milliseconds.
+    /// Returns the effects of a point's first ten occurrences: `.`, `k`, `f` or a digit for milliseconds.
     fn story(rules: &mut Rules, point: FaultPoint) -> String {
         let letter = |(delay, outcome): (Duration, Option<Outcome>)| match outcome {
             Some(Outcome::Kill) => "k".to_owned(),

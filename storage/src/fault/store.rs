@@ -1,4 +1,4 @@
-//! A store that fails, waits or stands still as a plan says.
+//! A store with injected faults.
 
 use super::{
     FaultPoint,
@@ -6,7 +6,7 @@ use super::{
 };
 use crate::store::{Ack, Append, Store, StoreError};
 
-/// A store that does what its plan says, and otherwise what the store within does.
+/// A store that applies a fault plan to each commit of an inner store.
 #[derive(Debug)]
 pub struct FaultStore<S> {
     inner: S,

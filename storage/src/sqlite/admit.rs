@@ -1,5 +1,5 @@
-//! Whether an append may be written: decided before its first write, so that a refusal writes
-//! nothing and leaves the other appends of its batch alone.
+//! Admission of appends: decides whether an append may be written, before its first write. So a rejected append
+//! writes nothing and does not affect the other appends of its batch.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,16 +18,16 @@ use super::{
 use crate::store::{Append, Fence, RemovalStage, StoreError};
 use soong_protocol::{NewEdit, NewFlush, NewFork, NewSession, NewTrace, NewVersion, Write};
 
-/// What to do with an append that is not refused.
+/// Decision about an append that is not rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Write it.
+    /// The append is new: write it.
     New,
-    /// Acknowledge it: it was recorded before.
+    /// The append is already recorded: acknowledge it only.
     Recorded,
 }
 
-/// Decides about an append as if the appends before it in the batch were written.
+/// Decides about an append. The earlier appends of the batch count as written.
 pub(super) fn admit(conn: &Connection, cache: &mut Cache, append: &Append) -> Result<Verdict, Failure> {
     let mut gate = Gate { conn, cache, coming: Coming::default() };
     if let Some(fence) = &append.fence
@@ -41,7 +41,7 @@ pub(super) fn admit(conn: &Connection, cache: &mut Cache, append: &Append) -> Re
     Ok(Verdict::New)
 }
 
-/// What earlier writes of the same append will have made.
+/// Records that the earlier writes of the same append will create.
 #[derive(Default)]
 struct Coming<'a> {
     sessions: HashSet<&'a SessionId>,
@@ -50,9 +50,9 @@ struct Coming<'a> {
     results: HashSet<&'a RunId>,
     answers: HashSet<&'a QuestionId>,
     decisions: HashSet<&'a PermissionId>,
-    /// The last sequence of traces that get messages.
+    /// Last sequence of the traces that get messages.
     sequences: HashMap<&'a TraceId, u64>,
-    /// The numbers of artifacts that get a version or an edit; `None` = gone.
+    /// Numbers of the artifacts that get a version or an edit; `None` if the artifact is deleted.
     numbers: HashMap<&'a ArtifactId, Option<Numbers>>,
     names: HashMap<(&'a ArtifactScope, &'a str), Option<&'a ArtifactId>>,
 }
@@ -128,7 +128,7 @@ impl<'a> Gate<'a, '_> {
         Ok(())
     }
 
-    /// The first answer counts, in a batch as well.
+    /// Accepts the first answer only, also within one append.
     fn answer(&mut self, id: &'a QuestionId) -> Result<(), Failure> {
         let question = questions::question(self.conn, id)?.ok_or_else(|| missing("question", id))?;
         if question.status != QuestionStatus::Pending || !self.coming.answers.insert(id) {
@@ -137,7 +137,7 @@ impl<'a> Gate<'a, '_> {
         Ok(())
     }
 
-    /// The first decision counts, in a batch as well.
+    /// Accepts the first decision only, also within one append.
     fn decision(&mut self, id: &'a PermissionId) -> Result<(), Failure> {
         let asked = permissions::permission(self.conn, id)?.ok_or_else(|| missing("permission", id))?;
         if asked.status != PermissionStatus::Pending || !self.coming.decisions.insert(id) {
@@ -161,7 +161,7 @@ impl<'a> Gate<'a, '_> {
         Ok(())
     }
 
-    /// A copy ends where somebody can go on.
+    /// Accepts a copy only up to a message after which a conversation can be resumed.
     fn fork(&mut self, new: &'a NewFork) -> Result<(), Failure> {
         self.session(&new.session)?;
         if self.has_trace(&new.trace_id)? {
@@ -204,7 +204,8 @@ impl<'a> Gate<'a, '_> {
         if self.has_run(id)? { Ok(()) } else { Err(missing("run", id)) }
     }
 
-    /// The head moves from where it is, to a message that somebody can go on from.
+    /// Accepts a move of the head only from its current position, and only to a message after which a conversation
+    /// can be resumed.
     fn head_may_move(&mut self, draft: &EventDraft) -> Result<(), Failure> {
         let (from, to, only_back) = match &draft.event {
             Event::Message(MessageEvent::Rewind { from_sequence, head_sequence, .. }) => {
@@ -236,7 +237,7 @@ impl<'a> Gate<'a, '_> {
         }
         let session = self.cache.sessions.get(self.conn, id)?.ok_or_else(|| missing("session", id))?;
         let key = session.key;
-        // Ends that came earlier in the batch count.
+        // Runs that ended earlier in the batch must be in their rows.
         self.cache.save_runs(self.conn)?;
         if removal::has_live_runs(self.conn, key)? { Err(StoreError::Active(id.clone()).into()) } else { Ok(()) }
     }
@@ -273,7 +274,7 @@ impl<'a> Gate<'a, '_> {
         Ok(())
     }
 
-    /// A sequence is above all before it (MSG-1), and a parent is one of those.
+    /// Requires a sequence above all earlier ones (MSG-1), and a parent that is one of them.
     fn message(&mut self, message: &'a Message) -> Result<(), Failure> {
         let last = match self.coming.sequences.get(&message.trace_id) {
             Some(last) => *last,
@@ -331,7 +332,8 @@ impl<'a> Gate<'a, '_> {
         Ok(())
     }
 
-    /// An artifact gets its numbers one after the other, and its name is its own; returns its last numbers.
+    /// Requires that an artifact's numbers have no gaps and that its name is unique in the scope; returns its last
+    /// numbers.
     fn next(&mut self, artifact: &'a Artifact) -> Result<Numbers, Failure> {
         if let ArtifactScope::Session { session_id } = &artifact.scope {
             self.need_session(session_id)?;
@@ -356,7 +358,7 @@ impl<'a> Gate<'a, '_> {
         }
         let last = last.unwrap_or_default();
         if artifact.current_version != last.current + 1 {
-            // The next number is taken, or would leave a gap: whoever asks has not seen the last one.
+            // The number is taken or would leave a gap, so the caller has not seen the last version.
             return Err(exists("artifact", format!("{} in version {}", artifact.label(), last.current)));
         }
         Ok(last)

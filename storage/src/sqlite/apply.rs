@@ -1,8 +1,9 @@
 //! Writes the appends of one batch within a transaction.
 //!
-//! Gives out every cursor: the store's lsn, the trace's event id, the run's and the session's
-//! places. Rows of runs, traces and sessions change in memory; `Cache::save` writes them.
-//! Not here: whether an append may be written (`admit.rs`), begin and commit (`store.rs`).
+//! Assigns every cursor: the store's lsn, the trace's event id, and the numbers within the run and the session. Rows
+//! of runs, traces and sessions are changed in memory; `Cache::save` writes them.
+//!
+//! Elsewhere: whether an append may be written (`admit.rs`), begin and commit (`store.rs`).
 
 use rusqlite::{CachedStatement, Connection};
 use soong_protocol::{
@@ -35,7 +36,7 @@ fn missing(what: &str, id: impl std::fmt::Display) -> Failure {
 }
 
 impl<'c> Batch<'c> {
-    /// Begins a batch; the caller has begun the transaction.
+    /// Begins a batch. The caller must have begun the transaction.
     pub(super) fn new(conn: &'c Connection, cache: &'c mut Cache) -> rusqlite::Result<Self> {
         if cache.next_lsn.is_none() {
             cache.next_lsn = Some(events::next_lsn(conn)?);
@@ -45,8 +46,8 @@ impl<'c> Batch<'c> {
         Ok(Self { conn, cache, add_event, add_message })
     }
 
-    /// Writes one append. A refused one has written nothing; after another failure the
-    /// transaction cannot be kept.
+    /// Writes one append. A rejected append has written nothing; after any other failure the transaction must be
+    /// rolled back.
     pub(super) fn append(&mut self, append: &Append) -> Result<Result<Ack, StoreError>, Failure> {
         match admit(self.conn, self.cache, append) {
             Ok(Verdict::New) => self.write_all(append).map(Ok),
@@ -118,7 +119,7 @@ impl<'c> Batch<'c> {
         Ok(())
     }
 
-    /// Session and trace get the source's name, where they have none of their own, and all that describes it.
+    /// Copies a trace into a new session. Without a name for the new session, the copy has the source's name.
     fn fork(&mut self, new: &NewFork) -> Result<(), Failure> {
         let row = self.cache.traces.get(self.conn, &new.source)?.ok_or_else(|| missing("trace", &new.source))?;
         let source = fork::Source { key: row.key, head: row.head_sequence };
@@ -193,7 +194,7 @@ impl<'c> Batch<'c> {
         Ok(())
     }
 
-    /// Books the append's messages to the runs that it speaks for.
+    /// Adds the append's messages to the statistics of the run that writes it and of the runs that it opens.
     fn count_messages(&mut self, append: &Append) -> Result<(), Failure> {
         let added = || {
             append.writes.iter().filter_map(|write| match write {
@@ -279,7 +280,7 @@ impl<'c> Batch<'c> {
                 let asked = questions::Asked { id: question_id, question, to: to.as_deref(), at: draft.ts };
                 questions::ask(self.conn, run.key, session.key, &asked)?;
             }
-            // No rows follow from the rest: messages, results and versions are written as such.
+            // The other events change no rows: messages, results and versions are separate writes.
             _ => {}
         }
         Ok(ids)
@@ -293,7 +294,7 @@ impl<'c> Batch<'c> {
         Ok(permissions::ask(self.conn, run_key, session_key, asked)?)
     }
 
-    /// The store alone knows which version is stored: a flush may come between two edits.
+    /// Writes an edit. The stored version is read here, because a flush may come between two edits.
     fn edit(&mut self, new: &NewEdit) -> Result<(), Failure> {
         let NewEdit { artifact, edit } = new;
         let stored_version = artifacts::numbers(self.conn, &edit.artifact_id)?.unwrap_or_default().stored;
@@ -306,7 +307,7 @@ impl<'c> Batch<'c> {
         Ok(edits::insert(self.conn, key, (trace_key, run_key), lsn, edit)?)
     }
 
-    /// What is in memory of the session must neither be found nor written any more.
+    /// Writes and clears the cache, because the session must no longer be found or written from memory.
     fn begin_removal(&mut self, id: &SessionId) -> Result<(), Failure> {
         if let Some(session_key) = sessions::key(self.conn, id)? {
             self.cache.save(self.conn)?;
@@ -342,7 +343,7 @@ fn change_goals(conn: &Connection, trace: &mut TraceRow, change: impl FnOnce(&mu
     Ok(())
 }
 
-/// Moves the head where an event says so, and with it the goals and the collaborators (MSG-4).
+/// Moves the head if the event says so, and restores the goals and collaborators of the new head (MSG-4).
 fn move_head(conn: &Connection, event: &MessageEvent, trace: &mut TraceRow) -> rusqlite::Result<()> {
     let (head, goal_tree, collaborators) = match event {
         MessageEvent::Added { .. } => return Ok(()),
@@ -367,7 +368,7 @@ fn goal_tree<'t>(conn: &Connection, trace: &'t mut TraceRow) -> rusqlite::Result
     })
 }
 
-/// Writes the number of the format again, which stands in the first page.
+/// Writes the format version again, which changes the first page of the database.
 fn probe(conn: &Connection) -> rusqlite::Result<()> {
     let format: u32 = conn.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     conn.pragma_update(None, "user_version", format)

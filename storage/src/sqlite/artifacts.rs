@@ -1,6 +1,6 @@
-//! Artifacts, their versions, and the intents of blobs, as rows (DUR-8).
+//! Rows of artifacts, their versions, and blob intents (DUR-8).
 //!
-//! Not here: the edits of documents (`edits.rs`).
+//! Elsewhere: the edits of documents (`edits.rs`).
 
 use rusqlite::{Connection, OptionalExtension, Row};
 use soong_protocol::{Artifact, ArtifactId, ArtifactScope, ArtifactVersion, SessionId, Timestamp};
@@ -12,20 +12,20 @@ use super::{
 use crate::store::{ChangedDocument, RecentArtifacts};
 use soong_protocol::{NewCopy, NewFlush, NewVersion};
 
-/// Whether a document was withdrawn by an edit.
+/// Selects a row if the document was withdrawn by the edit with this revision.
 const WITHDRAWN: &str =
     "SELECT 1 FROM document_edit WHERE artifact_key = ?1 AND revision = ?2 AND update_type = 'withdraw'";
 
-/// Which numbers an artifact has reached.
+/// Current numbers of an artifact.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Numbers {
-    /// Of what it holds now.
+    /// Number of the current content.
     pub(super) current: u64,
-    /// Of the last stored version.
+    /// Number of the last stored version.
     pub(super) stored: u64,
 }
 
-/// Returns which numbers an artifact has reached; `None` = there is none of that id.
+/// Returns the numbers of an artifact; `None` if there is no artifact with that id.
 pub(super) fn numbers(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<Option<Numbers>> {
     conn.prepare_cached(
         "SELECT current_version, stored_version FROM artifact LEFT JOIN session USING (session_key)
@@ -44,7 +44,7 @@ fn key(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<Option<i64>> {
         .optional()
 }
 
-/// Returns which artifact has a name in a scope.
+/// Returns the id of the artifact with this name in a scope.
 pub(super) fn named(conn: &Connection, scope: &ArtifactScope, name: &str) -> rusqlite::Result<Option<ArtifactId>> {
     let (mut query, owner) = match scope {
         ArtifactScope::Session { session_id } => (
@@ -62,7 +62,7 @@ pub(super) fn named(conn: &Connection, scope: &ArtifactScope, name: &str) -> rus
     query.query_row([owner, name], |row| Columns::of(row).id(ArtifactId::new)).optional()
 }
 
-/// Writes the artifact as it is given, making its row if there is none; returns its key.
+/// Inserts or updates the row of an artifact; returns its key.
 pub(super) fn save(conn: &Connection, artifact: &Artifact) -> rusqlite::Result<i64> {
     match key(conn, &artifact.artifact_id)? {
         Some(key) => renew(conn, key, artifact),
@@ -70,7 +70,7 @@ pub(super) fn save(conn: &Connection, artifact: &Artifact) -> rusqlite::Result<i
     }
 }
 
-/// Registers a version, and the artifact with its first one; ends the blob's intent.
+/// Registers a version, and inserts or updates the artifact's row; ends the blob's intent.
 pub(super) fn insert_version(conn: &Connection, new: &NewVersion, lsn: u64) -> rusqlite::Result<()> {
     let artifact = &new.artifact;
     let key = save(conn, artifact)?;
@@ -94,7 +94,8 @@ pub(super) fn insert_version(conn: &Connection, new: &NewVersion, lsn: u64) -> r
     end_intent(conn, &new.path)
 }
 
-/// Registers the first version of a copy, which is found under the ids of what it is a copy of too.
+/// Registers the first version of a copy. The copy can also be found by the ids of the artifacts that it was copied
+/// from.
 pub(super) fn insert_copy(conn: &Connection, new: &NewCopy, lsn: u64) -> rusqlite::Result<()> {
     insert_version(conn, &new.version, lsn)?;
     conn.prepare_cached(
@@ -106,7 +107,7 @@ pub(super) fn insert_copy(conn: &Connection, new: &NewCopy, lsn: u64) -> rusqlit
     Ok(())
 }
 
-/// Registers what a document held at one of its edits as a version; ends the blob's intent.
+/// Registers the content of a document at one of its edits as a version; ends the blob's intent.
 pub(super) fn flush(conn: &Connection, new: &NewFlush, lsn: u64) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "INSERT INTO artifact_version (artifact_key, version, size, content_type, update_type, source, provenance,
@@ -128,7 +129,7 @@ pub(super) fn flush(conn: &Connection, new: &NewFlush, lsn: u64) -> rusqlite::Re
     end_intent(conn, &new.path)
 }
 
-/// Removes an artifact with its versions and edits; its blobs become intents, so that they are removed too.
+/// Deletes an artifact with its versions and edits. Its blobs become intents, so that they are deleted later.
 pub(super) fn remove(conn: &Connection, id: &ArtifactId, at: Timestamp) -> rusqlite::Result<()> {
     let Some(key) = key(conn, id)? else { return Ok(()) };
     conn.prepare_cached(
@@ -175,7 +176,7 @@ fn insert(conn: &Connection, artifact: &Artifact) -> rusqlite::Result<i64> {
     Ok(conn.last_insert_rowid())
 }
 
-/// Scope and time of creation stay as they were.
+/// Updates the row of an artifact, except its scope and creation time.
 fn renew(conn: &Connection, key: i64, artifact: &Artifact) -> rusqlite::Result<i64> {
     conn.prepare_cached(
         "UPDATE artifact SET title = ?2, filename = ?3, content_type = ?4, size = ?5, current_version = ?6,
@@ -207,20 +208,20 @@ fn metadata(artifact: &Artifact) -> Option<String> {
     (!artifact.metadata.is_empty()).then(|| json(&artifact.metadata))
 }
 
-/// Announces a blob; announcing it again is fine.
+/// Announces a blob; does nothing if it was already announced.
 pub(super) fn begin_intent(conn: &Connection, path: &str, at: Timestamp) -> rusqlite::Result<()> {
     conn.prepare_cached("INSERT INTO blob_intent (path, at) VALUES (?1, ?2) ON CONFLICT (path) DO NOTHING")?
         .execute((path, at.as_millis()))?;
     Ok(())
 }
 
-/// Ends an intent; one that is not there has ended already.
+/// Ends an intent; does nothing if it has already ended.
 pub(super) fn end_intent(conn: &Connection, path: &str) -> rusqlite::Result<()> {
     conn.prepare_cached("DELETE FROM blob_intent WHERE path = ?1")?.execute([path])?;
     Ok(())
 }
 
-/// Lists the intents that have not ended, oldest first.
+/// Lists the open intents, oldest first.
 pub(super) fn intents(conn: &Connection) -> rusqlite::Result<Vec<String>> {
     let mut query = conn.prepare_cached("SELECT path FROM blob_intent ORDER BY at, path")?;
     all(query.query_map([], |row| row.get(0))?)
@@ -279,7 +280,7 @@ fn read_columns(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Artifact> {
     Ok(artifact)
 }
 
-/// Lists the artifacts of a scope by name, those without one last.
+/// Lists the artifacts of a scope by name; artifacts without a name come last.
 pub(super) fn list(conn: &Connection, scope: &ArtifactScope) -> rusqlite::Result<Vec<Artifact>> {
     let (mut query, owner) = match scope {
         ArtifactScope::Session { session_id } => (
@@ -299,8 +300,8 @@ pub(super) fn list(conn: &Connection, scope: &ArtifactScope) -> rusqlite::Result
     all(query.query_map([owner], read)?)
 }
 
-/// Reads up to `limit` artifacts of a scope that were changed last, and how many there are; those that only
-/// help to find defects do not count.
+/// Reads up to `limit` of the most recently changed artifacts of a scope, and the numbers of artifacts. Debug
+/// artifacts do not count.
 pub(super) fn recent(conn: &Connection, scope: &ArtifactScope, limit: i64) -> rusqlite::Result<RecentArtifacts> {
     let (mut count, mut query, owner) = match scope {
         ArtifactScope::Session { session_id } => (
@@ -334,7 +335,8 @@ pub(super) fn recent(conn: &Connection, scope: &ArtifactScope, limit: i64) -> ru
     Ok(RecentArtifacts { named: all(query.query_map((owner, limit), read)?)?, named_count, unnamed_count })
 }
 
-/// Lists the artifacts of all sessions with the bytes of all their versions, those changed first first.
+/// Lists the artifacts of all sessions, each with the total bytes of its versions; the least recently changed one
+/// first.
 pub(super) fn of_sessions(conn: &Connection) -> rusqlite::Result<Vec<(Artifact, u64)>> {
     let mut query = conn.prepare_cached(select!(
         "LEFT JOIN (SELECT artifact_key, sum(size) AS stored_bytes FROM artifact_version GROUP BY artifact_key)
@@ -349,8 +351,8 @@ pub(super) fn of_sessions(conn: &Connection) -> rusqlite::Result<Vec<(Artifact, 
     })?)
 }
 
-/// Lists the documents of a run's session with edits that are no stored version yet, by name: its own, and those
-/// of runs that have ended.
+/// Lists the documents of a run's session that have edits without a stored version, by name: documents edited by this
+/// run or by ended runs.
 pub(super) fn unflushed(conn: &Connection, run_key: i64) -> rusqlite::Result<Vec<Artifact>> {
     let mut query = conn.prepare_cached(select!(
         "WHERE session_key = (SELECT session_key FROM run WHERE run_key = ?1)
@@ -364,7 +366,7 @@ pub(super) fn unflushed(conn: &Connection, run_key: i64) -> rusqlite::Result<Vec
     all(query.query_map([run_key], read)?)
 }
 
-/// Lists the documents that a trace has changed since a place among the events.
+/// Lists the documents that a trace has changed since an lsn.
 pub(super) fn changed_since(conn: &Connection, trace_key: i64, lsn: u64) -> rusqlite::Result<Vec<ChangedDocument>> {
     let mut query = conn.prepare_cached(select!(
         "WHERE artifact_key IN (SELECT artifact_key FROM document_edit WHERE trace_key = ?1 AND lsn > ?2)
@@ -392,8 +394,8 @@ pub(super) fn changed_since(conn: &Connection, trace_key: i64, lsn: u64) -> rusq
     })?)
 }
 
-/// Lists the artifacts of a session that were there at a place among the events, each with the number that it had
-/// then; those changed last come last.
+/// Lists the artifacts of a session that existed at an lsn, each with its number at that lsn; the most recently
+/// changed one last.
 pub(super) fn at(conn: &Connection, id: &SessionId, lsn: u64) -> rusqlite::Result<Vec<(Artifact, u64)>> {
     let mut query = conn.prepare_cached(select!(
         "WHERE session_id = ?1 AND removal IS NULL ORDER BY artifact.updated_at, artifact_key",
@@ -417,7 +419,7 @@ pub(super) fn at(conn: &Connection, id: &SessionId, lsn: u64) -> rusqlite::Resul
     Ok(found)
 }
 
-/// Reads an artifact of a scope by name, else by id, else by the id of what it is a copy of.
+/// Reads an artifact of a scope by name, else by id, else by the id of the artifact that it was copied from.
 pub(super) fn artifact(conn: &Connection, scope: &ArtifactScope, name: &str) -> rusqlite::Result<Option<Artifact>> {
     let id = named(conn, scope, name)?.unwrap_or_else(|| ArtifactId::new(name));
     let found = conn
@@ -435,7 +437,7 @@ pub(super) fn artifact(conn: &Connection, scope: &ArtifactScope, name: &str) -> 
     }
 }
 
-/// Lists the versions of an artifact in order, each with the replacements that led to it.
+/// Lists the versions of an artifact in order, each with the edits that led to it.
 pub(super) fn versions(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<Vec<ArtifactVersion>> {
     let mut query = conn.prepare_cached(
         "SELECT version, artifact_version.size, artifact_version.content_type, update_type, artifact_version.source,
@@ -465,7 +467,7 @@ pub(super) fn versions(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<V
     Ok(versions)
 }
 
-/// Returns where the blob of a version lies, and its MIME type.
+/// Returns the path of a version's blob and its MIME type.
 pub(super) fn blob(conn: &Connection, id: &ArtifactId, version: u64) -> rusqlite::Result<Option<(String, String)>> {
     conn.prepare_cached(
         "SELECT path, artifact_version.content_type FROM artifact_version JOIN artifact USING (artifact_key)
@@ -475,7 +477,7 @@ pub(super) fn blob(conn: &Connection, id: &ArtifactId, version: u64) -> rusqlite
     .optional()
 }
 
-/// Lists where the blobs of an artifact lie, by version.
+/// Lists the paths of an artifact's blobs, by version.
 pub(super) fn paths(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<Vec<String>> {
     let mut query = conn.prepare_cached(
         "SELECT path FROM artifact_version JOIN artifact USING (artifact_key) LEFT JOIN session USING (session_key)

@@ -1,8 +1,9 @@
-//! Copying a database while it is used, and listing which files a copy asks for (DUR-5).
+//! Copying a database while it is in use, and listing the files that belong to a copy (DUR-5).
 //!
-//! `VACUUM INTO` and not SQLite's backup by pages: both read one moment and hold no writer up, but what was
-//! deleted does not come along in pages that are free.
-//! Not here: the files themselves, and what else belongs to a home.
+//! Uses `VACUUM INTO` instead of SQLite's page-wise backup. Both read one snapshot and do not block writers, but
+//! page-wise backup also copies deleted data in free pages.
+//!
+//! Not in this module: the files themselves, and the other contents of a home.
 
 use std::{fs, path::Path};
 
@@ -15,11 +16,10 @@ use super::{
 };
 use crate::store::{StoreError, StoredBlob};
 
-/// Where a page of stored blobs begins: behind this version.
+/// Start of a page of stored blobs: the page begins after the version with this artifact key and number.
 pub(super) type Behind = (i64, i64);
 
-/// Copies the database as it is at one moment; the copy is on disk after this. What there is of a copy that
-/// failed is for the caller to remove.
+/// Copies a snapshot of the database and syncs the copy. If this fails, the caller must delete the partial copy.
 pub(super) fn copy(conn: &Connection, target: &Path) -> Result<(), StoreError> {
     let name = target.to_str().ok_or_else(|| StoreError::Io(format!("{} is not valid Unicode", target.display())))?;
     if target.exists() {
@@ -30,12 +30,12 @@ pub(super) fn copy(conn: &Connection, target: &Path) -> Result<(), StoreError> {
     synced.map_err(|error| StoreError::Io(format!("{}: {error}", target.display())))
 }
 
-/// Counts sessions, but for those that are being removed.
+/// Counts sessions, except those that are being deleted.
 pub(super) fn count_sessions(conn: &Connection) -> rusqlite::Result<u64> {
     conn.query_row("SELECT count(*) FROM session WHERE removal IS NULL", [], |row| Columns::of(row).count())
 }
 
-/// Lists stored versions with where their blobs lie, each with the place behind it.
+/// Lists stored versions with the paths of their blobs, each with the start of the page after it.
 pub(super) fn blobs(
     conn: &Connection,
     limit: i64,

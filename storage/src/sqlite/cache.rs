@@ -1,8 +1,11 @@
-//! What the writer keeps in memory of live sessions, traces and runs.
+//! Rows of live sessions, traces and runs that the writer keeps in memory.
 //!
-//! A row is read when an append first names it, changed here, and written once per batch just
-//! before the commit. Invariants: between batches nothing here is newer than the file; after a
-//! rollback everything is forgotten.
+//! A row is read when an append first names it, is changed here, and is written once per batch right before the
+//! commit.
+//!
+//! Invariants:
+//! - Between batches no row here is newer than the file.
+//! - After a rollback the cache is empty.
 
 use std::collections::{HashMap, hash_map::Entry};
 
@@ -10,10 +13,11 @@ use rusqlite::Connection;
 
 use super::{hot_row::HotRow, runs::RunRow, sessions::SessionRow, traces::TraceRow, usage_sums::UsageSums};
 
-/// How many rows of one noun are kept at most between batches; above, all are read anew on demand.
+/// Maximum number of rows of one kind kept between batches. Above it, all of them are dropped and read again on
+/// demand.
 const KEPT_ROWS: usize = 16_384;
 
-/// The rows of one noun that are in memory.
+/// The rows of one kind that are in memory.
 pub(super) struct Held<R: HotRow> {
     rows: HashMap<R::Id, (R, bool)>,
     changed: Vec<R::Id>,
@@ -34,14 +38,14 @@ impl<R: HotRow> Held<R> {
         Ok(self.rows.get_mut(id))
     }
 
-    /// Looks a row up, reading it if need be.
+    /// Looks up a row; reads it if necessary.
     pub(super) fn get(&mut self, conn: &Connection, id: &R::Id) -> rusqlite::Result<Option<&R>> {
         Ok(self.slot(conn, id)?.map(|(row, _)| &*row))
     }
 
-    /// Looks a row up for a change.
+    /// Looks up a row to change it.
     pub(super) fn change(&mut self, conn: &Connection, id: &R::Id) -> rusqlite::Result<Option<&mut R>> {
-        // Not by `slot`: its borrow would outlive the note in `changed`.
+        // `slot` cannot be used, because its borrow would outlive the push to `changed`.
         if let Entry::Vacant(free) = self.rows.entry(id.clone()) {
             let Some(row) = R::load(conn, id)? else { return Ok(None) };
             free.insert((row, false));
@@ -53,7 +57,7 @@ impl<R: HotRow> Held<R> {
         Ok(Some(row))
     }
 
-    /// Takes in a row that was just inserted; what changes of it is written with the batch.
+    /// Adds a row that was just inserted; its changes are written with the batch.
     pub(super) fn add(&mut self, id: R::Id, row: R) {
         self.rows.insert(id.clone(), (row, true));
         self.changed.push(id);
@@ -64,7 +68,7 @@ impl<R: HotRow> Held<R> {
         self.changed.clear();
     }
 
-    /// Writes what has changed of them.
+    /// Writes the changed rows.
     pub(super) fn save(&mut self, conn: &Connection) -> rusqlite::Result<()> {
         for id in &self.changed {
             if let Some((row, _)) = self.rows.get_mut(id) {
@@ -89,7 +93,7 @@ impl<R: HotRow> Held<R> {
     }
 }
 
-/// Everything the writer keeps in memory.
+/// Everything that the writer keeps in memory.
 #[derive(Default)]
 pub(super) struct Cache {
     /// Live sessions.
@@ -98,14 +102,14 @@ pub(super) struct Cache {
     pub(super) traces: Held<TraceRow>,
     /// Live runs.
     pub(super) runs: Held<RunRow>,
-    /// What runs used.
+    /// Usage sums.
     pub(super) usage: UsageSums,
-    /// The lsn of the next event; absent until a batch asks.
+    /// The lsn of the next event; `None` until the first batch.
     pub(super) next_lsn: Option<u64>,
 }
 
 impl Cache {
-    /// Writes what has changed, each row once.
+    /// Writes the changed rows, each of them once.
     pub(super) fn save(&mut self, conn: &Connection) -> rusqlite::Result<()> {
         self.sessions.save(conn)?;
         self.traces.save(conn)?;
@@ -113,7 +117,7 @@ impl Cache {
         self.usage.save(conn)
     }
 
-    /// Writes the runs that have changed. Each is counted first, since its row refers to the sum that counts it.
+    /// Writes the changed runs. Each is counted first, because its row refers to the sum that counts it.
     pub(super) fn save_runs(&mut self, conn: &Connection) -> rusqlite::Result<()> {
         for id in &self.runs.changed {
             if let Some((run, _)) = self.runs.rows.get_mut(id) {
@@ -124,16 +128,16 @@ impl Cache {
         Ok(())
     }
 
-    /// Lets go of all sessions, traces and runs, also within a batch; what has changed must have been saved.
+    /// Drops all sessions, traces and runs, even within a batch. Changes must have been saved.
     ///
-    /// For when rows stop being what an append may name: a session that is being removed is found no more.
+    /// Needed when rows become invisible to appends, because a session is being deleted.
     pub(super) fn forget(&mut self) {
         self.sessions.forget();
         self.traces.forget();
         self.runs.forget();
     }
 
-    /// Lets go of what has ended; call after a commit.
+    /// Drops the rows that have ended; call after a commit.
     pub(super) fn settle(&mut self) {
         self.sessions.settle();
         self.traces.settle();

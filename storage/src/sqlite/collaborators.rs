@@ -1,11 +1,11 @@
-//! Collaborators of traces: who has worked for an agent, and what became of it.
+//! Rows of collaborators: the agents that have worked for a trace, and their results.
 
 use rusqlite::Connection;
 use soong_protocol::{Collaborator, Event, MessageEvent, SubAgentEvent};
 
 use super::columns::{Columns, all, int, json};
 
-/// Adds a collaborator of a trace, or renews it in its place.
+/// Inserts or updates a collaborator of a trace. An update keeps its position.
 pub(super) fn save(conn: &Connection, trace_key: i64, collaborator: &Collaborator) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "INSERT INTO collaborator (trace_key, name, body) VALUES (?1, ?2, ?3)
@@ -15,7 +15,7 @@ pub(super) fn save(conn: &Connection, trace_key: i64, collaborator: &Collaborato
     Ok(())
 }
 
-/// Puts these in the place of all collaborators of a trace.
+/// Replaces all collaborators of a trace.
 pub(super) fn replace(conn: &Connection, trace_key: i64, by: &[Collaborator]) -> rusqlite::Result<()> {
     conn.prepare_cached("DELETE FROM collaborator WHERE trace_key = ?1")?.execute([trace_key])?;
     by.iter().try_for_each(|collaborator| save(conn, trace_key, collaborator))
@@ -28,7 +28,7 @@ pub(super) fn of(conn: &Connection, trace_key: i64) -> rusqlite::Result<Vec<Coll
     all(query.query_map([trace_key], |row| Columns::of(row).json())?)
 }
 
-/// Reads the collaborators of a trace as they were at a place among the events.
+/// Reads the collaborators of a trace as they were at an lsn.
 pub(super) fn at(conn: &Connection, trace_key: i64, lsn: u64) -> rusqlite::Result<Vec<Collaborator>> {
     let mut query = conn.prepare_cached(
         "SELECT kind, data FROM event WHERE trace_key = ?1 AND lsn <= ?2

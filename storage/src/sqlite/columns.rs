@@ -1,5 +1,5 @@
-//! How the protocol's values lie in columns: counts as integers, closed sets as the words that
-//! clients see, the rest as JSON.
+//! Representation of the protocol's values in columns: counts as integers, enums as the strings that clients see,
+//! other values as JSON.
 
 use std::sync::Arc;
 
@@ -10,22 +10,22 @@ use rusqlite::{
 use serde::{Deserialize, Serialize, de::IntoDeserializer, de::value::StrDeserializer};
 use soong_protocol::{Stats, Timestamp, Usd};
 
-/// Writes a count. What does not fit (above 2⁶³) is no count of ours and is cut.
+/// Converts a count to a column value; clamps it to `i64::MAX`.
 pub(super) fn int(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// Writes a word of a closed set as clients see it.
+/// Converts an enum value to its string.
 pub(super) fn word<T: Serialize>(value: T) -> String {
     serde_json::to_string(&value).unwrap_or_default().trim_matches('"').to_owned()
 }
 
-/// Writes JSON. The protocol's records hold only what JSON can say.
+/// Converts a value to JSON. The protocol's records can always be represented as JSON.
 pub(super) fn json<T: Serialize>(value: T) -> String {
     serde_json::to_string(&value).unwrap_or_default()
 }
 
-/// The columns of [`Stats`], in the order that [`Columns::stats`] reads.
+/// The columns of [`Stats`], in the order of [`Columns::stats`].
 macro_rules! stats_columns {
     () => {
         "messages, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, estimated, cost_nanos,
@@ -34,7 +34,7 @@ macro_rules! stats_columns {
 }
 pub(super) use stats_columns;
 
-/// Reads the columns of a row one after the other.
+/// Reads the columns of a row in order.
 pub(super) struct Columns<'a, 'row> {
     row: &'a Row<'row>,
     at: usize,
@@ -100,7 +100,7 @@ impl<'a, 'row> Columns<'a, 'row> {
         text.map(|text| serde_json::from_str(&text)).transpose().map_err(|error| self.broken(error))
     }
 
-    /// Reads what [`stats_columns`] names.
+    /// Reads the columns of [`stats_columns`].
     pub(super) fn stats(&mut self) -> rusqlite::Result<Stats> {
         let messages = self.count()?;
         let prompt_tokens = self.count()?;

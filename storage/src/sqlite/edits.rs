@@ -1,12 +1,12 @@
-//! The edits of documents, as rows (ART-5): what a document holds beyond its last stored version, and the
-//! outcomes of the calls that made them.
+//! Rows of document edits (ART-5): the changes of a document since its last stored version, and the outcomes of the
+//! tool calls that made them.
 
 use rusqlite::{Connection, OptionalExtension, Row};
 use soong_protocol::{ArtifactId, DocumentEdit, EffectId, RunId, Splice, TraceId};
 
 use super::columns::{Columns, all, int};
 
-/// Adds an edit of the document with that key; `lsn` is that of the event which follows.
+/// Inserts an edit of the document with that key. `lsn` is that of the event that follows it.
 pub(super) fn insert(
     conn: &Connection,
     artifact_key: i64,
@@ -65,7 +65,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<DocumentEdit> {
     })
 }
 
-/// Reads the edits of a document after one number up to another, in order.
+/// Reads the edits of a document with a revision above `after` and up to `upto`, in order.
 pub(super) fn between(
     conn: &Connection,
     id: &ArtifactId,
@@ -86,7 +86,7 @@ pub(super) fn of_turn(conn: &Connection, run_key: i64, turn: u32) -> rusqlite::R
     all(query.query_map((run_key, turn), read)?)
 }
 
-/// Reads the replacements of parts of a document with their numbers, in order.
+/// Reads the partial replacements of a document with their revisions, in order: the old and the new text.
 pub(super) fn changes(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<Vec<(u64, (String, String))>> {
     let mut query = conn.prepare_cached(
         "SELECT revision, old, inserted FROM document_edit
@@ -99,7 +99,7 @@ pub(super) fn changes(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<Ve
     })?)
 }
 
-/// Returns the key of a run.
+/// Looks up a run's key.
 pub(super) fn run_key(conn: &Connection, id: &RunId) -> rusqlite::Result<Option<i64>> {
     let mut query = conn.prepare_cached(
         "SELECT run_key FROM run JOIN session USING (session_key) WHERE run_id = ?1 AND removal IS NULL",
@@ -107,7 +107,7 @@ pub(super) fn run_key(conn: &Connection, id: &RunId) -> rusqlite::Result<Option<
     query.query_row([id.as_str()], |row| row.get(0)).optional()
 }
 
-/// Removes the edits of the document with that key.
+/// Deletes the edits of the document with that key.
 pub(super) fn remove(conn: &Connection, artifact_key: i64) -> rusqlite::Result<()> {
     conn.prepare_cached("DELETE FROM document_edit WHERE artifact_key = ?1")?.execute([artifact_key])?;
     Ok(())

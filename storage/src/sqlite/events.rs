@@ -1,4 +1,4 @@
-//! Events as rows, and the cursors by which they are read (EVT-1).
+//! Rows of events, and the cursors by which they are read (EVT-1).
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row};
 use soong_protocol::{Event, EventDraft, EventRecord, RunId, SessionId, TraceId};
@@ -6,18 +6,18 @@ use soong_protocol::{Event, EventDraft, EventRecord, RunId, SessionId, TraceId};
 use super::columns::{Columns, all, int};
 use crate::store::EventIds;
 
-/// Adds an event: the statement, kept ready during a batch.
+/// Statement that inserts an event; kept prepared during a batch.
 pub(super) const INSERT: &str = "INSERT INTO event (lsn, trace_key, event_id, run_key, run_seq, session_key,
         session_seq, ts, kind, data) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
 
-/// The rows an event belongs to.
+/// Keys of the rows that an event belongs to.
 pub(super) struct Owners {
     pub(super) trace_key: i64,
     pub(super) run_key: Option<i64>,
     pub(super) session_key: i64,
 }
 
-/// Adds an event under the ids that it was given.
+/// Inserts an event with its assigned ids.
 pub(super) fn insert(
     statement: &mut CachedStatement<'_>,
     draft: &EventDraft,
@@ -39,7 +39,7 @@ pub(super) fn insert(
     Ok(())
 }
 
-/// Returns the lsn that the next event gets: above all that are there and all that were deleted.
+/// Returns the next lsn: above those of all existing and all deleted events.
 pub(super) fn next_lsn(conn: &Connection) -> rusqlite::Result<u64> {
     let last: Option<i64> = conn.query_row(
         "SELECT max(lsn) FROM (SELECT max(lsn) AS lsn FROM event UNION ALL SELECT lsn FROM deleted_lsn)",
@@ -95,10 +95,10 @@ pub(super) fn of_trace(conn: &Connection, id: &TraceId, since: u64, limit: i64) 
     all(query.query_map((id.as_str(), int(since), limit), read)?)
 }
 
-/// Reads all events of a run: they stand on its own trace's timeline.
+/// Reads all events of a run. They are all on the timeline of its own trace.
 ///
-/// There is no index for this. It looks from the end until it has as many as the run counts, so that a
-/// run which is at work, or ended last, costs its own events and not those of the runs before it.
+/// There is no index for this query. It scans backwards until it has as many events as the run counts. So a live run,
+/// or the last one that ended, costs only its own events and not those of earlier runs.
 pub(super) fn of_run(conn: &Connection, id: &RunId) -> rusqlite::Result<Vec<EventRecord>> {
     let mut query = conn.prepare_cached(
         "SELECT run_key, trace_key, last_run_seq FROM run JOIN run_state USING (run_key) WHERE run_id = ?1",
@@ -112,10 +112,10 @@ pub(super) fn of_run(conn: &Connection, id: &RunId) -> rusqlite::Result<Vec<Even
     Ok(events)
 }
 
-/// Reads up to `limit` events of a session after `since` in the whole store's order.
+/// Reads up to `limit` events of a session after `since`, in the order of the whole store.
 ///
-/// There is no index for this: the session's row bounds the range, so that a reader who has
-/// everything, and one who begins late, look at no event of others before or after it.
+/// There is no index for this query. The session's row bounds the range, so events of other sessions before its first
+/// and after its last event are not scanned.
 pub(super) fn of_session(
     conn: &Connection,
     id: &SessionId,
@@ -137,12 +137,13 @@ pub(super) fn of_session(
     all(query.query_map((key, int(from), int(last), limit), read)?)
 }
 
-/// Finds the lsn right before the session's first event above `seen`; its last lsn, if there is none.
+/// Returns the lsn immediately before the session's first event with a number above `seen`; the session's last lsn if
+/// there is no such event.
 ///
-/// There is no index for this either, but both numbers grow together. The event is at least as many
-/// places behind the session's first one, and before its last one, as there are events of the session
-/// between them. What is left is halved, so that of a session that had the store for itself nothing is
-/// searched, and of others few events are looked at, none with its payload.
+/// There is no index for this query, but both numbers ascend together. Because each event of the session takes at
+/// least one lsn, the numbers of the first and the last event bound the lsn of the wanted one. The remaining range is
+/// searched by bisection. If the session was the only one in the store, the range has one element and nothing is
+/// searched; otherwise only few events are read, without their payloads.
 pub(super) fn lsn_of(conn: &Connection, id: &SessionId, seen: u64) -> rusqlite::Result<u64> {
     let mut query = conn.prepare_cached(
         "SELECT session_key, first_lsn, last_lsn, last_session_seq FROM session
@@ -157,7 +158,7 @@ pub(super) fn lsn_of(conn: &Connection, id: &SessionId, seen: u64) -> rusqlite::
         return Ok(last);
     }
     let wanted = seen + 1;
-    // The wanted event lies between these two, both included.
+    // The wanted lsn is between these two, inclusive.
     let (mut low, mut high) = (first + seen, last.saturating_sub(last_seq - wanted));
     let mut probe = conn.prepare_cached(
         "SELECT lsn, session_seq FROM event WHERE lsn BETWEEN ?2 AND ?3 AND session_key = ?1 ORDER BY lsn LIMIT 1",

@@ -1,9 +1,10 @@
-//! A conversation as a copy: rows from rows, without a way through memory.
+//! Copy of a conversation, made within the database.
 //!
-//! The copy has the messages of a lineage under their numbers, with the summaries on it, so that all that goes by
-//! sequences is as in the source. Their place among the events is that of the copying: its documents are those of the
-//! copy from its first message on. What it cost is the source's; sub-traces stay there, and are linked.
-//! Not here: goals, which follow from the event, and the bytes of artifacts.
+//! The copy has the messages of a lineage with the same sequences, and the summaries on it, so everything that refers
+//! to sequences stays valid. The messages have the lsn of the copying, so the copied documents exist from the copy's
+//! first message on. The usage remains with the source. Sub-traces remain there too, and the copy links to them.
+//!
+//! Not in this module: goals, which follow from the event, and the bytes of artifacts.
 
 use rusqlite::{Connection, OptionalExtension};
 use soong_protocol::TraceStatus;
@@ -20,8 +21,8 @@ pub(super) struct Source {
     pub(super) head: u64,
 }
 
-/// Copies a conversation up to a message, which becomes the head, into a trace that is empty; `lsn` is that of the event
-/// which tells of it.
+/// Copies a conversation up to a message, which becomes the head, into an empty trace. `lsn` is that of the event
+/// that reports the copy.
 pub(super) fn copy(
     conn: &Connection,
     source: &Source,
@@ -48,7 +49,7 @@ pub(super) fn copy(
     Ok(())
 }
 
-/// What has been copied.
+/// Counters of the copied messages.
 #[derive(Default)]
 struct Copied {
     messages: u64,
@@ -81,7 +82,8 @@ impl Copied {
     }
 }
 
-/// Links what lay below the source when a message came, and what it links itself.
+/// Links the sub-traces of the source that had started before the message, and all traces that the source itself
+/// links to.
 fn link(conn: &Connection, source: i64, target: i64, place: i64) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "INSERT INTO linked_trace (trace_key, linked_key, goal_id)
@@ -100,7 +102,7 @@ fn place(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<i64> {
         .query_row((key, int(sequence)), |row| row.get(0))
 }
 
-/// Returns whether a message says something and asks for nothing.
+/// Returns whether a message is an answer of the model without tool calls.
 fn is_answer(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<bool> {
     let found = conn
         .prepare_cached("SELECT role, tool_calls IS NULL FROM message WHERE trace_key = ?1 AND sequence = ?2")?

@@ -1,4 +1,4 @@
-//! The goal tree of a trace as one row, and what it cost as sums over messages and sub-traces.
+//! The goal tree of a trace as one row, and its usage as sums over messages and sub-traces.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,8 @@ use soong_protocol::{Event, GoalId, GoalTree, MessageEvent, RunEvent, RunId, Sta
 
 use super::columns::{Columns, int, json, stats_columns};
 
-/// Reads the goals of the trace with that key; a trace without any has its task as mission.
+/// Reads the goals of the trace with that key. If none are stored, returns an empty tree with the trace's task as
+/// mission.
 pub(super) fn load(conn: &Connection, trace_key: i64) -> rusqlite::Result<GoalTree> {
     let mut query = conn.prepare_cached("SELECT body FROM goal_tree WHERE trace_key = ?1")?;
     if let Some(tree) = query.query_row([trace_key], |row| Columns::of(row).json()).optional()? {
@@ -27,8 +28,7 @@ pub(super) fn save(conn: &Connection, trace_key: i64, tree: &GoalTree) -> rusqli
     Ok(())
 }
 
-/// Reads the goals of the trace with that key as they were at a place among the events: by replaying what
-/// happened to them.
+/// Reads the goals of the trace with that key as they were at an lsn, by replaying their events.
 pub(super) fn at(conn: &Connection, trace_key: i64, lsn: u64) -> rusqlite::Result<GoalTree> {
     let mut query = conn.prepare_cached("SELECT task FROM trace WHERE trace_key = ?1")?;
     let mission: String = query.query_row([trace_key], |row| row.get(0))?;
@@ -66,7 +66,7 @@ pub(super) fn for_readers(conn: &Connection, trace_key: i64) -> rusqlite::Result
             goal.sub_trace_metadata.insert(sub_trace_id, metadata);
         }
     }
-    // Parents precede their children: backwards, each goal is complete before its parent takes it.
+    // Parents precede their children, so in reverse order each goal is complete before it is added to its parent.
     for goal in tree.goals.iter_mut().rev() {
         let own = own.remove(&goal.id).unwrap_or_else(Stats::zero);
         let mut cumulative = own;
@@ -82,13 +82,13 @@ pub(super) fn for_readers(conn: &Connection, trace_key: i64) -> rusqlite::Result
     Ok(tree)
 }
 
-/// Adds work to a sum, with its duration.
+/// Adds stats to a sum, including the duration.
 fn add(sum: &mut Stats, part: &Stats) {
     sum.roll_up(part);
     sum.duration_ms = sum.duration_ms.saturating_add(part.duration_ms);
 }
 
-/// Sums the messages of a trace by the goal that was current.
+/// Sums up the messages of a trace by the goal that was current.
 fn of_messages(conn: &Connection, trace_key: i64) -> rusqlite::Result<HashMap<GoalId, Stats>> {
     let mut query = conn.prepare_cached(
         "SELECT goal_id, count(*), CAST(total(prompt_tokens) AS INTEGER), CAST(total(completion_tokens) AS INTEGER),
@@ -119,7 +119,7 @@ fn of_messages(conn: &Connection, trace_key: i64) -> rusqlite::Result<HashMap<Go
         .collect()
 }
 
-/// Lists the sub-traces that serve a goal of a trace, those that it links too.
+/// Lists the sub-traces that serve a goal of a trace, including linked ones.
 fn sub_traces(conn: &Connection, trace_key: i64) -> rusqlite::Result<Vec<(TraceId, GoalId, SubTraceMetadata)>> {
     let mut query = conn.prepare_cached(concat!(
         "WITH RECURSIVE below (top, trace_key) AS (
@@ -144,7 +144,7 @@ fn sub_traces(conn: &Connection, trace_key: i64) -> rusqlite::Result<Vec<(TraceI
         let (top, stats) = (columns.next()?, columns.stats()?);
         match found.last_mut() {
             Some((last, (_, _, metadata))) if *last == top => add(&mut metadata.cumulative_stats, &stats),
-            // The sub-trace itself comes before those below it.
+            // The sub-trace itself is the first row of its group.
             _ => {
                 let (trace_id, goal_id) = (columns.id(TraceId::new)?, columns.id(GoalId::new)?);
                 let metadata = SubTraceMetadata {

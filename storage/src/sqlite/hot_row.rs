@@ -4,14 +4,14 @@ use std::hash::Hash;
 
 use rusqlite::Connection;
 
-/// The part of a noun's row that changes with events.
+/// The columns of a row that change with events.
 pub(super) trait HotRow: Sized {
-    /// How the outside names it.
+    /// Public id of the record.
     type Id: Clone + Eq + Hash;
-    /// Reads it.
+    /// Reads the row.
     fn load(conn: &Connection, id: &Self::Id) -> rusqlite::Result<Option<Self>>;
-    /// Writes it.
+    /// Writes the row.
     fn save(&mut self, conn: &Connection) -> rusqlite::Result<()>;
-    /// Returns whether it is not expected to change soon, so that it need not stay in memory.
+    /// Returns whether the row is not expected to change soon, so it need not stay in memory.
     fn is_settled(&self) -> bool;
 }

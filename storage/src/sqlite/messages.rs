@@ -1,4 +1,4 @@
-//! Messages as rows (MSG-1).
+//! Rows of messages (MSG-1).
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row};
 use soong_protocol::{GoalId, Message, RunId, Timestamp, ToolCall, TraceId};
@@ -9,13 +9,13 @@ use super::{
 };
 use crate::store::{MessagePath, Place};
 
-/// Adds a message: the statement, kept ready during a batch.
+/// Statement that inserts a message; kept prepared during a batch.
 pub(super) const INSERT: &str = "INSERT INTO message (trace_key, sequence, parent_sequence, role, goal_id, partial,
         prompt_tokens, completion_tokens, cost_nanos, duration_ms, created_at, tool_call_id, finish_reason,
         description, content, reasoning, tool_calls, long_term_memory, output_once, lsn, side_branch)
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)";
 
-/// Adds a message of the trace with that key; `lsn` is that of the event which follows.
+/// Inserts a message of the trace with that key. `lsn` is that of the event that follows it.
 pub(super) fn insert(
     statement: &mut CachedStatement<'_>,
     trace_key: i64,
@@ -87,7 +87,7 @@ fn read(row: &Row<'_>, trace_id: &TraceId) -> rusqlite::Result<Message> {
     })
 }
 
-/// Says of a message without a parent what it stands for, if it is a summary.
+/// Fills in the messages that a summary replaces. Only messages without a parent can be summaries.
 fn with_covers(conn: &Connection, key: i64, messages: Vec<Message>) -> rusqlite::Result<Vec<Message>> {
     let complete = |mut message: Message| {
         // The first message of a trace has no parent either.
@@ -131,7 +131,7 @@ fn in_ranges(conn: &Connection, key: i64, id: &TraceId, ranges: &[paths::Range])
     Ok(found)
 }
 
-/// Reads the messages of the trace with that key that have these sequences: one look into the index each.
+/// Reads the messages of the trace with that key that have these sequences, by one index lookup each.
 pub(super) fn at(conn: &Connection, key: i64, id: &TraceId, sequences: &[u64]) -> rusqlite::Result<Vec<Message>> {
     let mut query = conn.prepare_cached(select!("sequence = ?2"))?;
     let found = sequences.iter().map(|sequence| query.query_row((key, int(*sequence)), |row| read(row, id)).optional());
@@ -139,7 +139,7 @@ pub(super) fn at(conn: &Connection, key: i64, id: &TraceId, sequences: &[u64]) -
     with_covers(conn, key, found?)
 }
 
-/// Looks at a message of the trace with that key as a place to go on from.
+/// Reads a message of the trace with that key as a point to resume from.
 pub(super) fn place(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<Option<Place>> {
     let Some(sequence) = paths::safe_cut(conn, key, sequence)? else { return Ok(None) };
     let mut query = conn.prepare_cached(
@@ -153,7 +153,7 @@ pub(super) fn place(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Res
         let mut columns = Columns::of(row);
         Ok((columns.count()?, columns.count()?, columns.maybe_id(RunId::new)?, columns.count()?))
     })?;
-    // What follows from a message, such as a goal that it closes, comes behind it, and before the next one.
+    // Events that follow from a message, such as a goal that it completes, come between it and the next message.
     let mut next = conn.prepare_cached(
         "SELECT lsn FROM event WHERE trace_key = ?1 AND event_id > ?2
          AND kind IN ('message_added', 'rewind', 'head_switched', 'loop_started') ORDER BY event_id LIMIT 1",

@@ -1,8 +1,9 @@
-//! The database's format: which version a file has, and the way up to this build's (DUR-5).
+//! Format version of the database, and its migration to the version of this build (DUR-5).
 //!
-//! Forward only, by `PRAGMA user_version`; each step is one transaction together with its number.
-//! A file that this build cannot serve is looked at read-only and left as it is.
-//! Not here: what the tables mean (`sqlite/*.rs`).
+//! Forward only, with the version in `PRAGMA user_version`. Each step and its version number are one transaction. A
+//! file that this build does not support is opened read-only and not changed.
+//!
+//! Elsewhere: the meaning of the tables (`sqlite/*.rs`).
 
 use std::{
     ffi::OsString,
@@ -15,7 +16,7 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use super::store_error;
 use crate::store::StoreError;
 
-/// The steps of this build, oldest first; step `n` leads to version `n`, counted from 1.
+/// The migration steps of this build, oldest first; step `n` leads to version `n`, counted from 1.
 pub(crate) const STEPS: &[&str] = &[
     include_str!("../../migrations/0001_init.sql"),
     include_str!("../../migrations/0002_artifacts.sql"),
@@ -30,9 +31,10 @@ pub(crate) const STEPS: &[&str] = &[
     include_str!("../../migrations/0011_trace_status.sql"),
 ];
 
-/// Refuses a file that is newer than `steps`, no database, or another program's; changes nothing.
+/// Rejects a file that is newer than `steps`, that is not a database, or that belongs to another program; changes
+/// nothing.
 ///
-/// Returns the file's version: 0 where there is no file yet or an empty one.
+/// Returns the file's version: 0 if the file does not exist or is empty.
 pub(crate) fn check(path: &Path, steps: &[&str]) -> Result<u32, StoreError> {
     match size(path)? {
         None => return Ok(0),
@@ -58,8 +60,8 @@ pub(crate) fn check(path: &Path, steps: &[&str]) -> Result<u32, StoreError> {
     Ok(found)
 }
 
-/// Returns the size of the file in bytes; `None` = there is none. Refuses what is no ordinary file: to open a pipe would
-/// wait for its other end.
+/// Returns the size of the file in bytes; `None` if it does not exist. Rejects anything but a regular file, because
+/// opening a pipe would block until its other end is opened.
 fn size(path: &Path) -> Result<Option<u64>, StoreError> {
     let refuse = |what: &str| {
         let why = "and no database: move it away or choose another home";
@@ -75,7 +77,8 @@ fn size(path: &Path) -> Result<Option<u64>, StoreError> {
     }
 }
 
-/// Refuses an empty database file if other files of a home exist: opening it would silently start a new history.
+/// Rejects an empty database file if other files of a home exist, because opening it would silently discard the
+/// history.
 fn empty(path: &Path) -> Result<u32, StoreError> {
     let traces = [path.with_file_name("sessions"), beside(path, "-wal"), beside(path, "-shm")];
     match traces.iter().find(|trace| trace.exists()) {
@@ -89,7 +92,7 @@ fn empty(path: &Path) -> Result<u32, StoreError> {
     }
 }
 
-/// Appends an ending to the file name.
+/// Appends a suffix to the file name.
 fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(ending);
@@ -99,7 +102,7 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
 /// Creates a database in the format of `steps` atomically. The file must not exist.
 pub(crate) fn create(path: &Path, steps: &[&str]) -> Result<(), StoreError> {
     let failed = |error: std::io::Error| StoreError::Io(format!("{} cannot be made: {error}", path.display()));
-    // SQLite would take the log of an earlier database for that of the new one.
+    // SQLite would apply the log of an earlier database to the new one.
     for log in [beside(path, "-wal"), beside(path, "-journal")] {
         if log.metadata().is_ok_and(|log| log.len() > 0) {
             let (path, log) = (path.display(), log.display());
@@ -110,10 +113,10 @@ pub(crate) fn create(path: &Path, steps: &[&str]) -> Result<(), StoreError> {
     }
     let draft = beside(path, ".new");
     if draft.exists() {
-        fs::remove_file(&draft).map_err(failed)?; // of a process that was killed
+        fs::remove_file(&draft).map_err(failed)?; // left by a killed process
     }
     let conn = Connection::open(&draft).map_err(|error| named(&draft, error))?;
-    // A draft that a crash cuts off is thrown away: nothing of it has to be safe before it is whole.
+    // The draft need not survive a crash, because an incomplete draft is deleted.
     conn.query_row("PRAGMA journal_mode = MEMORY", [], |_| Ok(())).map_err(|error| named(&draft, error))?;
     migrate(&draft, &conn, steps)?;
     conn.close().map_err(|(_, error)| named(&draft, error))?;
@@ -123,8 +126,8 @@ pub(crate) fn create(path: &Path, steps: &[&str]) -> Result<(), StoreError> {
     sync(folder.unwrap_or(Path::new("."))).map_err(failed)
 }
 
-/// The same as [`check`] for the writer: first takes back what a process that was killed while it made the database had
-/// begun. Until the database keeps a log (WAL), SQLite can do so only for somebody who may write.
+/// Like [`check`], for the writer: first rolls back a creation of the database that was interrupted. Until the
+/// database is in WAL mode, SQLite needs write access for this rollback.
 pub(crate) fn check_to_write(path: &Path, steps: &[&str]) -> Result<u32, StoreError> {
     let is_begun = |error: &rusqlite::Error| {
         error.sqlite_error().is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_READONLY_ROLLBACK)
@@ -135,7 +138,7 @@ pub(crate) fn check_to_write(path: &Path, steps: &[&str]) -> Result<u32, StoreEr
     let looked = look(path).and_then(|conn| version(&conn));
     if looked.as_ref().is_err_and(is_begun) {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        // Reading rolls back.
+        // Reading rolls the interrupted transaction back.
         let found = Connection::open_with_flags(path, flags).and_then(|conn| version(&conn));
         found.map_err(|error| named(path, error))?;
     }
@@ -146,9 +149,9 @@ fn look(path: &Path) -> rusqlite::Result<Connection> {
     Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
 }
 
-/// Brings the open database at `path` up to the newest of `steps`.
+/// Migrates the open database at `path` to the newest version of `steps`.
 ///
-/// A database that has something to lose is copied beside itself first.
+/// An existing database of an older version is first copied to a backup file in the same folder.
 pub(crate) fn migrate(path: &Path, conn: &Connection, steps: &[&str]) -> Result<(), StoreError> {
     let found = version(conn).map_err(|error| named(path, error))?;
     if found > 0 && found < newest(steps) {
@@ -162,17 +165,17 @@ pub(crate) fn migrate(path: &Path, conn: &Connection, steps: &[&str]) -> Result<
     Ok(())
 }
 
-/// Reads the format's version.
+/// Reads the format version.
 pub(crate) fn version(conn: &Connection) -> rusqlite::Result<u32> {
     conn.query_row("PRAGMA user_version", [], |row| row.get(0))
 }
 
-/// Reads the number that tells a database from others: SQLite's `application_id`, which `soong` has no other use for.
+/// Reads the number that identifies the store: SQLite's `application_id`, which is not used for anything else.
 pub(crate) fn store_id(conn: &Connection) -> rusqlite::Result<u32> {
     conn.query_row("PRAGMA application_id", [], |row| row.get::<_, i32>(0)).map(i32::cast_unsigned)
 }
 
-/// Gives a database a number that has none.
+/// Assigns a number to a database that has none.
 pub(crate) fn identify(conn: &Connection) -> rusqlite::Result<()> {
     if store_id(conn)? != 0 {
         return Ok(());
@@ -181,7 +184,7 @@ pub(crate) fn identify(conn: &Connection) -> rusqlite::Result<()> {
     conn.pragma_update(None, "application_id", number)
 }
 
-/// Takes the number from a copy: where it is restored, it is another store.
+/// Removes the number from a copy, because a restored copy is a different store.
 pub(crate) fn make_anonymous(copy: &Path) -> rusqlite::Result<()> {
     let conn = Connection::open(copy)?;
     conn.pragma_update(None, "application_id", 0)?;
@@ -200,7 +203,7 @@ fn apply(conn: &Connection, step: &str, number: u32) -> rusqlite::Result<()> {
     transaction.commit()
 }
 
-/// Copies the database to `<file>.v<version>.bak`: whole and on disk, or not at all.
+/// Copies the database to `<file>.v<version>.bak`, atomically and synced.
 fn back_up(path: &Path, conn: &Connection, version: u32) -> Result<(), StoreError> {
     let whole = beside(path, &format!(".v{version}.bak"));
     let half = beside(&whole, ".half");
@@ -216,7 +219,7 @@ fn back_up(path: &Path, conn: &Connection, version: u32) -> Result<(), StoreErro
     Ok(())
 }
 
-/// Says which file failed; a file that is no database is told so in words.
+/// Adds the path to an error, and explains that a file is not a database.
 fn named(path: &Path, error: rusqlite::Error) -> StoreError {
     match store_error(error) {
         StoreError::Corrupt(why) => StoreError::Corrupt(format!(

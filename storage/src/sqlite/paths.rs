@@ -1,21 +1,25 @@
-//! Which messages lead to a trace's head: ranges of sequences, and the summaries that stand for parts (MSG-1,
-//! MSG-5).
+//! Path from a trace's first message to its head, as ranges of sequences, and the summaries that replace parts of it
+//! (MSG-1, MSG-5).
 //!
-//! The *lineage* of a message is what the links to parents lead through; that of the head is kept as ranges, in
-//! ascending order. The *main path* is the lineage, where the last summary on it stands for what it covers.
-//! Invariants: a parent precedes its child, so ranges are disjoint and ascend; links are never rewritten.
+//! - The *lineage* of a message is the chain of its parents up to the first message. That of the head is stored as
+//!   ranges in ascending order.
+//! - The *main path* is the lineage of the head, in which the last summary replaces the messages that it covers.
+//!
+//! Invariants:
+//! - A parent precedes its child, so the ranges are disjoint and ascending.
+//! - Links to parents never change.
 
 use rusqlite::{Connection, OptionalExtension, Row};
 use soong_protocol::Covers;
 
 use super::columns::{Columns, all, int};
 
-/// Sequences from a first one to a last one.
+/// First and last sequence of a range, both inclusive.
 pub(super) type Range = (u64, u64);
 
-/// Notes that a message which does not follow its parent's number became the head.
+/// Begins a range with a new head whose sequence does not follow that of its parent.
 pub(super) fn begin_range(conn: &Connection, key: i64, head: u64, sequence: u64) -> rusqlite::Result<()> {
-    // The first message of a trace follows nothing.
+    // The first message of a trace has no range before it.
     if head > 0 {
         conn.prepare_cached("UPDATE path_range SET last = ?2 WHERE trace_key = ?1 AND last IS NULL")?
             .execute((key, int(head)))?;
@@ -25,7 +29,7 @@ pub(super) fn begin_range(conn: &Connection, key: i64, head: u64, sequence: u64)
     Ok(())
 }
 
-/// Returns whether a message leads to the head.
+/// Returns whether a message is on the path to the head.
 pub(super) fn leads_to(conn: &Connection, key: i64, head: u64, sequence: u64) -> rusqlite::Result<bool> {
     if sequence > head {
         return Ok(false);
@@ -37,7 +41,7 @@ pub(super) fn leads_to(conn: &Connection, key: i64, head: u64, sequence: u64) ->
     Ok(last.is_some_and(|last| last.is_none_or(|last| last >= int(sequence))))
 }
 
-/// Makes a message the head that leads to the present one; what came behind it leaves the path.
+/// Makes a message on the path the head. Messages after it are no longer on the path.
 fn cut(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<()> {
     conn.prepare_cached("DELETE FROM path_range WHERE trace_key = ?1 AND first > ?2")?.execute((key, int(sequence)))?;
     conn.prepare_cached(
@@ -48,7 +52,8 @@ fn cut(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Makes any message the head: one on the path at no cost, another by the links to where it left the path.
+/// Makes any message the head. If it is on the path, the path is cut after it. Otherwise its parents are followed up to
+/// the path.
 pub(super) fn make_head(conn: &Connection, key: i64, head: u64, sequence: u64) -> rusqlite::Result<()> {
     if leads_to(conn, key, head, sequence)? {
         return cut(conn, key, sequence);
@@ -58,11 +63,11 @@ pub(super) fn make_head(conn: &Connection, key: i64, head: u64, sequence: u64) -
     keep(conn, key, sequence, &ranges)
 }
 
-/// Returns the lineage of a message: from the first message to it.
+/// Returns the lineage of a message: from the first message up to it.
 pub(super) fn lineage(conn: &Connection, key: i64, head: u64, sequence: u64) -> rusqlite::Result<Vec<Range>> {
     let mut parent =
         conn.prepare_cached("SELECT parent_sequence FROM message WHERE trace_key = ?1 AND sequence = ?2")?;
-    // Off the path, from the end: by the links.
+    // Messages that are not on the path, last one first; found by the links to their parents.
     let mut off_path: Vec<u64> = Vec::new();
     let mut at = Some(sequence);
     while let Some(here) = at.filter(|here| *here > 0)
@@ -91,7 +96,7 @@ pub(super) fn lineage(conn: &Connection, key: i64, head: u64, sequence: u64) -> 
     Ok(ranges)
 }
 
-/// Notes what a summary stands for.
+/// Records which messages a summary replaces.
 pub(super) fn add_boundary(conn: &Connection, key: i64, summary: u64, covers: &Covers) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "INSERT INTO boundary (trace_key, next, summary, first, last, system, request)
@@ -122,7 +127,7 @@ fn read_boundary(row: &Row<'_>) -> rusqlite::Result<(u64, Covers)> {
     Ok((summary, covers))
 }
 
-/// Lists the summaries on a lineage: their sequences, and what each stands for.
+/// Lists the summaries on a lineage: their sequences, and the messages that each one replaces.
 pub(super) fn boundaries(conn: &Connection, key: i64, ranges: &[Range]) -> rusqlite::Result<Vec<(u64, Covers)>> {
     let mut query = conn.prepare_cached(
         "SELECT summary, next, first, last, system, request FROM boundary WHERE trace_key = ?1 ORDER BY next, summary",
@@ -131,13 +136,13 @@ pub(super) fn boundaries(conn: &Connection, key: i64, ranges: &[Range]) -> rusql
     Ok(all.into_iter().filter(|(_, covers)| holds(ranges, covers.next)).collect())
 }
 
-/// Returns whether one of the ranges, which ascend, holds a sequence.
+/// Returns whether one of the ascending ranges contains a sequence.
 pub(super) fn holds(ranges: &[Range], sequence: u64) -> bool {
     let place = ranges.partition_point(|(_, last)| *last < sequence);
     ranges.get(place).is_some_and(|(first, _)| *first <= sequence)
 }
 
-/// Keeps ranges as the lineage of the head of a trace that has none yet.
+/// Stores the lineage of the head of a trace that has none yet.
 pub(super) fn keep(conn: &Connection, key: i64, head: u64, ranges: &[Range]) -> rusqlite::Result<()> {
     let mut add = conn.prepare_cached("INSERT INTO path_range (trace_key, first, last) VALUES (?1, ?2, ?3)")?;
     for (first, last) in ranges {
@@ -146,7 +151,7 @@ pub(super) fn keep(conn: &Connection, key: i64, head: u64, ranges: &[Range]) -> 
     Ok(())
 }
 
-/// Finds the last summary on a lineage: its sequence, and what it stands for.
+/// Finds the last summary on a lineage: its sequence, and the messages that it replaces.
 fn last_boundary(conn: &Connection, key: i64, ranges: &[Range]) -> rusqlite::Result<Option<(u64, Covers)>> {
     let mut query = conn.prepare_cached(
         "SELECT summary, next, first, last, system, request FROM boundary WHERE trace_key = ?1
@@ -162,13 +167,13 @@ fn last_boundary(conn: &Connection, key: i64, ranges: &[Range]) -> rusqlite::Res
     Ok(None)
 }
 
-/// Returns the main path with a message as its head, in the order in which it is read.
+/// Returns the main path that ends in a message, in reading order.
 pub(super) fn main_path(conn: &Connection, key: i64, head: u64, sequence: u64) -> rusqlite::Result<Vec<Range>> {
     let ranges = lineage(conn, key, head, sequence)?;
     let Some((summary, covers)) = last_boundary(conn, key, &ranges)? else { return Ok(ranges) };
     let behind = ranges.into_iter().filter(|(_, last)| *last >= covers.next);
     let behind: Vec<Range> = behind.map(|(first, last)| (first.max(covers.next), last)).collect();
-    // Whoever asked last is heard; an earlier request is in the summary.
+    // Only the last user request is part of the path; an earlier one is contained in the summary.
     let mut asks = conn.prepare_cached(
         "SELECT 1 FROM message WHERE trace_key = ?1 AND sequence BETWEEN ?2 AND ?3 AND role = 'user' LIMIT 1",
     )?;
@@ -183,7 +188,7 @@ pub(super) fn main_path(conn: &Connection, key: i64, head: u64, sequence: u64) -
     Ok(front.chain(behind).collect())
 }
 
-/// Finds what a summary stands for.
+/// Returns the messages that a summary replaces; `None` if the message is not a summary.
 pub(super) fn covers(conn: &Connection, key: i64, summary: u64) -> rusqlite::Result<Option<Covers>> {
     let mut query = conn.prepare_cached(
         "SELECT summary, next, first, last, system, request FROM boundary WHERE trace_key = ?1 AND summary = ?2",
@@ -191,9 +196,9 @@ pub(super) fn covers(conn: &Connection, key: i64, summary: u64) -> rusqlite::Res
     Ok(query.query_row((key, int(summary)), read_boundary).optional()?.map(|(_, covers)| covers))
 }
 
-/// Finds the end of the turn that a message stands in: behind the last result of the calls that it makes or
-/// answers (MSG-3); itself, where it does neither. `None` = nobody can go on from there: there is no such
-/// message, or it was cut off, or is a summary.
+/// Returns the end of the turn that a message belongs to: the last result of the tool calls that it makes or answers
+/// (MSG-3), else the message itself. Returns `None` if the conversation cannot be resumed there, because the message
+/// does not exist, was cut off, is a summary, or is on a side branch.
 pub(super) fn safe_cut(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<Option<u64>> {
     let mut look = conn.prepare_cached(
         "SELECT role, parent_sequence, partial, json_array_length(tool_calls) FROM message
@@ -211,7 +216,7 @@ pub(super) fn safe_cut(conn: &Connection, key: i64, sequence: u64) -> rusqlite::
     if partial || covers(conn, key, sequence)?.is_some() {
         return Ok(None);
     }
-    // Results follow the message that asks for them, one after the other.
+    // The results of a message's tool calls follow it, each one the child of the one before.
     let (mut open, mut at) = match (role.as_str(), calls) {
         ("assistant", calls) => (calls, sequence),
         ("tool", _) => {

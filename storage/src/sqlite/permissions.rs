@@ -1,7 +1,7 @@
-//! Whether tool calls may run, and who said so (PERM-1).
+//! Rows of permissions: whether a tool call may run, and who decided (PERM-1).
 //!
-//! Invariant: a permission is decided once: by whoever is first, or by the end of its run. Not here: whether a decision
-//! may be written (`admit.rs`), and what follows from it.
+//! Invariant: a permission is decided once, by the first decision or by the end of its run. Not in this module:
+//! whether a decision may be written (`admit.rs`), and its consequences.
 
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 use serde::{Deserialize, Serialize};
@@ -11,17 +11,17 @@ use super::columns::{Columns, all, json};
 use crate::store::PermissionFilter;
 use soong_protocol::PermissionDecision;
 
-/// What the column `demand` holds.
+/// Content of the column `demand`.
 #[derive(Serialize, Deserialize)]
 struct Asked<D> {
     #[serde(flatten)]
     demand: D,
-    /// Beside the demand: a column of its own would be another format of the database.
+    /// Stored with the demand, because a separate column would change the database format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     diff: Option<String>,
 }
 
-/// Adds a permission that a run asks for; one that was asked for before stays as it is.
+/// Inserts the permission that a run requests; does nothing if it already exists.
 pub(super) fn ask(conn: &Connection, run_key: i64, session_key: i64, asked: &Permission) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "INSERT OR IGNORE INTO permission (permission_id, run_key, session_key, tool_call_id, tool, arguments, fingerprint,
@@ -43,7 +43,7 @@ pub(super) fn ask(conn: &Connection, run_key: i64, session_key: i64, asked: &Per
     Ok(())
 }
 
-/// Writes the decision about a permission that is open.
+/// Writes the decision about a pending permission.
 pub(super) fn decide(conn: &Connection, ruling: &PermissionDecision) -> rusqlite::Result<()> {
     let status = if ruling.decision.allows() { PermissionStatus::Allowed } else { PermissionStatus::Denied };
     conn.prepare_cached(
@@ -61,7 +61,7 @@ pub(super) fn decide(conn: &Connection, ruling: &PermissionDecision) -> rusqlite
     Ok(())
 }
 
-/// Withdraws what an ended run has asked for and nobody has decided.
+/// Withdraws the pending permissions of an ended run.
 pub(super) fn withdraw(conn: &Connection, run_key: i64, at: Timestamp) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "UPDATE permission SET status = 'withdrawn', decided_at = ?2 WHERE run_key = ?1 AND status = 'pending'",
@@ -115,12 +115,12 @@ pub(super) fn permission(conn: &Connection, id: &PermissionId) -> rusqlite::Resu
     conn.prepare_cached(select!("WHERE permission_id = ?1"))?.query_row([id.as_str()], read).optional()
 }
 
-/// Lists permissions, the oldest first.
+/// Lists permissions, oldest first.
 pub(super) fn list(conn: &Connection, filter: &PermissionFilter) -> rusqlite::Result<Vec<Permission>> {
     let mut sql = select!("WHERE TRUE").to_owned();
     let mut values = Vec::new();
     if let Some(status) = filter.status {
-        // In words: the index of open ones is found by them.
+        // As text instead of a bound value, so that the index of pending permissions is used.
         sql.push_str(&format!(" AND permission.status = '{}'", status.as_str()));
     }
     if let Some(session) = &filter.session_id {

@@ -1,6 +1,6 @@
-//! What events mean for the rows of runs and traces (RUN-1, RUN-6).
+//! Effects of events on the rows of runs and traces (RUN-1, RUN-6).
 //!
-//! Pure: changes rows in memory. Invariant: a run that has ended stays as it ended.
+//! Pure: changes rows in memory. Invariant: the row of an ended run does not change any more.
 
 use soong_protocol::{
     ContextEvent, EndReason, ErrorInfo, MemoryEvent, ModelEvent, RunEvent, RunMode, RunStatus, Stats, StatsPair,
@@ -12,7 +12,7 @@ use super::{
     traces::{Label, TraceRow},
 };
 
-/// How a run ended, whichever event said so.
+/// End of a run, taken from its terminal event.
 struct End<'a> {
     status: RunStatus,
     reason: EndReason,
@@ -21,7 +21,7 @@ struct End<'a> {
     error: Option<&'a ErrorInfo>,
 }
 
-/// Counts a new run of a trace. One that only looks back leaves the trace as it stands.
+/// Counts a new run of a trace. A run that only reflects does not change the trace.
 pub(super) fn run_added(status: RunStatus, reflects: bool, trace: &mut TraceRow) {
     if status.is_terminal() || reflects {
         return;
@@ -33,14 +33,14 @@ pub(super) fn run_added(status: RunStatus, reflects: bool, trace: &mut TraceRow)
     trace.completed_at = None;
 }
 
-/// Returns whether an event begins a run that keeps a plan, and with it a task journal (TASK-1): not where it
-/// only goes on.
+/// Returns whether an event starts a run that keeps a plan and therefore a task journal (TASK-1). `false` if the
+/// event only continues a run that has started before.
 pub(super) fn begins_plan(event: &RunEvent, run: &RunRow) -> bool {
     let begins = matches!(event, RunEvent::LoopStarted { mode: RunMode::Orchestrator, .. });
     begins && run.started_at.is_none() && !run.status.is_terminal()
 }
 
-/// Applies what happened to a run.
+/// Applies an event of a run.
 pub(super) fn run_event(event: &RunEvent, ts: Timestamp, run: &mut RunRow, trace: &mut TraceRow) {
     if run.status.is_terminal() {
         return;
@@ -48,7 +48,7 @@ pub(super) fn run_event(event: &RunEvent, ts: Timestamp, run: &mut RunRow, trace
     let end = match event {
         RunEvent::LoopStarted { mode, agent_type, model } => {
             run.status = RunStatus::Running;
-            // A run that goes on after a restart of the process began when it first began.
+            // A run that is resumed after a restart of the process keeps its first start time.
             if run.started_at.is_none() {
                 run.started_at = Some(ts);
                 run.begins_with = Some(model.clone());
@@ -89,7 +89,7 @@ pub(super) fn run_event(event: &RunEvent, ts: Timestamp, run: &mut RunRow, trace
             run.cancel_requested = true;
             return;
         }
-        // A cancelled run's `run_cancelled` follows; a started one's `loop_started`.
+        // For these events the status follows later: with `run_cancelled` or `loop_started`.
         RunEvent::Dequeued { .. }
         | RunEvent::CancelTimeout { .. }
         | RunEvent::Recovered { .. }
@@ -113,7 +113,7 @@ fn end_run(end: &End<'_>, ts: Timestamp, run: &mut RunRow, trace: &mut TraceRow)
     trace.live_runs = trace.live_runs.saturating_sub(1);
     trace.result_summary = end.summary.map(str::to_owned);
     trace.error_message = end.error.map(|error| error.message.clone());
-    // Another run of the trace may still work or wait; then the trace has not ended.
+    // If another run of the trace is still live, the trace has not ended.
     if trace.live_runs == 0 {
         trace.status = TraceStatus::of(end.status);
         trace.end_reason = Some(end.reason);
@@ -121,7 +121,7 @@ fn end_run(end: &End<'_>, ts: Timestamp, run: &mut RunRow, trace: &mut TraceRow)
     }
 }
 
-/// Applies what happened to a run's model call.
+/// Applies an event of a model call.
 pub(super) fn model_event(event: &ModelEvent, run: &mut RunRow, trace: &mut TraceRow) {
     if let ModelEvent::Started { attempt: 1, .. } = event {
         run.turn += 1;
@@ -129,12 +129,12 @@ pub(super) fn model_event(event: &ModelEvent, run: &mut RunRow, trace: &mut Trac
     book(run, trace, |stats| stats.take_model(event));
 }
 
-/// Applies what happened to the context: summaries cost too.
+/// Applies a context event: summaries use tokens too.
 pub(super) fn context_event(event: &ContextEvent, run: &mut RunRow, trace: &mut TraceRow) {
     book(run, trace, |stats| stats.take_context(event));
 }
 
-/// Adds what looking for experiences used.
+/// Adds the usage of searching for experiences.
 pub(super) fn memory_event(event: &MemoryEvent, run: &mut RunRow, trace: &mut TraceRow) {
     book(run, trace, |stats| stats.take_memory(event));
 }

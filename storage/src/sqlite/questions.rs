@@ -1,7 +1,7 @@
-//! What people are asked, and what they answered (SUB-9).
+//! Rows of questions to users, and their answers (SUB-9).
 //!
-//! A row follows from the event that asks. Invariant: a question is decided once: whoever answers first, or the end
-//! of its run. Not here: whether an answer may be written (`admit.rs`), and who hears of it.
+//! A row is derived from the event that asks. Invariant: a question is decided once, by the first answer or by the
+//! end of its run. Not in this module: whether an answer may be written (`admit.rs`), and who is notified of it.
 
 use rusqlite::{Connection, OptionalExtension, Row, params_from_iter};
 use soong_protocol::{Question, QuestionId, RunId, SessionId, Timestamp, TraceId};
@@ -9,7 +9,7 @@ use soong_protocol::{Question, QuestionId, RunId, SessionId, Timestamp, TraceId}
 use super::columns::{Columns, all};
 use crate::store::QuestionFilter;
 
-/// A question that is asked.
+/// A question that a run asks.
 pub(super) struct Asked<'a> {
     pub(super) id: &'a QuestionId,
     pub(super) question: &'a str,
@@ -17,7 +17,7 @@ pub(super) struct Asked<'a> {
     pub(super) at: Timestamp,
 }
 
-/// Adds a question of a run; one that was asked before stays as it is.
+/// Inserts a question of a run; does nothing if it already exists.
 pub(super) fn ask(conn: &Connection, run_key: i64, session_key: i64, asked: &Asked<'_>) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "INSERT OR IGNORE INTO question (question_id, run_key, session_key, question, recipient, status, created_at)
@@ -27,7 +27,7 @@ pub(super) fn ask(conn: &Connection, run_key: i64, session_key: i64, asked: &Ask
     Ok(())
 }
 
-/// Writes the answer of a question that is open.
+/// Writes the answer to a pending question.
 pub(super) fn answer(conn: &Connection, id: &QuestionId, answer: &str, at: Timestamp) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "UPDATE question SET status = 'answered', answer = ?2, decided_at = ?3
@@ -37,7 +37,7 @@ pub(super) fn answer(conn: &Connection, id: &QuestionId, answer: &str, at: Times
     Ok(())
 }
 
-/// Withdraws what an ended run has asked and nobody has answered.
+/// Withdraws the pending questions of an ended run.
 pub(super) fn withdraw(conn: &Connection, run_key: i64, at: Timestamp) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "UPDATE question SET status = 'withdrawn', decided_at = ?2 WHERE run_key = ?1 AND status = 'pending'",
@@ -79,12 +79,12 @@ pub(super) fn question(conn: &Connection, id: &QuestionId) -> rusqlite::Result<O
     conn.prepare_cached(select!("WHERE question_id = ?1"))?.query_row([id.as_str()], read).optional()
 }
 
-/// Lists questions, the oldest first.
+/// Lists questions, oldest first.
 pub(super) fn list(conn: &Connection, filter: &QuestionFilter) -> rusqlite::Result<Vec<Question>> {
     let mut sql = select!("WHERE TRUE").to_owned();
     let mut values = Vec::new();
     if let Some(status) = filter.status {
-        // In words: the index of open questions is found by them.
+        // As text instead of a bound value, so that the index of pending questions is used.
         sql.push_str(&format!(" AND status = '{}'", status.as_str()));
     }
     if let Some(session) = &filter.session_id {

@@ -1,4 +1,4 @@
-//! The reading side: connections of its own, short transactions, no waiting for the writer.
+//! The reading side: separate connections and short transactions, without waiting for the writer.
 
 use std::{
     path::{Path, PathBuf},
@@ -25,12 +25,13 @@ use crate::store::{
     SessionFilter, StoreError, StoredBlob, TaskJournal, TraceFilter, UsageFilter,
 };
 
-/// How many connections wait for the next caller; more are made when more read at once, and closed.
+/// Maximum number of idle connections kept for reuse. Concurrent reads beyond it open connections that are closed
+/// afterwards.
 const IDLE_CONNECTIONS: usize = 4;
-/// Most faults that a look at the whole file tells.
+/// Maximum number of faults that an integrity check reports.
 const MAX_FAULTS: usize = 20;
 
-/// Reads the store in one SQLite file, whether or not a writer has it open.
+/// Reader of the store in one SQLite file, whether or not a writer has it open.
 pub struct SqliteReader {
     path: PathBuf,
     idle: Mutex<Vec<Connection>>,
@@ -43,12 +44,13 @@ impl std::fmt::Debug for SqliteReader {
 }
 
 impl SqliteReader {
-    /// Opens the database at `path` for reading; it must exist, in this build's format.
+    /// Opens the database at `path` for reading. It must exist and have the format of this build.
     ///
     /// # Errors
-    /// [`StoreError::Missing`] where there is none, [`StoreError::Newer`] and
-    /// [`StoreError::Corrupt`] as for the writer, [`StoreError::Older`] where the file waits for the
-    /// writer to migrate it, [`StoreError::Io`] where the disk refuses.
+    /// - [`StoreError::Missing`] if the file does not exist.
+    /// - [`StoreError::Newer`] and [`StoreError::Corrupt`] as for the writer.
+    /// - [`StoreError::Older`] if the writer has to migrate the file first.
+    /// - [`StoreError::Io`] if the disk fails.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
         let path = path.into();
         match migrate::check(&path, STEPS)? {
@@ -64,9 +66,9 @@ impl SqliteReader {
         Ok(reader)
     }
 
-    /// Looks whether the file is whole; writes nothing. Returns what is wrong, empty = nothing.
+    /// Checks the integrity of the whole file without writing. Returns the faults; empty if there are none.
     ///
-    /// Reads the whole file, but for comparing indexes with their tables; tells at most 20 faults.
+    /// Indexes are not compared with their tables. At most 20 faults are returned.
     pub fn check_integrity(&self) -> Result<Vec<String>, StoreError> {
         let mut faults = self.read(|conn| {
             let mut check = conn.prepare(&format!("PRAGMA quick_check({MAX_FAULTS})"))?;
@@ -77,8 +79,8 @@ impl SqliteReader {
         Ok(faults)
     }
 
-    /// Copies the database as it is at one moment to `target`, which must not be there, and syncs it. Whoever
-    /// writes goes on meanwhile. What there is of a copy that failed stays.
+    /// Copies a consistent snapshot of the database to `target` and syncs it. `target` must not exist. Writers are
+    /// not blocked. A partial copy is kept if the copy fails.
     pub fn copy_to(&self, target: &Path) -> Result<(), StoreError> {
         backup::copy(&self.connect()?, target)
     }
@@ -88,8 +90,8 @@ impl SqliteReader {
         self.read(backup::count_sessions)
     }
 
-    /// Lists all stored versions with where their blobs lie, those of one artifact behind each other. What
-    /// belongs to sessions that are being removed is not among them.
+    /// Lists all stored versions with the paths of their blobs, grouped by artifact. Versions of sessions that are
+    /// being deleted are omitted.
     pub fn stored_blobs(&self, limit: usize, cursor: Option<&str>) -> Result<Page<StoredBlob>, StoreError> {
         let behind = match cursor {
             None => (i64::MIN, i64::MIN),
@@ -115,7 +117,7 @@ impl SqliteReader {
             let conn = super::tests::plans::noting(conn)?;
             conn.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS))?;
             conn.set_prepared_statement_cache_capacity(STATEMENTS);
-            // A plan that looked at what is bound would be made anew each time that something else is.
+            // Without QPSG, a plan could depend on the bound values and would be prepared again whenever they change.
             conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
             Ok(conn)
         };
@@ -129,7 +131,7 @@ impl SqliteReader {
         }
     }
 
-    /// Reads within one transaction: several queries see the same moment.
+    /// Reads in one transaction, so that several queries see the same snapshot.
     fn read<T>(&self, query: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let conn = match idle {
@@ -138,7 +140,7 @@ impl SqliteReader {
         };
         let found = Transaction::new_unchecked(&conn, TransactionBehavior::Deferred)
             .and_then(|transaction| query(&transaction))
-            .map_err(|error| store_error_at(&self.path, error))?; // a connection that failed is not kept
+            .map_err(|error| store_error_at(&self.path, error))?; // a failed connection is not reused
         self.put_back(conn);
         Ok(found)
     }

@@ -1,9 +1,12 @@
-//! Removing a session's rows, in pieces that stall nobody (DUR-8, SES-4).
+//! Deletion of a session's rows in pieces, so that other writes are not delayed (DUR-8, SES-4).
 //!
-//! The mark in the session's row hides everything that belongs to it: readers and the writer look their rows
-//! up through it. So there is no moment at which half a session can be seen, and nothing is added to one.
-//! Invariant: rows that others are found by go after them, and the session's row, which holds the mark, last.
-//! Not here: files (`blob/session.rs`), and who decides that a session goes.
+//! A mark in the session's row hides everything that belongs to the session, because readers and the writer look up
+//! its rows through that mark. So a partly deleted session is never visible, and nothing is added to it.
+//!
+//! Invariant: rows that are used to find other rows are deleted after them. The session's row, which holds the mark,
+//! is deleted last.
+//!
+//! Not in this module: files (`blob/session.rs`), and the decision to delete a session.
 
 use rusqlite::{Connection, OptionalExtension};
 use soong_protocol::SessionId;
@@ -11,7 +14,7 @@ use soong_protocol::SessionId;
 use super::columns::{Columns, all, int};
 use crate::store::{Removal, RemovalStage};
 
-/// What goes, in this order; `?1` = the session's key, `?2` = how many rows at most.
+/// Statements that delete the rows, in this order. `?1` is the session's key, `?2` the maximum number of rows.
 ///
 /// Each finds its rows by an index, through the traces or artifacts of the session.
 const PIECES: &[&str] = &[
@@ -52,7 +55,7 @@ const PIECES: &[&str] = &[
     "DELETE FROM trace WHERE trace_key IN (SELECT trace_key FROM trace WHERE session_key = ?1 LIMIT ?2)",
 ];
 
-/// Returns how far the removal of a session has come; `None` = it is not being removed.
+/// Returns the stage of the deletion of a session; `None` if it is not being deleted.
 pub(super) fn stage(conn: &Connection, id: &SessionId) -> rusqlite::Result<Option<RemovalStage>> {
     conn.prepare_cached("SELECT removal FROM session WHERE session_id = ?1 AND removal IS NOT NULL")?
         .query_row([id.as_str()], |row| Columns::of(row).word())
@@ -68,14 +71,14 @@ pub(super) fn has_live_runs(conn: &Connection, session_key: i64) -> rusqlite::Re
     .exists([session_key])
 }
 
-/// Notes how far the removal of a session has come; `None` = it stays.
+/// Sets the stage of the deletion of a session; `None` cancels the deletion.
 pub(super) fn set_stage(conn: &Connection, id: &SessionId, stage: Option<RemovalStage>) -> rusqlite::Result<()> {
     conn.prepare_cached("UPDATE session SET removal = ?2 WHERE session_id = ?1")?
         .execute((id.as_str(), stage.map(RemovalStage::as_str)))?;
     Ok(())
 }
 
-/// Removes up to `limit` rows of a marked session; its own goes with the last ones.
+/// Deletes up to `limit` rows of a marked session. The session's own row is deleted with the last ones.
 pub(super) fn remove_rows(conn: &Connection, id: &SessionId, limit: u64) -> rusqlite::Result<()> {
     let (key, last_lsn): (i64, i64) = conn
         .prepare_cached("SELECT session_key, last_lsn FROM session WHERE session_id = ?1")?
@@ -97,7 +100,7 @@ pub(super) fn remove_rows(conn: &Connection, id: &SessionId, limit: u64) -> rusq
     Ok(())
 }
 
-/// Lists the sessions that are being removed, in the order in which they were made.
+/// Lists the sessions that are being deleted, in the order of their creation.
 pub(super) fn list(conn: &Connection) -> rusqlite::Result<Vec<Removal>> {
     let mut query =
         conn.prepare_cached("SELECT session_id, removal FROM session WHERE removal IS NOT NULL ORDER BY session_key")?;
@@ -107,7 +110,7 @@ pub(super) fn list(conn: &Connection) -> rusqlite::Result<Vec<Removal>> {
     })?)
 }
 
-/// Lists where the blobs of a session that is being removed lie.
+/// Lists the paths of the blobs of a session that is being deleted.
 pub(super) fn blobs(conn: &Connection, id: &SessionId) -> rusqlite::Result<Vec<String>> {
     let mut query = conn.prepare_cached(
         "SELECT path FROM session JOIN artifact USING (session_key) JOIN artifact_version USING (artifact_key)

@@ -1,4 +1,4 @@
-//! Runs as rows, and what ended children brought back.
+//! Rows of runs, and the results of ended child runs.
 
 use rusqlite::{Connection, OptionalExtension, Row};
 use soong_protocol::{
@@ -11,17 +11,17 @@ use super::{
     sums::Sums,
 };
 
-/// What changes of a run while it lives.
+/// Columns of a run that change while it is live.
 pub(super) struct RunRow {
     pub(super) key: i64,
     pub(super) trace_key: i64,
     pub(super) session_key: i64,
     pub(super) status: RunStatus,
-    /// The status as it is written.
+    /// The status in the database.
     saved_status: RunStatus,
-    /// Whether it only looks back on its trace, and says nothing of how that stands.
+    /// Whether the run only reflects on its trace, and so does not change the trace's status.
     pub(super) reflects: bool,
-    /// Whether its end was asked for.
+    /// Whether cancellation was requested.
     pub(super) cancel_requested: bool,
     saved_cancel_requested: bool,
     pub(super) end_reason: Option<EndReason>,
@@ -29,11 +29,11 @@ pub(super) struct RunRow {
     pub(super) stats: Stats,
     pub(super) started_at: Option<Timestamp>,
     saved_started_at: Option<Timestamp>,
-    /// The model with which it begins, until it is counted.
+    /// The model that the run starts with, until the run is counted in `usage_sum`.
     pub(super) begins_with: Option<String>,
-    /// The row of `usage_sum` that counts it, once it has begun.
+    /// Key of the `usage_sum` row that counts the run; `None` before it has started.
     pub(super) usage_key: Option<i64>,
-    /// What that row counts of it.
+    /// Amounts of the run that this row includes.
     pub(super) counted: Option<Sums>,
     pub(super) completed_at: Option<Timestamp>,
     pub(super) epoch: u64,
@@ -93,8 +93,8 @@ impl HotRow for RunRow {
     }
 
     fn save(&mut self, conn: &Connection) -> rusqlite::Result<()> {
-        // To name the status in an update makes SQLite take the row out of the index of live runs and
-        // put it in again, changed or not: most batches leave it out.
+        // An update that names the status makes SQLite remove the row from the index of live runs and insert it
+        // again, even if the value is the same. Most batches do not change the status.
         let saved = (self.saved_status, self.saved_cancel_requested, self.saved_started_at);
         if (self.status, self.cancel_requested, self.started_at) != saved {
             self.save_stage(conn)?;
@@ -134,7 +134,7 @@ impl HotRow for RunRow {
 }
 
 impl RunRow {
-    /// Writes where the run stands; what belongs to it changes with the status alone.
+    /// Writes the status, and the columns that change only together with it.
     fn save_stage(&self, conn: &Connection) -> rusqlite::Result<()> {
         let stage = (
             self.key,
@@ -144,7 +144,7 @@ impl RunRow {
             self.error.as_ref().map(json),
             self.cancel_requested,
         );
-        // The start is named only once: it is in an index as well.
+        // The start time is written only if it has changed, because it is indexed too.
         if self.started_at == self.saved_started_at {
             conn.prepare_cached(
                 "UPDATE run_state SET status = ?2, end_reason = ?3, completed_at = ?4, error = ?5, cancel_requested = ?6
@@ -173,7 +173,7 @@ impl RunRow {
     }
 }
 
-/// Adds a run of a trace. Its state is a placeholder until the row is saved.
+/// Inserts a run of a trace. Its state row holds placeholders until the row is saved.
 pub(super) fn insert(
     conn: &Connection,
     run: &Run,
@@ -211,7 +211,7 @@ pub(super) fn insert(
         end_reason: run.end_reason,
         turn: run.turn,
         stats: run.usage,
-        // An event begins it.
+        // Set by the event that starts the run.
         started_at: None,
         saved_started_at: None,
         begins_with: None,
@@ -285,7 +285,7 @@ pub(super) fn run(conn: &Connection, id: &RunId) -> rusqlite::Result<Option<Run>
     conn.prepare_cached(select!("WHERE run.run_id = ?1"))?.query_row([id.as_str()], read).optional()
 }
 
-/// Reads the last run of a trace; not one that only looks back.
+/// Reads the last run of a trace, except runs that only reflect.
 pub(super) fn last_of(conn: &Connection, id: &TraceId) -> rusqlite::Result<Option<Run>> {
     let mut query = conn.prepare_cached(select!(
         "WHERE trace.trace_id = ?1 AND json_extract(run.settings, '$.reflects') IS NULL
@@ -294,7 +294,7 @@ pub(super) fn last_of(conn: &Connection, id: &TraceId) -> rusqlite::Result<Optio
     query.query_row([id.as_str()], read).optional()
 }
 
-/// Reads the last run of a trace that began; not one that only looks back.
+/// Reads the last run of a trace that has started, except runs that only reflect.
 pub(super) fn last_begun_of(conn: &Connection, id: &TraceId) -> rusqlite::Result<Option<Run>> {
     let mut query = conn.prepare_cached(select!(
         "WHERE trace.trace_id = ?1 AND state.started_at IS NOT NULL
@@ -303,9 +303,9 @@ pub(super) fn last_begun_of(conn: &Connection, id: &TraceId) -> rusqlite::Result
     query.query_row([id.as_str()], read).optional()
 }
 
-/// Lists runs that have not ended.
+/// Lists the runs that have not ended.
 ///
-/// By their index first: the planner would rather walk all runs there ever were, to save sorting.
+/// Forces the index of live runs: otherwise the planner scans all runs to avoid sorting.
 pub(super) fn live(conn: &Connection, session: Option<&SessionId>) -> rusqlite::Result<Vec<Run>> {
     let Some(id) = session else {
         let mut query = conn.prepare_cached(select!(
@@ -324,7 +324,7 @@ pub(super) fn live(conn: &Connection, session: Option<&SessionId>) -> rusqlite::
     all(query.query_map([id.as_str()], read)?)
 }
 
-/// Lists the runs whose task journals are not complete.
+/// Lists the runs whose task journals are not known to be complete.
 pub(super) fn with_task_journal(conn: &Connection) -> rusqlite::Result<Vec<Run>> {
     let mut query =
         conn.prepare_cached(select!("WHERE run.run_key IN (SELECT run_key FROM task_journal) ORDER BY run.run_key"))?;
@@ -339,19 +339,19 @@ pub(super) fn children(conn: &Connection, id: &RunId) -> rusqlite::Result<Vec<Ru
     all(query.query_map([id.as_str()], read)?)
 }
 
-/// Adds what a child brought back.
+/// Inserts the result of a child run.
 pub(super) fn insert_result(conn: &Connection, run_key: i64, result: &ChildResult) -> rusqlite::Result<()> {
     conn.prepare_cached("INSERT INTO child_result (run_key, body) VALUES (?1, ?2)")?
         .execute((run_key, json(result)))?;
     Ok(())
 }
 
-/// Returns whether a child's result is stored.
+/// Returns whether a child run's result is stored.
 pub(super) fn has_result(conn: &Connection, run_key: i64) -> rusqlite::Result<bool> {
     conn.prepare_cached("SELECT 1 FROM child_result WHERE run_key = ?1")?.exists([run_key])
 }
 
-/// Reads what the ended children of a run brought back, in the order of their start.
+/// Reads the results of the ended children of a run, in the order of their start.
 pub(super) fn results(conn: &Connection, id: &RunId) -> rusqlite::Result<Vec<ChildResult>> {
     let mut query = conn.prepare_cached(
         "SELECT body FROM run JOIN child_result USING (run_key) JOIN session USING (session_key)
@@ -360,7 +360,7 @@ pub(super) fn results(conn: &Connection, id: &RunId) -> rusqlite::Result<Vec<Chi
     all(query.query_map([id.as_str()], |row| Columns::of(row).json())?)
 }
 
-/// Returns whether the trace with that key has had a run.
+/// Returns whether the trace with that key has ever had a run.
 pub(super) fn has_any(conn: &Connection, trace_key: i64) -> rusqlite::Result<bool> {
     conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM run WHERE trace_key = ?1)")?
         .query_row([trace_key], |row| row.get(0))

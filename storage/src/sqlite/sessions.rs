@@ -1,4 +1,4 @@
-//! Sessions as rows.
+//! Rows of sessions.
 
 use rusqlite::{Connection, OptionalExtension, Row};
 use soong_protocol::{Session, SessionId, Timestamp};
@@ -10,11 +10,11 @@ use super::{
 use crate::store::SessionFilter;
 use soong_protocol::NewSession;
 
-/// What changes of a session with its events.
+/// Columns of a session that change with its events.
 pub(super) struct SessionRow {
     pub(super) key: i64,
     pub(super) last_seq: u64,
-    /// 0 as long as there is no event.
+    /// 0 if the session has no events.
     pub(super) first_lsn: u64,
     pub(super) last_lsn: u64,
     pub(super) updated_at: Timestamp,
@@ -56,13 +56,13 @@ impl HotRow for SessionRow {
         Ok(())
     }
 
-    // Small, and the next run of a conversation comes soon; the cache's limit bounds them.
+    // Session rows are small and the next run of a conversation follows soon; the cache's limit bounds them.
     fn is_settled(&self) -> bool {
         false
     }
 }
 
-/// Adds a session.
+/// Inserts a session.
 pub(super) fn insert(conn: &Connection, new: &NewSession) -> rusqlite::Result<SessionRow> {
     conn.prepare_cached(
         "INSERT INTO session (session_id, name, uid, project_dir, last_session_seq, first_lsn, last_lsn, created_at,
@@ -109,7 +109,7 @@ pub(super) fn session(conn: &Connection, id: &SessionId) -> rusqlite::Result<Opt
     query.query_row([id.as_str()], |row| Ok(read(row)?.1)).optional()
 }
 
-/// Reads to which users sessions belong.
+/// Reads the owners of sessions. Sessions that do not exist are omitted.
 pub(super) fn owners(conn: &Connection, ids: &[SessionId]) -> rusqlite::Result<Vec<(SessionId, String)>> {
     let mut query = conn.prepare_cached("SELECT uid FROM session WHERE session_id = ?1 AND removal IS NULL")?;
     let mut found = Vec::with_capacity(ids.len());
@@ -133,7 +133,7 @@ pub(super) fn list(
             .prepare_cached(select!("WHERE session_key < ?1 AND removal IS NULL ORDER BY session_key DESC LIMIT ?2"))?;
         return all(query.query_map((before, limit), read)?);
     };
-    // Most sessions are those of `local`: the index leaves them out.
+    // Most sessions belong to `local`, so the partial index omits them.
     let mut query = match uid.as_str() {
         "local" => conn.prepare_cached(select!(
             "WHERE session_key < ?1 AND removal IS NULL AND uid = ?3 ORDER BY session_key DESC LIMIT ?2"
@@ -152,7 +152,7 @@ pub(super) fn key(conn: &Connection, id: &SessionId) -> rusqlite::Result<Option<
     query.query_row([id.as_str()], |row| row.get(0)).optional()
 }
 
-/// Names a session that has no name.
+/// Sets the name of a session that has none.
 pub(super) fn begin(conn: &Connection, key: i64, name: &str) -> rusqlite::Result<()> {
     conn.prepare_cached("UPDATE session SET name = coalesce(name, ?2) WHERE session_key = ?1")?.execute((key, name))?;
     Ok(())

@@ -1,7 +1,8 @@
-//! The writing connection: batches in transactions, and what happens when the disk says no.
+//! The writing connection: batches in transactions, and the handling of disk failures.
 //!
-//! Invariant: after any rollback nothing is kept in memory, and after a failure of the disk the
-//! connection is given up, to be opened and checked anew (DUR-2, DUR-6).
+//! Invariants:
+//! - After a rollback nothing is kept in memory.
+//! - After a disk failure the connection is closed, then reopened and checked (DUR-2, DUR-6).
 
 use std::path::{Path, PathBuf};
 
@@ -19,43 +20,44 @@ use super::{
 use crate::store::{Ack, Append, Store, StoreError};
 use soong_protocol::Write;
 
-/// After how many pages of log a commit also copies them into the database, at most: 16 MiB.
+/// Maximum size of the log (WAL), in pages, at which a commit also copies it into the database: 16 MiB.
 ///
-/// The copying waits for the disk twice, within a commit. At SQLite's own 1 000 pages a busy
-/// writer pays that every few dozen commits; four times as seldom, most pages are copied once
-/// for many changes, and the log stays small enough to be read through quickly.
+/// A checkpoint waits for the disk twice, within a commit. With SQLite's default of 1 000 pages a busy writer pays
+/// for that every few dozen commits. With four times as many, most pages are copied once for several changes, and the
+/// log is still small enough to be read quickly.
 const CHECKPOINT_PAGES: u64 = 4_000;
-/// After how many pages it does so where the disk is nearly full: 256 KiB.
+/// Checkpoint threshold, in pages, if the disk is nearly full: 256 KiB.
 const LEAST_CHECKPOINT_PAGES: u64 = 64;
-/// Which part of the free space the log may take before it is copied.
+/// Divisor of the free space: the log may take 1/8 of it before it is copied.
 const LOG_SHARE: u64 = 8;
-/// After how many commits the free space is looked at again.
+/// Number of commits between checks of the free space.
 const LOOK_EVERY: u64 = 64;
 const PAGE_BYTES: u64 = 4_096;
-/// What the log file shrinks to when a reader had kept it from being reused, in logs of the size at which it is copied.
+/// Maximum size of the log file, as a multiple of the checkpoint threshold. The file can grow beyond it while a reader
+/// prevents its reuse, and is truncated to it afterwards.
 const LOG_LIMIT: u64 = 4;
-/// Page cache of the writer, in KiB: holds the ends of the indexes that every batch touches.
+/// Page cache of the writer, in KiB. It holds the ends of the indexes, which every batch touches.
 const CACHE_KIB: i32 = 32 * 1024;
 
 type Outcomes = Vec<Result<Ack, StoreError>>;
 
-/// The store in one SQLite file; the writing side, owned by one thread.
+/// The writing side of the store in one SQLite file; owned by one thread.
 ///
-/// Nothing else may write the file. Dropping it folds the log into the database.
+/// Nothing else may write to the file. Dropping the store copies the log into the database.
 pub struct SqliteStore {
     path: PathBuf,
     durability: Durability,
-    /// Absent after a failure, until the next batch. Only tests look at it from outside.
+    /// The connection; `None` after a failure, until the next batch. Only tests read it from outside.
     pub(super) conn: Option<Connection>,
-    /// Whether the disk itself failed: then the next connection reads the whole file first.
+    /// Whether the disk itself failed. The next connection then checks the whole file first.
     is_suspect: bool,
     cache: Cache,
-    /// Tells how many bytes are free where a file is; `None` = unknown.
+    /// Returns the number of free bytes on the disk of a file; `None` if it is unknown.
     free_bytes: fn(&Path) -> Option<u64>,
-    /// After how many pages the log is copied.
+    /// Current checkpoint threshold, in pages.
     checkpoint_pages: u64,
     commits: u64,
-    /// Whether the log holds what was deleted, and is to be emptied.
+    /// Whether the log may hold deleted data and must be emptied.
     is_to_empty_log: bool,
 }
 
@@ -66,11 +68,11 @@ impl std::fmt::Debug for SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the database at `path`, making or migrating it if need be (DUR-5).
+    /// Opens the database at `path`; creates or migrates it if necessary (DUR-5).
     ///
     /// # Errors
-    /// [`StoreError::Newer`] and [`StoreError::Corrupt`] leave the file as it is; the latter also
-    /// stands for a database of another program. [`StoreError::Io`] where the disk refuses.
+    /// [`StoreError::Newer`] and [`StoreError::Corrupt`] leave the file unchanged; the latter is also returned for a
+    /// database of another program. [`StoreError::Io`] if the disk fails.
     pub fn open(path: impl Into<PathBuf>, durability: Durability) -> Result<Self, StoreError> {
         let path = path.into();
         migrate::check_to_write(&path, STEPS)?;
@@ -80,7 +82,7 @@ impl SqliteStore {
         let conn = connect(&path, durability)?;
         migrate::migrate(&path, &conn, STEPS)?;
         if let Err(error) = migrate::identify(&conn) {
-            // A disk that is full keeps nobody from reading; the next start tries again.
+            // A full disk does not prevent reading; the next start retries.
             tracing::warn!(%error, "the database gets no number");
         }
         let mut store = Self {
@@ -92,14 +94,14 @@ impl SqliteStore {
             free_bytes,
             checkpoint_pages: CHECKPOINT_PAGES,
             commits: 0,
-            // It may hold what was deleted before a process was killed.
+            // It may hold data that was deleted before a process was killed.
             is_to_empty_log: true,
         };
         store.fit_log_to_disk();
         Ok(store)
     }
 
-    /// Copies the log earlier when little disk space is free: on a small disk it could fill all of it.
+    /// Adjusts the checkpoint threshold to the free disk space, so that the log cannot fill a small disk.
     fn fit_log_to_disk(&mut self) {
         let pages = checkpoint_pages((self.free_bytes)(&self.path));
         let Some(conn) = self.conn.as_ref().filter(|_| pages != self.checkpoint_pages) else { return };
@@ -110,7 +112,7 @@ impl SqliteStore {
         }
     }
 
-    /// Sees to the log behind a commit.
+    /// Maintains the log after a commit.
     fn tend_log(&mut self, batch: &[Append]) {
         self.commits += 1;
         if self.commits.is_multiple_of(LOOK_EVERY) {
@@ -125,20 +127,20 @@ impl SqliteStore {
         if removed.into_iter().any(is_gone) {
             self.is_to_empty_log = true;
         }
-        // A reader may be in the way for a moment: then it is tried again behind the next commit.
+        // If a reader blocks it at the moment, it is retried after the next commit.
         if self.is_to_empty_log && empty_log(conn).unwrap_or(false) {
             self.is_to_empty_log = false;
         }
     }
 
-    /// Opens the connection again after a failure, and looks whether the file is sound.
+    /// Reopens the connection after a failure, and checks the file.
     fn reopen(&mut self) -> Result<(), StoreError> {
         if self.conn.is_some() {
             return Ok(());
         }
         let found = migrate::check_to_write(&self.path, STEPS)?;
         if found == 0 {
-            // An empty file in its place would silently be a new store.
+            // SQLite would create an empty file, which would silently be a new store.
             return Err(StoreError::Io(format!("{} is gone", self.path.display())));
         }
         let conn = connect(&self.path, self.durability)?;
@@ -163,7 +165,7 @@ impl SqliteStore {
         written
     }
 
-    /// Writes each append in a transaction of its own, so that one failing append fails alone.
+    /// Writes each append in a separate transaction, so that a failing append does not affect the others.
     fn one_by_one(&mut self, batch: &[Append]) -> Outcomes {
         let one = |append: &Append| {
             self.reopen()?;
@@ -176,14 +178,14 @@ impl SqliteStore {
         batch.iter().map(one).collect()
     }
 
-    /// Closes the connection: what it knows of a failed disk cannot be trusted.
+    /// Closes the connection, because its state after a disk failure cannot be trusted.
     fn give_up(&mut self, failure: Failure) -> StoreError {
         if let Failure::Sql(error) = &failure {
             self.is_suspect |= matches!(
                 error.sqlite_error_code(),
                 Some(ErrorCode::SystemIoFailure | ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
             );
-            // What the log takes of a full disk may be enough to go on.
+            // Emptying the log may free enough of a full disk to continue.
             if error.sqlite_error_code() == Some(ErrorCode::DiskFull)
                 && let Some(conn) = &self.conn
                 && let Err(error) = empty_log(conn)
@@ -216,7 +218,7 @@ impl Drop for SqliteStore {
         if let Some(conn) = &self.conn
             && let Err(error) = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
         {
-            // Nothing is lost: the log is read again on the next open.
+            // Nothing is lost: the log is read at the next open.
             tracing::debug!(%error, "the log stays beside the database");
         }
     }
@@ -240,7 +242,7 @@ fn connect(path: &Path, durability: Durability) -> Result<Connection, StoreError
         let conn = super::tests::plans::noting(conn)?;
         conn.busy_timeout(std::time::Duration::from_millis(BUSY_TIMEOUT_MS))?;
         conn.set_prepared_statement_cache_capacity(STATEMENTS);
-        // A plan that looked at what is bound would be made anew each time that something else is.
+        // Without QPSG, a plan could depend on the bound values and would be prepared again whenever they change.
         conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         conn.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
         let synchronous = match durability {
@@ -249,10 +251,10 @@ fn connect(path: &Path, durability: Durability) -> Result<Connection, StoreError
         };
         conn.pragma_update(None, "synchronous", synchronous)?;
         set_log_size(&conn, CHECKPOINT_PAGES)?;
-        // What was deleted is overwritten, also what is left of a row that moved to another page.
+        // Deleted data is overwritten, including the remains of a row that moved to another page.
         conn.query_row("PRAGMA secure_delete = ON", [], |_| Ok(()))?;
         conn.pragma_update(None, "cache_size", -CACHE_KIB)?;
-        // The writer refuses what refers to nothing, before it writes.
+        // References are checked by `admit.rs` before anything is written.
         conn.pragma_update(None, "foreign_keys", false)?;
         Ok(conn)
     };
@@ -272,7 +274,7 @@ fn free_bytes(path: &Path) -> Option<u64> {
     None
 }
 
-/// Returns after how many pages the log is to be copied: a power of two, unless there is room for the most.
+/// Returns the checkpoint threshold in pages: the maximum if there is enough space, else a power of two.
 fn checkpoint_pages(free_bytes: Option<u64>) -> u64 {
     let Some(free_bytes) = free_bytes else { return CHECKPOINT_PAGES };
     match free_bytes / LOG_SHARE / PAGE_BYTES {
@@ -288,7 +290,7 @@ fn set_log_size(conn: &Connection, pages: u64) -> rusqlite::Result<()> {
     conn.query_row(&format!("PRAGMA journal_size_limit = {limit}"), [], |_| Ok(()))
 }
 
-/// Copies the log into the database and empties its file; `false` = a reader is in the way. Does not wait.
+/// Copies the log into the database and truncates its file, without waiting; returns `false` if a reader blocks it.
 fn empty_log(conn: &Connection) -> rusqlite::Result<bool> {
     conn.busy_timeout(std::time::Duration::ZERO)?;
     let is_busy = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0));

@@ -1,4 +1,4 @@
-//! The columns of a sum of usage, and their arithmetic.
+//! Columns of a usage sum, and their arithmetic.
 
 use soong_protocol::Stats;
 
@@ -13,15 +13,15 @@ macro_rules! sum_columns {
 }
 pub(super) use sum_columns;
 
-/// How many columns [`sum_columns`] names.
+/// Number of columns in [`sum_columns`].
 const COUNT: usize = 10;
 
-/// What runs used: the values of [`sum_columns`]. Each stops at `i64::MAX`.
+/// Usage of runs: the values of [`sum_columns`], each limited to `i64::MAX`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Sums(pub(super) [i64; COUNT]);
 
 impl Sums {
-    /// Returns what one run adds.
+    /// Returns the amounts that one run adds.
     pub(super) fn of_run(stats: &Stats) -> Self {
         let has_no_price = stats.cost.is_none() && (stats.prompt_tokens > 0 || stats.completion_tokens > 0);
         Self([
@@ -42,7 +42,7 @@ impl Sums {
         self.0.iter_mut().zip(other.0).for_each(|(sum, value)| *sum = sum.saturating_add(value));
     }
 
-    /// Not below zero: what stopped at the largest number cannot be taken back exactly.
+    /// Subtracts down to zero only, because a sum that was limited to `i64::MAX` is not exact.
     pub(super) fn subtract(&mut self, other: &Self) {
         self.0.iter_mut().zip(other.0).for_each(|(sum, value)| *sum = sum.saturating_sub(value).max(0));
     }

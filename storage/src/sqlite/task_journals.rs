@@ -1,7 +1,7 @@
-//! Which runs have a task journal that is not known to be complete (TASK-1).
+//! Runs whose task journal is not known to be complete (TASK-1).
 //!
-//! A row follows from the event that begins a user's orchestrator run, in the same transaction; so no such run
-//! can begin without one, whichever way it began. Not here: the files, and what stands in them.
+//! The row is written in the same transaction as the event that starts a user's orchestrator run, so no such run can
+//! start without one. Not in this module: the files and their content.
 
 use rusqlite::{Connection, OptionalExtension};
 use soong_protocol::{GoalTree, RunId};
@@ -12,9 +12,9 @@ use super::{
 };
 use crate::store::TaskJournal;
 
-/// Notes that the journal of the run with that key begins at `event_id`, with these goals.
+/// Records that the journal of the run with that key begins at `event_id`, with these goals.
 ///
-/// Children's runs, and those that a program drives, have none.
+/// Does nothing for child runs, and for runs that a program drives (`driven`).
 pub(super) fn begin(conn: &Connection, run_key: i64, event_id: u64, goals: &GoalTree) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "INSERT OR IGNORE INTO task_journal (run_key, event_id, goals)
@@ -25,14 +25,14 @@ pub(super) fn begin(conn: &Connection, run_key: i64, event_id: u64, goals: &Goal
     Ok(())
 }
 
-/// Forgets the journal of a run: it is complete. Where there is none, nothing changes.
+/// Deletes the record of a run's journal, which is complete. Does nothing if there is none.
 pub(super) fn end(conn: &Connection, id: &RunId) -> rusqlite::Result<()> {
     conn.prepare_cached("DELETE FROM task_journal WHERE run_key = (SELECT run_key FROM run WHERE run_id = ?1)")?
         .execute([id.as_str()])?;
     Ok(())
 }
 
-/// Reads what the journal of a run begins with; `None` = it has none, or it is complete.
+/// Reads the start of a run's journal; `None` if the run has none, or if the journal is complete.
 pub(super) fn of_run(conn: &Connection, id: &RunId) -> rusqlite::Result<Option<TaskJournal>> {
     let mut query = conn.prepare_cached(
         "SELECT event_id, goals FROM task_journal WHERE run_key = (SELECT run_key FROM run WHERE run_id = ?1)",
@@ -42,7 +42,7 @@ pub(super) fn of_run(conn: &Connection, id: &RunId) -> rusqlite::Result<Option<T
         Ok((columns.count()?, columns.json()?))
     });
     let Some((first_event, goals)) = found.optional()? else { return Ok(None) };
-    // A session that is being removed hides its runs.
+    // The runs of a session that is being deleted are invisible.
     let Some(run) = runs::run(conn, id)? else { return Ok(None) };
     let Some(session) = sessions::session(conn, &run.session_id)? else { return Ok(None) };
     Ok(Some(TaskJournal { run, project_dir: session.project_dir, first_event, goals }))

@@ -1,4 +1,4 @@
-//! What is SQLite's own: the contract, files that come and go, disks that fail.
+//! Tests of the SQLite store: the contract, missing and damaged files, failing disks.
 
 mod format_one;
 pub(super) mod plans;
@@ -56,7 +56,7 @@ fn tick() -> RunEvent {
     RunEvent::CancelRequested {}
 }
 
-/// An event of `bytes` bytes.
+/// An event with `bytes` bytes of data.
 fn bulk(trace: &str, bytes: usize) -> Write {
     let data = serde_json::value::RawValue::from_string(format!("\"{}\"", "x".repeat(bytes))).unwrap();
     event(trace, Event::Unknown { kind: "bulk".into(), data })
@@ -145,7 +145,7 @@ fn an_append_that_fails_midway_fails_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("soong.db");
     let mut store = open(&path);
-    // Stands for any rule of the tables that the checks before writing do not know.
+    // Simulates a constraint of the tables that the admission checks do not know.
     let poison = "CREATE TRIGGER poison BEFORE INSERT ON event WHEN new.kind = 'poison'
                   BEGIN SELECT RAISE (ABORT, 'poison'); END";
     store.conn.as_ref().unwrap().execute_batch(poison).unwrap();
@@ -218,13 +218,13 @@ fn a_damaged_file_is_told_and_a_sound_one_is_left_as_it_is() {
             Ok(faults) => told += usize::from(!faults.is_empty()),
             Err(error) => check_told(&path, page, &error),
         }
-        // Who reads meets it where it is, or not at all.
+        // A reader reports the damage if it reads the damaged page.
         for n in (0..200).step_by(25) {
             let read = SqliteReader::open(&path).and_then(|reader| reader.trace(&TraceId::new(format!("s{n}"))));
             let _ = read.inspect_err(|error| check_told(&path, page, error));
         }
         assert!(fs::read(&path).unwrap() == damaged, "page {page}: who only reads writes nothing");
-        // So does who writes; what was refused once is not taken by the next commit either.
+        // So does a writer; an append that was rejected once is rejected by the next commit too.
         let Ok(mut store) = SqliteStore::open(&path, Durability::Normal) else { continue };
         for _ in 0..2 {
             if let Err(error) = store.commit(&[append(session("new")), append(vec![event("s7", tick())])]) {
@@ -250,7 +250,7 @@ fn text_that_is_no_utf_8_is_damage_and_no_passing_trouble() {
     check_told(&path, 0, &error);
 }
 
-/// The error says which file is damaged, and what to do.
+/// Asserts that the error names the damaged file and says what to do.
 #[track_caller]
 fn check_told(path: &Path, page: usize, error: &StoreError) {
     assert!(matches!(error, StoreError::Corrupt(_)), "page {page}: {error}");
@@ -269,7 +269,8 @@ fn a_removed_session_leaves_no_row_in_any_table() {
     let conn = rusqlite::Connection::open(&path).unwrap();
     let mut tables = conn.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name").unwrap();
     let tables: Vec<String> = tables.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
-    // What is left is of the other session, and an artifact of the user; a sum stays as a row of zeros.
+    // The remaining rows belong to the other session and to an artifact of the user. A usage sum remains as a row of
+    // zeros.
     let left = [
         "artifact 2",
         "artifact_version 2",
@@ -288,11 +289,12 @@ fn a_removed_session_leaves_no_row_in_any_table() {
     assert_eq!(tables.iter().filter_map(count).collect::<Vec<_>>(), left, "of {tables:?}");
 }
 
-/// What a process leaves that is killed while it makes the database: pages, and the journal that takes them back.
+/// Creates the files of a process that was killed while it created the database: pages, and the journal that rolls
+/// them back.
 fn killed_at_making(folder: &Path) -> std::path::PathBuf {
     let (made, left) = (folder.join("made.db"), folder.join("left.db"));
     let conn = rusqlite::Connection::open(&made).unwrap();
-    // More than its memory holds: pages are written before the commit.
+    // More than the cache holds, so pages are written before the commit.
     conn.execute_batch("PRAGMA cache_size = 2; BEGIN; CREATE TABLE t (x); CREATE TABLE u (x)").unwrap();
     for _ in 0..20 {
         conn.execute("INSERT INTO t VALUES (zeroblob(4000))", []).unwrap();
@@ -329,7 +331,7 @@ fn a_copy_is_one_moment_of_a_database_that_is_written_to() {
     std::thread::scope(|threads| {
         let writer = threads.spawn(|| {
             let mut written = 0_u64;
-            // At least until the copy is there, and past it.
+            // At least until the copy is complete, and beyond.
             while !is_done.load(std::sync::atomic::Ordering::Acquire) || written < 100 {
                 for outcome in store.commit(&[append(vec![event("s", tick()), bulk("s", 20_000)])]).unwrap() {
                     outcome.unwrap();
@@ -353,7 +355,7 @@ fn a_copy_is_one_moment_of_a_database_that_is_written_to() {
     assert!(events.len() >= 20 && events.len() % 2 == 0, "appends are whole: {}", events.len());
     assert_eq!(session.last_session_seq, events.len() as u64, "rows and events are of one moment");
     assert_eq!(copy.session_count().unwrap(), 1);
-    // It is a store like any other.
+    // The copy is a normal store.
     drop(copy);
     open(&target).commit(&[append(vec![event("s", tick())])]).unwrap()[0].as_ref().unwrap();
 }

@@ -1,4 +1,4 @@
-//! Traces as rows.
+//! Rows of traces.
 
 use rusqlite::{Connection, OptionalExtension, Row, ToSql};
 use serde::Deserialize;
@@ -17,13 +17,13 @@ use super::{
 use crate::store::TraceFilter;
 use soong_protocol::NewTrace;
 
-/// What changes of a trace while its runs live.
+/// Columns of a trace that change while its runs are live.
 pub(super) struct TraceRow {
     pub(super) key: i64,
     pub(super) session_id: SessionId,
     pub(super) status: TraceStatus,
     pub(super) end_reason: Option<EndReason>,
-    /// How many of its runs have not ended.
+    /// Number of its runs that have not ended.
     pub(super) live_runs: u64,
     pub(super) last_sequence: u64,
     pub(super) head_sequence: u64,
@@ -32,15 +32,16 @@ pub(super) struct TraceRow {
     pub(super) completed_at: Option<Timestamp>,
     pub(super) result_summary: Option<String>,
     pub(super) error_message: Option<String>,
-    /// What the last run that began says of itself, until it is written.
+    /// Mode, preset and model of the last run that started, until they are written.
     pub(super) label: Option<Label>,
-    /// Its goals, once an event has touched them.
+    /// The goal tree; `None` until an event has touched it.
     pub(super) goals: Option<Box<GoalTree>>,
-    /// Whether they differ from what is written.
+    /// Whether the goal tree differs from the stored one.
     pub(super) goals_changed: bool,
 }
 
-/// What a trace shows of its last run; changes seldom, and lies with the long texts.
+/// Values that a trace shows of its last run. They change seldom, and are stored in the `trace` table with the long
+/// texts.
 pub(super) struct Label {
     pub(super) run_mode: RunMode,
     pub(super) agent_type: String,
@@ -131,7 +132,7 @@ impl HotRow for TraceRow {
     }
 }
 
-/// Gives a trace that was made before its first run what that run says of it.
+/// Sets the mode, preset, model, name and task of a trace that was created before its first run.
 pub(super) fn begin(conn: &Connection, key: i64, new: &NewTrace) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "UPDATE trace SET run_mode = ?2, agent_type = ?3, model = ?4, name = ?5, task = ?6 WHERE trace_key = ?1",
@@ -140,7 +141,7 @@ pub(super) fn begin(conn: &Connection, key: i64, new: &NewTrace) -> rusqlite::Re
     Ok(())
 }
 
-/// Adds a trace of a session. Its state is a placeholder until the row is saved.
+/// Inserts a trace of a session. Its state row holds placeholders until the row is saved.
 pub(super) fn insert(
     conn: &Connection,
     new: &NewTrace,
@@ -269,13 +270,13 @@ fn read(row: &Row<'_>) -> rusqlite::Result<(i64, Trace)> {
     Ok((key, trace))
 }
 
-/// The settings of a trace's last run that its record shows.
+/// Settings of a trace's last run that the trace's record shows.
 #[derive(Default, Deserialize)]
 struct LastRun {
     tools: Option<Vec<String>>,
     temperature: Option<Value>,
     llm_params: Option<Map<String, Value>>,
-    /// 1 if the system prompt was given as text.
+    /// 1 if the system prompt was given as text, else 0.
     system_prompt: u8,
 }
 
@@ -300,9 +301,9 @@ pub(super) fn list(
     limit: i64,
     before: i64,
 ) -> rusqlite::Result<Vec<(i64, Trace)>> {
-    // Only the conditions that are asked for: a general one would keep the indexes out of use.
+    // Only the conditions of the filter: a general statement would prevent the use of indexes.
     let mut sql = select!("WHERE trace.trace_key < ?").to_owned();
-    // As text, not as a value: a partial index is used where the text says that it holds the rows.
+    // As text instead of a bound value: SQLite uses a partial index only if the text implies its condition.
     sql.push_str(match filter.status {
         None => "",
         Some(TraceStatus::Running) => " AND state.status = 'running'",
@@ -317,10 +318,10 @@ pub(super) fn list(
     let parent = filter.parent_trace_id.as_ref().map(TraceId::as_str);
     let uid = filter.uid.as_deref();
     let mut values: Vec<&dyn ToSql> = vec![&before];
-    // Other conditions name fewer rows than those of a user.
+    // The conditions on session and parent are more selective than the one on the user.
     let by_user = match uid {
         _ if session.is_some() || parent.is_some() => " AND +trace.uid = ?",
-        // Most rows are this user's: the index leaves them out.
+        // Most rows belong to this user, so the partial index omits them.
         Some("local") | None => " AND trace.uid = ?",
         Some(_) => " AND trace.uid = ? AND trace.uid <> 'local'",
     };
@@ -337,7 +338,7 @@ pub(super) fn list(
         }
     }
     if filter.is_live {
-        // Few of many have one: they are found by their runs.
+        // Only few traces have a live run, so they are found through the runs.
         sql.push_str(
             " AND trace.trace_key IN (SELECT run.trace_key FROM run_state INDEXED BY run_live JOIN run USING (run_key)
               WHERE run_state.status = 'queued' OR run_state.status = 'running' OR run_state.status = 'waiting')",
@@ -358,7 +359,7 @@ pub(super) fn children(conn: &Connection, parent: &TraceId) -> rusqlite::Result<
     Ok(with_collaborators(conn, found)?.into_iter().map(|(_, trace)| trace).collect())
 }
 
-/// Lists the traces that a copy links.
+/// Lists the traces that a copy links to.
 pub(super) fn linked(conn: &Connection, id: &TraceId) -> rusqlite::Result<Vec<Trace>> {
     let mut query = conn.prepare_cached(select!(
         "JOIN linked_trace ON linked_trace.linked_key = trace.trace_key

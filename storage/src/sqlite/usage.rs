@@ -1,4 +1,4 @@
-//! What runs used, by day, model and session.
+//! Usage reports, by day, model or session.
 
 use rusqlite::{Connection, Row, named_params};
 use soong_protocol::{SessionId, Timestamp, UsageBy, UsageOf, UsageRow, UsageSum};
@@ -10,15 +10,15 @@ use super::{
 };
 use crate::store::UsageFilter;
 
-/// The columns of a report. `total`, since a `sum` that overflows is an error, and a provider may report anything; it is
-/// exact up to 2^53.
+/// The columns of a report. They use `total`, because `sum` fails on overflow, and a provider may report any number.
+/// `total` is exact up to 2^53.
 const TOTALS: &str = "CAST(total(runs) AS INTEGER), CAST(total(prompt_tokens) AS INTEGER),
     CAST(total(completion_tokens) AS INTEGER), CAST(total(cached_tokens) AS INTEGER),
     CAST(total(reasoning_tokens) AS INTEGER), CAST(total(cost_nanos) AS INTEGER),
     CAST(total(runs_without_price) AS INTEGER), max(estimated_runs > 0), CAST(total(model_calls) AS INTEGER),
     CAST(total(tool_calls) AS INTEGER)";
 
-/// The columns of [`sum_columns`] of one run.
+/// The columns of [`sum_columns`] for a single run.
 const OF_RUN: &str =
     "1 AS runs, state.prompt_tokens, state.completion_tokens, state.cached_tokens, state.reasoning_tokens,
     coalesce(state.cost_nanos, 0) AS cost_nanos,
@@ -27,11 +27,11 @@ const OF_RUN: &str =
 
 const MOST_FIRST: &str = "total(prompt_tokens) + total(completion_tokens) DESC, sum_of";
 
-/// Sums up what the runs used that began; by session it reads every run, else the sums of days, and the runs of the first
-/// day where that is not wanted whole.
+/// Sums up the usage of the runs that have started. By session it reads every run. Otherwise it reads the daily sums,
+/// and the single runs of the first day if that day is only partly included.
 pub(super) fn sums(conn: &Connection, by: UsageBy, filter: &UsageFilter) -> rusqlite::Result<Vec<UsageRow>> {
     let since = filter.since.map_or(i64::MIN, Timestamp::as_millis);
-    // Rounded up: the day in which `since` lies is whole only if it begins with it.
+    // Rounded up: the day that contains `since` is complete only if `since` is its beginning.
     let first_day = -(-i128::from(since)).div_euclid(i128::from(DAY_MS));
     let first_day = i64::try_from(first_day).unwrap_or(i64::MAX);
     let of_user = if filter.uid.is_some() { "AND uid = :uid" } else { "AND :uid IS NULL" };
@@ -50,7 +50,7 @@ pub(super) fn sums(conn: &Connection, by: UsageBy, filter: &UsageFilter) -> rusq
              AND state.session_key NOT IN (SELECT session_key FROM session WHERE removal IS NOT NULL)",
             columns = sum_columns!()
         ),
-        // Not by the index of beginnings: most rows are wanted, and its order is not that of the rows.
+        // Without the index of start times: most rows are needed, and the index has another order than the rows.
         UsageBy::Session => format!(
             "SELECT session_id, {OF_RUN} FROM run_state AS state
              CROSS JOIN session ON session.session_key = state.session_key
@@ -89,7 +89,7 @@ fn read(by: UsageBy, row: &Row<'_>) -> rusqlite::Result<UsageRow> {
     Ok(UsageRow { of, sum: sum.priced() })
 }
 
-/// Writes a day as `YYYY-MM-DD`, counted from the first of 1970.
+/// Formats a day, counted from 1970-01-01, as `YYYY-MM-DD`.
 fn day(number: i64) -> String {
     Timestamp::from_millis(number.saturating_mul(DAY_MS)).to_string().chars().take_while(|c| *c != 'T').collect()
 }

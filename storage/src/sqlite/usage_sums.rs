@@ -1,7 +1,9 @@
-//! Sums of what runs used, by user, day and model; changed with the runs of each batch.
+//! Sums of the usage of runs, by user, day and model. They are updated with the runs of each batch.
 //!
-//! Invariant: after a commit each row is the sum over the runs that refer to it and whose session is not being deleted.
-//! Not here: reports (`usage.rs`).
+//! Invariant: after a commit each row is the sum over the runs that refer to it and whose session is not being
+//! deleted.
+//!
+//! Elsewhere: reports (`usage.rs`).
 
 use std::collections::{HashMap, hash_map::Entry};
 
@@ -16,20 +18,20 @@ use super::{
 
 /// Milliseconds of a day.
 pub(super) const DAY_MS: i64 = 86_400_000;
-/// Most rows, and most keys, that stay in memory between batches.
+/// Maximum number of rows, and of keys, kept in memory between batches.
 const KEPT: usize = 4_096;
 
-/// The rows in memory. The writer alone changes the table, so they are as the file will be after the commit.
+/// Rows in memory. Only the writer changes the table, so after the commit they equal the file.
 #[derive(Default)]
 pub(super) struct UsageSums {
-    /// By the session's key, the day and the model.
+    /// Row keys by session key, day and model.
     keys: HashMap<(i64, i64, String), i64>,
-    /// Each with whether it differs from the file.
+    /// Sums by row key, each with whether they differ from the file.
     rows: HashMap<i64, (Sums, bool)>,
 }
 
 impl UsageSums {
-    /// Counts what a run used since it was counted last.
+    /// Adds the usage of a run since it was last counted.
     pub(super) fn count(&mut self, conn: &Connection, run: &mut RunRow) -> rusqlite::Result<()> {
         if let (Some(model), Some(started_at)) = (run.begins_with.take(), run.started_at) {
             run.usage_key = Some(self.key(conn, run.session_key, started_at, model)?);
@@ -48,9 +50,9 @@ impl UsageSums {
         Ok(())
     }
 
-    /// Takes out what the runs of a session used, which is about to be deleted. Its rows must have been saved.
+    /// Subtracts the usage of the runs of a session that is about to be deleted. Its run rows must have been saved.
     pub(super) fn take_out(&mut self, conn: &Connection, session_key: i64) -> rusqlite::Result<()> {
-        // The database gives the key to another session later.
+        // SQLite may assign the key to another session later.
         self.keys.retain(|(session, ..), _| *session != session_key);
         for (key, sums) in of_session(conn, session_key)? {
             self.change(conn, key)?.subtract(&sums);
@@ -58,7 +60,7 @@ impl UsageSums {
         Ok(())
     }
 
-    /// Puts back what [`UsageSums::take_out`] took out: the session stays.
+    /// Adds the sums that [`UsageSums::take_out`] subtracted again, because the session is not deleted.
     pub(super) fn put_back(&mut self, conn: &Connection, session_key: i64) -> rusqlite::Result<()> {
         for (key, sums) in of_session(conn, session_key)? {
             self.change(conn, key)?.add(&sums);
@@ -66,7 +68,7 @@ impl UsageSums {
         Ok(())
     }
 
-    /// Writes the rows that have changed.
+    /// Writes the changed rows.
     pub(super) fn save(&mut self, conn: &Connection) -> rusqlite::Result<()> {
         for (key, (sums, is_changed)) in self.rows.iter_mut().filter(|(_, (_, is_changed))| *is_changed) {
             conn.prepare_cached(concat!(
@@ -80,14 +82,14 @@ impl UsageSums {
         Ok(())
     }
 
-    /// Bounds what stays in memory; call after a commit.
+    /// Clears the memory if it is too large; call after a commit.
     pub(super) fn settle(&mut self) {
         if self.keys.len() > KEPT || self.rows.len() > KEPT {
             *self = Self::default();
         }
     }
 
-    /// Returns the key of the row for a run of that session, which is made where there is none.
+    /// Returns the key of the row for a run of that session; inserts the row if necessary.
     fn key(&mut self, conn: &Connection, session: i64, began: Timestamp, model: String) -> rusqlite::Result<i64> {
         let day = began.as_millis().div_euclid(DAY_MS);
         let of = (session, day, model);
@@ -134,7 +136,7 @@ impl UsageSums {
     }
 }
 
-/// Sums up what the runs of a session used, by the rows in which they are counted.
+/// Sums up the usage of a session's runs, by the rows in which they are counted.
 fn of_session(conn: &Connection, session_key: i64) -> rusqlite::Result<HashMap<i64, Sums>> {
     let mut query = conn.prepare_cached(concat!(
         "SELECT usage_key, ",

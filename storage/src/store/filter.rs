@@ -1,64 +1,64 @@
-//! Which records are listed; what is absent does not matter.
+//! Filters for lists of records. A field that is `None` does not restrict the list.
 
 use soong_protocol::{PermissionStatus, QuestionStatus, RunId, RunMode, SessionId, Timestamp, TraceId, TraceStatus};
 
-/// Which sessions; absent = any.
+/// Filter for sessions; see [`crate::store::Reader::sessions`].
 #[derive(Debug, Clone, Default)]
 pub struct SessionFilter {
-    /// Of this user.
+    /// Only sessions of this user.
     pub uid: Option<String>,
 }
 
-/// Which runs are summed; absent = any.
+/// Filter for the runs that a usage report counts.
 #[derive(Debug, Clone, Default)]
 pub struct UsageFilter {
-    /// That began then or later.
+    /// Only runs that started at this time or later.
     pub since: Option<Timestamp>,
-    /// Of this user.
+    /// Only runs of this user.
     pub uid: Option<String>,
 }
 
-/// Which traces; absent = any.
+/// Filter for traces.
 #[derive(Debug, Clone, Default)]
 pub struct TraceFilter {
-    /// Only those with a run that waits or is at work.
+    /// Only traces with a queued, running or waiting run.
     pub is_live: bool,
-    /// Of this user.
+    /// Only traces of this user.
     pub uid: Option<String>,
-    /// With this status.
+    /// Only traces with this status.
     pub status: Option<TraceStatus>,
-    /// With this last mode.
+    /// Only traces whose last run has this mode.
     pub run_mode: Option<RunMode>,
-    /// With this last preset.
+    /// Only traces whose last run uses this preset.
     pub agent_type: Option<String>,
-    /// Of this session.
+    /// Only traces of this session.
     pub session_id: Option<SessionId>,
-    /// Children of this trace.
+    /// Only children of this trace.
     pub parent_trace_id: Option<TraceId>,
 }
 
-/// Which questions; absent = any.
+/// Filter for questions.
 #[derive(Debug, Clone, Default)]
 pub struct QuestionFilter {
-    /// Of this user.
+    /// Only questions of this user.
     pub uid: Option<String>,
-    /// With this status.
+    /// Only questions with this status.
     pub status: Option<QuestionStatus>,
-    /// Of this session.
+    /// Only questions of this session.
     pub session_id: Option<SessionId>,
-    /// Of this run.
+    /// Only questions of this run.
     pub run_id: Option<RunId>,
 }
 
-/// Which permissions; absent = any.
+/// Filter for permissions.
 #[derive(Debug, Clone, Default)]
 pub struct PermissionFilter {
-    /// Of this user.
+    /// Only permissions of this user.
     pub uid: Option<String>,
-    /// With this status.
+    /// Only permissions with this status.
     pub status: Option<PermissionStatus>,
-    /// Of this session.
+    /// Only permissions of this session.
     pub session_id: Option<SessionId>,
-    /// Of this run.
+    /// Only permissions of this run.
     pub run_id: Option<RunId>,
 }

@@ -1,4 +1,4 @@
-//! Files as crashes, full disks and people leave them.
+//! Files as left by crashes, full disks and users.
 
 use soong_protocol::{GoalId, SessionId, Timestamp};
 
@@ -28,7 +28,7 @@ fn text(lines: &[TaskLine]) -> Vec<u8> {
     lines.iter().flat_map(|line| [serde_json::to_vec(line).unwrap(), b"\n".to_vec()].concat()).collect()
 }
 
-/// Writes all lines to the file at `path`, as each attempt does.
+/// Writes all lines to the file at `path`, like each attempt does.
 fn catch_up(path: &Path, all: &[TaskLine]) -> io::Result<()> {
     let mut file = JournalFile::open(path.to_owned(), &run())?;
     file.append(all)?;
@@ -84,7 +84,8 @@ fn a_file_is_written_on_or_anew_as_it_stands() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.wal.jsonl");
         fs::write(&path, &before).unwrap();
-        // Lines that are not the database's are seen when they are compared: then it is opened once more.
+        // Lines that differ from the database's are noticed when they are compared; then the file is opened once
+        // more.
         if catch_up(&path, &all).is_err() {
             catch_up(&path, &all).unwrap();
         }

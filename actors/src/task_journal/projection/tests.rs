@@ -1,4 +1,4 @@
-//! The same goals come out of the lines as out of the store, after any history.
+//! The goal tree from the lines equals the one in the store, after any history.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use soong_storage::{
 use super::*;
 use crate::task_journal::line::Mark;
 
-/// What is done to a plan; goals are chosen by their place among those that there are.
+/// A change of a plan; goals are selected by their index among the existing ones.
 #[derive(Debug, Clone)]
 enum Step {
     Add {
@@ -26,7 +26,7 @@ enum Step {
     Close(usize, GoalStatus),
     Root,
     Child(Option<usize>),
-    /// Something that no line tells of.
+    /// An event that has no line.
     Other,
 }
 
@@ -136,7 +136,7 @@ impl World {
         self.reader.goal_tree(&trace()).unwrap().unwrap()
     }
 
-    /// Lets a run begin, do all this, and end.
+    /// Starts a run, applies all steps, and ends it.
     fn live(&mut self, id: &str, steps: &[Step], end: RunEvent) {
         let begun = self.event(id, started());
         self.write(vec![Write::Run(Box::new(run(id, &trace(), None))), begun]);
@@ -162,7 +162,7 @@ impl World {
                     continue;
                 }
             };
-            // What is refused changes nothing.
+            // A rejected change has no effect.
             let writes = plan.unwrap_or_default().into_iter().map(|goal| self.event(id, goal)).collect();
             self.write(writes);
         }
@@ -204,7 +204,7 @@ impl World {
         self.write(rows.into_iter().chain([started, ended]).collect());
     }
 
-    /// The lines of a run's journal, written and read back.
+    /// Returns the lines of a run's journal, serialized and parsed again.
     fn lines(&self, id: &str) -> Vec<TaskLine> {
         let run = RunId::new(id);
         let mut projection = Projection::new(self.reader.task_journal(&run).unwrap().unwrap());
@@ -221,7 +221,7 @@ impl World {
     }
 }
 
-/// The tree as the lines know it: without what goals cost, and with the children of one run alone.
+/// Returns the tree as the lines describe it: without stats, and only with the children of one run.
 fn known(mut tree: GoalTree, children: &[TaskLine]) -> GoalTree {
     let started: Vec<_> = children
         .iter()

@@ -1,4 +1,4 @@
-//! What may go, and what never does.
+//! Tests of which journals are deleted.
 
 use soong_protocol::{GoalTree, RunMode, StatsPair};
 
@@ -20,7 +20,7 @@ impl Folder {
         self.0.path().join("project")
     }
 
-    /// Writes a journal of these lines below a folder of journals.
+    /// Writes a journal with this text below a folder of journals.
     fn put(&self, tasks: &Path, session: &str, name: &str, text: &[u8]) -> PathBuf {
         let path = tasks.join(session).join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -140,7 +140,7 @@ fn task_2_age_is_that_of_the_file() {
             assert_eq!(candidate.modified_at, millis(fs::metadata(&path).unwrap().modified().unwrap()));
         }
     }
-    // What was written since the look stays.
+    // A journal that was written since it was listed is kept.
     assert!(!delete(&path, Timestamp::from_millis(1)).unwrap() && path.exists());
 }
 

@@ -1,4 +1,4 @@
-//! Disks that refuse, streams that break: a typed error, nothing to be seen, nothing left.
+//! Disk and stream failures: they return a typed error, show nothing, and leave nothing.
 
 use std::{io, process::Command};
 
@@ -8,7 +8,7 @@ use super::*;
 
 const MIB: usize = 1024 * 1024;
 
-/// A file system of a given size that is gone with this; only root can make one, on Linux.
+/// A file system of limited size, unmounted when dropped; can be created only by root on Linux.
 struct SmallDisk {
     folder: tempfile::TempDir,
 }
@@ -66,7 +66,7 @@ async fn a_full_disk_refuses_and_keeps_nothing_and_goes_on_when_there_is_room() 
 
 #[tokio::test]
 async fn a_disk_without_room_for_one_more_name_keeps_no_folder() {
-    // A root folder and three more names: too few for the folders of a version.
+    // The root folder and three more names: too few for the folders of a version.
     let Some(disk) = SmallDisk::make("1m,nr_inodes=5") else { return };
     let blobs = open(disk.path());
     assert_refused(&blobs, "a").await;
@@ -85,7 +85,7 @@ async fn a_read_only_disk_refuses_writing_and_deleting_and_is_read_all_the_same(
     assert!(matches!(deleted, Err(StoreError::Blob(_))), "{deleted:?}");
     assert_eq!(tree(disk.path()), before);
     assert_eq!(blobs.get(&path("old", 1)).await.unwrap().as_deref(), Some(&b"old"[..]));
-    // A home that is there can be opened, one that is not cannot.
+    // An existing home can be opened, a new one cannot be created.
     open(disk.path());
     assert!(Blobs::open(&disk.path().join("new"), &BlobPlace::File, &no_environment).is_err());
 }
@@ -118,7 +118,7 @@ async fn a_file_where_a_folder_should_be_stays_and_refuses() {
         fs::write(home.path().join(obstacle), "mine").unwrap();
         let before = tree(home.path());
         assert_refused(&blobs, "a").await;
-        // There can be no such version: as good as deleted.
+        // No such version can exist, so the deletion succeeds.
         blobs.delete(&path("a", 1)).await.unwrap();
         assert_eq!(tree(home.path()), before, "{obstacle}");
         assert_eq!(fs::read(home.path().join(obstacle)).unwrap(), b"mine");
@@ -175,7 +175,7 @@ async fn a_write_that_is_given_up_takes_its_file_along() {
     assert_eq!(tree(home.path()), EMPTY);
 }
 
-/// Whatever the disk was doing when the write was dropped, a deletion comes after it.
+/// A deletion runs after a dropped write, whatever the disk was doing when the write was dropped.
 #[tokio::test]
 async fn a_deletion_comes_after_what_a_dropped_write_still_does() {
     let home = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
-//! A bucket of a server that speaks like S3, started here: the contract, and that no upload stays open.
+//! Tests with an S3-compatible server that they start: the contract, and that no upload stays open.
 //!
-//! The server is `moto_server`, or the command in `SOONG_TEST_S3_SERVER`, which must bind a free port
-//! and say which, as `127.0.0.1:PORT`. Where there is none the tests say that they were skipped; where
-//! the variable names one that does not start they fail.
+//! The server is `moto_server`, or the command in `SOONG_TEST_S3_SERVER`, which must bind a free port and print it as
+//! `127.0.0.1:PORT`. If there is no server, the tests print that they were skipped. If the variable names a server
+//! that does not start, they fail.
 
 use std::{
     env,
@@ -19,7 +19,7 @@ use super::*;
 
 const BUCKET: &str = "soong-test";
 
-/// A server that lives as long as this.
+/// A server process; killed when dropped.
 struct Server {
     process: Child,
     address: String,
@@ -49,7 +49,7 @@ impl Server {
             [Box::new(process.stdout.take().unwrap()), Box::new(process.stderr.take().unwrap())];
         for output in outputs {
             let found = found.clone();
-            // Reads on to the end: a server whose output nobody takes stops.
+            // Reads until the end, because a server blocks if its output is not read.
             thread::spawn(move || {
                 for line in BufReader::new(output).lines().map_while(Result::ok) {
                     if let Some(address) = address_in(&line) {
@@ -62,7 +62,7 @@ impl Server {
         let mut server = Self { process, address: String::new() };
         server.address = match address.recv() {
             Ok(address) => address,
-            // As where a name is on the path that leads to no program.
+            // For example if the name on the path is not a working program.
             Err(_) if given.is_none() => {
                 println!("skipped: {command} ended without saying where it listens");
                 return None;
@@ -76,7 +76,7 @@ impl Server {
 
     fn request(&self, method: &str, target: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
-        // Not signed, but these servers look there for the name of the service.
+        // Not signed, but these servers read the name of the service from it.
         let credential =
             "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0";
         let head = format!(
@@ -100,14 +100,14 @@ impl Server {
         Blobs::open(FilePath::new("nowhere"), &place, &environment).unwrap()
     }
 
-    /// How many uploads were begun and neither completed nor given up.
+    /// Returns the number of uploads that are neither completed nor aborted.
     fn open_uploads(&self) -> usize {
         let answer = self.request("GET", &format!("/{BUCKET}?uploads"));
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         answer.matches("<UploadId>").count()
     }
 
-    /// The names of all objects.
+    /// Returns the names of all objects.
     fn objects(&self) -> Vec<String> {
         let answer = self.request("GET", &format!("/{BUCKET}?list-type=2"));
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
@@ -135,7 +135,7 @@ async fn a_bucket_keeps_the_contract() {
     let number = std::cell::Cell::new(0);
     contract::check(scratch.path(), || {
         number.set(number.get() + 1);
-        // One without a prefix is the first.
+        // The first store has no prefix.
         server.open(&if number.get() == 1 { String::new() } else { format!("team/{}", number.get()) })
     })
     .await;
@@ -171,7 +171,7 @@ async fn an_upload_that_a_crash_cut_off_ends_when_its_version_is_deleted() {
         future::select(&mut write, is_reached).await;
         assert_eq!((server.open_uploads(), server.objects().len()), (1, 1), "{:?}", server.objects());
         if is_crash {
-            // Nothing of this process gets to clear away; another one opens the same bucket.
+            // The first process cannot clean up; another one opens the same bucket.
             std::mem::forget(write);
             let later = server.open("team");
             later.delete(&path).await.unwrap();

@@ -1,4 +1,4 @@
-//! A database of format 1, written by plain SQL: opens, keeps everything, and has its copy beside it (DUR-5).
+//! A database of format 1, written by plain SQL: it is opened and migrated without loss, after a backup copy (DUR-5).
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use crate::{
 };
 use soong_protocol::{NewVersion, Write};
 
-/// A session with a run, messages, artifacts of both scopes, and a file that was announced.
+/// A session with a run, messages, artifacts of both scopes, and an announced file.
 const ROWS: &str = r#"
 INSERT INTO session VALUES (1, 's', 'talk', 'ann', '/p', 2, 1, 2, 10, 20);
 INSERT INTO trace VALUES (1, 's', 1, NULL, NULL, 'normal', 'default', 'm', 'n', 'ann', 'task', 10);
@@ -89,14 +89,14 @@ fn dur_5_a_database_of_format_1_opens_keeps_everything_and_is_copied_first() {
     assert_eq!(reader.run(&RunId::new("r")).unwrap().unwrap().turn, 2);
     assert_eq!(reader.run_events(&RunId::new("r")).unwrap().len(), 2);
 
-    // It goes on where it stood.
+    // New versions can be added.
     let next = Artifact { current_version: 3, stored_version: 3, ..report };
     let wanted = NewVersion { artifact: next, update_type: UpdateType::Update, path: "p".into() };
     let acks = store.commit(&[append(vec![Write::ArtifactVersion(Box::new(wanted))])]).unwrap();
     assert!(acks[0].is_ok(), "{acks:?}");
     assert_eq!(reader.versions(&ArtifactId::new("a1")).unwrap().len(), 3);
 
-    // The copy is the file as it was.
+    // The copy is the file before the migration.
     let copy = Connection::open(dir.path().join("soong.db.v1.bak")).unwrap();
     assert_eq!(version(&copy).unwrap(), 1);
     let names: i64 = copy.query_row("SELECT count(name) FROM artifact", [], |row| row.get(0)).unwrap();

@@ -1,4 +1,4 @@
-//! The write-ahead log: how large it grows, and what it keeps of what was deleted.
+//! The write-ahead log: its size, and the removal of deleted data from it.
 
 use std::fs;
 

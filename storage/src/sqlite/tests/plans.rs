@@ -1,4 +1,4 @@
-//! How SQLite finds the rows of every statement: by a key or an index, unless a scan is what is wanted.
+//! Query plans of all statements: rows are found by a key or an index, unless a scan is intended.
 
 use std::{
     cell::{Cell, RefCell},
@@ -20,7 +20,7 @@ thread_local! {
     static RUN: RefCell<BTreeSet<String>> = const { RefCell::new(BTreeSet::new()) };
 }
 
-/// What may be scanned: a part of the step of the plan, and why.
+/// Scans that are allowed: a part of the plan step, and the reason.
 const STEPS: &[(&str, &str)] = &[
     ("CONSTANT ROW", "no table"),
     ("deleted_lsn", "one row"),
@@ -35,7 +35,7 @@ const STEPS: &[(&str, &str)] = &[
     ("SCAN below", "what a recursive query has found"),
 ];
 
-/// Statements that may scan: a part of their text, and why.
+/// Statements that may scan: a part of their text, and the reason.
 const STATEMENTS: &[(&str, &str)] = &[
     ("GROUP BY artifact_key", "cleaning up artifacts looks at all of them"),
     ("count(*) FROM session WHERE removal IS NULL", "a backup counts what it holds"),
@@ -44,7 +44,7 @@ const STATEMENTS: &[(&str, &str)] = &[
     ("session_id AS sum_of", "sums up all runs by their sessions, which are many as well"),
 ];
 
-/// Notes the statements of a connection.
+/// Records the statements of a connection.
 pub(in crate::sqlite) fn noting(mut conn: Connection) -> rusqlite::Result<Connection> {
     let note = |event: TraceEvent<'_>| {
         if let TraceEvent::Stmt(_, sql) = event {
