@@ -1,8 +1,7 @@
-//! Budgets over trees of runs: what a model call may use is held back before it is made, and settled behind it
-//! (BUD-1).
+//! Budgets of trees of runs: the maximum use of a model call is reserved before the call and settled after it (BUD-1).
 //!
-//! A run whose budget, or that of one above it, limits anything has a [`Purse`]. Not here: who may draw how much
-//! (`ledger.rs`), what a run does that may not (the run machine).
+//! A run has a [`Purse`] if its budget, or the budget of a run above it, has a limit. Elsewhere: how much each run may
+//! reserve (`ledger.rs`), and what a run does when it exceeds its budget (the run state machine).
 
 mod ledger;
 
@@ -16,11 +15,11 @@ use tokio::sync::Notify;
 #[derive(Default)]
 struct Tree {
     ledger: Mutex<Ledger>,
-    /// Somebody used something, or gave it back.
+    /// Notified when a run uses or releases something.
     changed: Notify,
 }
 
-/// What a run draws on. Cheap to clone.
+/// Budget account of a run. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Purse {
     tree: Arc<Tree>,
@@ -28,7 +27,7 @@ pub(crate) struct Purse {
 }
 
 impl Purse {
-    /// Opens a run's account below that of its parent; `None` = nothing limits it.
+    /// Opens the account of a run below the account of its parent; `None` if no limit applies.
     pub(crate) fn open(run: &RunId, parent: Option<&Purse>, budget: Budget) -> Option<Self> {
         if parent.is_none() && budget.is_open() {
             return None;
@@ -40,31 +39,32 @@ impl Purse {
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        // It is changed in steps that leave it whole.
+        // A poisoned lock is safe to use: each step leaves the ledger consistent.
         self.tree.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says what the run has used itself so far.
+    /// Sets the total that the run itself has used so far.
     pub(crate) fn report(&self, own: Spent) {
         self.ledger().report(&self.run, own);
         self.tree.changed.notify_waiters();
     }
 
-    /// The same where an actor takes over from one that crashed, before it decides anything.
+    /// Sets the same total after an actor crash, before the new actor decides anything.
     pub(crate) fn retell(&self, own: Spent) {
         self.ledger().retell(&self.run, own);
     }
 
-    /// Says what a run of the tree has used in an earlier process; it may have ended.
+    /// Sets the total that a run of the tree used in an earlier process. The run may have ended.
     pub(crate) fn report_of(&self, run: &RunId, parent: Option<&RunId>, own: Spent) {
         let mut ledger = self.ledger();
         ledger.open(run, parent, Budget::default());
         ledger.report(run, own);
     }
 
-    /// Holds back what a model call may use at most; waits while others hold it that may not need all of it.
+    /// Reserves the maximum that a model call may use. Waits while other runs hold a reservation that they may not
+    /// fully use.
     ///
-    /// `waits` is told when it has to wait, and when that is over.
+    /// Calls `waits(true)` when the wait starts, and `waits(false)` when it ends.
     pub(crate) async fn reserve(&self, want: &Want, mut waits: impl FnMut(bool)) -> Result<Reservation, ErrorInfo> {
         let mut has_waited = false;
         loop {
@@ -95,50 +95,50 @@ impl Purse {
         }
     }
 
-    /// Returns what was held back for a call of the run that was lost with the actor that made it: 0 = none was made.
+    /// Returns the reservation of a call that was lost in an actor crash; zero if there was none.
     pub(crate) fn lost(&self) -> Spent {
         self.ledger().lost(&self.run)
     }
 
-    /// Takes a tool call, or says what is used up.
+    /// Counts a tool call, or returns `budget_exceeded` with the limit that is used up.
     pub(crate) fn take_tool_call(&self) -> Result<(), ErrorInfo> {
         self.ledger().take_tool_call(&self.run).map_err(|mark| exceeded(&mark))
     }
 
-    /// Takes so many sub-agents, all or none, or says what is used up.
+    /// Counts `count` sub-agents, or returns `budget_exceeded` with the limit that is used up and counts none of them.
     pub(crate) fn take_children(&self, count: usize) -> Result<(), ErrorInfo> {
         self.ledger().take_children(&self.run, count as u64).map_err(|mark| exceeded(&mark))
     }
 
-    /// Returns the limits that the run was given, with what it and all below it have used.
+    /// Returns the limits of the run, with the total that it and all runs below it have used.
     pub(crate) fn shares(&self) -> Vec<Mark> {
         self.ledger().shares(&self.run)
     }
 
-    /// Returns a number that is another one after each change of that.
+    /// Returns a number that changes whenever the result of [`Self::shares`] may have changed.
     pub(crate) fn stamp(&self) -> u64 {
         self.ledger().stamp(&self.run)
     }
 
-    /// Returns the limits of which four fifths are used.
+    /// Returns the limits that are at least 80 % used.
     pub(crate) fn nearly_used(&self) -> Vec<Mark> {
         self.ledger().nearly_used(&self.run)
     }
 }
 
-/// What is held back for a call, until what it used is booked; used, where it is dropped before.
+/// Reservation for one model call. Counts as used if it is dropped without [`Self::settle`].
 pub(crate) struct Reservation {
     purse: Purse,
     held: Spent,
-    /// How long the answer may be.
+    /// Maximum length of the answer, in tokens.
     pub(crate) max_output_tokens: u64,
-    /// The limit for which that is less than it could be.
+    /// Limit because of which the answer may be shorter than requested.
     pub(crate) short_of: Option<Mark>,
     is_settled: bool,
 }
 
 impl Reservation {
-    /// Gives it back: what the call used is booked.
+    /// Releases the reservation after the actual use was reported.
     pub(crate) fn settle(mut self) {
         self.is_settled = true;
     }
@@ -161,7 +161,7 @@ impl Drop for Reservation {
     }
 }
 
-/// Says that a budget is used up, and of what.
+/// Returns the error for a limit that is used up.
 pub(crate) fn exceeded(mark: &Mark) -> ErrorInfo {
     let Mark { dimension, used, limit } = mark;
     let name = dimension.as_str();
@@ -172,7 +172,7 @@ pub(crate) fn exceeded(mark: &Mark) -> ErrorInfo {
     ErrorInfo { details, ..ErrorInfo::new(ErrorCode::BudgetExceeded, message) }
 }
 
-/// Reads what [`exceeded`] says.
+/// Reads the limit from an error made by [`exceeded`].
 pub(crate) fn exceeded_mark(error: &ErrorInfo) -> Option<Mark> {
     let text = |key: &str| error.details.get(key)?.as_str().map(str::to_owned);
     let dimension = serde_json::from_value(error.details.get("dimension")?.clone()).ok()?;

@@ -1,4 +1,4 @@
-//! The built-in tools of a runtime, and those among them that use artifacts, memory and skills.
+//! Registry of the built-in tools, and the tools that use artifacts, memory and skills.
 
 pub(crate) mod artifact;
 mod experience;

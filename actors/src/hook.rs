@@ -1,9 +1,10 @@
-//! Hooks: commands of the user's own that hear of what happens, and may refuse it (HOOK-1).
+//! Hooks: commands of the user that are notified of events and can deny them (HOOK-1).
 //!
-//! They are read once, from `hooks.json` of the home: never from a project (SAFE-1). Only `PreToolUse` and `Stop` may
-//! refuse. A hook that fails, takes too long or answers nonsense is told, and stops nothing. Nothing that it started
-//! outlives it.
-//! Not here: when they are called (`run/machine/hooks.rs`).
+//! Hooks are read once, from `hooks.json` of the home, never from a project (SAFE-1). Only `PreToolUse` and `Stop`
+//! hooks can deny. A hook that fails, exceeds its time limit or returns an invalid answer is reported, and does not
+//! stop the run. No process that a hook starts outlives it.
+//!
+//! Elsewhere: when hooks are called (`run/machine/hooks.rs`).
 
 mod file;
 
@@ -21,28 +22,28 @@ use soong_sandbox::{Launch, find_program};
 
 use crate::environment::Environment;
 
-/// Most bytes that are taken of what a hook answers.
+/// Maximum size of a hook's answer, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
-/// Longest complaint of a hook that is told, in characters.
+/// Maximum length of the standard error of a hook in a report, in characters.
 const COMPLAINT_CHARS: usize = 300;
 
-/// What a hook can hear of.
+/// Event for which a hook can be configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) enum HookPoint {
-    /// A session begins its first run.
+    /// The first run of a session starts.
     SessionStart,
-    /// A user's run begins with a prompt.
+    /// A user's run starts with a prompt.
     UserPromptSubmit,
     /// A tool call is about to run.
     PreToolUse,
-    /// A tool call has its outcome.
+    /// A tool call has finished.
     PostToolUse,
     /// A user's run is about to end with an answer.
     Stop,
 }
 
 impl HookPoint {
-    /// Returns the point as the file names it.
+    /// Returns the name of the event in `hooks.json`.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::SessionStart => "SessionStart",
@@ -58,7 +59,7 @@ impl HookPoint {
     }
 }
 
-/// What a hook is told, as JSON on its standard input.
+/// Input of a hook: JSON on its standard input.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Told {
     pub(crate) event: HookPoint,
@@ -69,7 +70,7 @@ pub(crate) struct Told {
     pub(crate) tool: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) arguments: Option<Value>,
-    /// The file or folder that the call would open, with symlinks resolved.
+    /// File or folder that the call would open, with symlinks resolved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) resolved_path: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,17 +79,17 @@ pub(crate) struct Told {
     pub(crate) prompt: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
-    /// What else is looked at to see which hooks are meant; hooks are not told.
+    /// Tags of the tool, to match hooks. Not part of the input.
     #[serde(skip)]
     pub(crate) tags: Vec<String>,
 }
 
-/// What became of the hooks of a point.
+/// Result of the hooks of one event.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Heard {
-    /// Why it was refused.
+    /// Reason of the hook that denied.
     pub(crate) refused: Option<String>,
-    /// What went wrong with hooks.
+    /// Failures of hooks.
     pub(crate) failures: Vec<String>,
 }
 
@@ -101,7 +102,7 @@ pub(crate) struct Hooks {
     limit_ms: u64,
 }
 
-/// What a hook answers; nothing = it allows.
+/// Answer of a hook on its standard output. An empty output allows the event.
 #[derive(Debug, Deserialize)]
 struct Answer {
     decision: Word,
@@ -116,21 +117,21 @@ enum Word {
     Deny,
 }
 
-/// Returns how many hooks a home has that would be called.
+/// Returns the number of active hooks of a home.
 ///
 /// # Errors
-/// `config_error` where its `hooks.json` cannot be used, as [`RuntimeBuilder::build`](crate::RuntimeBuilder::build) will
-/// say.
+/// `config_error` if `hooks.json` is not valid. [`RuntimeBuilder::build`](crate::RuntimeBuilder::build) fails with the
+/// same error.
 pub fn count_hooks(home: &Path, config: &Config, environment: &Environment) -> Result<usize, ErrorInfo> {
     let hooks = Hooks::load(home, config, environment)?;
     Ok(hooks.points.values().flatten().map(|group| group.hooks.len()).sum())
 }
 
 impl Hooks {
-    /// Reads the hooks of a home; one without a file has none.
+    /// Reads the hooks of a home. A home without `hooks.json` has none.
     ///
     /// # Errors
-    /// `config_error` where the file cannot be read or used: a rule that is not kept would be worse.
+    /// `config_error` if the file cannot be read or is invalid: running without its rules would be worse.
     pub(crate) fn load(home: &Path, config: &Config, environment: &Environment) -> Result<Self, ErrorInfo> {
         let points = if config.hooks.enabled { file::read(&home.join("hooks.json"))? } else { BTreeMap::new() };
         Ok(Self {
@@ -141,12 +142,12 @@ impl Hooks {
         })
     }
 
-    /// Returns whether anybody wants to hear of a point at all.
+    /// Returns whether any hook is configured for an event.
     pub(crate) fn hear(&self, point: HookPoint) -> bool {
         self.points.contains_key(&point)
     }
 
-    /// Calls the hooks of a point that are meant, one after the other, until one refuses.
+    /// Calls the matching hooks of an event in order, until one denies.
     pub(crate) async fn call(&self, told: &Told, project: &Path) -> Heard {
         let mut heard = Heard::default();
         let groups = self.points.get(&told.event).into_iter().flatten();
@@ -197,12 +198,12 @@ impl Hooks {
     }
 }
 
-/// Returns how a command is named where it is told.
+/// Returns the name of a hook in messages.
 fn shown(command: &str) -> String {
     format!("hook `{}`", crate::text::shorten(command, 80))
 }
 
-/// Returns whether all that a matcher names fits; one that names nothing fits everything.
+/// Returns whether an event fits every condition of a matcher. A matcher without conditions fits every event.
 fn fits(matcher: &Matcher, told: &Told, project: &Path) -> bool {
     let tool = matcher.tool.as_ref().is_none_or(|tool| told.tool.as_ref() == Some(tool));
     let tag = matcher.tag.as_ref().is_none_or(|tag| told.tags.contains(tag));
@@ -210,13 +211,13 @@ fn fits(matcher: &Matcher, told: &Told, project: &Path) -> bool {
         let prefix = project.join(prefix);
         let asked = told.arguments.as_ref().and_then(|arguments| arguments.get("path")).and_then(Value::as_str);
         let is_named = asked.is_some_and(|path| plain(&project.join(path)).starts_with(plain(&prefix)));
-        // The file that is opened counts, whatever it is called in the arguments.
+        // The opened file is matched too, because the name in the arguments may be a symlink.
         is_named || told.resolved_path.as_ref().is_some_and(|path| path.starts_with(resolved(&prefix)))
     });
     tool && tag && path
 }
 
-/// Resolves the symlinks of the part of a path that exists.
+/// Resolves the symlinks in the part of a path that exists.
 pub(crate) fn resolved(path: &Path) -> PathBuf {
     if let Ok(path) = path.canonicalize() {
         return path;
@@ -227,7 +228,7 @@ pub(crate) fn resolved(path: &Path) -> PathBuf {
     }
 }
 
-/// Takes `.` and `..` out of a path, by its words alone.
+/// Removes `.` and `..` from a path without accessing the file system.
 fn plain(path: &Path) -> PathBuf {
     path.components().fold(PathBuf::new(), |mut plain, part| {
         match part {

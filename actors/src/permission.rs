@@ -1,7 +1,7 @@
 //! Permission policy: which tool calls run without asking, which are denied, and which require permission (PERM-1).
 //!
-//! Permissions granted for a session are kept in memory, until the process that owns the home exits.
-//! Elsewhere: what a call requires permission for (the tools), the requests and their decisions (`run/approvals.rs`).
+//! Permissions granted for a session are kept in memory, until the process that owns the home exits. Elsewhere: which
+//! access of a call requires permission (the tools), permission requests and their decisions (`run/approvals.rs`).
 
 mod command;
 mod grant;
@@ -28,12 +28,12 @@ use soong_protocol::{
 /// The tool that runs commands.
 const BASH: &str = "bash";
 
-/// An answer to whether a call may run.
+/// Decision about a permission request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// The decision.
     pub decision: Decision,
-    /// Why; the model reads it where the call is refused.
+    /// Reason for the decision. The model reads it if the call is denied.
     pub reason: Option<String>,
 }
 
@@ -43,14 +43,14 @@ impl From<Decision> for Answer {
     }
 }
 
-/// Decides whether calls may run: a program's own policy.
+/// Permission policy implemented by the program that embeds the runtime.
 pub trait PermissionHandler: Send + Sync + 'static {
-    /// Decides about a call. An error, a panic, and an answer later than `permissions.timeout_s` count as a refusal. The
-    /// future is dropped when the run ends, or somebody else was first.
+    /// Decides about a call. An error, a panic, and a decision later than `permissions.timeout_s` count as a denial.
+    /// The future is dropped when the run ends or another approver has decided.
     fn decide(&self, asked: Permission) -> BoxFuture<'static, Result<Answer, ErrorInfo>>;
 }
 
-/// Allows every call that asks: for tests, and for programs whose tools are harmless.
+/// Allows every call that requires permission. For tests, and for programs whose tools are harmless.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AllowAll;
 
@@ -60,28 +60,28 @@ impl PermissionHandler for AllowAll {
     }
 }
 
-/// Who is asked.
+/// Approver of permission requests.
 #[derive(Clone, Default)]
 pub(crate) enum Answerer {
-    /// Nobody: what needs leave is refused at once.
+    /// No approver is available: calls that require permission are denied immediately.
     #[default]
     Nobody,
-    /// People, by API, command line or monitor; the run waits for them.
+    /// Users decide by API, command line or monitor. The run waits for them.
     People,
-    /// The program; people may be faster.
+    /// The program decides, unless a user decides first.
     Program(Arc<dyn PermissionHandler>),
 }
 
-/// What a runtime knows of permissions beyond their rows.
+/// Permission state of a runtime that is not in the database.
 pub(crate) struct Permissions {
     pub(crate) answerer: Answerer,
-    /// What the configuration allows.
+    /// Allow rules of the configuration.
     configured: Vec<Grant>,
     /// Deny rules of the configuration.
     denied: Vec<Grant>,
-    /// Leave for sessions.
+    /// Permissions granted for sessions: tool and scope.
     granted: DashMap<SessionId, Vec<(String, Scope)>>,
-    /// Those for which somebody is being asked.
+    /// Permission requests for which an approver is currently being asked.
     pub(crate) asking: DashSet<PermissionId>,
 }
 
@@ -92,22 +92,22 @@ impl Permissions {
         Ok(Self { answerer, configured, denied, granted: DashMap::new(), asking: DashSet::new() })
     }
 
-    /// Returns whether somebody could answer what a run asks.
+    /// Returns whether an approver is available for the requests of a run.
     pub(crate) fn can_ask(&self, settings: &RunSettings) -> bool {
         !settings.unattended && !matches!(self.answerer, Answerer::Nobody)
     }
 
-    /// Returns whether no call of a tool may run, whatever it is about.
+    /// Returns whether a deny rule forbids every call of a tool.
     pub(crate) fn denies_tool(&self, settings: &RunSettings, tool: &str) -> bool {
         self.denied(settings).iter().any(|grant| grant.denies_tool(tool))
     }
 
-    /// Returns whether a tool may not open a file or folder, whose links are resolved.
+    /// Returns whether a deny rule forbids a tool to open a file or folder. Symlinks in `path` are resolved.
     pub(crate) fn denies_path(&self, settings: &RunSettings, project: &Path, tool: &str, path: &Path) -> bool {
         self.denied(settings).iter().any(|grant| grant.denies_path(tool, path, project))
     }
 
-    /// Decides about a call by configuration, by its run, and by what was granted for its session.
+    /// Decides about a call by the rules of the configuration and of its run, and by the permissions of its session.
     pub(crate) fn verdict(
         &self,
         (session, settings): (&SessionId, &RunSettings),
@@ -134,7 +134,7 @@ impl Permissions {
         self.denied.iter().cloned().chain(of_run).collect()
     }
 
-    /// Decides about a command. Where nothing confines it, only grants for that count.
+    /// Decides about a command. If it would run unconfined, only grants for unconfined commands apply.
     fn command_verdict(
         &self,
         session: &SessionId,
@@ -165,7 +165,7 @@ impl Permissions {
         command::decide(&demand.target, &project.to_string_lossy(), rules)
     }
 
-    /// Whether a call is covered by what was granted for its session.
+    /// Whether a permission granted for the session covers a call.
     pub(crate) fn is_remembered(&self, session: &SessionId, tool: &str, demand: &Demand) -> bool {
         let directory = match &demand.scope {
             Scope::Command { directory, .. } | Scope::CommandLine { directory, .. } => directory,
@@ -185,13 +185,13 @@ impl Permissions {
         }
     }
 
-    /// Forgets what was allowed in a session.
+    /// Removes the permissions granted for a session.
     pub(crate) fn forget(&self, session: &SessionId) {
         self.granted.remove(session);
     }
 }
 
-/// Ties a decision to a call: to its tool, its exact arguments, and what it touches.
+/// Returns a hash that binds a decision to a call: its tool, its exact arguments, its access, and its diff.
 pub(crate) fn fingerprint(tool: &str, arguments: &str, demand: &Demand, diff: Option<&str>) -> String {
     let demand = serde_json::to_string(demand).unwrap_or_default();
     let mut hash = Sha256::new();
@@ -202,7 +202,7 @@ pub(crate) fn fingerprint(tool: &str, arguments: &str, demand: &Demand, diff: Op
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Says that a permission takes no decision any more, and why.
+/// Returns the error for a permission request that is already decided or withdrawn.
 pub fn already_decided_permission(asked: &Permission) -> ErrorInfo {
     let id = &asked.permission_id;
     let message = match asked.status {

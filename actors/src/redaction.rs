@@ -1,11 +1,16 @@
-//! Redaction: secrets that the process knows are taken out of all that is stored or shown (SAFE-1).
+//! Redaction: removes the secrets that the process knows from everything that is stored or shown (SAFE-1).
 //!
-//! Known are the values of environment variables whose names say so (KEY, TOKEN, SECRET, PASSWORD, …) or that the
-//! configuration names as one, and what stands behind `Bearer` in a header. They are replaced where they are found as
-//! they are, as they stand in JSON, and as they stand in an address; so are their
-//! beginnings, from 8 bytes (16 of word-like values) behind the public prefix of a service (`prefix.rs`).
-//! Invariants: text without a secret is not copied; what was redacted once stays as it is. Not here: who asks for it
-//! (the run machine for what a model reads, the journal for all that is written, the artifact store for texts).
+//! Known secrets are the values of environment variables whose names indicate a secret (KEY, TOKEN, SECRET, PASSWORD,
+//! …) or that the configuration names, and the token after `Bearer` in a header. A secret is replaced in its literal
+//! form, and as JSON and URLs encode it. The first part of a secret is replaced too, from 8 bytes (16 if it looks like
+//! a word) after the public prefix of a service (`prefix.rs`).
+//!
+//! Invariants:
+//! - Text without a secret is not copied.
+//! - Redacting a text twice changes nothing more.
+//!
+//! Elsewhere: the callers (the run state machine for what a model reads, the journal for everything that is written,
+//! the artifact store for texts).
 
 mod beginning;
 mod permission;
@@ -27,71 +32,71 @@ pub(crate) use stream::{ByteRedactor, StreamRedactor};
 
 use crate::environment::Environment;
 
-/// Shortest value that counts as a secret, in bytes: shorter ones stand in ordinary words.
+/// Minimum length of a secret, in bytes. Shorter values occur in ordinary words.
 const MIN_BYTES: usize = 8;
-/// Shortest line of a value of many lines that counts by itself, in bytes.
+/// Minimum length of a line of a multi-line value that is redacted separately, in bytes.
 const MIN_LINE_BYTES: usize = 16;
-/// How the parts of a name end that names a secret; a part is what stands between underscores.
+/// Suffixes that mark a variable name as secret. Each part between underscores is checked.
 const NAMES: [&str; 9] =
     ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS", "PWD"];
-/// A name that ends like one and names the working directory.
+/// Names that have such a suffix but contain the working directory.
 const NOT_SECRET: [&str; 2] = ["PWD", "OLDPWD"];
-/// From how many characters on a word behind `Bearer` is a token whatever it looks like.
+/// Minimum length of a word after `Bearer` that is always a token, in characters.
 const LONG_TOKEN: usize = 20;
 
-/// What is found behind `Bearer`, in a header or in prose.
+/// Finds a word after `Bearer`, in a header or in prose.
 static BEARER: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(r#"(?i)(authorization["']?\s*[:=]\s*["']?)?(bearer[ \t]+)([A-Za-z0-9._~+/-]{8,}=*)"#).ok()
 });
 
-/// Takes secrets out of texts. Cheap to clone.
+/// Removes secrets from texts. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Redactor {
     known: Option<Arc<Known>>,
 }
 
-/// The secrets, in every form in which they are looked for.
+/// Known secrets, in every form that is searched for.
 struct Known {
     finder: AhoCorasick,
-    /// Finds beginnings that are redacted wherever they stand.
+    /// Finds prefixes of secrets that are redacted anywhere in a text.
     prefixes: Option<AhoCorasick>,
-    /// Replacement of each of these beginnings.
+    /// Replacement of each of these prefixes.
     prefix_marks: Vec<String>,
-    /// Finds beginnings right before the mark of a cut.
+    /// Finds the first bytes of secrets, for secrets that were cut off.
     beginnings: Option<AhoCorasick>,
-    /// What stands for each.
+    /// Replacement of each form.
     marks: Vec<String>,
-    /// The forms themselves, for texts that come in pieces.
+    /// The forms, for texts that arrive in pieces.
     forms: Vec<String>,
 }
 
 impl fmt::Debug for Redactor {
-    /// Says how many secrets are known, and none of them.
+    /// Shows the number of known secrets, but no secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Redactor").field("secrets", &self.known.as_ref().map_or(0, |known| known.marks.len())).finish()
     }
 }
 
 impl Redactor {
-    /// Learns the secrets of an environment, by the names that tell and by those that the configuration gives.
+    /// Collects the secrets of an environment, by variable name and by configuration.
     pub fn new(environment: &Environment, config: &Config) -> Self {
         Self::of(secrets(environment, config).map(|(name, value)| (value, format!("[redacted:{name}]"))))
     }
 
-    /// Returns the names of variables whose secrets are too short to be redacted: under 8 bytes, they stand in ordinary
-    /// words.
+    /// Returns the names of variables whose secrets are too short to be redacted: values under 8 bytes occur in
+    /// ordinary words.
     pub fn too_short<'a>(environment: &'a Environment, config: &'a Config) -> impl Iterator<Item = &'a str> {
         let is_too_short = |value: &str| (1..MIN_BYTES).contains(&value.trim().len());
         secrets(environment, config).filter(move |(_, value)| is_too_short(value)).map(|(name, _)| name)
     }
 
-    /// Makes a redactor that replaces each of these keys by `[key]`.
+    /// Makes a redactor that replaces each of the keys by `[key]`.
     #[cfg(any(feature = "openai", feature = "web-tools"))]
     pub(crate) fn of_keys<'a>(keys: impl IntoIterator<Item = &'a str>) -> Self {
         Self::of(keys.into_iter().map(|key| (key, "[key]".to_owned())))
     }
 
-    /// Makes a redactor of secrets, each with its replacement.
+    /// Makes a redactor from secrets, each with its replacement.
     fn of<'a>(secrets: impl Iterator<Item = (&'a str, String)>) -> Self {
         let mut forms: Vec<(String, String)> = Vec::new();
         let (mut prefixes, mut prefix_marks): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
@@ -105,7 +110,7 @@ impl Redactor {
                 forms.push((form, mark.clone()));
             }
         }
-        // The longest first: a secret that is a part of another one must not win.
+        // The longest form comes first: a secret that is part of another secret must not win.
         forms.sort_by(|a, b| b.0.len().cmp(&a.0.len()).then_with(|| a.cmp(b)));
         forms.dedup_by(|a, b| a.0 == b.0);
         let (forms, marks): (Vec<String>, Vec<String>) = forms.into_iter().unzip();
@@ -132,21 +137,21 @@ impl Redactor {
         }
     }
 
-    /// Takes the secrets out of a text.
+    /// Removes the secrets from a text in place.
     pub fn redact(&self, text: &mut String) {
         if let Cow::Owned(clean) = self.text(text) {
             *text = clean;
         }
     }
 
-    /// Takes the secrets out of a text that may be absent.
+    /// Removes the secrets from an optional text in place.
     pub(crate) fn redact_some(&self, text: &mut Option<String>) {
         if let Some(text) = text {
             self.redact(text);
         }
     }
 
-    /// Takes the secrets out of an error.
+    /// Removes the secrets from an error.
     pub fn error(&self, mut error: ErrorInfo) -> ErrorInfo {
         self.redact(&mut error.message);
         self.redact_beginnings(&mut error.message);
@@ -154,7 +159,7 @@ impl Redactor {
         error
     }
 
-    /// Takes the secrets out of all texts of a value, names of fields included.
+    /// Removes the secrets from all strings of a JSON value, including field names.
     pub(crate) fn value(&self, value: &mut serde_json::Value) {
         use serde_json::Value;
         match value {
@@ -172,7 +177,7 @@ impl Redactor {
     }
 }
 
-/// Returns the variables that hold secrets, each with its value.
+/// Returns the variables that contain secrets, each with its value.
 fn secrets<'a>(environment: &'a Environment, config: &Config) -> impl Iterator<Item = (&'a str, &'a str)> {
     let named: Vec<String> = config.variables().into_iter().map(str::to_owned).collect();
     environment.variables().filter(move |(name, _)| is_secret(name) || named.iter().any(|other| other == name))
@@ -194,7 +199,7 @@ impl Known {
         Cow::Owned(clean)
     }
 
-    /// Returns the secret spans of a text in order, each with its replacement.
+    /// Returns the ranges of all secrets in a text in order, each with its replacement.
     fn spans(&self, text: &str) -> Vec<(Range<usize>, &str)> {
         let mut spans = Vec::new();
         let mut done = 0;
@@ -207,7 +212,7 @@ impl Known {
         spans
     }
 
-    /// Adds the words in a part of a text that begin like a secret.
+    /// Adds the words in a part of a text that start with a prefix of a secret.
     fn find_prefixes<'a>(&'a self, text: &str, part: Range<usize>, spans: &mut Vec<(Range<usize>, &'a str)>) {
         let Some(finder) = &self.prefixes else { return };
         let mut done = part.start;
@@ -223,14 +228,14 @@ impl Known {
     }
 }
 
-/// Returns whether a variable's name says that its value is a secret.
+/// Returns whether the name of a variable indicates that its value is a secret.
 fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     !NOT_SECRET.contains(&name.as_str())
         && name.split(|c: char| !c.is_ascii_alphanumeric()).any(|part| NAMES.iter().any(|known| part.ends_with(known)))
 }
 
-/// Returns the forms in which a value is looked for.
+/// Returns the forms of a value that are searched for.
 fn forms_of(value: &str) -> Vec<String> {
     let value = value.trim();
     let mut texts: Vec<&str> = vec![value];
@@ -240,7 +245,7 @@ fn forms_of(value: &str) -> Vec<String> {
     let mut forms = Vec::new();
     for text in texts.into_iter().filter(|text| text.len() >= MIN_BYTES) {
         let once = in_json(text);
-        // Other writers of JSON escape more than ours.
+        // Some JSON encoders escape more characters than `serde_json`.
         for json in [in_ascii(&once), once.replace('/', "\\/"), once] {
             forms.push(in_json(&json));
             forms.push(json);
@@ -254,13 +259,13 @@ fn forms_of(value: &str) -> Vec<String> {
     forms
 }
 
-/// Writes a text as it stands between the quotes of a JSON text.
+/// Returns a text in the form that it has between the quotes of a JSON string.
 fn in_json(text: &str) -> String {
     let json = serde_json::to_string(text).unwrap_or_default();
     json[1..json.len() - 1].to_owned()
 }
 
-/// Writes JSON with nothing but ASCII in it.
+/// Escapes all characters of a JSON text that are not ASCII.
 fn in_ascii(json: &str) -> String {
     json.chars().fold(String::with_capacity(json.len()), |mut ascii, c| {
         match c.is_ascii() {
@@ -271,7 +276,7 @@ fn in_ascii(json: &str) -> String {
     })
 }
 
-/// Writes what is escaped in an address in lower case.
+/// Returns a URL with its percent-escapes in lower case.
 fn in_lower_case(address: &str) -> String {
     let mut parts = address.split('%');
     let plain = parts.next().unwrap_or_default().to_owned();
@@ -281,7 +286,7 @@ fn in_lower_case(address: &str) -> String {
     })
 }
 
-/// Writes a text as it stands in the query of an address.
+/// Returns a text in the percent-encoding of a URL query.
 fn in_address(text: &str) -> String {
     text.bytes().fold(String::with_capacity(text.len()), |mut address, byte| {
         match byte {
@@ -292,7 +297,7 @@ fn in_address(text: &str) -> String {
     })
 }
 
-/// Returns the text without what stands behind `Bearer`.
+/// Returns the text without the tokens after `Bearer`.
 fn bearer(text: &str) -> Cow<'_, str> {
     let Some(pattern) = BEARER.as_ref() else { return Cow::Borrowed(text) };
     if !pattern.is_match(text) {
@@ -301,7 +306,7 @@ fn bearer(text: &str) -> Cow<'_, str> {
     pattern.replace_all(text, |found: &Captures<'_>| {
         let part = |at: usize| found.get(at).map_or("", |part| part.as_str());
         let (header, scheme, token) = (part(1), part(2), part(3));
-        // "Bearer certificates" is prose.
+        // "Bearer certificates" is prose and is kept.
         let is_token = !header.is_empty()
             || token.len() >= LONG_TOKEN
             || token.bytes().any(|byte| byte.is_ascii_digit() || matches!(byte, b'_' | b'.' | b'='));

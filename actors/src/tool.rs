@@ -1,8 +1,8 @@
-//! Tools: the trait, what passes through it, and the registry (TOOL-1).
+//! Tools: the [`Tool`] trait, the types that are passed to and returned from a tool, and the registry (TOOL-1).
 //!
-//! Free of actors: a tool says what a call needs leave for, gets a context and arguments that fit its schema, and
-//! answers. When it runs beside which others is the run's business (TOOL-3), whether it may run is decided by
-//! others as well (PERM-1).
+//! Independent of the actors: a tool states which access a call requires, receives a context and arguments that fit its
+//! schema, and returns a result. The run decides which calls run in parallel (TOOL-3). The permission policy decides
+//! whether a call may run (PERM-1).
 
 pub mod bash;
 mod beneath;
@@ -58,34 +58,34 @@ pub(crate) use project::tests as project_for_tests;
 
 use crate::{artifact::ArtifactService, environment::Environment, memory::Memories, skill::Skills};
 
-/// What the built-in tools take from the runtime that they serve.
+/// Configuration and services of the runtime that the built-in tools use.
 #[derive(Debug, Clone, Default)]
 pub struct Surroundings {
-    /// Limits on tools.
+    /// Limits of tools.
     pub tools: ToolsConfig,
-    /// Who may do what.
+    /// Permission configuration.
     pub permissions: PermissionsConfig,
-    /// Where variables are looked up that commands and services are given.
+    /// Source of the environment variables that commands and services receive.
     pub environment: Environment,
-    /// The runtime's home: what lies in it is out of reach of every tool, also where it lies in a project.
+    /// Home directory of the runtime. No tool can access its files, even if the home is inside a project.
     pub home: Option<PathBuf>,
     /// The skills that the tool `skill` loads.
     pub skills: Arc<Skills>,
-    /// What the tool `get_experience` looks into; `None` = nothing is known.
+    /// Experiences that the tool `get_experience` searches; `None` if the runtime has no memory.
     pub memory: Option<Arc<Memories>>,
 }
 
-/// Says while a call is at work what it is about; live only, nothing of it is stored.
+/// Reports what a running call is doing. Reports are shown live and are not stored.
 #[derive(Clone, Default)]
 pub struct Progress(Option<Arc<dyn Fn(String) + Send + Sync>>);
 
 impl Progress {
-    /// Makes one that hands each text on.
+    /// Makes a reporter that passes each text to the given function.
     pub fn new(told: impl Fn(String) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(told)))
     }
 
-    /// Says something. It also counts as a sign of life (RUN-7).
+    /// Reports a text. A report also counts as a sign of life (RUN-7).
     pub fn say(&self, text: impl Into<String>) {
         if let Some(told) = &self.0 {
             told(text.into());
@@ -93,7 +93,7 @@ impl Progress {
     }
 }
 
-/// What a tool may know and use while it works.
+/// Context of a tool call: everything that the tool can read and use during the call.
 #[derive(Clone)]
 pub struct ToolContext {
     /// The session.
@@ -102,11 +102,11 @@ pub struct ToolContext {
     pub trace_id: TraceId,
     /// The run.
     pub run_id: RunId,
-    /// Whose run it is.
+    /// User that owns the run.
     pub uid: Arc<str>,
-    /// The turn that asks for the call, from 1; with run and call it says which effect this is (DUR-4).
+    /// Turn that requested the call, from 1. Run, turn and call together identify the effect (DUR-4).
     pub turn: u32,
-    /// The message that asks for the call.
+    /// Sequence number of the message that requested the call.
     pub message_sequence: Option<u64>,
     /// The call.
     pub tool_call_id: String,
@@ -114,26 +114,27 @@ pub struct ToolContext {
     pub goal_id: Option<GoalId>,
     /// The session's project directory; absolute, symlinks resolved.
     pub project_dir: Arc<Path>,
-    /// Largest output that a model reads whole, in bytes; a larger one is stored as an artifact, unless the
-    /// tool pages.
+    /// Maximum output that a model reads in full, in bytes. A larger output is stored as an artifact, unless the tool
+    /// pages its output.
     pub output_limit_bytes: usize,
-    /// The same in tokens, as they are estimated.
+    /// The same limit in estimated tokens.
     pub output_limit_tokens: u64,
-    /// Tripped when the run is cancelled. The tool's future is dropped as well; a blocking part must look.
+    /// Triggered when the run is cancelled. The future of the tool is dropped as well, so only blocking code needs to
+    /// check it.
     pub cancel: CancellationToken,
-    /// What it has leave for; `None` = it needed none.
+    /// Access that was granted to the call; `None` if it required no permission.
     pub leave: Option<Demand>,
-    /// Says what the call is about while it is at work.
+    /// Reports what the call is doing.
     pub progress: Progress,
-    /// What the call leaves at work where its future is dropped, such as the killing of its processes. Its outcome
-    /// is told when that has ended.
+    /// Tasks that outlive the future of the call if it is dropped, such as one that kills its processes. The outcome of
+    /// the call is reported after they have finished.
     pub tasks: TaskTracker,
-    /// Where artifacts are saved and loaded; `None` = nowhere. See [`Self::artifacts`].
+    /// Service that saves and loads artifacts; `None` if none is configured. See [`Self::artifacts`].
     pub artifact_service: Option<Arc<dyn ArtifactService>>,
 }
 
 impl ToolContext {
-    /// Returns where artifacts are saved and loaded; `config_error` where the tool was given no such place.
+    /// Returns the service that saves and loads artifacts, or `config_error` if none is configured.
     pub fn artifacts(&self) -> Result<&Arc<dyn ArtifactService>, ErrorInfo> {
         self.artifact_service.as_ref().ok_or_else(|| {
             let message = "no artifact service is configured: this tool cannot save or load artifacts";
@@ -142,81 +143,86 @@ impl ToolContext {
     }
 }
 
-/// What a call brought.
+/// Successful result of a tool call.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ToolOutput {
-    /// A short title for people.
+    /// Short title for users.
     pub title: String,
-    /// What the model gets to read.
+    /// Output for the model.
     pub output: String,
-    /// What is to be remembered of it; stored beside the output.
+    /// Text about the output that is kept for later turns, stored in addition to the output. See
+    /// [`Self::include_output_only_once`].
     pub long_term_memory: Option<String>,
-    /// Whether the model reads `output` once only, in the turn that follows, and `long_term_memory` (or the
-    /// title) from then on (ART-9).
+    /// Whether the model reads `output` only in the next turn, and from then on `long_term_memory`, or the title if
+    /// that is `None` (ART-9).
     pub include_output_only_once: bool,
-    /// Whether `output` is stored as an artifact however short it is; the model reads its ends (ART-9).
+    /// Whether `output` is stored as an artifact even if it is short. The model then reads its first and last part
+    /// (ART-9).
     pub store_output: bool,
-    /// What the call stored.
+    /// Artifact that the call stored.
     pub artifact_ref: Option<ArtifactRef>,
-    /// What the artifact that it wrote holds now (ART-10).
+    /// Content of the artifact after the call has written it (ART-10).
     pub artifact_snapshot: Option<ArtifactSnapshot>,
-    /// The artifact names it wrote, with their versions.
+    /// Names of the artifacts that the call wrote, with their versions.
     pub artifact_delta: BTreeMap<String, u64>,
 }
 
 impl ToolOutput {
-    /// Makes an output of text only.
+    /// Makes an output that consists of text only.
     pub fn text(title: impl Into<String>, output: impl Into<String>) -> Self {
         Self { title: title.into(), output: output.into(), ..Self::default() }
     }
 }
 
-/// What a call ends in. The error goes to the model, which may mend its call.
+/// Result of a tool call. The model reads the error and can correct its call.
 pub type ToolResult = Result<ToolOutput, ErrorInfo>;
 
-/// A capability that a model may ask for.
+/// A capability that a model can call.
 pub trait Tool: Send + Sync + 'static {
-    /// Returns what the tool says about itself; always the same.
+    /// Returns the description of the tool. It never changes.
     fn spec(&self) -> &ToolSpec;
 
-    /// Says what is missing for it to work at all, such as a setting; such a tool is not offered. Always the same.
+    /// Returns what the tool lacks in order to work, such as a setting. A tool that lacks something is not offered to
+    /// models. The result never changes.
     fn lacks(&self) -> Option<String> {
         None
     }
 
-    /// Says what a call needs leave for (PERM-1); `None` = nothing. Asked before the call, and again when leave is
-    /// given: where the answer has changed, the call does not run.
+    /// Returns the access for which a call requires permission (PERM-1); `None` if it requires none. The run asks
+    /// before the call, and again after permission was granted. If the result has changed by then, the call does not
+    /// run.
     ///
-    /// Without more, a call that changes something, or uses the network, needs leave for every call of the tool.
-    /// An error is the call's outcome. May look at files, and does not wait for anything else.
+    /// By default, a tool that changes something or uses the network requires permission, with a scope of all its
+    /// calls. An error becomes the outcome of the call. An implementation may access the file system, but must not wait
+    /// for anything else.
     fn demand(&self, context: &ToolContext, arguments: &Value) -> Result<Option<Demand>, ErrorInfo> {
         let _ = (context, arguments);
         let spec = self.spec();
         Ok(spec.needs_leave().then(|| Demand::tool(spec.title.clone())))
     }
 
-    /// Returns the file or folder that a call would open, absolute and with symlinks resolved; `None` if it opens none,
-    /// or would fail. Hooks match it.
+    /// Returns the file or folder that a call would open, as an absolute path with symlinks resolved; `None` if the
+    /// call opens none or would fail. The path prefixes of hooks are matched against it.
     fn resolved_path(&self, context: &ToolContext, arguments: &Value) -> Option<PathBuf> {
         let _ = (context, arguments);
         None
     }
 
-    /// Returns what a call would change, as a unified diff, for the person who is asked whether it may run; `None` if it
-    /// changes no text, or would fail. May read files, and block.
+    /// Returns the change that a call would make, as a unified diff, for the approver; `None` if it changes no text or
+    /// would fail. May read files and block.
     fn preview(&self, context: &ToolContext, arguments: &Value) -> Option<String> {
         let _ = (context, arguments);
         None
     }
 
-    /// Runs one call. `arguments` fit the schema. The future may be dropped at any moment.
+    /// Runs one call. `arguments` fit the schema. The future may be dropped at any await point.
     fn call(&self, context: ToolContext, arguments: Value) -> BoxFuture<'static, ToolResult>;
 }
 
-/// Reads arguments into a tool's own type.
+/// Deserializes arguments into the type of a tool.
 ///
-/// The schema has been checked; what it cannot say (`u64` against negative numbers, say) is still
-/// refused in a way that the model can mend.
+/// The arguments have already been checked against the schema. A mismatch that the schema cannot express, such as a
+/// negative number for a `u64`, is rejected with a `validation_error`, so that the model can correct it.
 pub fn arguments<T: serde::de::DeserializeOwned>(value: Value) -> Result<T, ErrorInfo> {
     serde_json::from_value(value)
         .map_err(|error| ErrorInfo::new(ErrorCode::ValidationError, format!("the arguments do not fit: {error}")))

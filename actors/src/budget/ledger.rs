@@ -1,23 +1,28 @@
-//! The ledger of a tree of runs: what each has used and holds back, against what those above it may use (BUD-1).
+//! Ledger of a tree of runs: checks what each run has used and reserved against its own limits and those above it
+//! (BUD-1).
 //!
-//! Pure: no clock, no waiting. Invariants: what a run has used is told as a whole, never as a difference, so that
-//! telling it twice changes nothing; sums are those of the runs; nothing is granted that could lead past a limit,
-//! whatever all others do with what they hold.
-//! Not here: who waits (`budget.rs`), time and depth (the run's own).
+//! Pure: no clock, no waiting.
+//!
+//! Invariants:
+//! - The use of a run is reported as a total, never as a difference, so a repeated report changes nothing.
+//! - Sums equal the sum over the runs.
+//! - No reservation is granted that could exceed a limit, even if all other reservations are fully used.
+//!
+//! Elsewhere: waiting (`budget.rs`), time and depth limits (the run itself).
 
 use std::collections::HashMap;
 
 use soong_protocol::{Budget, BudgetDimension, Prices, RunId, Stats, Usage, Usd};
 
-// A limit that is reached, or nearly, is told of as one that is shown.
+// The same type describes a limit that is reached or nearly used and one that is displayed.
 pub(crate) use crate::observatory::BudgetShare as Mark;
 
-/// The shortest answer that is worth a call, in tokens, unless the model gives less anyway.
+/// Minimum length of an answer for which a call is made, in tokens, unless the requested maximum is lower.
 const LEAST_OUTPUT_TOKENS: u64 = 16;
-/// From which part of a limit on the model is told: four fifths.
+/// Fraction of a limit at which the model is warned: four fifths.
 const WARN_AT: (u64, u64) = (4, 5);
 
-/// What was used, or is held back for a call on its way.
+/// Amounts that were used, or are reserved for a running model call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Spent {
     pub(crate) tokens: u64,
@@ -28,7 +33,7 @@ pub(crate) struct Spent {
 }
 
 impl Spent {
-    /// Says what a run has used itself.
+    /// Returns what a run itself has used.
     pub(crate) fn of(own: &Stats, children: usize) -> Self {
         Self {
             tokens: own.total_tokens,
@@ -58,14 +63,14 @@ impl Spent {
     }
 }
 
-/// A model call that somebody wants to make.
+/// A model call for which a reservation is requested.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Want {
-    /// Tokens of the prompt, by our count.
+    /// Estimated tokens of the prompt.
     pub(crate) prompt_tokens: u64,
-    /// Most tokens of the answer.
+    /// Maximum number of tokens in the answer.
     pub(crate) max_output_tokens: u64,
-    /// What the model costs.
+    /// Prices of the model.
     pub(crate) prices: Option<Prices>,
 }
 
@@ -75,7 +80,8 @@ impl Want {
         self.prices.map(|prices| prices.cost(&usage)).unwrap_or_default()
     }
 
-    /// Returns how long an answer may be for so much money, at most as long as it may be anyway.
+    /// Returns the maximum answer length that the amount pays for, at most `max_output_tokens`; `None` if it does not
+    /// pay for the prompt.
     fn output_for(&self, money: Usd) -> Option<u64> {
         let (mut fits, mut too_much) = (0, self.max_output_tokens.checked_add(1)?);
         if self.cost(0) > money {
@@ -93,14 +99,15 @@ impl Want {
     }
 }
 
-/// What becomes of a wish.
+/// Result of a reservation request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is held back; the answer may have so many tokens: fewer than were asked for where a limit is named.
+    /// The amount is reserved. The answer may have `max_output_tokens`, which is less than requested if `short_of` is
+    /// set.
     Granted { held: Spent, max_output_tokens: u64, short_of: Option<Mark> },
-    /// Others hold what it needs, and may not need all of it.
+    /// Other runs hold reservations that they may not fully use.
     Wait,
-    /// What is left does not do, whatever the others give back.
+    /// The remaining budget is not sufficient, even if all other reservations are released.
     Exceeded(Mark),
 }
 
@@ -108,17 +115,17 @@ struct Account {
     parent: Option<RunId>,
     budget: Budget,
     own: Spent,
-    /// What was held for a call of which nobody knows what became of it: used, until the run says what it books.
+    /// Reservations of calls whose outcome is unknown. They count as used until the run reports its use.
     lost: Spent,
-    /// Its own and of all below it: what is used, and what is held back.
+    /// Total of the run and of all runs below it: what is used, and what is reserved.
     used: Spent,
     held: Spent,
-    /// How often that has changed.
+    /// Number of changes of these totals.
     version: u64,
 }
 
 impl Account {
-    /// Returns what is limited and added up, what is used of it, and the limit; money in billionths.
+    /// Returns each limited dimension, the amount used, and the limit. Money is in billionths of a dollar.
     fn limits(&self) -> impl Iterator<Item = (BudgetDimension, u64, u64)> {
         let (used, budget) = (&self.used, &self.budget);
         let all = [
@@ -139,7 +146,7 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Opens a run's account; one that is open stays as it is.
+    /// Opens the account of a run. An account that is already open is unchanged.
     pub(crate) fn open(&mut self, run: &RunId, parent: Option<&RunId>, budget: Budget) {
         self.accounts.entry(run.clone()).or_insert_with(|| Account {
             parent: parent.cloned(),
@@ -152,21 +159,22 @@ impl Ledger {
         });
     }
 
-    /// Takes what a run has used itself, as a whole.
+    /// Sets the total that a run itself has used, and clears its lost reservations.
     pub(crate) fn report(&mut self, run: &RunId, own: Spent) {
         let Some(account) = self.accounts.get_mut(run) else { return };
         let before = std::mem::replace(&mut account.own, own).plus(std::mem::take(&mut account.lost));
         self.change(run, |account| account.used = account.used.minus(before).plus(own));
     }
 
-    /// The same by an actor that takes over from one that crashed: what that one lost is still to be booked.
+    /// Sets the same total after an actor crash. Lost reservations still count until the run reports them.
     pub(crate) fn retell(&mut self, run: &RunId, own: Spent) {
         let Some(account) = self.accounts.get_mut(run) else { return };
         let before = std::mem::replace(&mut account.own, own);
         self.change(run, |account| account.used = account.used.minus(before).plus(own));
     }
 
-    /// Holds back what a model call may use at most; shortens the answer where nobody else holds anything.
+    /// Reserves the maximum that a model call may use. If no other reservation is in the way, shortens the answer to
+    /// the remaining budget.
     pub(crate) fn reserve(&mut self, run: &RunId, want: &Want) -> Verdict {
         let (mut output, mut waits, mut short_of) = (want.max_output_tokens, false, None);
         for account in self.above(run) {
@@ -201,7 +209,7 @@ impl Ledger {
             if let Some(limit) = account.budget.usd {
                 let room = |used: u64| want.output_for(Usd::from_nanos(limit.as_nanos().checked_sub(used)?));
                 let at_best = room(used.usd.as_nanos()).is_some_and(|room| room >= want.least_output());
-                // A free model may go on when all the money is spent, but not where none was given.
+                // A free model may continue when all the money is spent, but not if the limit is zero.
                 let at_best = at_best && limit > Usd::default();
                 let now = room(used.usd.as_nanos().saturating_add(held.usd.as_nanos()));
                 let mark = mark(BudgetDimension::Usd, used.usd, limit);
@@ -219,12 +227,12 @@ impl Ledger {
         Verdict::Granted { held, max_output_tokens: output, short_of }
     }
 
-    /// Gives back what was held for a call.
+    /// Releases a reservation.
     pub(crate) fn release(&mut self, run: &RunId, held: Spent) {
         self.change(run, |account| account.held = account.held.minus(held));
     }
 
-    /// Takes what was held for a call as used: the one who made it crashed, and will book it.
+    /// Counts a reservation as used: the actor that made the call crashed, and its successor will report the use.
     pub(crate) fn lose(&mut self, run: &RunId, held: Spent) {
         let Some(account) = self.accounts.get_mut(run) else { return };
         account.lost = account.lost.plus(held);
@@ -234,12 +242,12 @@ impl Ledger {
         });
     }
 
-    /// Returns what was held for a call of the run that was lost.
+    /// Returns the reservations of a run that were lost in a crash.
     pub(crate) fn lost(&self, run: &RunId) -> Spent {
         self.accounts.get(run).map(|account| account.lost).unwrap_or_default()
     }
 
-    /// Takes so many sub-agents, all or none.
+    /// Counts `count` sub-agents, or none if that exceeds a limit.
     pub(crate) fn take_children(&mut self, run: &RunId, count: u64) -> Result<(), Mark> {
         let used = |spent: &Spent| spent.children;
         self.take(run, Spent { children: count, ..Spent::default() }, BudgetDimension::Children, used, |budget| {
@@ -247,7 +255,7 @@ impl Ledger {
         })
     }
 
-    /// Takes a tool call.
+    /// Counts a tool call.
     pub(crate) fn take_tool_call(&mut self, run: &RunId) -> Result<(), Mark> {
         let used = |spent: &Spent| spent.tool_calls;
         self.take(run, Spent { tool_calls: 1, ..Spent::default() }, BudgetDimension::ToolCalls, used, |budget| {
@@ -275,7 +283,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Returns the limits above a run of which four fifths are used, the nearest first.
+    /// Returns the limits of a run and of those above it that are at least four fifths used: one per dimension, the
+    /// nearest first.
     pub(crate) fn nearly_used(&self, run: &RunId) -> Vec<Mark> {
         let mut marks = Vec::new();
         for account in self.above(run) {
@@ -290,24 +299,24 @@ impl Ledger {
         marks
     }
 
-    /// Returns the limits that a run was given, with what it and all below it have used.
+    /// Returns the limits of a run, with the total that it and all runs below it have used.
     pub(crate) fn shares(&self, run: &RunId) -> Vec<Mark> {
         let limits = self.accounts.get(run).into_iter().flat_map(Account::limits);
         limits.map(|(dimension, used, limit)| share(dimension, used, limit)).collect()
     }
 
-    /// Returns a number that is another one after each change of what a run and all below it have used.
+    /// Returns a number that changes when the total of a run and of all runs below it changes.
     pub(crate) fn stamp(&self, run: &RunId) -> u64 {
         self.accounts.get(run).map(|account| account.version).unwrap_or_default()
     }
 
-    /// Returns what a run and all below it have used.
+    /// Returns the total that a run and all runs below it have used.
     #[cfg(test)]
     pub(crate) fn used(&self, run: &RunId) -> Spent {
         self.accounts.get(run).map(|account| account.used).unwrap_or_default()
     }
 
-    /// A run's account and those above it.
+    /// Returns the account of a run and those above it, the nearest first.
     fn above<'l>(&'l self, run: &RunId) -> impl Iterator<Item = &'l Account> {
         let parent = |account: &&'l Account| self.accounts.get(account.parent.as_ref()?);
         std::iter::successors(self.accounts.get(run), parent)
@@ -323,7 +332,7 @@ impl Ledger {
     }
 }
 
-/// Writes down a limit of an account.
+/// Formats a limit of an account.
 fn share(dimension: BudgetDimension, used: u64, limit: u64) -> Mark {
     match dimension {
         BudgetDimension::Usd => mark(dimension, Usd::from_nanos(used), Usd::from_nanos(limit)),

@@ -1,6 +1,6 @@
-//! The artifact tools of models, and how they say what they did (ART-4).
+//! Artifact tools of models, and the text of their results (ART-4).
 //!
-//! Not here: what the calls do (`artifact/`); one file holds those that write, one each those that read.
+//! The calls are in `artifact/`: one file for the tools that write, and one for each tool that reads.
 
 mod list;
 mod read;
@@ -16,21 +16,21 @@ use crate::{
     tool::{ToolContext, ToolOutput},
 };
 
-/// Longest piece of a replaced text that an answer repeats, in characters.
+/// Maximum length of the replaced text that a result repeats, in characters.
 const REPLACED_CHARS: usize = 2_000;
 
 fn place(context: &ToolContext) -> Place {
     Place { session_id: context.session_id.clone(), uid: context.uid.to_string() }
 }
 
-/// Escapes what stands between tags and in attributes.
+/// Escapes text for XML content and attributes.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Says what an edit did, in short XML, with the reference beside it (ART-4).
+/// Returns the result of an edit: short XML, and a reference to the artifact (ART-4).
 ///
-/// Also for a call whose outcome was lost and whose effect is recorded: it says the same again.
+/// Also used for a call whose outcome was lost although its effect was recorded: the result is the same.
 pub(crate) fn written(edited: &Edited) -> ToolOutput {
     let artifact = &edited.artifact;
     let (version, key) = (artifact.current_version, artifact.key());
@@ -48,7 +48,7 @@ pub(crate) fn written(edited: &Edited) -> ToolOutput {
     );
     if let (Some(layer), Some(similarity), Some(replaced)) = (edited.layer, edited.similarity, &edited.replaced) {
         output.push_str(&format!("<match layer=\"{}\" similarity=\"{similarity:.3}\"", layer.as_str()));
-        // What was found as it was given needs not be repeated.
+        // An exact match is the text that the model sent, so it is not repeated.
         output.push_str(&match layer {
             MatchLayer::Exact => "/>".to_owned(),
             MatchLayer::Normalized | MatchLayer::Fuzzy => {

@@ -1,6 +1,6 @@
-//! `get_experience`: what earlier runs have learned, asked for on demand (MEM-3).
+//! Tool `get_experience`: returns lessons of earlier runs on request (MEM-3).
 //!
-//! Elsewhere: which experiences fit (`memory/rank.rs`), which ones a new conversation starts with
+//! Elsewhere: which experiences match (`memory/rank.rs`), which ones a new conversation starts with
 //! (`run/machine/memory/recall.rs`).
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// Most experiences that are shown.
+/// Maximum number of experiences that are shown.
 const MAX_SHOWN: usize = 20;
 
 /// The tool `get_experience`.
@@ -85,7 +85,7 @@ impl Tool for GetExperience {
     }
 }
 
-/// Returns what has helped most.
+/// Returns the experiences with the best metrics, best first.
 fn best(all: &[Experience]) -> Vec<&Experience> {
     let mut all: Vec<&Experience> = all.iter().collect();
     all.sort_by_key(|known| std::cmp::Reverse(known.metrics.worth()));

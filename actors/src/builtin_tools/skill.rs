@@ -1,7 +1,7 @@
-//! `skill`: loads a skill into the conversation (MEM-1).
+//! Tool `skill`: loads a skill into the conversation (MEM-1).
 //!
-//! Those of the project are read anew with each call. Not here: what a skill is, and which stand in the system prompt
-//! (`skill.rs` of the crate).
+//! The skills of the project are read again for each call. Elsewhere: the definition of a skill, and which skills the
+//! system prompt lists (`skill.rs` of the crate).
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ struct Arguments {
 }
 
 impl LoadSkill {
-    /// Makes the tool over the skills of a runtime.
+    /// Makes the tool for the skills of a runtime.
     pub(crate) fn new(skills: Arc<Skills>, roots: Arc<Roots>) -> Self {
         let spec = ToolSpec::read(
             "skill",

@@ -1,4 +1,4 @@
-//! `hooks.json`: which commands hear of what.
+//! `hooks.json`: which commands are called for which events.
 
 use std::{
     collections::BTreeMap,
@@ -12,9 +12,9 @@ use soong_protocol::{ErrorCode, ErrorInfo};
 
 use super::HookPoint;
 
-/// Largest file, in bytes.
+/// Maximum size of the file, in bytes.
 const MAX_BYTES: u64 = 1024 * 1024;
-/// The version of the format.
+/// Version of the file format.
 const VERSION: u64 = 1;
 
 #[derive(Debug, Deserialize)]
@@ -25,7 +25,7 @@ struct HookFile {
     hooks: BTreeMap<HookPoint, Vec<Group>>,
 }
 
-/// Commands, and which of a point's events they hear of.
+/// Commands, and the condition under which they are called.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Group {
@@ -34,17 +34,17 @@ pub(super) struct Group {
     pub(super) hooks: Vec<Hook>,
 }
 
-/// Which events are meant; what is left out fits every one.
+/// Condition on an event. An absent field fits every event.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Matcher {
     pub(super) tool: Option<String>,
     pub(super) tag: Option<String>,
-    /// Of the argument `path`, and of the file that it leads to; relative = within the project.
+    /// Prefix of the argument `path` or of the file that it resolves to; relative to the project.
     pub(super) path_prefix: Option<String>,
 }
 
-/// A command.
+/// A command to call.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Hook {
@@ -61,7 +61,7 @@ enum Kind {
     Command,
 }
 
-/// Reads the file; none = no hooks.
+/// Reads the file; a missing file means no hooks.
 pub(super) fn read(path: &Path) -> Result<BTreeMap<HookPoint, Vec<Group>>, ErrorInfo> {
     let refuse = |why: String| ErrorInfo::new(ErrorCode::ConfigError, format!("{}: {why}", path.display()));
     let text = match look(path) {
@@ -85,7 +85,7 @@ pub(super) fn read(path: &Path) -> Result<BTreeMap<HookPoint, Vec<Group>>, Error
 
 fn look(path: &Path) -> io::Result<Option<String>> {
     let known = match fs::metadata(path) {
-        // That a home is none is said by whoever opens it.
+        // The code that opens the home reports a home that is not a directory.
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             return Ok(None);
         }
@@ -94,7 +94,7 @@ fn look(path: &Path) -> io::Result<Option<String>> {
     if !known.is_file() || known.len() > MAX_BYTES {
         return Err(io::Error::other(format!("it is no file of at most {MAX_BYTES} bytes")));
     }
-    // Whoever may write it, may have commands run.
+    // Everyone who can write the file can run commands as this user.
     #[cfg(unix)]
     if std::os::unix::fs::PermissionsExt::mode(&known.permissions()) & 0o002 != 0 {
         return Err(io::Error::other("everybody may write it: chmod o-w"));

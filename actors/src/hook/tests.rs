@@ -1,4 +1,4 @@
-//! Tests of hooks: what they hear, answer and may refuse, and the file that names them.
+//! Tests of hooks: their input, answers and denials, and `hooks.json`.
 
 use std::fs;
 
@@ -139,7 +139,7 @@ fn a_path_prefix_matches_the_file_that_is_opened() {
         ("link/new", "secret/new/file", true),
     ] {
         let matcher: Matcher = serde_json::from_value(json!({ "path_prefix": prefix })).unwrap();
-        // The name in the arguments says nothing of it.
+        // The name in the arguments does not show the opened file.
         let told = Told { resolved_path: Some(project.join(opened)), ..told(HookPoint::PreToolUse) };
         assert_eq!(fits(&matcher, &told, &project), fit, "{prefix} {opened}");
     }

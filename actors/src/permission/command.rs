@@ -1,6 +1,6 @@
-//! Permission of shell commands: what a command line may do without asking (PERM-1).
+//! Permission of shell commands: which command lines run without asking (PERM-1).
 //!
-//! Pure: decides about the text of a command, with the tables `command/harmless.txt` and `command/destructive.txt`.
+//! Pure: decides by the text of a command, with the tables `command/harmless.txt` and `command/destructive.txt`.
 //!
 //! Invariants:
 //! - A line that cannot be parsed statically (expansions, groups, keywords) is covered only by a grant for the whole
@@ -8,7 +8,8 @@
 //! - A destructive command runs without asking only if `bash` as a whole, or a pattern that matches it, was allowed
 //!   before the run.
 //!
-//! Elsewhere: how a line is split (`line.rs`), the tables (`tables.rs`), what a command can reach (`tool/bash/reach.rs`).
+//! Elsewhere: how a line is split (`line.rs`), the tables (`tables.rs`), what a command can access
+//! (`tool/bash/reach.rs`).
 
 mod line;
 mod tables;
@@ -17,24 +18,25 @@ use soong_protocol::Scope;
 
 use line::{CommandLine, Reading, SimpleCommand};
 
-/// Pattern of a command in a grant: `bash(PATTERN)`.
+/// Command pattern of a grant: `bash(PATTERN)`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CommandPattern {
     words: Vec<String>,
-    /// Whether any further words may follow: the pattern ends in ` *`.
+    /// Whether any further words may follow, because the pattern ends in ` *`.
     is_open: bool,
 }
 
-/// Decision about a command line by grants and deny patterns.
+/// Decision about a call by the grants and deny rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It runs.
+    /// The call runs.
     Run,
-    /// A person is asked.
+    /// The call requires permission.
     Ask,
-    /// A person is asked, and no grant covers it: a deny rule exists, and the line cannot be checked against it.
+    /// The call requires permission, and no grant can replace it: a deny rule exists, and the line cannot be checked
+    /// against it.
     AskOrRefuse,
-    /// It does not run.
+    /// The call is denied.
     Refuse,
 }
 
@@ -54,7 +56,7 @@ pub(crate) struct Rules<'a> {
 }
 
 impl CommandPattern {
-    /// Reads a pattern; `None` if it is empty or its words are not certain.
+    /// Parses a pattern; `None` if it is empty or its words cannot be determined statically.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (text, is_open) = match text.trim().strip_suffix('*') {
             Some(rest) if rest.is_empty() || rest.ends_with(' ') => (rest, true),
@@ -68,12 +70,12 @@ impl CommandPattern {
         Some(Self { words: part.words.clone(), is_open })
     }
 
-    /// Makes the pattern of every call of a program.
+    /// Makes the pattern that covers every call of a program.
     pub(crate) fn of_program(program: &str) -> Self {
         Self { words: vec![program.to_owned()], is_open: true }
     }
 
-    /// Whether a pattern covers a simple command, word for word.
+    /// Whether the pattern covers a simple command, word for word.
     fn covers(&self, part: &SimpleCommand) -> bool {
         !part.has_redirection
             && !part.has_assignment
@@ -85,8 +87,8 @@ impl CommandPattern {
         words.starts_with(&self.words) && (self.is_open || words.len() == self.words.len())
     }
 
-    /// Whether a deny pattern matches a simple command: word for word, or its program by base name, after wrappers and
-    /// global options.
+    /// Whether the pattern, as a deny rule, matches a simple command: word for word, or by the base name of its
+    /// program, also after wrappers and global options.
     fn denies(&self, part: &SimpleCommand) -> bool {
         let Some((program, arguments)) = self.words.split_first() else { return false };
         let program = program.rsplit('/').next().unwrap_or(program);
@@ -99,7 +101,7 @@ impl CommandPattern {
         self.matches(&part.words) || part.readings().iter().any(is_same)
     }
 
-    /// Whether the pattern of a git command matches git's own program for it: `git-push`.
+    /// Whether the pattern of a git command also matches the separate program that git has for it, such as `git-push`.
     fn denies_git_program(&self, reading: &Reading<'_>) -> bool {
         let rest = self.words.get(2..).unwrap_or_default();
         self.words.get(1) == Some(&reading.program)
@@ -108,7 +110,7 @@ impl CommandPattern {
     }
 }
 
-/// Decides about a command line in the directory that it is called in. The first rule that applies decides.
+/// Decides about a command line that is called in a directory. The first rule that applies decides.
 pub(crate) fn decide(command: &str, directory: &str, rules: Rules<'_>) -> Verdict {
     let parsed = CommandLine::parse(command);
     let parts = parsed.as_ref().map_or(&[][..], |line| &line.parts);
@@ -146,7 +148,7 @@ pub(crate) fn decide(command: &str, directory: &str, rules: Rules<'_>) -> Verdic
     }
 }
 
-/// Decides by a grant for exactly this line.
+/// Decides by the session grants for exactly this line.
 fn by_exact_line(command: &str, directory: &str, rules: Rules<'_>) -> Verdict {
     let wanted = Scope::CommandLine { command: command.to_owned(), directory: directory.to_owned() };
     if rules.session.contains(&&wanted) { Verdict::Run } else { Verdict::Ask }
@@ -156,7 +158,7 @@ fn is_command(scope: &Scope, name: &str, in_directory: &str) -> bool {
     matches!(scope, Scope::Command { executable, directory } if executable == name && directory == in_directory)
 }
 
-/// Returns how far a grant for the session reaches that is given for a command line.
+/// Returns the scope of a session grant for a command line.
 pub(crate) fn session_scope(command: &str, directory: &str) -> Scope {
     let parsed = CommandLine::parse(command);
     if parsed.as_ref().is_some_and(CommandLine::is_destructive) {
@@ -172,8 +174,8 @@ pub(crate) fn session_scope(command: &str, directory: &str) -> Scope {
     Scope::CommandLine { command: command.to_owned(), directory }
 }
 
-/// Returns the patterns that cover each part of a command line, word for word; `None` if no pattern can, or a part is a
-/// shell that reads what another one prints.
+/// Returns the patterns that cover each part of a command line, word for word; `None` if no pattern can, or if a part
+/// is a shell that reads from a pipe.
 pub(crate) fn exact_patterns(command: &str) -> Option<Vec<String>> {
     let line = CommandLine::parse(command)?;
     let is_fed_shell = |part: &SimpleCommand| {

@@ -1,12 +1,12 @@
-//! Grants: what runs may do without asking, as configuration and command line write it. What runs may not do is
-//! written in the same way.
+//! Grants: rules for calls that run without asking, as configuration and command line write them. Deny rules have the
+//! same syntax.
 //!
 //! - `TOOL` covers every call of a tool; its name may end in `*`.
-//! - `TOOL:SCOPE` covers those within a directory, at a host, or of a program.
-//! - `bash(PATTERN)` covers commands whose words are those of the pattern; ` *` at its end means any further words.
+//! - `TOOL:SCOPE` covers calls within a directory, to a host, or of a program.
+//! - `bash(PATTERN)` covers commands whose words are those of the pattern; ` *` at its end allows any further words.
 //! - `TOOL:unconfined` covers calls that cannot be fully confined. No other grant covers these.
 //!
-//! Pure. Elsewhere: what a pattern covers (`command.rs`).
+//! Pure. Elsewhere: which commands a pattern covers (`command.rs`).
 
 use std::{
     collections::BTreeMap,
@@ -21,12 +21,12 @@ use super::{
 };
 use crate::suggestion;
 
-/// The scope of a grant for calls that nothing confines.
+/// Scope of a grant for unconfined calls.
 pub(crate) const UNCONFINED: &str = "unconfined";
-/// How the names of MCP tools begin; they are known only once their server has started.
+/// Prefix of the names of MCP tools. These are known only after their server has started.
 const MCP: &str = "mcp.";
 
-/// A permission that was given before the run started; as a deny rule, the opposite.
+/// A permission that is given before the run starts, or a deny rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     tool: String,
@@ -37,34 +37,35 @@ pub struct Grant {
 enum GrantScope {
     /// A directory, a host, a program, or `unconfined`.
     Named(String),
-    /// Words of a command.
+    /// Pattern of a command.
     Pattern(CommandPattern),
 }
 
-/// Why a text is no grant.
+/// Why a text is not a valid grant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GrantError {
-    /// It cannot be read.
+    /// The syntax is invalid.
     #[error(
         "{0:?} is no permission rule (it allows nothing): write TOOL, TOOL:SCOPE or bash(PATTERN), such as `write:src`, `bash:cargo`, \
          `bash(git push *)`, `webfetch:example.org`"
     )]
     Unreadable(String),
-    /// There is no such tool.
+    /// The tool does not exist.
     #[error("there is no tool {tool:?}{suggestion} (`soong tools list` shows them all)")]
     UnknownTool {
         /// The name.
         tool: String,
-        /// A similar name, in words; may be empty.
+        /// Text that suggests a similar name; may be empty.
         suggestion: String,
     },
 }
 
 impl Grant {
-    /// Reads a grant.
+    /// Parses a grant.
     ///
     /// # Errors
-    /// There is no tool, nothing behind the colon, or a pattern whose words are not certain.
+    /// The tool is missing or not a valid name, the text after the colon is empty, or the words of the pattern cannot
+    /// be determined statically.
     pub fn parse(text: &str) -> Result<Self, GrantError> {
         let unreadable = || GrantError::Unreadable(text.to_owned());
         let pattern = text.trim().strip_suffix(')').and_then(|text| text.split_once('('));
@@ -87,17 +88,18 @@ impl Grant {
         Ok(Self { tool: tool.to_owned(), scope })
     }
 
-    /// Checks that its tool exists. Tools of MCP servers are not checked: they are known only later.
+    /// Checks that its tool exists. MCP tools are not checked, because they are known only after their server has
+    /// started.
     pub(crate) fn check(&self, tools: &[String]) -> Result<(), GrantError> {
         check_tool(&self.tool, tools)
     }
 
-    /// Returns the MCP server that it names, if that is not configured.
+    /// Returns the MCP server that it names, if that server is not configured.
     pub(crate) fn missing_server<'a>(&'a self, servers: &BTreeMap<String, McpConfig>) -> Option<&'a str> {
         McpConfig::server_of(&self.tool).filter(|server| !servers.contains_key(*server))
     }
 
-    /// Whether it names a tool that an MCP server does not have, though the server has started.
+    /// Whether it names a tool that its MCP server does not offer, although the server has started.
     pub(crate) fn is_of_missing_mcp_tool(&self, tools: &[String]) -> bool {
         let server = McpConfig::server_of(&self.tool);
         server.is_some()
@@ -110,17 +112,17 @@ impl Grant {
         &self.tool
     }
 
-    /// Whether it is about a tool.
+    /// Whether it applies to a tool.
     pub(crate) fn is_of(&self, tool: &str) -> bool {
         is_named(&self.tool, tool)
     }
 
-    /// Whether it covers the whole tool.
+    /// Whether it covers every call of its tool.
     pub(crate) fn is_whole(&self) -> bool {
         self.scope.is_none()
     }
 
-    /// Returns the program that it names, if it is about commands.
+    /// Returns the program that it names, if it is a grant for commands.
     pub(crate) fn program(&self) -> Option<&str> {
         match &self.scope {
             Some(GrantScope::Named(name)) if self.is_of(BASH) => Some(name),
@@ -128,7 +130,7 @@ impl Grant {
         }
     }
 
-    /// Returns its pattern of commands.
+    /// Returns its pattern, if it is a grant for commands that has one.
     pub(crate) fn pattern(&self) -> Option<&CommandPattern> {
         match &self.scope {
             Some(GrantScope::Pattern(pattern)) => Some(pattern),
@@ -141,7 +143,7 @@ impl Grant {
         self.is_of(tool) && self.is_whole()
     }
 
-    /// Whether, as a deny rule, it forbids a call. A directory forbids everything in it, sensitive paths included.
+    /// Whether, as a deny rule, it forbids a call. A directory forbids everything in it, including sensitive paths.
     pub(crate) fn denies(&self, tool: &str, demand: &Demand, project: &Path) -> bool {
         let Some(GrantScope::Named(scope)) = &self.scope else { return self.denies_tool(tool) };
         self.is_of(tool)
@@ -151,16 +153,17 @@ impl Grant {
             }
     }
 
-    /// Whether, as a deny rule, it forbids a tool to open a file or folder, whose links are resolved.
+    /// Whether, as a deny rule, it forbids a tool to open a file or folder. Symlinks in `path` are resolved.
     pub(crate) fn denies_path(&self, tool: &str, path: &Path, project: &Path) -> bool {
         let Some(GrantScope::Named(scope)) = &self.scope else { return self.denies_tool(tool) };
         let folder = project.join(scope);
         self.is_of(tool) && (path.starts_with(plain(&folder)) || path.starts_with(crate::hook::resolved(&folder)))
     }
 
-    /// Returns whether a call needs no permission. Relative directories are meant within the project.
+    /// Returns whether it permits a call. A relative directory is resolved against the project.
     ///
-    /// A sensitive path is covered only by a grant whose scope is that path. Commands are decided in `command.rs`.
+    /// A sensitive path is covered only by a grant whose scope is exactly that path. Commands are decided in
+    /// `command.rs`.
     pub(crate) fn covers(&self, tool: &str, demand: &Demand, project: &Path) -> bool {
         if !self.is_of(tool) {
             return false;
@@ -187,7 +190,8 @@ impl Grant {
     }
 }
 
-/// Returns the narrowest grants that would allow a call; empty if none reaches it, or only one for every command.
+/// Returns the narrowest grants that would allow a call. Empty if no grant can, or if only a grant for all commands
+/// would.
 pub(crate) fn exact_grants(tool: &str, demand: &Demand) -> Vec<String> {
     match &demand.scope {
         Scope::Unconfined => vec![format!("{tool}:{UNCONFINED}")],
@@ -203,7 +207,7 @@ pub(crate) fn exact_grants(tool: &str, demand: &Demand) -> Vec<String> {
     }
 }
 
-/// Whether a name, which may end in `*`, is that of a tool.
+/// Whether a name, which may end in `*`, matches a tool.
 fn is_named(name: &str, tool: &str) -> bool {
     match name.strip_suffix('*') {
         Some(prefix) => tool.starts_with(prefix),
@@ -211,7 +215,7 @@ fn is_named(name: &str, tool: &str) -> bool {
     }
 }
 
-/// Checks that a tool exists; a name may end in `*`. Names of MCP tools pass.
+/// Checks that a tool exists; the name may end in `*`. Names of MCP tools are accepted unchecked.
 pub(crate) fn check_tool(name: &str, tools: &[String]) -> Result<(), GrantError> {
     if name.starts_with(MCP) || tools.iter().any(|tool| is_named(name, tool)) {
         return Ok(());
@@ -221,7 +225,7 @@ pub(crate) fn check_tool(name: &str, tools: &[String]) -> Result<(), GrantError>
     Err(GrantError::UnknownTool { tool: name.to_owned(), suggestion })
 }
 
-/// Returns whether a host is the one that is named, or below it where `*.` stands in front.
+/// Returns whether a host has the given name, or is a subdomain of it if the name starts with `*.`.
 pub(crate) fn is_host(named: &str, host: &str) -> bool {
     let named = named.to_ascii_lowercase();
     match named.strip_prefix("*.") {
@@ -230,7 +234,7 @@ pub(crate) fn is_host(named: &str, host: &str) -> bool {
     }
 }
 
-/// Takes `.` and `..` out of a path, by its words alone.
+/// Removes `.` and `..` from a path without accessing the file system.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {

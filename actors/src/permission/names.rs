@@ -1,13 +1,14 @@
-//! Checks that the tools exist that the configuration names.
+//! Checks that the tools named in the configuration exist.
 //!
-//! Names of MCP tools are known only once their server has started: an unknown one is a warning in the log then.
+//! MCP tools are known only after their server has started, so an unknown MCP tool causes only a warning in the log at
+//! that time.
 
 use soong_protocol::{Config, McpConfig};
 
 use super::grant::{Grant, GrantError, check_tool};
 
-/// Returns what is wrong with the names of tools in a configuration, each with its key. Names of MCP tools are not
-/// looked at.
+/// Returns the errors in the tool names of a configuration, each with its configuration key. Names of MCP tools are not
+/// checked.
 pub fn unknown_tools(config: &Config, tools: &[String]) -> Vec<String> {
     let unknown = |(key, name): (String, Result<String, GrantError>)| {
         let checked = name.and_then(|name| check_tool(&name, tools));
@@ -16,7 +17,7 @@ pub fn unknown_tools(config: &Config, tools: &[String]) -> Vec<String> {
     named(config).filter_map(unknown).collect()
 }
 
-/// Returns the configured tool names of an MCP server that the server does not offer; `tools` are those that it offers.
+/// Returns the configured tool names of an MCP server that the server does not offer. `tools` are the offered ones.
 #[cfg_attr(not(feature = "mcp"), allow(dead_code, reason = "no server is ever started"))]
 pub(crate) fn missing_mcp_tools(config: &Config, server: &str, tools: &[String]) -> Vec<String> {
     let missing = |(key, name): (String, Result<String, GrantError>)| {
@@ -30,7 +31,7 @@ pub(crate) fn missing_mcp_tools(config: &Config, server: &str, tools: &[String])
     named(config).filter_map(missing).collect()
 }
 
-/// Lists all names of tools, each with its key.
+/// Lists all tool names of the configuration, each with its key.
 fn named(config: &Config) -> impl Iterator<Item = (String, Result<String, GrantError>)> {
     let of_grants = |key: &'static str, texts: &'_ [String]| -> Vec<(String, Result<String, GrantError>)> {
         let tool = |text: &String| Grant::parse(text).map(|grant| grant.tool().to_owned());

@@ -1,31 +1,31 @@
-//! Redacting the beginning of a secret whose end was cut off before anybody could know it.
+//! Redacts the first part of a secret whose end was cut off before redaction.
 //!
-//! Tools and providers shorten what they tell: a long line, a page, an error. Where the cut goes through a secret, its
-//! first part stands right before the mark of the cut, or ends the text. Pure. Not here: whole secrets, and ends of
-//! secrets whose beginning was cut off.
+//! Tools and providers shorten long lines, pages and errors. If the cut is inside a secret, its first part is at the
+//! end of the text or directly before a truncation marker. Pure. Elsewhere: whole secrets (`redaction.rs`). Not
+//! redacted: the last part of a secret whose start was cut off.
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
 use super::{Known, Redactor};
 
-/// Shortest beginning that counts, in bytes: shorter ones stand in ordinary words.
+/// Minimum length of a first part, in bytes. Shorter ones occur in ordinary words.
 const LEAST_BYTES: usize = 12;
-/// What stands where a text was cut.
+/// Truncation markers.
 const CUTS: [&str; 3] = ["…", "\n[cut", "\n[left out"];
 
-/// Returns what finds beginnings of these forms; `None` = there are none.
+/// Returns a matcher for the first bytes of these forms; `None` if it cannot be built.
 pub(super) fn finder(forms: &[String]) -> Option<AhoCorasick> {
     let beginnings = forms.iter().filter(|form| form.len() > LEAST_BYTES).map(|form| beginning(form));
     AhoCorasick::builder().match_kind(MatchKind::LeftmostFirst).build(beginnings).ok()
 }
 
-/// Returns the shortest beginning of a form that counts.
+/// Returns the shortest first part of a form that is redacted.
 fn beginning(form: &str) -> &str {
     &form[..form.ceil_char_boundary(LEAST_BYTES)]
 }
 
 impl Redactor {
-    /// Takes out the beginnings of secrets that were cut off. Whole ones are out already.
+    /// Removes the first parts of secrets that were cut off. Whole secrets must already be removed.
     pub(crate) fn redact_beginnings(&self, text: &mut String) {
         let Some(known) = &self.known else { return };
         let Some(finder) = &known.beginnings else { return };
@@ -49,7 +49,8 @@ impl Redactor {
 }
 
 impl Known {
-    /// Returns how much of a secret a text begins with, and what stands for it; `None` where that is not cut off.
+    /// Returns the length of the secret's part at the start of a text, and its replacement; `None` if the part is not
+    /// followed by a cut.
     fn cut_off(&self, text: &str) -> Option<(usize, &str)> {
         let alike = |form: &String| text.bytes().zip(form.bytes()).take_while(|(a, b)| a == b).count();
         let lengths = self.forms.iter().zip(&self.marks).map(|(form, mark)| (alike(form), mark.as_str()));

@@ -1,14 +1,14 @@
 //! Redacts permission requests.
 //!
-//! A request is redacted before anything is cut from it: a preview that ends in the middle of a secret would show its
-//! first part, which is not found any more.
+//! A request is redacted before anything is cut from it. Otherwise, a preview that ends in the middle of a secret would
+//! show its first part, which could no longer be found.
 
 use soong_protocol::{Permission, Scope};
 
 use super::Redactor;
 
 impl Redactor {
-    /// Takes the secrets out of a question for leave. The fingerprint was made of what was asked for.
+    /// Removes the secrets from a permission request. Its fingerprint was computed from the original text.
     pub(crate) fn permission(&self, asked: &mut Permission) {
         self.redact(&mut asked.arguments);
         self.redact(&mut asked.demand.target);

@@ -1,9 +1,9 @@
-//! From how many bytes on the beginning of a secret is redacted.
+//! Minimum length of the first part of a secret that is redacted.
 //!
-//! Services shorten the keys that they repeat, and outputs are cut: eight bytes identify a key and make the rest easier to
-//! guess. The public prefix that all keys of a service share is no secret. Pure.
+//! Services shorten the keys that they repeat, and outputs are cut off. Eight bytes identify a key and make the rest
+//! easier to guess. The public prefix that all keys of a service share is not secret. Pure.
 
-/// How keys and tokens of well-known services begin; the longest that fits counts.
+/// Public prefixes of the keys and tokens of well-known services. The longest match counts.
 const PUBLIC: [&str; 44] = [
     "AIza",
     "AKIA",
@@ -50,19 +50,21 @@ const PUBLIC: [&str; 44] = [
     "xoxb-",
     "xoxp-",
 ];
-/// How the value of a header begins that holds a secret.
+/// Schemes that precede the secret in the value of a header.
 const SCHEMES: [&str; 2] = ["basic ", "bearer "];
-/// Shortest beginning that counts, in bytes, behind what is public.
+/// Minimum number of bytes after the public prefix.
 const MIN_BYTES: usize = 8;
-/// The same where it reads like an ordinary word or number, which must stay readable in outputs.
+/// The same minimum for text that looks like an ordinary word or number, which must stay readable in outputs.
 const MIN_WORD_BYTES: usize = 16;
 
-/// Longest word that is redacted for its beginning, in bytes; streams hold as much back.
+/// Maximum length of a word that is redacted because of its prefix, in bytes.
 const MAX_BYTES: usize = 1_024;
 
-/// Returns the shortest beginning of a secret that counts, in bytes; `None` = only the whole secret does.
+/// Returns the length of the shortest first part of a secret that is redacted, in bytes; `None` if only the whole
+/// secret is.
 ///
-/// Sentences, addresses, paths, JSON and certificates begin alike whatever they hold: of them, only the whole counts.
+/// Only the whole secret is redacted for sentences, URLs, paths, JSON and certificates: their first bytes are the same
+/// whatever they contain.
 pub(super) fn shortest(secret: &str) -> Option<usize> {
     let lower = secret.to_ascii_lowercase();
     let scheme = SCHEMES.into_iter().find(|scheme| lower.starts_with(scheme)).map_or(0, str::len);
@@ -78,9 +80,9 @@ pub(super) fn shortest(secret: &str) -> Option<usize> {
     (behind.len() > least).then_some(scheme + public + least)
 }
 
-/// Returns how many bytes behind the beginning of a secret are redacted with it: up to the end of the word.
+/// Returns how many bytes after a matched prefix are redacted with it: the rest of the word.
 ///
-/// To redact only the bytes that match would show a model how much of a guess is right, so that it could find the rest
+/// Redacting only the matching bytes would show a model how much of a guess is right, so that it could find the rest
 /// byte by byte.
 pub(super) fn word_length(text: &str) -> usize {
     text.bytes().take(MAX_BYTES).take_while(|byte| is_of_token(*byte) || *byte == b'\\').count()
@@ -90,7 +92,7 @@ fn is_of_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~+/=!#$%&*@^|:".contains(&byte)
 }
 
-/// Returns whether these bytes hold digits without letters, or words (`word`, `Word` or `WORD`) without digits.
+/// Returns whether these bytes are digits without letters, or words (`word`, `Word` or `WORD`) without digits.
 fn reads_like_a_word(bytes: &[u8]) -> bool {
     let has_digit = bytes.iter().any(u8::is_ascii_digit);
     let has_letter = bytes.iter().any(u8::is_ascii_alphabetic);
@@ -99,9 +101,9 @@ fn reads_like_a_word(bytes: &[u8]) -> bool {
     !has_letter || !has_digit && bytes.split(|byte| !byte.is_ascii_alphabetic()).all(is_word)
 }
 
-/// Returns how many bytes of a token are public.
+/// Returns the length of the public prefix of a token, in bytes.
 fn public(token: &str) -> usize {
-    // The first part of a JSON Web Token says how the rest is signed.
+    // The header of a JSON Web Token only states how the token is signed.
     let header = token.split_once('.').filter(|(header, rest)| header.starts_with("eyJ") && rest.contains('.'));
     if let Some((header, _)) = header {
         return header.len() + 1;

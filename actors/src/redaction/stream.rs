@@ -1,6 +1,6 @@
-//! Redacting text that comes in pieces: what may be the beginning of a secret is held back until it is clear.
+//! Redacts text that arrives in pieces: text that may be the start of a secret is held back until that is known.
 //!
-//! Pure. Invariant: the pieces put together are the whole text redacted.
+//! Pure. Invariant: the concatenated output equals the redaction of the whole text.
 
 use std::ops::Range;
 
@@ -8,11 +8,12 @@ use bytes::Bytes;
 
 use super::Redactor;
 
-/// How far back a word behind `Bearer` is looked for, in bytes; a longer one is cut into pieces that are redacted too.
+/// Maximum length of the end of a text that is searched for a token after `Bearer`, in bytes. A longer token is split,
+/// and each piece is redacted.
 const TOKEN_BYTES: usize = 512;
 const BEARER: &str = "bearer";
 const HEADER: &str = "authorization";
-/// How far behind a header's name its token may begin to be kept together with it, in bytes.
+/// Maximum distance between the name of a header and its token at which both are kept together, in bytes.
 const HEADER_BYTES: usize = 256;
 
 /// Redacts a text piece by piece.
@@ -27,23 +28,23 @@ impl StreamRedactor {
         Self { redactor: redactor.clone(), held: String::new() }
     }
 
-    /// Takes a piece; returns what can be shown by now.
+    /// Adds a piece and returns the text that can be shown now.
     pub(crate) fn push(&mut self, piece: &str) -> String {
         self.held.push_str(piece);
         let clear = self.clear_to();
-        // A secret that ends behind the clear part begins before it, and is not cut in two.
+        // A secret that ends after the clear part also starts after it, so it is not split.
         let shown = self.redactor.text(&self.held[..clear]).into_owned();
         self.held.drain(..clear);
         shown
     }
 
-    /// Ends the text; returns the rest of it.
+    /// Ends the text and returns the rest.
     pub(crate) fn end(&mut self) -> String {
         let held = std::mem::take(&mut self.held);
         self.redactor.text(&held).into_owned()
     }
 
-    /// Returns up to where nothing can become a part of a secret any more.
+    /// Returns the position up to which the text can no longer become part of a secret.
     fn clear_to(&self) -> usize {
         let by_form = self.redactor.known.as_ref().map_or(self.held.len(), |known| {
             let longest = known.forms.iter().map(String::len).max().unwrap_or(0);
@@ -56,8 +57,8 @@ impl StreamRedactor {
             starts.into_iter().find(may_begin).unwrap_or(self.held.len())
         });
         let clear = by_form.min(self.before_token());
-        // A whole secret, or a whole token, may lie across the line: it is held with its end.
-        // A word that begins like a secret is held until its end has come.
+        // A whole secret or token that crosses the boundary is held back up to its end. A word that starts like a
+        // secret is held back until its end arrives.
         let is_across =
             |range: &Range<usize>| range.start < clear && (range.end > clear || range.end == self.held.len());
         let secret = self
@@ -71,7 +72,7 @@ impl StreamRedactor {
         secret.into_iter().chain(token).map(|range| range.start).chain([clear]).min().unwrap_or(clear)
     }
 
-    /// Returns where a header, or a word behind `Bearer`, begins that may not be whole yet.
+    /// Returns the position at which a header, or a token after `Bearer`, starts that may be incomplete.
     fn before_token(&self) -> usize {
         let mut from = self.held.len().saturating_sub(TOKEN_BYTES);
         while !self.held.is_char_boundary(from) {
@@ -79,7 +80,7 @@ impl StreamRedactor {
         }
         let tail = self.held[from..].to_ascii_lowercase();
         let is_of_token = |byte: u8| byte.is_ascii_alphanumeric() || b"._~+/-=".contains(&byte);
-        // The header's name says that what follows is a token: up to there it is kept together.
+        // The name of the header indicates that a token follows, so both are kept together.
         let header = tail.rfind(HEADER).filter(|at| {
             let behind = &tail[at + HEADER.len()..];
             behind.len() < HEADER_BYTES && behind.bytes().all(|byte| is_of_token(byte) || b"\"': \t".contains(&byte))
@@ -95,11 +96,11 @@ impl StreamRedactor {
     }
 }
 
-/// The same for bytes that are meant to be text; what is no UTF-8 passes as it is.
+/// Redacts bytes that should be text, piece by piece. Bytes that are not UTF-8 pass unchanged.
 #[derive(Debug)]
 pub(crate) struct ByteRedactor {
     stream: StreamRedactor,
-    /// The beginning of a character whose end has not come.
+    /// First bytes of a character whose remaining bytes have not arrived.
     cut: Vec<u8>,
 }
 
@@ -108,7 +109,7 @@ impl ByteRedactor {
         Self { stream: StreamRedactor::new(redactor), cut: Vec::new() }
     }
 
-    /// Takes a piece; returns what can be handed on by now.
+    /// Adds a piece and returns the bytes that can be passed on now.
     pub(crate) fn push(&mut self, piece: &[u8]) -> Bytes {
         self.cut.extend_from_slice(piece);
         let (bytes, mut done) = (std::mem::take(&mut self.cut), Vec::with_capacity(piece.len()));
@@ -117,7 +118,7 @@ impl ByteRedactor {
             done.extend_from_slice(self.stream.push(chunk.valid()).as_bytes());
             let invalid = chunk.invalid();
             if chunks.peek().is_none() && invalid.len() < 4 && !invalid.is_empty() {
-                // It may be whole with the next piece.
+                // The next piece may complete it.
                 self.cut = invalid.to_vec();
             } else if !invalid.is_empty() {
                 done.extend_from_slice(self.stream.end().as_bytes());
@@ -127,7 +128,7 @@ impl ByteRedactor {
         done.into()
     }
 
-    /// Ends the text; returns the rest of it.
+    /// Ends the text and returns the rest.
     pub(crate) fn end(&mut self) -> Bytes {
         let mut done = self.stream.end().into_bytes();
         done.append(&mut self.cut);

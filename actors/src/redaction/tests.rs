@@ -109,7 +109,7 @@ fn safe_1_prefix_of_a_secret_is_redacted_anywhere() {
         ("sk-0123456789abcdeX sk-01234567zz", "[redacted:OPENAI_API_KEY] [redacted:OPENAI_API_KEY]"),
         ("Basic dXNlcjpwYX…", "[redacted:TICKETS_AUTHORIZATION]…"),
         ("sk- and Basic alone", "sk- and Basic alone"),
-        // The whole secret that begins within the beginning of another one wins.
+        // A whole secret that starts inside the matched prefix of another one wins.
         ("sk-0123456789abc0123456789abcdef", "[redacted:OPENAI_API_KEY][redacted:INNER_SECRET]"),
     ] {
         assert_eq!(redactor.text(text), want, "{text}");
@@ -134,7 +134,8 @@ fn safe_1_names_and_values_of_json_are_redacted() {
 }
 
 proptest! {
-    /// Wherever it is cut, what is shown is the whole text redacted, and never a piece of a secret.
+    /// Wherever the text is split, the output equals the redaction of the whole text and never contains a part of a
+    /// secret.
     #[test]
     fn safe_1_a_stream_shows_what_the_whole_text_would(
         parts in prop::collection::vec(prop::sample::select(vec![

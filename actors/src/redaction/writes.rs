@@ -1,7 +1,7 @@
-//! Redacting what is about to be stored: every text of an append.
+//! Redacts what is about to be stored: every text of an append.
 //!
-//! The last gate before the journal; what is redacted already stays as it is. Texts of documents and artifacts are
-//! redacted where they are taken in: here only what is said about them.
+//! The last step before the journal. Text that is already redacted is unchanged. The contents of documents and
+//! artifacts are redacted when they are received; this module redacts only their descriptions.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -11,7 +11,7 @@ use soong_storage::store::Append;
 use super::Redactor;
 
 impl Redactor {
-    /// Takes the secrets out of an append.
+    /// Removes the secrets from an append.
     pub(crate) fn append(&self, append: &mut Append) {
         append.writes.iter_mut().for_each(|write| self.write(write));
     }
@@ -60,7 +60,7 @@ impl Redactor {
         self.redact(&mut new.name);
     }
 
-    /// Takes the secrets out of what a run is asked and given.
+    /// Removes the secrets from the task and the settings of a run.
     pub(crate) fn run(&self, run: &mut Run) {
         self.redact(&mut run.task);
         self.settings(&mut run.settings);
@@ -100,7 +100,7 @@ impl Redactor {
             || message.tool_calls.iter().any(|call| is_in(&call.arguments))
     }
 
-    /// Takes the secrets out of a message.
+    /// Removes the secrets from a message.
     pub(crate) fn message(&self, message: &mut Message) {
         self.redact(&mut message.content);
         self.redact(&mut message.description);
@@ -116,7 +116,7 @@ impl Redactor {
         }
     }
 
-    /// Takes the secrets out of an event.
+    /// Removes the secrets from an event.
     pub(crate) fn event(&self, event: Event) -> Event {
         match self.text(&event.data_json()) {
             Cow::Owned(data) => Event::decode(event.kind(), &data),

@@ -1,9 +1,10 @@
-//! `bash`: a command of the shell (TOOL-5).
+//! Tool `bash`: runs a shell command (TOOL-5).
 //!
-//! Every call needs leave. How a command ends is told to the model and is no failure of the call: only a command
-//! that could not be started, took too long or was cancelled is one.
-//! Not here: how processes are started and killed (`process`), how far a grant reaches
-//! (`permission/command.rs`), what a command may read and write (`reach`), how its output is shown (`shown`).
+//! Every call requires permission. The exit status of a command is reported to the model and is not an error of the
+//! call. A call fails only if its command could not be started, took too long or was cancelled.
+//!
+//! Elsewhere: starting and killing processes (`soong_sandbox`), the scope of a grant (`permission/command.rs`), which
+//! files a command can read and write (`reach`), how its output is formatted (`shown`).
 
 mod cache;
 mod limits;
@@ -23,10 +24,10 @@ use super::{Surroundings, Tool, ToolContext, ToolResult, arguments, roots::Roots
 use crate::permission::session_scope;
 use soong_sandbox::{Confinement, confinement, confinement::reachable_in_words, find_program};
 
-/// What the core waits beyond the longest time that a call may ask for: the tool itself keeps the time, and then has
-/// to kill what is left, which takes its time.
+/// Time between the maximum timeout of a command and the timeout of its tool call, in milliseconds. The tool enforces
+/// the timeout of the command itself, and then needs time to kill the remaining processes.
 const GRACE_MS: u64 = 10_000;
-/// Longest command, in bytes; the system takes no argument beyond 128 KiB.
+/// Maximum length of a command, in bytes. The system accepts arguments of at most 128 KiB.
 const MAX_COMMAND_BYTES: usize = 100_000;
 
 /// The tool `bash`.
@@ -35,11 +36,11 @@ pub struct Bash {
     setting: Arc<Setting>,
 }
 
-/// What every call needs.
+/// State shared by all calls.
 struct Setting {
     surroundings: Surroundings,
     roots: Arc<Roots>,
-    /// What runs the command: bash, or another shell where there is none.
+    /// Shell that runs the command: bash, or `sh` if bash is not installed.
     shell: PathBuf,
     confinement: Confinement,
     limits: limits::CommandLimits,
@@ -59,7 +60,7 @@ struct Arguments {
 }
 
 impl Bash {
-    /// Makes the tool; finds the shell, and what this machine can confine.
+    /// Makes the tool. Finds the shell, and checks which confinement this machine supports.
     pub(crate) fn new(surroundings: &Surroundings, roots: Arc<Roots>) -> Self {
         Self::confined_as(surroundings, roots, confinement())
     }
@@ -95,7 +96,7 @@ impl Tool for Bash {
         let directory = context.project_dir.to_string_lossy().into_owned();
         let lacks = self.setting.confinement.lacks();
         let scope = match lacks {
-            // Only a grant that was given for such commands covers it.
+            // Only a grant for unconfined commands covers it.
             Some(_) => Scope::Unconfined,
             None => session_scope(&wanted.command, &directory),
         };
@@ -116,7 +117,7 @@ impl Tool for Bash {
 }
 
 impl Setting {
-    /// Checks what the schema cannot, and returns how long the command may take.
+    /// Checks what the schema cannot express, and returns the time limit of the command.
     fn limit_of(&self, wanted: &Arguments) -> Result<Duration, ErrorInfo> {
         let refuse = |message: String| Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         let tools = &self.surroundings.tools;
@@ -142,7 +143,7 @@ impl Setting {
         Ok(Duration::from_millis(asked_ms))
     }
 
-    /// Says what a person should know before a command runs on this machine.
+    /// Returns a note for the approver: the command would not be fully confined, and why.
     fn unconfined_note(&self, why: &str) -> String {
         match &self.confinement {
             Confinement::Partial { .. } => format!("it would run confined in part only: {why}"),

@@ -1,9 +1,10 @@
-//! Opening and writing files beneath a root without following a link.
+//! Opens and writes files below a root without following symlinks.
 //!
-//! A path is walked part by part, each part opened from the one before: a link that was put there after the path was
-//! resolved is an error, and leads nowhere. Only regular files are opened, and no pipe or device is waited for.
-//! A file is written beside its place and moved there when it is whole.
-//! Not here: which paths may be opened (`roots.rs`), and which need leave.
+//! A path is walked component by component, each opened relative to the previous one. A symlink that was created after
+//! the path was resolved causes an error. Only regular files are opened, and opening never waits for a pipe or device.
+//! A file is written under a temporary name in its folder and moved into place when it is complete.
+//!
+//! Elsewhere: which paths may be opened (`roots.rs`), and which require permission (the tools).
 
 use std::{
     fs::{File, Metadata},
@@ -20,16 +21,16 @@ use super::{
     roots::{Roots, changed, of_the_kernel},
 };
 
-/// What a file is written as.
+/// How a file is written.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Mode {
-    /// Whether what is there may be replaced.
+    /// Whether an existing file may be replaced.
     pub(super) overwrite: bool,
-    /// Whether folders on the way are made.
+    /// Whether missing folders are created.
     pub(super) create_dirs: bool,
 }
 
-/// Opens a regular file; everything else is refused.
+/// Opens a regular file and rejects everything else.
 pub(super) fn open_file(place: &Place) -> Result<(File, Metadata), ErrorInfo> {
     let name = place.shown();
     let file = unix::open(place).map_err(|error| failed(place, &error))?;
@@ -47,10 +48,11 @@ pub(super) fn open_file(place: &Place) -> Result<(File, Metadata), ErrorInfo> {
     Ok((file, metadata))
 }
 
-/// Reads the beginning of a text file of a project, at most so many bytes, for an agent that did not ask for it; returns
-/// whether that is all of it.
+/// Reads up to `max_bytes` of a text file of a project, for a run that did not request it with a tool call. Returns the
+/// text, and whether it is the whole file.
 ///
-/// What would ask for leave is refused: files elsewhere, sensitive ones, and such that have other names.
+/// Files that would require permission are rejected: files outside the project, sensitive files, and files with other
+/// hard links.
 pub(crate) fn read_text(
     roots: &Roots,
     project: &Path,
@@ -72,7 +74,7 @@ pub(crate) fn read_text(
     let is_whole = bytes.len() <= most;
     let text = match is_whole {
         true => &bytes[..],
-        // Not within a character.
+        // Cut at a character boundary.
         false => bytes[..most].utf8_chunks().next().map_or(&[][..], |chunk| chunk.valid().as_bytes()),
     };
     if text.starts_with(&[0xff, 0xfe]) || text.starts_with(&[0xfe, 0xff]) {
@@ -84,16 +86,18 @@ pub(crate) fn read_text(
     Ok((String::from_utf8_lossy(text).into_owned(), is_whole))
 }
 
-/// Lists the names in a folder of a project; none where there is no such folder.
+/// Returns the names in a folder of a project; empty if there is no such folder.
 pub(crate) fn names_in(roots: &Roots, project: &Path, folder: &str) -> Vec<String> {
     let place = roots.locate(project, folder).ok().filter(|place| place.is_project);
     let entries = place.and_then(|place| std::fs::read_dir(place.path).ok());
     entries.into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
 }
 
-/// Writes a file as a whole: it is there with all of its content, or as it was. Returns whether it is new.
+/// Writes a file atomically: afterwards it has its complete new content or is unchanged. Returns whether the file is
+/// new.
 ///
-/// `is_same` says of what is there whether it may be replaced; it is asked last of all.
+/// `is_same` decides by the metadata of the existing file whether it may be replaced. It is called directly before the
+/// file is replaced.
 pub(super) fn write_file(
     place: &Place,
     content: &[u8],
@@ -140,7 +144,7 @@ pub(super) fn write_file(
 fn failed(place: &Place, error: &io::Error) -> ErrorInfo {
     let name = place.shown();
     match error.kind() {
-        // A link where none was when the path was resolved.
+        // A component has become a symlink since the path was resolved.
         _ if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => changed(place),
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => io_error(&name, error),
         io::ErrorKind::StorageFull | io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
@@ -151,7 +155,7 @@ fn failed(place: &Place, error: &io::Error) -> ErrorInfo {
     }
 }
 
-/// The system's part.
+/// Operating system calls.
 mod unix {
     use std::{ffi::OsStr, fs::File, io, os::fd::OwnedFd};
 
@@ -161,25 +165,26 @@ mod unix {
 
     const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::RDONLY);
 
-    /// What is known of a name in a folder.
+    /// Kind and mode of a name in a folder.
     pub(super) struct Known {
         pub(super) is_file: bool,
         pub(super) is_folder: bool,
         pub(super) mode: u32,
     }
 
-    /// Opens the root itself. On Linux no part of the way to it may be a symlink: it was resolved when it was allowed.
+    /// Opens the root. On Linux no component of its path may be a symlink, because the path was resolved when it was
+    /// allowed.
     fn root(place: &Place) -> io::Result<OwnedFd> {
         #[cfg(target_os = "linux")]
         match rustix::fs::openat2(CWD, &place.root, FOLDER, Mode::empty(), rustix::fs::ResolveFlags::NO_SYMLINKS) {
-            // Old kernels, and some containers, do not have the call.
+            // Old kernels and some containers do not support this system call.
             Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {}
             opened => return Ok(opened?),
         }
         Ok(openat(CWD, &place.root, FOLDER, Mode::empty())?)
     }
 
-    /// A loop of links and a link that must not be followed are told alike.
+    /// Returns `ELOOP` if `name` is a symlink, because `O_DIRECTORY` would report another error for it.
     fn no_link(error: rustix::io::Errno, at: &OwnedFd, name: &OsStr) -> io::Error {
         let is_link = statat(at, name, AtFlags::SYMLINK_NOFOLLOW)
             .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink);
@@ -195,13 +200,13 @@ mod unix {
                 continue;
             }
             let stat = statat(&at, part, AtFlags::SYMLINK_NOFOLLOW)?;
-            // Opening a device may do something: what is neither file nor folder is not opened for its content.
+            // Opening a device may have side effects, so only regular files and folders are opened.
             let flags = match FileType::from_raw_mode(stat.st_mode) {
                 FileType::RegularFile | FileType::Directory => OFlags::RDONLY,
                 FileType::Symlink => return Err(rustix::io::Errno::LOOP.into()),
                 _ => return special(),
             };
-            // Whatever is put in its place meanwhile is not waited for.
+            // Do not wait for a pipe or device that has replaced the file in the meantime.
             let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
             at = openat(&at, part, flags, Mode::empty()).map_err(|error| no_link(error, &at, part))?;
         }
@@ -209,11 +214,11 @@ mod unix {
     }
 
     fn special() -> io::Result<File> {
-        // Anything that is neither a file nor a folder is told alike.
+        // The caller reports everything that is neither a file nor a folder with the same error.
         Ok(File::from(openat(CWD, "/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?))
     }
 
-    /// Opens the folder that a file lies in; makes what is missing of the way to it, where that is wished.
+    /// Opens the folder that contains a file. If `create` is set, creates the missing folders of its path.
     pub(super) fn folder(place: &Place, create: bool) -> io::Result<OwnedFd> {
         let mut at = root(place)?;
         let Some(above) = place.relative.parent() else { return Ok(at) };
@@ -245,7 +250,7 @@ mod unix {
         }
     }
 
-    /// A file on its way to its place; one that does not come there is removed.
+    /// A temporary file that is removed unless it is moved into place.
     pub(super) struct Draft<'a> {
         folder: &'a OwnedFd,
         name: String,
@@ -269,16 +274,16 @@ mod unix {
             &mut self.file
         }
 
-        /// Moves the file to its place: over what is there, or only where nothing is.
+        /// Moves the file into place. If `over` is set, replaces the existing file; otherwise fails if a file exists.
         pub(super) fn place(mut self, name: &OsStr, over: bool) -> io::Result<()> {
             if over {
                 renameat(self.folder, self.name.as_str(), self.folder, name)?;
                 self.is_placed = true;
             } else {
-                // A second name fails where the first is taken; the draft's own goes with it.
+                // Creating a second link fails if the name exists. Dropping the draft removes the temporary name.
                 rustix::fs::linkat(self.folder, self.name.as_str(), self.folder, name, AtFlags::empty())?;
             }
-            // The name lasts as well as the content.
+            // Makes the name durable, like the content.
             match rustix::fs::fsync(self.folder) {
                 Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
                 Err(error) => Err(error.into()),

@@ -1,20 +1,20 @@
-//! Arguments that models give in another shape than a schema asks for, but which can mean only one thing.
+//! Accepts arguments whose shape differs from the schema if their meaning is unambiguous.
 //!
-//! Pure. Two changes are made and no other: a scalar where a list of scalars is expected becomes a list of one; an object
-//! where a text for a model or a person is expected becomes its JSON (see [`ToolSpec::json_as_text`]).
+//! Pure. There are exactly two conversions: a scalar becomes a list with one item if a list of scalars is expected, and
+//! an object becomes JSON text if text for a model or a user is expected (see [`ToolSpec::json_as_text`]).
 
 use serde_json::{Map, Value};
 use soong_protocol::ToolSpec;
 
-/// Arguments that were changed.
+/// Converted arguments.
 #[derive(Debug, PartialEq)]
 pub(super) struct Coerced {
     pub(super) arguments: Value,
-    /// The changes, as the model is told.
+    /// Description of the conversions, for the model.
     pub(super) note: String,
 }
 
-/// Changes arguments that do not fit the schema; `None` = there is nothing to change.
+/// Converts arguments that do not fit the schema; `None` if there is nothing to convert.
 ///
 /// The result may still not fit the schema.
 pub(super) fn coerce(spec: &ToolSpec, arguments: &Value) -> Option<Coerced> {
@@ -28,7 +28,7 @@ pub(super) fn coerce(spec: &ToolSpec, arguments: &Value) -> Option<Coerced> {
             notes.push(format!("`{name}` was taken as a list of one"));
         }
     }
-    // A file gets text that a program reads: only of a JSON file it is clear how it is to look.
+    // Programs read the content of a file, so an object is accepted as content only for a JSON file, and is indented.
     let path = arguments.get("path").and_then(Value::as_str);
     let is_indented = match (properties.get("path"), path) {
         (None, _) => Some(false),
@@ -47,11 +47,11 @@ pub(super) fn coerce(spec: &ToolSpec, arguments: &Value) -> Option<Coerced> {
     (!note.is_empty()).then_some(Coerced { arguments: Value::Object(changed), note })
 }
 
-/// Writes objects as text, those of a list one by one; returns whether there were any.
+/// Converts objects to text, each separately if they are in a list. Returns whether there were any.
 fn write_as_text(value: &mut Value, inner: &str, takes_list: bool, is_indented: bool) -> bool {
     match value {
         Value::Array(all) if takes_list || !inner.is_empty() => {
-            // Every one, also behind the first that is written.
+            // `fold` instead of `any`, so that every item is converted.
             all.iter_mut().fold(false, |any, one| write_as_text(one, inner, takes_list, is_indented) | any)
         }
         Value::Object(object) if !inner.is_empty() => {
@@ -70,7 +70,7 @@ fn is_scalar(value: &Value) -> bool {
     matches!(value, Value::String(_) | Value::Number(_) | Value::Bool(_))
 }
 
-/// Returns whether a schema takes lists of scalars, and no scalar.
+/// Returns whether a schema accepts lists of scalars, but no scalar.
 fn is_list_of_scalars(schema: &Value) -> bool {
     let types = types(schema);
     let is_list = types.contains(&"array") && types.iter().all(|kind| matches!(*kind, "array" | "null"));
@@ -92,7 +92,8 @@ fn types(schema: &Value) -> Vec<&str> {
     }
 }
 
-/// Puts a note where the model reads it with the result of its call: in a JSON object, else behind the text.
+/// Adds a note to the output of a call: as the field `note` if the output is a JSON object without that field, else
+/// after the text.
 pub(crate) fn with_note(output: String, note: &str) -> String {
     match serde_json::from_str::<Map<String, Value>>(&output) {
         Ok(mut object) if !object.contains_key("note") => {

@@ -1,13 +1,13 @@
 //! Unified diff of two texts, for permission requests and tool results.
 
-/// Maximum number of lines that differ, of both texts together: to compare more could take minutes.
+/// Maximum number of lines that differ, in both texts together. Comparing more could take minutes.
 const MAX_LINES: usize = 4_000;
 /// Maximum size of a diff that is stored with a permission request, in bytes.
 const MAX_PREVIEW_BYTES: usize = 64 * 1024;
 
-/// Returns the difference as a unified diff; `None` where too many lines differ.
+/// Returns the unified diff of two texts; `None` if too many lines differ.
 pub(super) fn difference(old: &str, new: &str) -> Option<String> {
-    // With their ends, as they are compared below.
+    // Line ends are included, because `create_patch` compares them too.
     let equal_before = lines(old).zip(lines(new)).take_while(|(old, new)| old == new).count();
     let lines_behind = |text| lines(text).skip(equal_before).count();
     let (old_lines, new_lines) = (lines_behind(old), lines_behind(new));
@@ -21,8 +21,8 @@ fn lines(text: &str) -> std::str::SplitInclusive<'_, char> {
     text.split_inclusive('\n')
 }
 
-/// Returns the diff for a permission request; `None` if the texts are equal, or it exceeds [`MAX_PREVIEW_BYTES`] or
-/// [`MAX_LINES`].
+/// Returns the diff for a permission request; `None` if the texts are equal, or if the diff exceeds
+/// [`MAX_PREVIEW_BYTES`] or [`MAX_LINES`].
 pub(super) fn preview(old: &str, new: &str) -> Option<String> {
     difference(old, new).filter(|diff| old != new && diff.len() <= MAX_PREVIEW_BYTES)
 }

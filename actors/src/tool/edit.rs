@@ -1,6 +1,6 @@
-//! `edit`: parts of a file give way to others: exact replacements, or a unified diff (TOOL-4).
+//! Tool `edit`: changes parts of a file by exact replacements or a unified diff (TOOL-4).
 //!
-//! All of a call's changes are made, or none. Not here: what they do to a text (`change.rs`), where it may write
+//! All changes of a call are made, or none. Elsewhere: how the text changes (`change.rs`), which files may be written
 //! (`roots.rs`), how a file is replaced (`beneath.rs`).
 
 mod change;
@@ -24,9 +24,9 @@ use super::{
     schema::schema_of,
 };
 
-/// Largest file that is edited, in bytes.
+/// Maximum size of a file that can be edited, in bytes.
 const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
-/// Longest diff that is shown of what was done, in bytes.
+/// Maximum size of the diff in the result, in bytes.
 const SHOWN_BYTES: usize = 8 * 1024;
 
 /// The tool `edit`.

@@ -1,6 +1,7 @@
-//! Tools made of functions: what a program adds with the least ado.
+//! Tools made from functions: the shortest way for a program to add a tool.
 //!
-//! The arguments are a type of the program's own: their schema follows from it, and what arrives fits it (TOOL-1).
+//! The program defines a type for the arguments. The schema is derived from it, and each call receives arguments that
+//! fit it (TOOL-1).
 
 use std::{future::Future, marker::PhantomData, sync::Arc};
 
@@ -15,7 +16,7 @@ use super::{Tool, ToolContext, ToolResult, arguments, schema_of};
 type Call<A> = dyn Fn(ToolContext, A) -> BoxFuture<'static, ToolResult> + Send + Sync;
 type Ask<A> = dyn Fn(&ToolContext, &A) -> Option<Demand> + Send + Sync;
 
-/// A tool that is being made of a function; see [`function`].
+/// Builder of a tool made from a function; see [`function`].
 #[must_use = "a tool is made by `build`, and used once it is registered"]
 pub struct Function<A> {
     spec: ToolSpec,
@@ -24,11 +25,12 @@ pub struct Function<A> {
     arguments: PhantomData<fn(A)>,
 }
 
-/// Makes a tool of a function; without more it reads: its calls run in parallel, need no leave, and are repeated after a
-/// crash.
+/// Makes a tool from a function. By default it is a reading tool: its calls run in parallel, require no permission, and
+/// are repeated after a crash.
 ///
-/// `name` is what models call, `description` what they choose by. The fields of `A` with their comments are what models
-/// see of the arguments; `#[serde(deny_unknown_fields)]` has them told of words that mean nothing.
+/// `name` is the name that models call, and `description` helps them to choose the tool. The fields of `A` and their
+/// doc comments describe the arguments to models. With `#[serde(deny_unknown_fields)]`, unknown arguments are reported
+/// to the model.
 ///
 /// ```
 /// use soong::{schemars, tool::{self, ToolOutput}};
@@ -62,18 +64,18 @@ where
 }
 
 impl<A: DeserializeOwned + Send + 'static> Function<A> {
-    /// Sets what people call it; otherwise its name in words.
+    /// Sets the title for users. Default: the name, with `_`, `-` and `.` replaced by spaces.
     pub fn title(mut self, title: &str) -> Self {
         title.clone_into(&mut self.spec.title);
         self
     }
 
-    /// Says that it changes something: its calls run alone, need leave, and are not repeated after a crash.
+    /// Marks the tool as writing: its calls run alone, require permission, and are not repeated after a crash.
     pub fn writes(self) -> Self {
         self.effect(Effect::Write)
     }
 
-    /// Says that nobody can tell in advance what it changes; otherwise as [`Function::writes`].
+    /// Marks the tool as dangerous: its changes cannot be known in advance. Otherwise the same as [`Function::writes`].
     pub fn dangerous(self) -> Self {
         self.effect(Effect::Dangerous)
     }
@@ -83,37 +85,39 @@ impl<A: DeserializeOwned + Send + 'static> Function<A> {
         self
     }
 
-    /// Says that it uses the network: its calls need leave.
+    /// Marks the tool as using the network: its calls require permission.
     pub fn network(mut self) -> Self {
         self.spec = self.spec.tagged(NETWORK);
         self
     }
 
-    /// Says that a call that was cut off may run again: a second time changes nothing more (DUR-4).
+    /// Marks the calls as repeatable: an interrupted call may run again, because a second run changes nothing more
+    /// (DUR-4).
     pub fn idempotent(mut self) -> Self {
         self.spec.idempotent = true;
         self
     }
 
-    /// Sets how long one call may take, in milliseconds; otherwise `tools.default_timeout_ms`.
+    /// Sets the time limit of one call, in milliseconds. Default: `tools.default_timeout_ms`.
     pub fn timeout_ms(mut self, timeout_ms: u64) -> Self {
         self.spec.timeout_ms = Some(timeout_ms);
         self
     }
 
-    /// Says what a call needs leave for, by its arguments; `None` = nothing. Looked at before the call, and again when
-    /// leave is given.
+    /// Sets the function that returns the access for which a call requires permission; `None` if it requires none. It
+    /// is called before the tool call, and again after permission was granted.
     pub fn asks(mut self, ask: impl Fn(&ToolContext, &A) -> Option<Demand> + Send + Sync + 'static) -> Self {
         self.ask = Some(Box::new(ask));
         self
     }
 
-    /// Says that no call needs leave, whatever the tool changes: what it touches is the program's own.
+    /// Lets all calls run without permission, whatever the tool changes. For tools that only access resources of the
+    /// program.
     pub fn without_asking(self) -> Self {
         self.asks(|_, _| None)
     }
 
-    /// Makes the tool, to be given to [`RuntimeBuilder::register_tool`](crate::RuntimeBuilder::register_tool).
+    /// Builds the tool, for [`RuntimeBuilder::register_tool`](crate::RuntimeBuilder::register_tool).
     pub fn build(self) -> Arc<dyn Tool> {
         Arc::new(self)
     }

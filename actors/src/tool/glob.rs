@@ -1,4 +1,4 @@
-//! `glob`: files of the project whose path fits a pattern.
+//! Tool `glob`: finds the files of the project whose path matches a pattern.
 
 use std::{ops::ControlFlow, path::PathBuf, sync::Arc};
 
@@ -71,7 +71,7 @@ impl Tool for Glob {
     }
 }
 
-/// Makes a matcher whose `*` stays within a folder.
+/// Makes a matcher whose `*` does not match a slash.
 pub(super) fn matcher(pattern: &str) -> Result<GlobMatcher, ErrorInfo> {
     let pattern = pattern.strip_prefix("./").unwrap_or(pattern);
     let glob = GlobBuilder::new(pattern).literal_separator(true).build().map_err(|error| {

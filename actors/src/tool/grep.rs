@@ -1,6 +1,6 @@
-//! `grep`: lines of the project's text files that fit a regular expression.
+//! Tool `grep`: finds the lines in text files of the project that match a regular expression.
 //!
-//! Regular files only, one after the other, in order; binary files are skipped at their first NUL.
+//! Searches regular files only, one after the other, in order. A binary file is skipped at its first NUL byte.
 
 use std::{
     fs::File,
@@ -30,11 +30,11 @@ use super::{
 
 const DEFAULT_MATCHES: u64 = 100;
 const MAX_MATCHES: u64 = 1000;
-/// Largest file that is searched, in bytes.
+/// Maximum size of a file that is searched, in bytes.
 const MAX_FILE_BYTES: u64 = 512 * 1024 * 1024;
-/// Most characters of a line that are shown.
+/// Maximum number of characters of a line that are shown.
 const MAX_LINE_CHARS: usize = 300;
-/// Largest compiled expression, and largest line that the searcher holds, in bytes.
+/// Maximum size of the compiled expression, and of a line that the searcher keeps in memory, in bytes.
 const MAX_REGEX_BYTES: usize = 10 * 1024 * 1024;
 const MAX_HELD_BYTES: usize = 16 * 1024 * 1024;
 
@@ -136,7 +136,7 @@ fn grep(roots: &Roots, context: &ToolContext, wanted: &Arguments, cancel: &Cance
             let is_file = entry.file_type().is_some_and(|kind| kind.is_file());
             if is_file && only.as_ref().is_none_or(|only| only.fits(below)) {
                 let found = place.below(path);
-                // Searching is free; what asks is read one by one.
+                // A search requires no permission, so files that require it are left out.
                 match roots.reading(&found) {
                     None => search.file(&found, cancel),
                     Some(_) => search.guarded += 1,
@@ -148,7 +148,7 @@ fn grep(roots: &Roots, context: &ToolContext, wanted: &Arguments, cancel: &Cance
         if roots.reading(&place) != context.leave {
             return Err(changed(&place));
         }
-        // Says what is wrong with it, where something is.
+        // Returns the error if the file cannot be opened.
         open_file(&place)?;
         search.file(&place, cancel);
         WalkEnd::default()
@@ -157,7 +157,7 @@ fn grep(roots: &Roots, context: &ToolContext, wanted: &Arguments, cancel: &Cance
     Ok(search.close(&end))
 }
 
-/// Which files count: by the whole path, or by name where the pattern holds no slash.
+/// Filter for files: by the whole path, or by name if the pattern contains no slash.
 struct Only {
     matcher: GlobMatcher,
     by_name: bool,
@@ -177,25 +177,25 @@ impl Only {
     }
 }
 
-/// A search on its way.
+/// State of a search.
 struct Search {
     matcher: RegexMatcher,
     searcher: Searcher,
     page: Page,
     limit: u64,
     matches: u64,
-    /// Whether there was a match that found no room.
+    /// Whether a match was left out because the page or the limit was full.
     more: bool,
     searched: u64,
     skipped: u64,
-    /// Sensitive files that were left out.
+    /// Number of sensitive files that were left out.
     guarded: u64,
 }
 
 impl Search {
     fn file(&mut self, place: &Place, cancel: &CancellationToken) {
         let file = match open_file(place) {
-            // A file may claim to be of any size, and hold nothing.
+            // A sparse file can report any size.
             Ok((file, known)) if known.len() <= MAX_FILE_BYTES => file,
             _ => {
                 self.skipped += 1;
@@ -244,7 +244,7 @@ impl Search {
     }
 }
 
-/// Ends the file when the call is cancelled: also where no match makes the searcher ask.
+/// Reader that ends when the call is cancelled, so that a search without matches stops too.
 struct Stoppable<'a> {
     file: File,
     cancel: &'a CancellationToken,
@@ -256,7 +256,7 @@ impl Read for Stoppable<'_> {
     }
 }
 
-/// Takes the matches of one file.
+/// Collects the matches of one file.
 struct Rows<'a> {
     name: &'a str,
     page: &'a mut Page,

@@ -1,7 +1,7 @@
-//! Guarded files: those of a project that other programs run or obey, such as hooks, editor settings and instructions
-//! for agents. Writing one always asks, unless a grant names exactly that path.
+//! Guarded files: files of a project that other programs run or obey, such as hooks, editor settings and instructions
+//! for agents. Writing one requires permission, unless a grant names exactly that path.
 //!
-//! Reads the file system only to detect bare git repositories.
+//! Accesses the file system only to detect bare git repositories.
 
 use std::{
     path::{Component, Path, PathBuf},
@@ -12,9 +12,10 @@ use unicode_normalization::UnicodeNormalization;
 
 const PATTERNS: &str = include_str!("guarded.txt");
 const HOME_PATTERNS: &str = include_str!("guarded_home.txt");
-/// Entries of a git repository. A write is guarded if two of them exist or would exist, or one with `config` or `hooks`.
+/// Entries of a git repository. A write is guarded if two of them exist or would exist, or one together with `config`
+/// or `hooks`.
 const REPOSITORY: [&str; 4] = ["head", "objects", "refs", "commondir"];
-/// Short names that some file systems give to `.git`.
+/// Short names of `.git` on some file systems.
 const SHORT_GIT: [&str; 2] = ["git~1", "git~2"];
 
 struct Pattern {
@@ -37,18 +38,18 @@ pub(super) fn is_guarded(root: &Path, relative: &Path) -> bool {
     GUARDED.iter().any(|pattern| pattern.matches(&names)) || is_in_repository(root, relative)
 }
 
-/// Returns whether a file of the user's home folder is guarded; `relative` is its path there.
+/// Returns whether a file in the user's home directory is guarded; `relative` is its path in that directory.
 pub(super) fn is_guarded_at_home(relative: &Path) -> bool {
     let names: Vec<String> = relative.components().filter_map(name).collect();
     GUARDED_AT_HOME.iter().any(|pattern| pattern.matches(&names))
 }
 
-/// Returns the guarded paths of the user's home folder, whether they exist or not.
+/// Returns the guarded paths of the user's home directory, whether or not they exist.
 pub(super) fn paths_at_home(user_home: &Path) -> Vec<PathBuf> {
     let of_pattern = |pattern: &Pattern| {
         let (name, folders) = pattern.parts.split_last().map_or(("", &[][..]), |(name, folders)| (*name, folders));
         let folder = user_home.join(folders.join("/"));
-        // A trailing `*` means the name without it, and every existing name that matches.
+        // A pattern with a trailing `*` yields the path without it, and every existing path that matches.
         let mut paths = vec![folder.join(name.trim_end_matches('*'))];
         if name.ends_with('*') {
             let entries = folder.read_dir().into_iter().flatten().flatten();
@@ -83,8 +84,8 @@ fn is_name(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Returns a name as the most forgiving file system reads it: without case, ignorable characters, and dots and spaces
-/// at its end.
+/// Returns a name as the most tolerant file system treats it: without case, ignorable characters, and trailing dots and
+/// spaces.
 fn name(part: Component<'_>) -> Option<String> {
     let Component::Normal(text) = part else { return None };
     let is_ignorable = |c: &char| matches!(*c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}');

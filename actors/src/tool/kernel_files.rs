@@ -1,10 +1,10 @@
-//! File systems of the kernel, such as procfs: no project lies there, and no file tool opens anything in them.
+//! File systems of the kernel, such as procfs. They cannot contain a project, and file tools open no files in them.
 //!
-//! Their files show memory, environment and open files of processes, this one included.
+//! Their files show memory, environment and open files of processes, including this one.
 
 use std::{fs::File, path::Path};
 
-/// File systems of the kernel, by their magic number.
+/// Magic numbers of the kernel's file systems.
 #[cfg(target_os = "linux")]
 const KERNEL_FILE_SYSTEMS: [(u32, &str); 11] = [
     (0x9fa0, "proc"),
@@ -20,13 +20,14 @@ const KERNEL_FILE_SYSTEMS: [(u32, &str); 11] = [
     (0x1980_0202, "mqueue"),
 ];
 
-/// Returns the name of the kernel's file system that a path is on; `None` = it is on an ordinary one, or cannot be read.
+/// Returns the name of the kernel file system that contains a path; `None` if it is on another file system or cannot be
+/// read.
 #[cfg(target_os = "linux")]
 pub(crate) fn file_system(path: &Path) -> Option<&'static str> {
     name(rustix::fs::statfs(path).ok()?)
 }
 
-/// Returns the same of an open file.
+/// Returns the name of the kernel file system that contains an open file.
 #[cfg(target_os = "linux")]
 pub(super) fn file_system_of(file: &File) -> Option<&'static str> {
     name(rustix::fs::fstatfs(file).ok()?)
@@ -34,7 +35,7 @@ pub(super) fn file_system_of(file: &File) -> Option<&'static str> {
 
 #[cfg(target_os = "linux")]
 fn name(found: rustix::fs::StatFs) -> Option<&'static str> {
-    // The number has 32 bits on every architecture.
+    // The magic number has 32 bits on every architecture.
     let kind = found.f_type as u32;
     KERNEL_FILE_SYSTEMS.iter().find(|(magic, _)| *magic == kind).map(|(_, name)| *name)
 }

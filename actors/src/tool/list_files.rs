@@ -1,7 +1,7 @@
-//! `list_files`: what lies in a folder of the project.
+//! Tool `list_files`: lists a folder of the project.
 //!
-//! A line an entry: `path/` for a folder, `path<TAB>size` for a file, paths seen from the project, so
-//! that other tools take them as they stand; a note in brackets at the end counts.
+//! Each entry is one line: `path/` for a folder, `path<TAB>size` for a file. Paths are relative to the project, so that
+//! other tools accept them unchanged. A note in brackets at the end contains the totals.
 
 use std::{ops::ControlFlow, path::PathBuf, sync::Arc};
 
@@ -99,7 +99,7 @@ fn list(roots: &Roots, context: &ToolContext, wanted: &Arguments, cancel: &Cance
     Ok(ToolOutput::text(title, listing.close(&place, &end)))
 }
 
-/// The listing as it grows.
+/// The listing while it is built.
 struct Listing {
     page: Page,
     limit: u64,
@@ -127,7 +127,7 @@ impl Listing {
                     self.bytes += metadata.len();
                     format!("{name}\t{}", metadata.len())
                 }
-                // Gone since, or not ours to look at.
+                // The file was removed in the meantime, or its metadata is not accessible.
                 Err(_) => format!("{name}\tunknown size"),
             }
         } else {

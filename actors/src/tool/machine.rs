@@ -1,16 +1,16 @@
-//! The tools that a run answers by itself: `goal`, `agent`, `evaluate`, `ask_human`.
+//! Specs of the tools that the run state machine executes: `goal`, `agent`, `evaluate`, `ask_human`.
 //!
-//! Here is what models see of them; what they do is decided in the run machine.
+//! This module describes them to models. Elsewhere: what they do (the run state machine).
 
 use serde_json::{Value, json};
 use soong_protocol::{Effect, ToolSpec};
 
-/// Returns the specs, in the order in which they are offered.
+/// Returns the specs in the order in which models see them.
 pub(crate) fn specs() -> Vec<ToolSpec> {
     vec![agent(), evaluate(), goal(), ask_human()]
 }
 
-/// The schema of messages that a sub-agent's conversation begins with.
+/// Returns the schema of the messages with which the conversation of a sub-agent starts.
 fn given_messages(description: &str) -> Value {
     json!({
         "type": "array",

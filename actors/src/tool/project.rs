@@ -1,7 +1,7 @@
-//! The project directory as the file tools see it: how names are shown, and what a page of output is.
+//! The project directory as the file tools see it: how names are shown, and pages of output.
 //!
-//! Names are shown escaped, and the escaped form is understood again. Not here: which path is meant and may be used
-//! (`roots.rs`), opening (`beneath.rs`).
+//! Names are shown escaped, and the tools accept the escaped form as input. Elsewhere: which paths may be used
+//! (`roots.rs`), opening files (`beneath.rs`).
 
 use std::{
     fmt::Write as _,
@@ -15,26 +15,26 @@ use tokio_util::sync::CancellationToken;
 
 use super::{ToolContext, ToolResult};
 
-/// Something inside the project, or inside an allowed root.
+/// Path of a file or folder inside the project or an allowed root.
 #[derive(Debug, Clone)]
 pub(super) struct Place {
-    /// Where it is; absolute, symlinks resolved.
+    /// Absolute path, with symlinks resolved.
     pub(super) path: PathBuf,
-    /// The root that it lies in.
+    /// Root that contains it.
     pub(super) root: PathBuf,
-    /// The path seen from there; empty for the root itself.
+    /// Path relative to the root; empty for the root itself.
     pub(super) relative: PathBuf,
     /// Whether the root is the project.
     pub(super) is_project: bool,
 }
 
 impl Place {
-    /// Returns how people and models see it.
+    /// Returns the path as users and models see it.
     pub(super) fn shown(&self) -> String {
         self.named(&self.relative)
     }
 
-    /// Returns how something in the same root is seen, by its path seen from there.
+    /// Returns how another path of the same root is shown; `relative` is relative to the root.
     pub(super) fn named(&self, relative: &Path) -> String {
         match self.is_project {
             true if relative.as_os_str().is_empty() => ".".to_owned(),
@@ -43,18 +43,18 @@ impl Place {
         }
     }
 
-    /// Returns something below it, by its path seen from the root.
+    /// Returns a path of the same root; `relative` is relative to the root.
     pub(super) fn below(&self, relative: &Path) -> Self {
         Self { path: self.root.join(relative), relative: relative.to_owned(), ..self.clone() }
     }
 
-    /// Returns whether it is a file that has other names too, which may lie elsewhere.
+    /// Returns whether it is a file with other hard links, which may be outside the root.
     pub(super) fn has_other_names(&self) -> bool {
         self.path.symlink_metadata().is_ok_and(|known| has_other_names(&known))
     }
 }
 
-/// Returns whether a file has other names too (hard links), which may lie elsewhere.
+/// Returns whether a file has other hard links, which may be outside the root.
 #[cfg(unix)]
 pub(super) fn has_other_names(known: &Metadata) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -66,14 +66,14 @@ pub(super) fn has_other_names(_: &Metadata) -> bool {
     false
 }
 
-/// Puts a failure of the file system into words that a model can act on.
+/// Converts a file system error into an error that a model can act on.
 pub(super) fn io_error(name: &str, error: &io::Error) -> ErrorInfo {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ErrorInfo::new(
             ErrorCode::FileNotFound,
             format!("there is no `{name}` in the project: look with list_files or glob what there is"),
         ),
-        // The system's words, without the path: that is absolute, and the name is told already.
+        // Only the kind of the error: its full text would contain the absolute path.
         kind => ErrorInfo::new(
             ErrorCode::ValidationError,
             format!("`{name}` cannot be read: {kind}. Go on without it, or ask for another path."),
@@ -81,7 +81,7 @@ pub(super) fn io_error(name: &str, error: &io::Error) -> ErrorInfo {
     }
 }
 
-/// Returns whether it is one file, whatever it is called.
+/// Returns whether both are the same file, regardless of its name.
 #[cfg(unix)]
 pub(super) fn same_file(before: &Metadata, after: &Metadata) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -93,7 +93,7 @@ pub(super) fn same_file(_: &Metadata, _: &Metadata) -> bool {
     true
 }
 
-/// Shows a path: characters that could forge a line, hide, or break out of Markdown are escaped.
+/// Formats a path. Characters that could forge a line, hide, or break out of Markdown are escaped.
 pub(super) fn shown(path: &Path) -> String {
     let mut text = String::new();
     for chunk in path.as_os_str().as_encoded_bytes().utf8_chunks() {
@@ -116,12 +116,13 @@ pub(super) fn shown(path: &Path) -> String {
     text
 }
 
-/// Marks that turn the writing direction, join, or take no room: they make two names look alike.
+/// Returns whether a character changes the writing direction, joins, or has no width. Such characters make two names
+/// look alike.
 fn is_invisible(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
-/// Reads a name in its shown form; `None` where it holds nothing escaped, or is no such form.
+/// Parses an escaped name; `None` if it contains no escape or an invalid one.
 pub(super) fn unescaped(text: &str) -> Option<PathBuf> {
     if !text.contains('\\') {
         return None;
@@ -152,7 +153,7 @@ pub(super) fn unescaped(text: &str) -> Option<PathBuf> {
         }
     }
     bytes.extend_from_slice(rest.as_bytes());
-    // A NUL would cut the name short for the system.
+    // The system would end the name at a NUL.
     (!bytes.contains(&0)).then(|| path_of(bytes)).flatten()
 }
 
@@ -167,10 +168,10 @@ fn path_of(bytes: Vec<u8>) -> Option<PathBuf> {
     String::from_utf8(bytes).ok().map(PathBuf::from)
 }
 
-/// Runs the blocking part of a tool off the async threads.
+/// Runs the blocking part of a tool on a blocking thread.
 ///
-/// The token that `work` gets is tripped by a cancel, and also when the future is dropped for any
-/// other reason (a timeout, say): nothing must go on working for nobody.
+/// The token of `work` is cancelled when the call is cancelled, and when the future is dropped for another reason such
+/// as a timeout, so that the work does not continue without a caller.
 pub(crate) async fn blocking<W>(context: ToolContext, work: W) -> ToolResult
 where
     W: FnOnce(&ToolContext, &CancellationToken) -> ToolResult + Send + 'static,
@@ -183,7 +184,7 @@ where
     }
 }
 
-/// Returns an error once the call is cancelled.
+/// Returns an error if the call is cancelled.
 pub(super) fn stop_if(cancel: &CancellationToken) -> Result<(), ErrorInfo> {
     if cancel.is_cancelled() {
         return Err(ErrorInfo::new(ErrorCode::Cancelled, "cancelled"));
@@ -191,24 +192,24 @@ pub(super) fn stop_if(cancel: &CancellationToken) -> Result<(), ErrorInfo> {
     Ok(())
 }
 
-/// Room that a [`Page`] keeps for its closing note, in bytes.
+/// Space that a [`Page`] reserves for its closing note, in bytes.
 const NOTE_ROOM_BYTES: usize = 512;
 
-/// Output that ends at a whole line before it outgrows its limit.
+/// Output that ends with a whole line before it exceeds its limit.
 pub(crate) struct Page {
     text: String,
     limit_bytes: usize,
-    /// Whether a line found no more room; later ones are refused too.
+    /// Whether a line did not fit. Later lines are rejected too.
     pub(super) full: bool,
 }
 
 impl Page {
-    /// Makes an empty page for at most `limit_bytes`, the note included.
+    /// Makes an empty page of at most `limit_bytes`, including the note.
     pub(crate) fn new(limit_bytes: usize) -> Self {
         Self { text: String::new(), limit_bytes: limit_bytes.saturating_sub(NOTE_ROOM_BYTES), full: false }
     }
 
-    /// Adds a line where there is room; returns whether there was.
+    /// Adds a line if it fits, and returns whether it does.
     pub(crate) fn line(&mut self, line: &str) -> bool {
         self.full |= self.text.len() + line.len() + 1 > self.limit_bytes;
         if !self.full {
@@ -218,7 +219,7 @@ impl Page {
         !self.full
     }
 
-    /// Ends the page with a note in brackets. A note that is too long is cut.
+    /// Ends the page with a note in brackets. A note that is too long is shortened.
     pub(crate) fn close(mut self, note: &str) -> String {
         let end = note.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= NOTE_ROOM_BYTES - 8);
         let end = end.last().unwrap_or(0);

@@ -1,7 +1,7 @@
-//! `read`: a text file of the project, page by page.
+//! Tool `read`: reads a text file of the project in pages.
 //!
-//! A file is read through a buffer, never whole; a line is kept up to its limit and no further.
-//! Not here: artifacts (`read_artifact`), other roots than the project.
+//! A file is read through a buffer, never as a whole, and each line is kept only up to its limit. Elsewhere: artifacts
+//! (`read_artifact`), which files may be read (`roots.rs`).
 
 use std::path::PathBuf;
 use std::{
@@ -24,17 +24,17 @@ use super::{
     roots::{Roots, changed},
 };
 
-/// Lines of a page unless the call says otherwise.
+/// Default number of lines in a page.
 const DEFAULT_LINES: u64 = 200;
-/// Most lines of a page (TOOL-4).
+/// Maximum number of lines in a page (TOOL-4).
 const MAX_LINES: u64 = 1000;
-/// Most bytes of a line that are shown (TOOL-4).
+/// Maximum number of bytes of a line that are shown (TOOL-4).
 const MAX_LINE_BYTES: usize = 4096;
-/// How much of a file is looked at to tell text from other things.
+/// Number of bytes that are checked to distinguish text from binary files.
 const SNIFFED_BYTES: u64 = 8 * 1024;
-/// How much is read behind a page only to count the lines.
+/// Maximum number of bytes read after a page to count the remaining lines.
 const COUNTED_BYTES: u64 = 64 * 1024 * 1024;
-/// How much is read at all: a file may claim to be of any size, and hold nothing.
+/// Maximum number of bytes read from a file. A sparse file can report any size.
 const SCANNED_BYTES: u64 = 512 * 1024 * 1024;
 const BUFFER_BYTES: usize = 64 * 1024;
 
@@ -140,7 +140,7 @@ fn read(place: &Place, wanted: &Arguments, context: &ToolContext, cancel: &Cance
     Ok(ToolOutput::text(title, shown.page.close(&note)))
 }
 
-/// Says what a file is that is no text; `None` for text. The file stands at its beginning afterwards.
+/// Returns the kind of a binary file; `None` for text. Seeks to the start of the file.
 fn binary_kind(file: &mut File) -> std::io::Result<Option<&'static str>> {
     let mut head = Vec::new();
     file.by_ref().take(SNIFFED_BYTES).read_to_end(&mut head)?;
@@ -165,18 +165,18 @@ fn binary_kind(file: &mut File) -> std::io::Result<Option<&'static str>> {
     Ok(Some(known.iter().find(|(magic, _)| head.starts_with(magic)).map_or("a binary file", |(_, kind)| kind)))
 }
 
-/// A line as it was met: its first bytes, and how long it is.
+/// First bytes of a line, and its length.
 struct Line<'a> {
     number: u64,
     kept: &'a [u8],
     length: u64,
 }
 
-/// What is known when the reading ended.
+/// Result of reading a file.
 struct Lines {
-    /// Lines met.
+    /// Number of lines read.
     count: u64,
-    /// Whether the file's end was reached.
+    /// Whether the end of the file was reached.
     whole: bool,
 }
 
@@ -185,7 +185,7 @@ enum LineError {
     Stopped(ErrorInfo),
 }
 
-/// Hands each line to `take`; once that breaks, the rest is only counted, up to a bound.
+/// Passes each line to `take`. After `take` breaks, only counts the remaining lines, up to a limit.
 fn each_line(
     file: File,
     cancel: &CancellationToken,
@@ -204,7 +204,7 @@ fn each_line(
         for piece in buffer.split_inclusive(|byte| *byte == b'\n') {
             let (text, ended) =
                 piece.split_last().filter(|(last, _)| **last == b'\n').map_or((piece, false), |(_, text)| (text, true));
-            // One byte more than is shown, so that a cut is noticed.
+            // One byte more than is shown, so that a line that is too long is detected.
             let room = (MAX_LINE_BYTES + 1).saturating_sub(kept.len());
             if !counting {
                 kept.extend_from_slice(&text[..text.len().min(room)]);
@@ -233,12 +233,12 @@ fn each_line(
     Ok(Lines { count: number - 1, whole: true })
 }
 
-/// The page as it fills.
+/// Builds the page of the requested lines.
 struct Shown {
     page: Page,
     first: u64,
     max: u64,
-    /// The last line shown.
+    /// Number of the last line shown.
     last: u64,
     cut_lines: u64,
     broken_text: bool,
@@ -307,13 +307,13 @@ impl Shown {
     }
 }
 
-/// Returns the last place at or before `at` where a UTF-8 character starts.
+/// Returns the last index at or before `at` at which a UTF-8 character starts.
 fn character_start(bytes: &[u8], at: usize) -> usize {
     let is_start = |index: &usize| bytes.get(*index).is_none_or(|byte| byte & 0xc0 != 0x80);
     (at.saturating_sub(3)..=at.min(bytes.len())).rev().find(is_start).unwrap_or(at.min(bytes.len()))
 }
 
-// `project` is private to the tools; the offline model's tests work in such a project too.
+// `project` is private to the tools. The tests of the offline model use such a project too.
 #[cfg(test)]
 pub(crate) use super::project::tests::TestProject;
 

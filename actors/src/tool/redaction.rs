@@ -1,13 +1,13 @@
 //! Redacts the outcomes of tool calls.
 //!
-//! An outcome is redacted before anything is cut from it: a preview that ends in the middle of a secret would show its
-//! first part, which is not found any more.
+//! An outcome is redacted before it is shortened. Otherwise, a preview that ends in the middle of a secret would show
+//! its first part, which could no longer be found.
 
 use super::{ToolOutput, ToolResult};
 use crate::redaction::Redactor;
 
 impl ToolOutput {
-    /// Takes the secrets out of the texts.
+    /// Removes the secrets from the texts.
     pub(crate) fn redact(&mut self, redactor: &Redactor) {
         for text in [&mut self.title, &mut self.output] {
             redactor.redact(text);
@@ -17,7 +17,7 @@ impl ToolOutput {
     }
 }
 
-/// Takes the secrets out of the outcome of a call.
+/// Removes the secrets from the outcome of a call.
 pub(crate) fn redacted(result: ToolResult, redactor: &Redactor) -> ToolResult {
     match result {
         Ok(mut output) => {

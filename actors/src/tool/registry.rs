@@ -1,9 +1,13 @@
-//! The registry: which tools exist, and whether arguments fit them (TOOL-1).
+//! Tool registry: which tools exist, and whether arguments fit their schemas (TOOL-1).
 //!
-//! Invariants: names are unique and fit `^[a-zA-Z0-9_.-]{1,64}$`; each schema is a valid JSON schema
-//! of an object, compiled once; the order of registration is the order in which models see tools.
-//! Not here: which run may use which tool, and calling (both the run's); `goal`, `agent`, `evaluate`
-//! and `ask_human` have a spec here, for their arguments, but no [`Tool`]: the run machine acts for them.
+//! Invariants:
+//! - Names are unique and match `^[a-zA-Z0-9_.-]{1,64}$`.
+//! - Each schema is a valid JSON schema of an object, compiled once.
+//! - Models see the tools in the order of registration.
+//!
+//! Elsewhere: which run may use which tool, and the calls themselves (both in `run`). `goal`, `agent`, `evaluate` and
+//! `ask_human` have a spec here, so that their arguments are checked, but no [`Tool`]: the run state machine executes
+//! them.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -19,20 +23,20 @@ use super::{
 };
 use crate::text::wrapped_object;
 
-/// Longest name of a tool, in bytes: what providers take.
+/// Maximum length of a tool name, in bytes; the limit of the model providers.
 const MAX_NAME_BYTES: usize = 64;
-/// Most violations told at once; more do not help a model to mend its call.
+/// Maximum number of violations reported for one call. More would not help a model to correct it.
 const MAX_VIOLATIONS: usize = 3;
-/// Longest text of one violation, in characters: it may quote the whole value.
+/// Maximum length of the text of one violation, in characters. The text may quote the whole value.
 const MAX_VIOLATION_CHARS: usize = 200;
 
 /// Why a tool was not registered. The registry is unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RegisterError {
-    /// The name does not fit providers.
+    /// The providers do not accept the name.
     #[error("{0:?} cannot name a tool: use 1 to 64 ASCII letters, digits, '_', '.' or '-'")]
     InvalidName(String),
-    /// The name is taken.
+    /// Another tool has this name.
     #[error("a tool named {0:?} is registered already: give this one another name")]
     NameTaken(String),
     /// The schema is not a valid JSON schema of an object.
@@ -40,23 +44,23 @@ pub enum RegisterError {
     InvalidSchema {
         /// The tool.
         name: String,
-        /// What is wrong.
+        /// Reason why the schema is invalid.
         why: String,
     },
 }
 
 /// A registered tool.
 pub struct Registered {
-    /// What runs it; `None` where the run machine itself acts.
+    /// Implementation; `None` if the run state machine executes the tool.
     pub tool: Option<Arc<dyn Tool>>,
-    /// What it says about itself.
+    /// Description of the tool.
     pub spec: Arc<ToolSpec>,
     validator: Validator,
     tokens: u64,
 }
 
 impl Registered {
-    /// Checks what a tool says about itself, and compiles its schema.
+    /// Checks the description of a tool and compiles its schema.
     pub(crate) fn new(tool: Option<Arc<dyn Tool>>, spec: ToolSpec) -> Result<Self, RegisterError> {
         let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
         if spec.name.is_empty() || spec.name.len() > MAX_NAME_BYTES || !spec.name.bytes().all(allowed) {
@@ -67,18 +71,18 @@ impl Registered {
             return Err(invalid("it must say \"type\": \"object\" at the top".to_owned()));
         }
         let validator = jsonschema::validator_for(&spec.parameters).map_err(|error| invalid(error.to_string()))?;
-        // What the model is shown of it.
+        // The parts that the model receives.
         let tokens = estimate_tokens(&spec.description) + estimate_tokens(&spec.parameters.to_string());
         Ok(Self { tool, spec: Arc::new(spec), validator, tokens })
     }
 
-    /// Says what is missing for it to work at all; such a tool is not offered.
+    /// Returns what the tool lacks in order to work. A tool that lacks something is not offered to models.
     pub fn lacks(&self) -> Option<String> {
         self.tool.as_ref().and_then(|tool| tool.lacks())
     }
 }
 
-/// The tools of a runtime, in the order of their registration.
+/// Tools of a runtime, in the order of registration.
 #[derive(Default, Clone)]
 pub struct ToolRegistry {
     entries: Vec<Arc<Registered>>,
@@ -97,7 +101,7 @@ impl ToolRegistry {
         self.add(Some(tool), spec)
     }
 
-    /// Registers a tool that the run machine acts for: its arguments are checked here all the same.
+    /// Registers a tool that the run state machine executes. The registry still checks its arguments.
     pub fn register_spec(&mut self, spec: ToolSpec) -> Result<(), RegisterError> {
         self.add(None, spec)
     }
@@ -106,7 +110,7 @@ impl ToolRegistry {
         self.enter(Arc::new(Registered::new(tool, spec)?))
     }
 
-    /// Registers a tool that was checked before, such as one of a server: its schema is compiled once.
+    /// Registers an entry whose schema is already compiled, such as a tool of an MCP server.
     pub(crate) fn enter(&mut self, entry: Arc<Registered>) -> Result<(), RegisterError> {
         let name = entry.spec.name.clone();
         if self.by_name.contains_key(&name) {
@@ -117,35 +121,35 @@ impl ToolRegistry {
         Ok(())
     }
 
-    /// Finds a tool by its name.
+    /// Finds a tool by name.
     pub fn get(&self, name: &str) -> Option<&Registered> {
         self.by_name.get(name).and_then(|index| self.entries.get(*index)).map(Arc::as_ref)
     }
 
-    /// Returns how much of a prompt a tool takes, in tokens; 0 where there is none of that name.
+    /// Returns the size of a tool in a prompt, in estimated tokens; 0 if there is no such tool.
     pub(crate) fn tokens(&self, name: &str) -> u64 {
         self.get(name).map_or(0, |entry| entry.tokens)
     }
 
-    /// Returns all tools, in the order of their registration.
+    /// Returns all tools, in the order of registration.
     pub fn entries(&self) -> impl Iterator<Item = &Registered> {
         self.entries.iter().map(Arc::as_ref)
     }
 
-    /// Returns what all tools say about themselves, in the order of their registration.
+    /// Returns the descriptions of all tools, in the order of registration.
     pub fn specs(&self) -> impl Iterator<Item = &Arc<ToolSpec>> {
         self.entries.iter().map(|entry| &entry.spec)
     }
 
-    /// Reads the text that a model wrote as arguments of `name`, and checks it against the schema.
+    /// Parses the text that a model wrote as arguments of `name`, and checks it against the schema.
     ///
-    /// Empty text counts as `{}`: some providers send it for tools without arguments. An error says
-    /// what does not fit, where (a JSON pointer), and names at most three violations.
+    /// Empty text counts as `{}`, because some providers send it for tools without arguments. An error states each
+    /// violation and its location (a JSON pointer), and lists at most three.
     pub fn check_arguments(&self, name: &str, raw: &str) -> Result<Value, ErrorInfo> {
         self.read_arguments(name, raw).map(|(arguments, _)| arguments)
     }
 
-    /// Returns the note for the model, where the arguments of a call were taken in another shape than they were given.
+    /// Returns a note for the model if the arguments of a call were accepted in a different shape than the model sent.
     pub(crate) fn coercion_note(&self, name: &str, raw: &str) -> Option<String> {
         self.read_arguments(name, raw).ok()?.1
     }
@@ -159,7 +163,7 @@ impl ToolRegistry {
             let message = format!("the arguments of `{name}` do not fit: {what}. Mend them and call again.");
             Err(ErrorInfo::new(ErrorCode::ValidationError, message))
         };
-        // In the conversation that the model sees, such arguments are an empty object: the error repeats what it wrote.
+        // The error repeats the text, because the conversation shows invalid arguments to the model as an empty object.
         let written = || format!("It was called with: {}", shortened(raw.trim()));
         let unwrapped = wrapped_object(raw);
         let arguments = match unwrapped.as_deref().unwrap_or(raw).trim() {
@@ -184,7 +188,7 @@ impl ToolRegistry {
     }
 }
 
-/// Returns what does not fit, each with its place; at most three, and that there are more.
+/// Returns the violations, each with its location: at most three, then "and more" if there are others.
 pub(crate) fn violations(validator: &Validator, arguments: &Value) -> Vec<String> {
     let mut all = validator.iter_errors(arguments).map(|error| {
         let place = match error.instance_path().as_str() {

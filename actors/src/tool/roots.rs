@@ -1,9 +1,10 @@
-//! Where file tools may look and write: the project and the allowed roots (TOOL-4).
+//! Paths that file tools may read and write: the project and the allowed roots (TOOL-4).
 //!
-//! Architecture invariant: whatever a file tool opens went through [`Roots`], which resolves symlinks and refuses what
-//! lies outside, or belongs to the runtime itself; it is then opened part by part without following a link
-//! (`beneath.rs`), so that nothing is gained by changing it in between. Sensitive paths are known here too; that they
-//! ask is decided by each tool's demand. Not here: opening.
+//! Architecture invariant: every path that a file tool opens is resolved by [`Roots`]. It resolves symlinks, and
+//! rejects paths outside of the roots and paths that belong to the runtime itself. The file is then opened component by
+//! component without following symlinks (`beneath.rs`), so a change in the meantime has no effect. This module also
+//! identifies sensitive paths; each tool decides whether they require permission (`Tool::demand`). Elsewhere: opening
+//! files (`beneath.rs`).
 
 use std::{
     path::{Component, Path, PathBuf},
@@ -21,21 +22,21 @@ use super::{
     project::{Place, io_error, shown, unescaped},
 };
 
-/// Where tools may look and write.
+/// Paths that tools may read and write.
 #[derive(Debug, Default)]
 pub(crate) struct Roots {
-    /// Roots beside the project: as configured, `~/` and symlinks resolved as they were at first.
+    /// Allowed roots in addition to the project, with `~/` and symlinks resolved when the runtime was built.
     extra: Vec<PathBuf>,
     home: Option<PathBuf>,
     user_home: Option<PathBuf>,
-    /// The runtime's home with symlinks resolved, once it exists.
+    /// Home of the runtime with symlinks resolved, set once it exists.
     resolved_home: OnceLock<PathBuf>,
     sensitive_names: GlobSet,
     sensitive_paths: GlobSet,
 }
 
 impl Roots {
-    /// Makes the roots of a runtime. A pattern that is none counts as a name.
+    /// Makes the roots of a runtime. A pattern that is not a valid glob is matched literally.
     pub(crate) fn new(surroundings: &Surroundings) -> Self {
         let tools = &surroundings.tools;
         let below_user = |text: &str| surroundings.environment.below_user(text);
@@ -65,9 +66,9 @@ impl Roots {
         }
     }
 
-    /// Finds what `asked` means: relative to the project, or absolute inside one of the roots.
+    /// Resolves `asked`: a path relative to the project, or an absolute path inside one of the roots.
     ///
-    /// A name in its shown, escaped form is understood as well, where no file of the literal name exists.
+    /// An escaped name, as the tools show it, is accepted too if no file has the literal name.
     pub(super) fn locate(&self, project: &Path, asked: &str) -> Result<Place, ErrorInfo> {
         let literal = self.resolve(project, asked, Path::new(asked));
         if let Err(error) = &literal
@@ -79,12 +80,12 @@ impl Roots {
         literal
     }
 
-    /// Finds where `asked` would be, whether it exists or not: what exists of the way to it is resolved.
+    /// Resolves the path of a file that may not exist. Symlinks in the existing part of the path are resolved.
     pub(super) fn locate_new(&self, project: &Path, asked: &str) -> Result<Place, ErrorInfo> {
         let found = self.locate(project, asked);
         match &found {
             Err(error) if error.code == ErrorCode::FileNotFound => {}
-            // The root has no name below itself: written there, it would be a file of its name in it.
+            // The relative path of a root is empty, so a write would create a file of the same name inside the root.
             Ok(place) if place.relative.as_os_str().is_empty() => {
                 let message = format!("`{}` is a folder: choose another path", place.shown());
                 return Err(ErrorInfo::new(ErrorCode::PathConflict, message));
@@ -103,7 +104,7 @@ impl Roots {
             };
             missing.push(name.to_owned());
             above = above.parent().unwrap_or(Path::new(""));
-            // A link that leads nowhere exists all the same.
+            // `symlink_metadata` also succeeds for a broken symlink.
             if project.join(path).symlink_metadata().is_ok() {
                 return refuse("it is a link that leads nowhere");
             }
@@ -129,7 +130,8 @@ impl Roots {
         }
     }
 
-    /// Returns the file or folder that the argument `path` of a call leads to; without one, the project.
+    /// Returns the file or folder to which the argument `path` of a call resolves; the project if there is no such
+    /// argument.
     pub(super) fn path_argument(&self, project: &Path, arguments: &Value) -> Option<PathBuf> {
         let asked = arguments.get("path").map_or(Some("."), Value::as_str)?;
         self.locate(project, asked).or_else(|_| self.locate_new(project, asked)).ok().map(|place| place.path)
@@ -147,7 +149,7 @@ impl Roots {
             Err(ErrorInfo::new(ErrorCode::OutsideAllowedRoots, message))
         };
         let roots = || std::iter::once(project).chain(self.extra.iter().map(PathBuf::as_path));
-        // Before the disk is asked: an error must not tell what exists outside.
+        // Checked before any file system access, so that an error does not reveal what exists outside the roots.
         let could_be_inside = match path.is_absolute() {
             true => roots().any(|root| path.strip_prefix(root).is_ok_and(stays_inside)),
             false => stays_inside(path),
@@ -172,23 +174,24 @@ impl Roots {
         }
     }
 
-    /// Returns whether a path belongs to the runtime: its home, and what lies in it.
+    /// Returns whether a path is the runtime's home or inside it.
     pub(super) fn is_own(&self, path: &Path) -> bool {
         self.own().is_some_and(|home| path.starts_with(home))
     }
 
-    /// Returns the roots beside the project. What has become a symlink since leads elsewhere than it was meant to.
+    /// Returns the allowed roots in addition to the project. A root that has become a symlink since then no longer
+    /// leads to the intended folder.
     pub(super) fn extra(&self) -> &[PathBuf] {
         &self.extra
     }
 
-    /// Returns the guarded paths of the user's home folder, if a command that works in `project` could change them.
+    /// Returns the guarded paths of the user's home directory, if a command that runs in `project` could change them.
     pub(super) fn guarded_at_home(&self, project: &Path) -> Vec<PathBuf> {
         let home = self.user_home.as_ref().filter(|home| home.starts_with(project));
         home.map_or_else(Vec::new, |home| paths_at_home(home))
     }
 
-    /// Returns what is out of reach: the runtime's home.
+    /// Returns the runtime's home, which no tool can access.
     pub(super) fn own(&self) -> Option<PathBuf> {
         let home = self.home.as_ref()?;
         if let Some(resolved) = self.resolved_home.get() {
@@ -200,13 +203,14 @@ impl Roots {
         }
     }
 
-    /// Returns whether a path asks although reading is free, and writing allowed.
+    /// Returns whether a path requires permission even though reading is free and writing is allowed.
     pub(super) fn is_sensitive(&self, place: &Place) -> bool {
         self.sensitive_paths.is_match(&place.path)
             || place.relative.iter().any(|part| self.sensitive_names.is_match(Path::new(part)))
     }
 
-    /// Says what reading a file needs leave for: nothing, unless it is sensitive.
+    /// Returns the permission that is required to read a file; `None` unless the file is sensitive or has other hard
+    /// links.
     pub(super) fn reading(&self, place: &Place) -> Option<Demand> {
         let other_names = place.has_other_names();
         if !self.is_sensitive(place) && !other_names {
@@ -216,7 +220,7 @@ impl Roots {
         Some(Demand { is_sensitive: true, note, ..self.file(place) })
     }
 
-    /// Says what writing a file needs leave for.
+    /// Returns the permission that is required to write a file.
     pub(super) fn writing(&self, place: &Place) -> Demand {
         let root = place.path.ancestors().nth(place.relative.components().count()).unwrap_or(&place.path);
         let at_home = self.user_home.as_ref().and_then(|home| place.path.strip_prefix(home).ok());
@@ -237,13 +241,13 @@ fn own(name: &str) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::OutsideAllowedRoots, message)
 }
 
-/// Says that a file is one of the kernel's.
+/// Returns the error for a file on a kernel file system.
 pub(super) fn of_the_kernel(name: &str) -> ErrorInfo {
     let message = format!("`{name}` is on a file system of the kernel, and no tool looks or writes there");
     ErrorInfo::new(ErrorCode::OutsideAllowedRoots, message)
 }
 
-/// Says that a file is not the one any more that was looked at.
+/// Returns the error for a file that has changed since it was checked.
 pub(super) fn changed(place: &Place) -> ErrorInfo {
     let message = format!("`{}` changed while it was looked at: try again", place.shown());
     ErrorInfo::new(ErrorCode::PathConflict, message)

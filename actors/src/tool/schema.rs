@@ -1,4 +1,4 @@
-//! Schemas of arguments, made from the types that hold them (TOOL-1).
+//! JSON schemas of arguments, derived from their types (TOOL-1).
 
 use schemars::{
     JsonSchema, Schema,
@@ -7,7 +7,7 @@ use schemars::{
 };
 use serde_json::Value;
 
-/// Returns the schema of a type as models are shown it: one plain object, without references, titles and formats.
+/// Returns the schema of a type as models see it: one object without references, titles and formats.
 pub fn schema_of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().for_deserialize().with(|settings| {
         settings.inline_subschemas = true;
@@ -16,11 +16,11 @@ pub fn schema_of<T: JsonSchema>() -> Value {
     let mut schema = settings.into_generator().into_root_schema_for::<T>();
     RecursiveTransform(|schema: &mut Schema| {
         schema.remove("title");
-        // Names of Rust's number types: no model knows them, and some providers refuse them.
+        // Names of Rust's number types. Models do not know them, and some providers reject them.
         schema.remove("format");
     })
     .transform(&mut schema);
-    // What the type's own documentation says is for programmers.
+    // The documentation of the type itself is for developers.
     schema.remove("description");
     schema.to_value()
 }

@@ -1,8 +1,8 @@
-//! Walking through a project: what is skipped, how far, in which order.
+//! Walks through a project: which entries are skipped, the limits, and the order.
 //!
-//! Skips `.git`, `.soong-agent`, file systems of the kernel, and what `.gitignore` or `.ignore` files of the project name, unless
-//! the walk starts there (TOOL-3a). Files above the project and the user's own git settings do not
-//! count: the same project looks the same everywhere. Symlinks are shown, never followed.
+//! Skips `.git`, `.soong-agent`, kernel file systems, and everything that the `.gitignore` and `.ignore` files of the
+//! project exclude, unless the walk starts there (TOOL-3a). Ignore files above the project and the git settings of the
+//! user have no effect, so that a project looks the same on every machine. Symlinks are reported but not followed.
 
 use std::{
     ops::ControlFlow,
@@ -16,23 +16,23 @@ use tokio_util::sync::CancellationToken;
 use super::project::{Place, shown, stop_if};
 use crate::tool::{kernel_files, roots::Roots};
 
-/// Most entries that one walk looks at.
+/// Maximum number of entries that one walk visits.
 pub(in crate::tool) const MAX_VISITED: u64 = 200_000;
-/// Most folders that are named as unreadable.
+/// Maximum number of unreadable folders that are named.
 const MAX_NAMED_UNREADABLE: usize = 5;
 const SKIPPED: [&str; 2] = [".git", ".soong-agent"];
 
 /// How a walk ended.
 #[derive(Default)]
 pub(in crate::tool) struct WalkEnd {
-    /// Whether it ended at [`MAX_VISITED`].
+    /// Whether it stopped at [`MAX_VISITED`].
     pub(in crate::tool) exhausted: bool,
     unreadable: Vec<String>,
     unreadable_count: u64,
 }
 
 impl WalkEnd {
-    /// Returns what the reader should know, to be put at the end of a note; empty for a whole walk.
+    /// Returns the end of a note for the model: which entries are missing. Empty if the walk was complete.
     pub(in crate::tool) fn remark(&self) -> String {
         let mut remark = String::new();
         if self.exhausted {
@@ -49,9 +49,9 @@ impl WalkEnd {
     }
 }
 
-/// Visits what lies below `start`, folders before their content, siblings by name.
+/// Visits everything below `start`: folders before their content, siblings by name.
 ///
-/// `each` gets an entry with its path seen from the root that `start` lies in.
+/// `each` receives an entry and its path relative to the root that contains `start`.
 pub(in crate::tool) fn walk(
     roots: &Roots,
     start: &Place,
@@ -62,7 +62,8 @@ pub(in crate::tool) fn walk(
     let mut end = WalkEnd::default();
     let project = start.root.as_path();
     let own = roots.own();
-    // From the project's root, so that its ignore files count; only the way to `start` is walked.
+    // Start at the root of the project, so that its ignore files apply. Only folders on the path to `start` are
+    // entered.
     let mut reached = false;
     pass((project, project), own.as_deref(), start, recursive, cancel, &mut end, &mut |entry, relative| {
         reached = true;
@@ -70,7 +71,7 @@ pub(in crate::tool) fn walk(
     })?;
     let ignored = !reached && !start.relative.as_os_str().is_empty() && end.unreadable_count == 0;
     if ignored {
-        // Empty, or ignored but asked for by name.
+        // `start` is empty, or is ignored but was requested by name.
         pass((project, &start.path), own.as_deref(), start, recursive, cancel, &mut end, &mut each)?;
     }
     Ok(end)
@@ -133,7 +134,7 @@ fn pass(
     Ok(())
 }
 
-/// Returns what an error of the walk is about, without the absolute path.
+/// Returns the path and the reason of an error of the walk, without the absolute path.
 fn told(error: &ignore::Error, project: &Path) -> (String, String) {
     fn path_of(error: &ignore::Error) -> Option<PathBuf> {
         match error {

@@ -1,9 +1,10 @@
-//! `webfetch`: one page of the web, as text (TOOL-6).
+//! Tool `webfetch`: fetches one web page as text (TOOL-6).
 //!
-//! What comes is marked as something others wrote. An answer with an error status is an answer like any other:
-//! the model reads the status and what the server says. A redirect to a host that would need leave of its own is
-//! told, not followed. Invariant: everything that is connected to went through `WebClient`.
-//! Not here: addresses, limits, text of pages (`web.rs`); who is asked for leave (the run's business).
+//! The content is marked as untrusted. A response with an error status is a normal result: the model reads the status
+//! and the text of the server. A redirect to a host that requires its own permission is reported, not followed.
+//! Invariant: every connection is made by `WebClient`.
+//!
+//! Elsewhere: addresses, limits, text of pages (`web.rs`); the permission request (the run).
 
 use std::sync::Arc;
 
@@ -31,11 +32,11 @@ use super::{
 };
 use crate::text::visible;
 
-/// Pages that are made into text at the same time: the largest take a hundred megabytes meanwhile.
+/// Maximum number of pages that are converted to text concurrently. The largest pages need about 100 MB each.
 const MAX_CONVERSIONS: usize = 2;
-/// How much of the text beside an error status is shown, in characters.
+/// Maximum length of the text that is shown with an error status, in characters.
 const ERROR_TEXT_CHARS: usize = 2_000;
-/// Longest URL and header that is shown, in characters.
+/// Maximum length of a URL or header that is shown, in characters.
 const SHOWN_CHARS: usize = 500;
 
 /// The tool `webfetch`.
@@ -55,7 +56,7 @@ struct Arguments {
 }
 
 impl WebFetch {
-    /// Makes the tool; does not connect.
+    /// Makes the tool without connecting.
     pub fn new(surroundings: &Surroundings) -> Self {
         Self::with_client(&surroundings.permissions, WebClient::public())
     }
@@ -99,19 +100,19 @@ impl Tool for WebFetch {
     }
 }
 
-/// Says where a redirect leads that was not followed.
+/// Returns the target of a redirect that was not followed.
 fn elsewhere(from: &Url, status: StatusCode, to: &Url) -> ToolOutput {
     let output = format!(
         "{} · HTTP {status}\n[This page redirects to another host, which was not asked for: {}\nCall webfetch with that \
          URL if you want it.]",
         shown(from),
-        // Whole: it is to be used.
+        // In full, because the model may use it.
         visible(to.as_str())
     );
     ToolOutput::text(format!("{} redirects to {}", policy::host_of(from), policy::host_of(to)), output)
 }
 
-/// Reads what a server answered, and writes it as the model gets it.
+/// Reads a response and formats it for the model.
 async fn read(page: Page, conversions: &Arc<Semaphore>, cancel: &CancellationToken) -> ToolResult {
     let (url, status) = (page.url.clone(), page.status);
     let content_type = header(&page.headers, CONTENT_TYPE);
@@ -120,12 +121,12 @@ async fn read(page: Page, conversions: &Arc<Semaphore>, cancel: &CancellationTok
     let is_error = !status.is_success();
     let refused = unreadable(&media, &page);
     let text = match refused {
-        // What an error says beside its status is not worth an error of ours.
+        // The status is sufficient, so an unreadable error page is not an error of the call.
         Some(_) if is_error => Text::default(),
         Some(error) => return Err(error),
         None => match page.body().await {
             Ok(body) => {
-                // Invariant: nobody closes the semaphore.
+                // Invariant: the semaphore is never closed.
                 let permit = Arc::clone(conversions).acquire_owned().await.ok();
                 text(body, media, url.clone(), permit, cancel).await?
             }
@@ -159,9 +160,9 @@ async fn read(page: Page, conversions: &Arc<Semaphore>, cancel: &CancellationTok
     Ok(ToolOutput::text(if is_error { format!("HTTP {}: {what}", status.as_u16()) } else { what }, out))
 }
 
-/// Says why a body cannot be shown, before it is read.
+/// Returns why a body cannot be shown, before it is read.
 fn unreadable(media: &Media, page: &Page) -> Option<ErrorInfo> {
-    // What the client can decompress says so no more.
+    // The client removes this header if it can decompress the body.
     let packed = header(&page.headers, CONTENT_ENCODING).filter(|how| !how.eq_ignore_ascii_case("identity"));
     let what = match packed {
         Some(how) => format!("compressed in a way that was not asked for ({how})"),
@@ -177,17 +178,17 @@ fn no_text(url: &Url, what: &str, size: &str) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::UnsupportedMedia, message)
 }
 
-/// What is shown of a body.
+/// Text of a body that is shown.
 #[derive(Default)]
 struct Text {
     title: Option<String>,
     content: String,
     size_bytes: usize,
-    /// Why something is missing.
+    /// Why parts are missing.
     cuts: Vec<String>,
 }
 
-/// Decodes a body, and makes Markdown of HTML; off the async threads, since that takes a while.
+/// Decodes a body and converts HTML to Markdown, on a blocking thread because this takes time.
 async fn text(
     body: Body,
     media: Media,
@@ -196,10 +197,10 @@ async fn text(
     cancel: &CancellationToken,
 ) -> Result<Text, ErrorInfo> {
     let cancel = cancel.child_token();
-    // Tripped also where the call is given up for another reason: nothing goes on working for nobody.
+    // Also cancelled when this future is dropped, so that the work does not continue without a caller.
     let _tripped_on_drop = cancel.clone().drop_guard();
     let work = move || {
-        // Given back when the work is done, also where nobody waits for it any more.
+        // Released when the work is done, even if this future was dropped.
         let _permit = permit;
         let size_bytes = body.bytes.len();
         let mut cuts: Vec<String> = body.cut.into_iter().collect();

@@ -1,7 +1,7 @@
-//! `write`: a file of the project, as a whole (TOOL-4).
+//! Tool `write`: writes a whole file of the project (TOOL-4).
 //!
-//! Never replaces what is there unless told to. Not here: where it may write (`roots.rs`), how it is done so that a
-//! file is whole or not there (`beneath.rs`), changing a part of a file (`edit`).
+//! Replaces an existing file only if the call requests it. Elsewhere: which files may be written (`roots.rs`), atomic
+//! writing (`beneath.rs`), changing a part of a file (`edit`).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ impl Tool for Write {
         if self.roots.reading(&place).is_some() {
             return None;
         }
-        // Only a file that is there has something to compare with.
+        // The note is set if the file exists.
         let old = if demand.note.is_some() { edit::read(&place).ok()?.0 } else { String::new() };
         preview(&old, &wanted.content)
     }

@@ -1,4 +1,4 @@
-//! What a ledger grants, by tables, and over random trees against sums that are made anew (BUD-1).
+//! Tests of the ledger: tables of grants, and random trees whose sums are recomputed (BUD-1).
 
 use proptest::prelude::*;
 
@@ -20,18 +20,18 @@ fn tokens(limit: u64) -> Budget {
 
 #[test]
 fn bud_1_what_is_left_decides_whether_a_call_is_made_waits_or_is_too_much() {
-    // Limit, used, held by others, prompt, answer at most → what is granted.
+    // Limit, used, reserved by others, prompt, maximum answer → grant.
     for (limit, used, held, prompt, output, granted) in [
         (1_000, 0, 0, 100, 200, Ok(200)),
         (1_000, 0, 700, 100, 200, Ok(200)),
-        (1_000, 0, 701, 100, 200, Err(true)), // others hold it
-        (1_000, 701, 0, 100, 200, Ok(199)),   // nobody does: a shorter answer
+        (1_000, 0, 701, 100, 200, Err(true)), // others have reserved it
+        (1_000, 701, 0, 100, 200, Ok(199)),   // no other reservation: a shorter answer
         (1_000, 884, 0, 100, 200, Ok(16)),
-        (1_000, 885, 0, 100, 200, Err(false)), // too short to be worth it
+        (1_000, 885, 0, 100, 200, Err(false)), // the answer would be too short
         (1_000, 885, 115, 100, 200, Err(false)),
         (0, 0, 0, 1, 0, Err(false)),
-        (1_000, 5_000, 0, 1, 0, Err(false)), // a call took more than was held for it
-        (1_000, 990, 0, 5, 3, Ok(3)),        // a model that says little
+        (1_000, 5_000, 0, 1, 0, Err(false)), // a call used more than its reservation
+        (1_000, 990, 0, 5, 3, Ok(3)),        // a model with a short maximum
     ] {
         let mut ledger = Ledger::default();
         ledger.open(&run(0), None, tokens(limit));
@@ -56,7 +56,7 @@ fn bud_1_money_shortens_an_answer_to_what_it_pays() {
     let mut ledger = Ledger::default();
     let budget = |text: &str| Budget { usd: Some(text.parse().unwrap()), ..Budget::default() };
     ledger.open(&run(0), None, budget("0.001"));
-    // 100 tokens of prompt are 0.0001, so 450 tokens of answer at 2 per million are paid.
+    // 100 tokens of prompt cost 0.0001, so the rest pays for 450 tokens of answer at 2 per million.
     let Verdict::Granted { held, max_output_tokens, short_of } = ledger.reserve(&run(0), &want(100, 4_096)) else {
         panic!()
     };
@@ -67,7 +67,7 @@ fn bud_1_money_shortens_an_answer_to_what_it_pays() {
     let Verdict::Exceeded(mark) = ledger.reserve(&run(0), &want(100, 4_096)) else { panic!() };
     assert_eq!((mark.used.as_str(), mark.limit.as_str()), ("0.00095", "0.001"));
     assert_eq!(ledger.nearly_used(&run(0))[0].dimension, BudgetDimension::Usd);
-    // No money at all starts nothing, not even what is free.
+    // A limit of zero starts no call, not even of a free model.
     let mut none = Ledger::default();
     none.open(&run(0), None, budget("0"));
     let free = Want { prices: Some(Prices::default()), ..want(1, 0) };
@@ -87,13 +87,13 @@ fn bud_1_calls_and_children_are_counted_over_the_tree_and_within_a_childs_own_sh
     assert!(ledger.take_children(&run(1), 6).is_err(), "all or none");
     assert!(ledger.take_children(&run(1), 5).is_ok());
     assert!(ledger.take_children(&run(0), 1).is_err());
-    // Telling it twice changes nothing.
+    // A repeated report changes nothing.
     let before = ledger.used(&run(0));
     ledger.report(&run(1), Spent { tool_calls: 1, children: 5, ..Spent::default() });
     assert_eq!(ledger.used(&run(0)), before);
 }
 
-/// A step of some run of a tree.
+/// One step of a run of the tree.
 #[derive(Debug, Clone)]
 enum Step {
     Call {
@@ -101,12 +101,12 @@ enum Step {
         prompt: u64,
         output: u64,
     },
-    /// Its call ends; it used so many thousandths of what was held.
+    /// The call ends and has used this share of its reservation, in thousandths.
     Settle {
         run: usize,
         permille: u64,
     },
-    /// It crashed in its call: nobody knows what it used, so all that was held is booked.
+    /// The run crashes during its call. Its use is unknown, so the whole reservation is counted.
     Crash {
         run: usize,
     },
@@ -117,7 +117,7 @@ enum Step {
         run: usize,
         count: u64,
     },
-    /// It is told again, by a new incarnation or process.
+    /// A new incarnation or process reports the total of the run again.
     Retell {
         run: usize,
     },
@@ -145,8 +145,8 @@ fn limits() -> impl Strategy<Value = Vec<Option<(u64, u64, u64)>>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 2_000 } else { 10_000 }))]
 
-    /// Random trees against sums made anew: no limit is passed while every call keeps to what was held for it, and
-    /// sums are exact to the token, through crashes too.
+    /// Random trees, with sums that are recomputed: no limit is exceeded as long as every call stays within its
+    /// reservation, and the sums are exact to the token, also after crashes.
     #[test]
     fn bud_1_no_limit_is_passed_and_sums_are_exact_whatever_a_tree_does(
         limits in limits(), parents in prop::collection::vec(any::<prop::sample::Index>(), RUNS), steps in steps(),
@@ -204,7 +204,7 @@ proptest! {
                 }
             }
         }
-        // Nothing stays held when nothing is on its way.
+        // Nothing stays reserved once no call is running.
         for (n, call) in calls.iter().enumerate() {
             if let Some((held, _)) = call { ledger.release(&run(n), *held) }
         }

@@ -1,4 +1,4 @@
-//! `list_artifacts`: the names of both scopes (ART-6).
+//! Tool `list_artifacts`: lists the artifacts of the session and of the user (ART-6).
 
 use futures::{FutureExt, future::BoxFuture};
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use soong_protocol::ToolSpec;
 use super::place;
 use crate::tool::{Tool, ToolContext, ToolOutput, ToolResult};
 
-/// `list_artifacts`: the names of both scopes.
+/// The tool `list_artifacts`.
 pub(crate) struct ListArtifacts(ToolSpec);
 
 impl ListArtifacts {

@@ -1,4 +1,4 @@
-//! `read_artifact`: pages through an artifact's text by line (ART-6).
+//! Tool `read_artifact`: pages through the text of an artifact by line (ART-6).
 
 use futures::{FutureExt, future::BoxFuture};
 use serde::Deserialize;
@@ -11,10 +11,10 @@ use crate::{
     tool::{Tool, ToolContext, ToolOutput, ToolResult, arguments},
 };
 
-/// Room that a page leaves for the line which says how to go on, in bytes.
+/// Space that a page reserves for the line that says how to continue, in bytes.
 const FOOT_BYTES: usize = 128;
 
-/// `read_artifact`: pages through an artifact's text by line.
+/// The tool `read_artifact`.
 pub(crate) struct ReadArtifact(ToolSpec);
 
 impl ReadArtifact {
@@ -73,7 +73,7 @@ impl Tool for ReadArtifact {
     }
 }
 
-/// Says what is not there: the artifact, or its version.
+/// Returns the error for a missing artifact or a missing version.
 async fn missing(context: &ToolContext, wish: &Read) -> Result<ErrorInfo, ErrorInfo> {
     let (artifacts, place) = (context.artifacts()?, place(context));
     let Some(version) = wish.version else { return Ok(crate::artifact::not_found(&wish.name)) };
@@ -90,8 +90,7 @@ async fn missing(context: &ToolContext, wish: &Read) -> Result<ErrorInfo, ErrorI
     Ok(ErrorInfo::new(ErrorCode::VersionNotFound, message))
 }
 
-/// Cuts a page of whole lines out of a text, and says how to go on. Only a line that is longer than a page
-/// is cut.
+/// Returns a page of whole lines, and how to continue. Only a line that is longer than a page is cut.
 fn page(text: &str, wish: &Read, (limit_bytes, limit_tokens): (usize, u64)) -> String {
     let total = text.lines().count();
     if wish.offset > total.max(1) {
@@ -107,7 +106,7 @@ fn page(text: &str, wish: &Read, (limit_bytes, limit_tokens): (usize, u64)) -> S
         }
         shown += 1;
         if is_full {
-            // A token is at least a byte.
+            // A token has at least one byte.
             let most = room.min(usize::try_from(limit_tokens).unwrap_or(usize::MAX));
             let end = (0..=most.min(line.len())).rev().find(|end| line.is_char_boundary(*end)).unwrap_or(0);
             out.push_str(&format!("{}\n[this line has {} bytes: cut]\n", &line[..end], line.len()));

@@ -1,4 +1,4 @@
-//! `create_artifact`, `update_artifact`, `rewrite_artifact`: what models write (ART-4, ART-7).
+//! Tools `create_artifact`, `update_artifact`, `rewrite_artifact`: the edits of models (ART-4, ART-7).
 
 use futures::{FutureExt, future::BoxFuture};
 use serde::Deserialize;
@@ -11,10 +11,11 @@ use crate::{
     tool::{Tool, ToolContext, ToolResult, arguments},
 };
 
-/// What each of these tools says of names.
+/// Description of artifact names in the tool schemas.
 const NAMES: &str = "such as report; user:NAME is seen from all sessions of the user.";
 
-/// A tool that edits; its calls are known by their effect, and so may be repeated after a crash (DUR-4).
+/// Makes the spec of an editing tool. Its calls are identified by their effect, so they may be repeated after a crash
+/// (DUR-4).
 fn spec(name: &str, title: &str, description: &str, parameters: Value) -> ToolSpec {
     ToolSpec { idempotent: true, ..ToolSpec::write(name, title, description, parameters) }
 }
@@ -45,7 +46,7 @@ async fn edit(context: ToolContext, key: String, change: Change) -> ToolResult {
     Ok(written(&edited))
 }
 
-/// `create_artifact`: a text under a new name.
+/// The tool `create_artifact`: stores a text under a new name.
 pub(crate) struct CreateArtifact(ToolSpec);
 
 impl CreateArtifact {
@@ -88,7 +89,7 @@ impl Tool for CreateArtifact {
     }
 
     fn demand(&self, _: &ToolContext, _: &Value) -> Result<Option<Demand>, ErrorInfo> {
-        Ok(None) // documents of the session, with all their versions
+        Ok(None) // documents of the session; all their versions are kept
     }
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
@@ -101,7 +102,7 @@ impl Tool for CreateArtifact {
     }
 }
 
-/// `update_artifact`: a part of a text gives way to another.
+/// The tool `update_artifact`: replaces a part of a text.
 pub(crate) struct UpdateArtifact(ToolSpec);
 
 impl UpdateArtifact {
@@ -143,7 +144,7 @@ impl Tool for UpdateArtifact {
     }
 
     fn demand(&self, _: &ToolContext, _: &Value) -> Result<Option<Demand>, ErrorInfo> {
-        Ok(None) // documents of the session, with all their versions
+        Ok(None) // documents of the session; all their versions are kept
     }
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
@@ -155,7 +156,7 @@ impl Tool for UpdateArtifact {
     }
 }
 
-/// `rewrite_artifact`: all of a text gives way to another.
+/// The tool `rewrite_artifact`: replaces a whole text.
 pub(crate) struct RewriteArtifact(ToolSpec);
 
 impl RewriteArtifact {
@@ -193,7 +194,7 @@ impl Tool for RewriteArtifact {
     }
 
     fn demand(&self, _: &ToolContext, _: &Value) -> Result<Option<Demand>, ErrorInfo> {
-        Ok(None) // documents of the session, with all their versions
+        Ok(None) // documents of the session; all their versions are kept
     }
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {

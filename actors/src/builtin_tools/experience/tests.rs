@@ -1,4 +1,4 @@
-//! Tests of asking for experiences.
+//! Tests of `get_experience`.
 
 use serde_json::json;
 use soong_protocol::{Config, Timestamp};

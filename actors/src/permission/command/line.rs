@@ -1,10 +1,10 @@
-//! Static parser of command lines: the simple commands that a shell would run.
+//! Static parser of command lines: returns the simple commands that a shell would run.
 //!
-//! A line cannot be parsed if the shell could run something else than its words say: expansions, globs, substitutions,
-//! groups, keywords, here documents, comments. Single quotes, and backslashes outside of quotes, are understood; double
-//! quotes only without `$`, `` ` ``, `\` and `!`.
+//! A line cannot be parsed if the shell could run something that differs from its literal words: expansions, globs,
+//! substitutions, groups, keywords, here documents, comments. Single quotes, and backslashes outside of quotes, are
+//! supported. Double quotes are supported only without `$`, `` ` ``, `\` and `!`.
 
-/// Most words of a line; the work grows with their square.
+/// Maximum number of words in a line. The work grows with the square of this number.
 const MAX_WORDS: usize = 64;
 
 /// The simple commands of a line.
@@ -13,20 +13,20 @@ pub(super) struct CommandLine {
     pub(super) parts: Vec<SimpleCommand>,
 }
 
-/// One program with its arguments.
+/// A program with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct SimpleCommand {
-    /// The program and its arguments; at least one word.
+    /// The program and its arguments: at least one word.
     pub(super) words: Vec<String>,
     /// Whether it has a redirection other than to `/dev/null` or another descriptor.
     pub(super) has_redirection: bool,
     /// Whether variables are set for it: `NAME=VALUE program`.
     pub(super) has_assignment: bool,
-    /// Whether it reads what another command prints.
+    /// Whether it reads the output of another command through a pipe.
     pub(super) reads_pipe: bool,
 }
 
-/// Words with a meaning of their own where a program's name stands.
+/// Words with a special meaning in the position of a program name.
 const KEYWORDS: [&str; 20] = [
     "!", "[[", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select",
     "then", "until", "while", "{", "}",
@@ -42,7 +42,7 @@ impl CommandLine {
     }
 }
 
-/// A program and arguments that a simple command may run.
+/// A program with its arguments that a simple command may run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Reading<'a> {
     /// Base name of the program.
@@ -73,14 +73,14 @@ impl Parser<'_> {
                 _ => self.word()?,
             }
         }
-        // A line may end behind `;` and `&`, but not behind `|`.
+        // A line may end after `;` and `&`, but not after `|`.
         if self.part.words.is_empty() && self.part.reads_pipe {
             return None;
         }
         self.end_part()
     }
 
-    /// Takes what separates two commands.
+    /// Consumes a separator between two commands.
     fn operator(&mut self) -> Option<()> {
         let first = self.rest.next()?;
         let is_double = first != '\n' && self.rest.next_if_eq(&first).is_some();
@@ -92,7 +92,7 @@ impl Parser<'_> {
             (';' | '&', _) => self.end_part(),
             _ if self.part.words.is_empty() => None,
             _ => {
-                // `|&` sends the errors along.
+                // `|&` also pipes standard error.
                 self.rest.next_if_eq(&'&');
                 self.end_part()?;
                 self.part.reads_pipe = !is_double;
@@ -104,7 +104,7 @@ impl Parser<'_> {
     fn end_part(&mut self) -> Option<()> {
         let part = std::mem::take(&mut self.part);
         if part.words.is_empty() {
-            // Redirections or assignments alone.
+            // Only redirections or assignments, without a program.
             return (!part.has_redirection && !part.has_assignment && !part.reads_pipe).then_some(());
         }
         if KEYWORDS.contains(&part.words[0].as_str()) {
@@ -114,11 +114,11 @@ impl Parser<'_> {
         Some(())
     }
 
-    /// Takes a redirection; only those to `/dev/null` and to descriptors leave no trace.
+    /// Consumes a redirection. Only redirections to `/dev/null` and to descriptors write no file.
     fn redirection(&mut self) -> Option<()> {
         let first = self.rest.next()?;
         if self.rest.next_if_eq(&'<').is_some() {
-            return None; // a here document, or a string
+            return None; // a here document or here string
         }
         for second in ['>', '|', '>'] {
             self.rest.next_if_eq(&second);
@@ -137,7 +137,7 @@ impl Parser<'_> {
         Some(())
     }
 
-    /// Takes a word, an assignment, or the number of a redirection.
+    /// Consumes a word, an assignment, or the descriptor number of a redirection.
     fn word(&mut self) -> Option<()> {
         let (word, was_quoted) = self.text()?;
         let next_redirects = matches!(self.rest.peek(), Some('<' | '>'));
@@ -157,7 +157,7 @@ impl Parser<'_> {
         Some(())
     }
 
-    /// Takes the text of a word, and whether a part of it was quoted.
+    /// Consumes the text of a word; the flag is true if a part of it was quoted.
     fn text(&mut self) -> Option<(String, bool)> {
         let (mut text, mut was_quoted) = (String::new(), false);
         while let Some(&c) = self.rest.peek() {
@@ -190,7 +190,8 @@ impl Parser<'_> {
                     text.push(self.rest.next().filter(|c| *c != '\n')?);
                 }
                 '$' | '`' | '*' | '?' | '[' | ']' | '{' | '}' | '(' | ')' | '!' | '^' | '\r' | '\0' => return None,
-                // A home folder; elsewhere in a word it is a plain character, but for assignments.
+                // `~` is a home directory at the start of a word and after `=` or `:`. Elsewhere it is an ordinary
+                // character.
                 '~' if text.is_empty() || text.ends_with(['=', ':']) => return None,
                 _ => {
                     self.rest.next();
@@ -198,7 +199,7 @@ impl Parser<'_> {
                 }
             }
         }
-        // Some commands of the shell evaluate their arguments once more.
+        // Some shell commands evaluate their arguments a second time.
         let is_evaluated = ["$(", "`", "[$"].iter().any(|sign| text.contains(sign));
         (!is_evaluated).then_some((text, was_quoted))
     }

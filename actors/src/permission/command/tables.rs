@@ -1,4 +1,4 @@
-//! The tables of harmless and destructive commands, and of programs that run others.
+//! Tables of harmless and destructive commands, and of programs that run other programs.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -10,7 +10,7 @@ use super::line::{CommandLine, Reading, SimpleCommand};
 const HARMLESS: &str = include_str!("harmless.txt");
 const DESTRUCTIVE: &str = include_str!("destructive.txt");
 
-/// Programs that run the program that their arguments name.
+/// Programs that run the program named in their arguments.
 const WRAPPERS: [&str; 31] = [
     "builtin",
     "bwrap",
@@ -44,15 +44,15 @@ const WRAPPERS: [&str; 31] = [
     "unshare",
     "xvfb-run",
 ];
-/// Commands of the shell that no grant covers: they run what cannot be seen in the line.
+/// Shell commands that no grant covers, because the line does not show what they run.
 const NEVER_COVERED: [&str; 3] = [".", "eval", "source"];
-/// Programs that run what they read.
+/// Programs that execute the text they read.
 const SHELLS: [&str; 21] = [
     "ash", "bash", "bun", "busybox", "csh", "dash", "deno", "fish", "ksh", "lua", "node", "nodejs", "perl", "php",
     "python", "python3", "rbash", "ruby", "sh", "tcsh", "zsh",
 ];
-/// Programs and commands of the shell that run a text or a list of their arguments, in whatever form, or change what
-/// later words mean.
+/// Programs and shell commands that execute text or a list from their arguments in some form, or that change the
+/// meaning of later words.
 const RUNNERS: [&str; 44] = [
     ".",
     "[",
@@ -100,7 +100,7 @@ const RUNNERS: [&str; 44] = [
     "xargs",
 ];
 
-/// How many words may follow that are no options.
+/// Number of words that may follow and are not options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operands {
     Any,
@@ -108,7 +108,7 @@ enum Operands {
     None,
 }
 
-/// A row of the table of harmless commands.
+/// Row of the table of harmless commands.
 struct Entry {
     operands: Operands,
     options: HashSet<&'static str>,
@@ -135,8 +135,8 @@ fn entry(row: &'static str) -> Option<((&'static str, &'static str), Entry)> {
     Some(((program, subcommand), Entry { operands, options: words.collect() }))
 }
 
-/// Returns the name under which a harmless command is granted, such as `git status`; `None` if it is not in the table,
-/// or has an option that is not.
+/// Returns the name under which a harmless command is granted, such as `git status`; `None` if the table does not list
+/// the command or one of its options.
 pub(super) fn harmless(part: &SimpleCommand) -> Option<String> {
     if part.has_redirection || part.has_assignment {
         return None;
@@ -173,7 +173,8 @@ impl Entry {
             if std::mem::take(&mut takes_number) && is_number {
                 continue;
             }
-            // Whether `--` ends the options depends on what is before it: what follows counts as both.
+            // Whether `--` ends the options depends on the words before it, so a word after it is checked as operand
+            // and as option.
             if !word.starts_with('-') || word == "-" || is_behind_options {
                 operands += 1;
             }
@@ -193,7 +194,7 @@ impl Entry {
         }
     }
 
-    /// Returns whether a number follows a listed option; `None` if it is not listed.
+    /// Returns whether a number may follow an option as a separate word; `None` if the option is not listed.
     fn option(&self, word: &str) -> Option<bool> {
         let has = |option: &str| self.options.contains(option);
         if has(word) || has(&format!("{word}=")) {
@@ -211,7 +212,7 @@ impl Entry {
             if has(&format!("-{letter}")) {
                 continue;
             }
-            // A number ends the cluster.
+            // Only a number may follow, and it ends the cluster.
             let number = rest.as_str();
             let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
             return (has(&format!("-{letter}#")) && is_number).then_some(false);
@@ -221,7 +222,8 @@ impl Entry {
 }
 
 impl CommandLine {
-    /// Whether a part of the line destroys, publishes, gains rights or runs what cannot be seen.
+    /// Whether a part of the line deletes data, publishes, gains privileges, or runs something that the line does not
+    /// show.
     pub(super) fn is_destructive(&self) -> bool {
         self.parts.iter().any(|part| {
             let readings = part.readings();
@@ -232,8 +234,8 @@ impl CommandLine {
 }
 
 impl SimpleCommand {
-    /// Returns the commands that it may run: itself, and what is left without wrappers (`sudo`, `env`) and without
-    /// options before a subcommand.
+    /// Returns the commands that it may run: the command as written, and the rest after wrappers (`sudo`, `env`) and
+    /// after options that precede a subcommand.
     pub(super) fn readings(&self) -> Vec<Reading<'_>> {
         let mut readings = Vec::new();
         let mut is_start = vec![false; self.words.len()];
@@ -244,7 +246,7 @@ impl SimpleCommand {
             }
             let (name, arguments) = (base_name(&self.words[start]), &self.words[start + 1..]);
             if is_wrapper(name) {
-                // Which of its arguments is the program depends on its options: each may be.
+                // Which of its arguments is the program depends on its options, so each argument counts.
                 is_start[start + 1..].fill(true);
             }
             let mut add = |program: &str, arguments| {
@@ -252,10 +254,10 @@ impl SimpleCommand {
             };
             add(name, arguments);
             if let Some(command) = name.strip_prefix("git-").filter(|command| !command.is_empty()) {
-                // git's own programs, such as git-push; the subcommand stands in the name.
+                // Separate programs of git, such as git-push: the program name contains the subcommand.
                 add(command, arguments);
             }
-            // Options before a subcommand may have values: each rest may be the subcommand.
+            // Options before a subcommand may have values, so each later word may be the subcommand.
             if arguments.first().is_some_and(|word| word.starts_with(['-', '+'])) {
                 (1..arguments.len()).for_each(|skipped| add(name, &arguments[skipped..]));
             }
@@ -279,20 +281,21 @@ pub(super) fn is_destructive(reading: &Reading<'_>) -> bool {
     listed || sets_git_configuration(reading)
 }
 
-/// Whether options before the subcommand of git set what it runs.
+/// Whether options before the git subcommand change which programs git runs.
 fn sets_git_configuration(reading: &Reading<'_>) -> bool {
     let signs = ["-c", "--config-env", "--exec-path"];
     let leading = reading.arguments.iter().take_while(|word| word.starts_with('-'));
     reading.program == "git" && leading.into_iter().any(|word| signs.iter().any(|sign| word.starts_with(sign)))
 }
 
-/// Whether a program is the named one, in any version: `python3.11` is `python3`.
+/// Whether a program is the named one, with or without a version number: `python3.11` matches `python3`.
 fn is_program(program: &str, name: &str) -> bool {
     let stem = program.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
     program == name || (!stem.is_empty() && stem == name)
 }
 
-/// Whether an argument is the sign: a long option also abbreviated or with a value, a letter also in a cluster.
+/// Whether an argument matches a listed word. A long option also matches abbreviated or with a value, a short one also
+/// inside a cluster.
 fn is_sign(word: &str, sign: &str) -> bool {
     let (name, _) = word.split_once('=').unwrap_or((word, ""));
     if let Some(long) = sign.strip_prefix("--") {
@@ -316,7 +319,7 @@ pub(super) fn is_never_covered(program: &str) -> bool {
     NEVER_COVERED.contains(&program)
 }
 
-/// Whether a command runs something that its words do not show: code in an argument, or in what it reads.
+/// Whether a command executes text that its words do not show: code in an argument, or in its input.
 pub(super) fn runs_text(reading: &Reading<'_>) -> bool {
     let program = reading.program.as_str();
     let splits =
@@ -324,7 +327,7 @@ pub(super) fn runs_text(reading: &Reading<'_>) -> bool {
     let has = |sign: &str| reading.arguments.iter().any(|word| is_sign(word, sign));
     let takes_command = match program {
         "git" => has("foreach") || (has("rebase") && (has("-x") || has("--exec"))) || (has("bisect") && has("run")),
-        // A command as one word.
+        // These options take a whole command line as one word.
         "su" | "runuser" => has("-c") || has("--command") || has("--session-command"),
         _ => false,
     };

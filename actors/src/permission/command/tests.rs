@@ -1,4 +1,4 @@
-//! Decisions about command lines.
+//! Tests of decisions about command lines.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn pattern(text: &str) -> CommandPattern {
     CommandPattern::parse(text).unwrap_or_else(|| panic!("{text}"))
 }
 
-/// Decides with a session grant for the like of `granted`.
+/// Decides about `command` after a session grant for `granted`.
 fn after_grant(granted: &str, command: &str) -> Verdict {
     let scope = session_scope(granted, PROJECT);
     decide(command, PROJECT, Rules { session: &[&scope], ..Rules::default() })
@@ -26,7 +26,7 @@ fn session_grant_covers_subcommand_and_harmless_options() {
         ("ls", "ls -la src", true),
         ("cargo test", "cargo test --release parses", true),
         ("cargo test", "cargo test -p soong", true),
-        // The attacks that ran unasked after `git status`.
+        // Known attacks that could run without permission after a grant for `git status`.
         ("git status", "git clean -fdx", false),
         ("git status", "git log --output=FILE", false),
         ("git log", "git log --output=FILE", false),
@@ -62,7 +62,7 @@ fn session_grant_covers_subcommand_and_harmless_options() {
         ("uniq a", "uniq a b", false),
         ("uniq a", "uniq -- -c OUT", false),
         ("git log", "git log -- src", true),
-        // Anything else is granted word for word.
+        // Any other line is granted only word for word.
         ("git log | head -3 > out", "git log | head -3 > out", true),
         ("git log | head -3 > out", "git log | head -4 > out", false),
         ("./run.sh --fast", "./run.sh --fast", true),

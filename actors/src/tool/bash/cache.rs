@@ -1,7 +1,7 @@
-//! Package caches: where package managers keep what they download while a command runs.
+//! Package caches: folders for the downloads of package managers during a command.
 //!
-//! The user's own caches are read-only to a command, so each project gets folders in the runtime's home. A command can
-//! change what later commands of the same project find there, and nothing else.
+//! The caches of the user are read-only to a command, so each project has its own folders in the runtime's home. A
+//! command can change what later commands of the same project find there, and nothing else.
 
 use std::{
     fs, io,
@@ -13,9 +13,9 @@ use sha2::{Digest, Sha256};
 
 use crate::environment::Environment;
 
-/// Folder of the home that holds the caches.
+/// Folder of the home that contains the caches.
 const FOLDER: &str = "caches";
-/// Variables that name a cache, each with its folder.
+/// Environment variables that set a cache location, each with its folder.
 const CACHES: [(&str, &str); 5] = [
     ("CARGO_HOME", "cargo"),
     ("npm_config_cache", "npm"),
@@ -23,14 +23,14 @@ const CACHES: [(&str, &str); 5] = [
     ("GOMODCACHE", "go-mod"),
     ("GOCACHE", "go-build"),
 ];
-/// Cargo's configuration file, in the same folder as its cache.
+/// Configuration file of Cargo, in the same folder as its cache.
 const CARGO_CONFIG: &str = "config.toml";
 
-/// The caches of one project.
+/// Package caches of one project.
 pub(super) struct Caches {
-    /// Holds all of them.
+    /// Folder that contains all caches of the project.
     pub(super) folder: PathBuf,
-    /// Variables of the environment that lead to them.
+    /// Environment variables that point to the caches.
     pub(super) variables: Vec<(String, String)>,
 }
 
@@ -43,7 +43,7 @@ impl Caches {
         let mut variables = Vec::new();
         for (variable, cache) in CACHES {
             let cache = folder.join(cache);
-            // A command can have put a link there, which must not be followed.
+            // An earlier command may have created a symlink here, which must not be followed.
             if cache.symlink_metadata().is_ok_and(|found| !found.is_dir()) {
                 fs::remove_file(&cache)?;
             }
@@ -55,11 +55,11 @@ impl Caches {
     }
 }
 
-/// Links the user's cargo configuration into the cache. Keeps a file that is already there: it affects this project only.
+/// Links the user's Cargo configuration into the cache. Keeps an existing file: it affects only this project.
 fn link_cargo_config(cache: &Path, environment: &Environment) {
     let own = environment.get("CARGO_HOME").map(PathBuf::from).or_else(|| environment.below_user("~/.cargo"));
     if let Some(config) = own.map(|folder| folder.join(CARGO_CONFIG)).filter(|config| config.is_file()) {
-        // Without it cargo works with its defaults.
+        // If linking fails, Cargo uses its defaults.
         let _ = std::os::unix::fs::symlink(config, cache.join(CARGO_CONFIG));
     }
 }

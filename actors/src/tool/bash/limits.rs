@@ -1,7 +1,7 @@
-//! Limits on a command and everything that it starts: processes, memory, file size.
+//! Limits of a command and all its child processes: number of processes, memory, file size.
 //!
-//! The kernel enforces the file size. Processes and memory of a whole tree are counted here from time to time, since no
-//! resource limit counts them; a command that is over a limit is ended.
+//! The kernel enforces the file size. No resource limit counts the processes and memory of a whole process tree, so
+//! these are measured periodically, and a command that exceeds a limit is killed.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use soong_sandbox::{Limits, Load, Meter};
 
 /// Time between two measurements.
 const INTERVAL: Duration = Duration::from_millis(50);
-/// How much lower the priority of commands is: a command that forks without end must not keep the owner from noticing.
+/// Niceness of commands: a fork bomb must not keep the owner process from measuring.
 const NICE: i32 = 10;
-/// Number of the signal that a process gets for writing beyond its largest file (`SIGXFSZ`).
+/// Number of the signal that a process receives when it exceeds its maximum file size (`SIGXFSZ`).
 const FILE_TOO_LARGE: i32 = 25;
 const MIB: u64 = 1024 * 1024;
 
-/// The limits of a command.
+/// Limits of a command.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CommandLimits {
     processes: usize,
-    /// `None`: it is not configured, and the total memory is unknown.
+    /// `None` if no limit is configured and the total memory is unknown.
     memory_bytes: Option<u64>,
     file_mb: u64,
 }
@@ -35,23 +35,24 @@ impl CommandLimits {
         }
     }
 
-    /// Returns what the kernel enforces.
+    /// Returns the limits that the kernel enforces.
     pub(super) fn of_kernel(self) -> Limits {
         Limits {
             file_bytes: Some(self.file_mb.saturating_mul(MIB)),
-            // Higher than the measured limit, so that the watcher ends the command first and the result names the limit.
+            // Higher than the measured limit, so that the measurement ends the command first and the result names the
+            // limit.
             processes: Some(2 * self.processes as u64),
             nice: Some(NICE),
             no_core: true,
         }
     }
 
-    /// Returns how much a command can keep in `/dev/shm`, in bytes: memory that no process is charged for.
+    /// Returns the maximum size of `/dev/shm` for a command, in bytes. This memory is not charged to any process.
     pub(super) fn shared_memory_bytes(self) -> u64 {
         self.memory_bytes.map_or(64 * MIB, |bytes| bytes / 2)
     }
 
-    /// Waits until a command is over a limit, and returns which one in words.
+    /// Waits until a command exceeds a limit, and returns a description of that limit.
     pub(super) async fn exceeded(self, meter: Meter) -> String {
         loop {
             tokio::time::sleep(INTERVAL).await;
@@ -73,7 +74,7 @@ impl CommandLimits {
         Some(format!("it used {used} MiB of memory; tools.bash.max_memory_mb is {most}"))
     }
 
-    /// Returns why a command ended with this status, if a limit of the kernel is the reason.
+    /// Returns why a command ended with this status, if a kernel limit is the cause.
     pub(super) fn explain(self, status: i32) -> Option<String> {
         let most = self.file_mb;
         let text = format!("it wrote a file larger than tools.bash.max_file_mb, which is {most}");
@@ -84,7 +85,7 @@ impl CommandLimits {
 #[cfg(target_os = "linux")]
 fn half_of_memory() -> Option<u64> {
     let known = rustix::system::sysinfo();
-    // The type of the first number differs between architectures.
+    // The type of `totalram` differs between architectures.
     #[allow(clippy::useless_conversion, reason = "it is a u32 on some")]
     let units = u64::from(known.totalram);
     Some(units.saturating_mul(u64::from(known.mem_unit)) / 2)

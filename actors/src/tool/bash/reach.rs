@@ -1,8 +1,8 @@
 //! Which files a command can read and write (TOOL-5).
 //!
-//! Writing: the project, the configured folders, the package cache of the project, a folder of the call's own.
-//! Reading: everything but the runtime's home and the user's sensitive files and folders. A writable path
-//! inside a hidden folder stays writable; a hidden path inside a writable folder stays hidden.
+//! Write access: the project, the configured folders, the package cache of the project, and a temporary folder of the
+//! call. Read access: everything except the runtime's home and the sensitive files and folders of the user. A writable
+//! path inside a hidden folder stays writable; a hidden path inside a writable folder stays hidden.
 
 use std::{
     io,
@@ -20,10 +20,10 @@ use crate::{
 /// Devices that commands can use.
 const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
-/// Works out the reach of a command of `project` that can also change the folders `own`.
+/// Returns the file access of a command in `project` that can also change the folders in `own`.
 ///
 /// # Errors
-/// Where a symlink leads to the project: a session names it by the path without any, so somebody has put one there.
+/// The path of the project contains a symlink. A session stores the resolved path, so the symlink was created later.
 pub(super) fn reach(
     surroundings: &Surroundings,
     roots: &Roots,
@@ -39,8 +39,7 @@ pub(super) fn reach(
     let sensitive = sensitive_paths(&surroundings.tools.sensitive_paths, &surroundings.environment);
     let writable = surroundings.tools.bash.writable.iter();
     let writable = writable.filter_map(|folder| resolved(&surroundings.environment.below_user(folder)?));
-    // A root that somebody has set within the home is in the home all the same; one that has become a symlink since
-    // may lead anywhere.
+    // Excludes roots inside the runtime's home, and roots that have since become symlinks, which may lead anywhere.
     let extra = roots.extra().iter().filter(|root| !roots.is_own(root) && is_resolved(root)).cloned();
     let directory = project.to_owned();
     let project = Some(project.to_owned()).filter(|project| home.as_ref() != Some(project));
@@ -53,8 +52,8 @@ pub(super) fn reach(
     })
 }
 
-/// Returns the sensitive files and folders that exist: those of patterns that begin with `~/`. A folder is named by
-/// `~/FOLDER/**`; the last part of a file's pattern can hold wildcards.
+/// Returns the existing sensitive files and folders: those of patterns that start with `~/`. `~/FOLDER/**` names a
+/// folder. The last component of a file's pattern may contain wildcards.
 fn sensitive_paths(patterns: &[String], environment: &Environment) -> Vec<PathBuf> {
     let below_user = patterns.iter().filter(|pattern| pattern.starts_with("~/"));
     let found = below_user.flat_map(|pattern| {
@@ -64,7 +63,7 @@ fn sensitive_paths(patterns: &[String], environment: &Environment) -> Vec<PathBu
     found.filter_map(|path| resolved(&path)).filter(|path| path.is_absolute()).collect()
 }
 
-/// Returns what exists of a path, whose last part can be a pattern.
+/// Returns the existing paths that match a path whose last component may be a pattern.
 fn matching(path: &Path) -> Vec<PathBuf> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
         return Vec::new();
@@ -82,7 +81,7 @@ fn resolved(path: &Path) -> Option<PathBuf> {
     path.canonicalize().ok()
 }
 
-/// Returns whether a path exists and has no symlink in it.
+/// Returns whether a path exists and contains no symlink.
 fn is_resolved(path: &Path) -> bool {
     resolved(path).as_deref() == Some(path)
 }

@@ -1,6 +1,6 @@
-//! One command, from its start until no process of it is left (TOOL-5).
+//! Runs one command until none of its processes is left (TOOL-5).
 //!
-//! Elsewhere: finding and killing processes (`process`).
+//! Elsewhere: finding and killing processes (`soong_sandbox`).
 
 use std::{
     os::unix::{fs::DirBuilderExt, process::ExitStatusExt},
@@ -27,38 +27,38 @@ use super::{
 };
 use crate::tool::{Progress, ToolContext, ToolOutput, ToolResult};
 
-/// How much of each end of what is printed is kept, in bytes.
+/// Maximum size of each end of the output that is kept in memory, in bytes.
 const KEPT_BYTES: usize = SHOWN_BYTES;
-/// How much of each end is shown where the command took too long, in bytes: the model reads it in an error.
+/// Maximum size of each end of the output that is shown after a timeout, in bytes. The model reads it in the error.
 const SHOWN_OF_LATE_BYTES: usize = 3_000;
 const CHUNK_BYTES: usize = 64 * 1024;
-/// How long between two pieces of news of what is printed.
+/// Minimum time between two progress reports.
 const NEWS_EVERY: Duration = Duration::from_millis(400);
-/// Most of what was printed that one piece of news holds, in bytes.
+/// Maximum size of one progress report, in bytes.
 const NEWS_BYTES: usize = 2 * 1024;
-/// How long a command may take to end by itself when it is asked to.
+/// Time that a command has to exit after it was asked to.
 const GRACE: Duration = Duration::from_millis(500);
-/// How long what is left in the pipe is waited for; nobody writes any more.
+/// Maximum time to read the rest of the pipe after all writers have exited.
 const DRAIN: Duration = Duration::from_secs(1);
-/// Longest title, in characters.
+/// Maximum length of the title, in characters.
 const TITLE_CHARS: usize = 80;
 
-/// How a command came to its end.
+/// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum End {
-    /// By itself, with this exit status as shells tell it.
+    /// It exited, with this status in the notation of shells.
     Status(i32),
-    /// Unknown: its supervisor was killed.
+    /// Unknown, because its supervisor was killed.
     Lost,
-    /// Its time was over.
+    /// It exceeded its time limit.
     Late,
     /// The call was cancelled.
     Cancelled,
-    /// It was over a limit, which this names.
+    /// It exceeded a limit; the text describes which.
     OverLimit(String),
 }
 
-/// Runs a command for `limit` at most.
+/// Runs a command for at most `limit`.
 pub(super) async fn run(setting: &Setting, context: &ToolContext, command: &str, limit: Duration) -> ToolResult {
     let mut running = start(setting, context, command).await?;
     let over_limit = setting.limits.exceeded(running.family.meter());
@@ -87,7 +87,7 @@ pub(super) async fn run(setting: &Setting, context: &ToolContext, command: &str,
     answer(command, end, &printed, ended, &Bounds { limit, most_ms, limits: setting.limits })
 }
 
-/// Starts the command; what it prints and where it stands is followed from then on.
+/// Starts the command. [`Running::follow`] then reads its output.
 async fn start(setting: &Setting, context: &ToolContext, command: &str) -> Result<Running, ErrorInfo> {
     let failed = |what: &str, error: std::io::Error| {
         let message = format!("the command was not run: {what}: {error}");
@@ -95,7 +95,7 @@ async fn start(setting: &Setting, context: &ToolContext, command: &str) -> Resul
     };
     let (surroundings, roots) = (setting.surroundings.clone(), Arc::clone(&setting.roots));
     let project = context.project_dir.to_path_buf();
-    // Both ask the disk for many things.
+    // Both steps access the file system many times.
     let limits = setting.limits;
     let prepared = tokio::task::spawn_blocking(move || {
         let environment = &surroundings.environment;
@@ -122,7 +122,7 @@ async fn start(setting: &Setting, context: &ToolContext, command: &str) -> Resul
         .limited(limits.of_kernel())
         .without_new_privileges();
     let shell = setting.shell.display();
-    // Whoever waits for what the call leaves at work waits until its processes are gone.
+    // The token keeps `context.tasks` open until all processes of the command are gone.
     let started = launch.start_keeping((own, context.tasks.token())).await;
     let started = started.map_err(|error| failed(&format!("{shell} cannot be started"), error))?;
     let Started { stdout, family, .. } = started;
@@ -131,18 +131,18 @@ async fn start(setting: &Setting, context: &ToolContext, command: &str) -> Resul
     Ok(Running { family, stdout, is_open: true, printed, news })
 }
 
-/// A command at work.
+/// A running command.
 struct Running {
     family: soong_sandbox::Family,
     stdout: ChildStdout,
-    /// Whether more may come from there.
+    /// Whether `stdout` may still return output.
     is_open: bool,
     printed: Ends,
     news: News,
 }
 
 impl Running {
-    /// Follows the command until it ends, or until then; `context` says who may cancel.
+    /// Follows the command until it ends, `until` is reached, or the call of `context` is cancelled.
     async fn follow(&mut self, context: Option<&ToolContext>, until: Instant) -> End {
         let mut chunk = vec![0; CHUNK_BYTES];
         let cancelled = async {
@@ -154,7 +154,7 @@ impl Running {
         tokio::pin!(cancelled);
         loop {
             let news_due = self.news.due;
-            // In this order: whatever floods the last one cannot keep the others from their turn.
+            // In this order, so that continuous output cannot keep the other branches from being polled.
             tokio::select! {
                 biased;
                 () = &mut cancelled => return End::Cancelled,
@@ -173,16 +173,16 @@ impl Running {
     }
 }
 
-/// Returns an exit status as shells number it: 128 and the signal, if one killed the command.
+/// Returns an exit status in the notation of shells: 128 plus the signal number if a signal killed the command.
 fn as_shells_do(status: std::process::ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
 }
 
-/// What was printed since it was last told, for those who watch.
+/// Output since the last progress report.
 struct News {
     progress: Progress,
     pending: Vec<u8>,
-    /// When it is told; `None` = there is nothing to tell.
+    /// Time of the next report; `None` if there is nothing to report.
     due: Option<Instant>,
 }
 
@@ -200,15 +200,15 @@ impl News {
     }
 }
 
-/// What the command was given.
+/// Limits of the command.
 struct Bounds {
     limit: Duration,
-    /// The longest time that a call can ask for.
+    /// Maximum timeout that a call can request, in milliseconds.
     most_ms: u64,
     limits: CommandLimits,
 }
 
-/// Puts into words how the command ended and what it printed.
+/// Returns the result of the call: how the command ended, and its output.
 fn answer(command: &str, end: End, printed: &Ends, ended: Ended, bounds: &Bounds) -> ToolResult {
     let how = match end {
         End::OverLimit(which) => format!("killed with everything that it started: {which}"),
@@ -242,13 +242,13 @@ fn answer(command: &str, end: End, printed: &Ends, ended: Ended, bounds: &Bounds
     Ok(ToolOutput::text(format!("`{}`: {how}", title_of(command)), text))
 }
 
-/// Names the processes that were still alive when the command had ended, in lines for the model; may be empty.
+/// Returns lines for the model about the processes that were still alive when the command had ended; may be empty.
 fn left_over(ended: &Ended) -> String {
     let processes = |count: usize| if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
     let mut note = String::new();
     if ended.killed > 0 {
         let left = processes(ended.killed);
-        // Names are unknown if the supervisor had been killed.
+        // The names are unknown if the supervisor was killed.
         let names = if ended.names.is_empty() { String::new() } else { format!(": {}", ended.names.join(", ")) };
         note.push_str(&format!("\n[ended with it: {left} that it had left running{names}]"));
     }
@@ -266,7 +266,7 @@ fn title_of(command: &str) -> String {
     if is_cut { shown + "…" } else { shown }
 }
 
-/// A directory for the temporary files of one call, for its user only; removed when it is dropped.
+/// Directory for the temporary files of one call, accessible only to its user. Removed on drop.
 struct OwnDirectory(PathBuf);
 
 impl OwnDirectory {

@@ -1,19 +1,19 @@
-//! What a command printed, as models and people are shown it (TOOL-5).
+//! Formats the output of a command for models and users (TOOL-5).
 //!
-//! Whatever bytes come in, text goes out that changes no terminal: sequences that move the cursor or set colours are
-//! left out, other control characters are shown as `\x1b`, and what is no UTF-8 as `�`.
+//! Any bytes are converted to text that does not affect a terminal. Sequences that move the cursor or set colors are
+//! removed, other control characters are shown as `\x1b`, and invalid UTF-8 as `�`.
 
 use std::fmt::Write as _;
 
 use soong_sandbox::Ends;
 
-/// How much of each end of what was printed is shown at most, in bytes of text.
+/// Maximum size of each end of the output that is shown, in bytes of text.
 pub(super) const SHOWN_BYTES: usize = 2 * 1024 * 1024;
-/// Longest sequence for the terminal that is left out; what is longer is none.
+/// Maximum length of a terminal sequence that is removed. A longer one is not treated as a sequence.
 const MAX_SEQUENCE_CHARS: usize = 4096;
 const ESCAPE: char = '\u{1b}';
 
-/// Shows what was printed: all of it, or its two ends of at most `end_bytes` each, and how much lies between them.
+/// Returns the whole output, or its first and last `end_bytes` with the size of the part between them.
 pub(super) fn shown(printed: &Ends, end_bytes: usize) -> String {
     if printed.left_out() == 0 {
         let whole = [printed.head(), &printed.tail()].concat();
@@ -34,7 +34,7 @@ fn both_ends(head: &[u8], tail: &[u8], total: u64, end_bytes: usize) -> String {
     format!("{first}{gap}[left out: {left_out} of {total} bytes]\n{last}")
 }
 
-/// Cleans as much as fits; returns the text and how many bytes it stands for.
+/// Cleans as much as fits. Returns the text and the number of bytes that it represents.
 fn fitting(bytes: &[u8], most: usize, part: impl Fn(&[u8], usize) -> &[u8]) -> (String, usize) {
     let mut count = bytes.len().min(most);
     loop {
@@ -43,27 +43,27 @@ fn fitting(bytes: &[u8], most: usize, part: impl Fn(&[u8], usize) -> &[u8]) -> (
         if text.len() <= most {
             return (text, taken.len());
         }
-        // What is escaped takes more room: take less, in proportion, and always less than before.
+        // Escapes take more space: try fewer bytes, in proportion, and always fewer than before.
         count = (count * most / text.len()).min(count - 1);
     }
 }
 
-/// Returns the bytes without a character that is cut off at their end.
+/// Returns the bytes without an incomplete character at their end.
 fn whole_characters(bytes: &[u8]) -> &[u8] {
     match std::str::from_utf8(bytes) {
-        // No length: more bytes are awaited.
+        // `error_len` is `None` if the character is incomplete.
         Err(error) if error.error_len().is_none() => &bytes[..error.valid_up_to()],
         _ => bytes,
     }
 }
 
-/// Returns the bytes without a character that is cut off at their beginning.
+/// Returns the bytes without an incomplete character at their start.
 fn from_character(bytes: &[u8]) -> &[u8] {
     let rest = bytes.iter().take(3).take_while(|byte| **byte & 0xc0 == 0x80).count();
     &bytes[rest..]
 }
 
-/// Shows bytes as text.
+/// Converts bytes to text that does not affect a terminal.
 pub(super) fn cleaned(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut out = String::with_capacity(text.len());
@@ -81,7 +81,7 @@ pub(super) fn cleaned(bytes: &[u8]) -> String {
                 Some(after) => rest = after,
                 None => out.push_str("\\x1b"),
             },
-            // The end of a line, as some programs write it.
+            // A line end in CR LF.
             '\r' if rest.starts_with('\n') => {}
             '\r' => out.push_str("\\r"),
             c if u32::from(c) < 0x80 => drop(write!(out, "\\x{:02x}", u32::from(c))),
@@ -91,15 +91,16 @@ pub(super) fn cleaned(bytes: &[u8]) -> String {
     out
 }
 
-/// Returns what follows a sequence for the terminal, whose escape character is behind us; `None` = it is none.
+/// Returns the text after a terminal sequence whose escape character was already consumed; `None` if it is not a
+/// sequence.
 fn sequence(rest: &str) -> Option<&str> {
     let mut chars = rest.char_indices().take(MAX_SEQUENCE_CHARS);
     let (_, kind) = chars.next()?;
     let after = |(at, c): (usize, char)| &rest[at + c.len_utf8()..];
     match kind {
-        // Parameters, then one character that says what they are for.
+        // CSI: parameters, then one final character.
         '[' => chars.find(|(_, c)| !matches!(c, ' '..='?')).filter(|(_, c)| matches!(c, '@'..='~')).map(after),
-        // Text for the terminal, up to its end: BEL, or the escape character and a backslash.
+        // String for the terminal, up to BEL, or the escape character and a backslash.
         ']' | 'P' | 'X' | '^' | '_' => loop {
             match chars.next()? {
                 end @ (_, '\u{7}') => return Some(after(end)),
@@ -110,7 +111,7 @@ fn sequence(rest: &str) -> Option<&str> {
                 _ => {}
             }
         },
-        // A character set, and the like: some more characters, then one that ends it.
+        // Character sets and similar: intermediate characters, then one final character.
         ' '..='/' => chars.find(|(_, c)| !matches!(c, ' '..='/')).filter(|(_, c)| matches!(c, '0'..='~')).map(after),
         '0'..='~' => Some(&rest[kind.len_utf8()..]),
         _ => None,

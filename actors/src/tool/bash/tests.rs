@@ -1,4 +1,4 @@
-//! Tests of `bash` with real commands. What they leave running is looked for in the table of processes.
+//! Tests of `bash` with real commands. Processes that they leave running are searched for in the process table.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ mod leave;
 #[path = "tests/left_over.rs"]
 mod left_over;
 
-/// A secret of the runtime's environment that no command may see.
+/// A secret in the environment of the runtime that no command may see.
 const CANARY: &str = "canary-7f3a";
 
 /// A project, a home for the runtime and for the user, and the tool.
@@ -63,18 +63,18 @@ impl World {
         self.project.call(&self.bash, json!({ "command": command })).await
     }
 
-    /// Runs a command that ends by itself, and returns what is shown.
+    /// Runs a command that must succeed, and returns its output.
     async fn ok(&self, command: &str) -> String {
         self.run(command).await.unwrap_or_else(|error| panic!("{command}: {error}"))
     }
 }
 
-/// The tool as a runtime of these surroundings has it.
+/// Returns the tool of a runtime with these surroundings.
 fn bash(surroundings: &Surroundings) -> Bash {
     Bash::new(surroundings, Arc::new(Roots::new(surroundings)))
 }
 
-/// A process of the test's own, which goes with it, also where the test fails.
+/// A process of the test that is killed on drop, also if the test fails.
 struct Own(std::process::Child);
 
 impl Drop for Own {
@@ -84,13 +84,13 @@ impl Drop for Own {
     }
 }
 
-/// A number of seconds to sleep that no other test sleeps: it tells the process in the table.
+/// Returns a number of seconds to sleep that no other test uses. It identifies the process in the process table.
 fn own_seconds() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     100_000_000 + (std::process::id() % 100_000) * 1_000 + NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
 }
 
-/// Returns the live processes whose arguments hold a word.
+/// Returns the live processes whose arguments contain a word.
 fn processes_with(word: &str) -> Vec<String> {
     let entries = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let told = entries.filter_map(|entry| {
@@ -115,7 +115,7 @@ async fn tool_5_the_exit_status_is_told_and_is_no_failure_of_the_call() {
         ("kill -9 $$", "[killed by signal 9 (exit status 137)]"),
         ("kill -TERM $$", "[killed by signal 15 (exit status 143)]"),
         ("[[ a == a ]] && echo bash", "bash\n[exit status 0]"),
-        ("cat", "[exit status 0]"), // nothing to read
+        ("cat", "[exit status 0]"), // standard input is empty
         ("pwd | wc -l; exit 200", "1\n[exit status 200]"),
         ("kill -TERM 0; echo not reached", "[killed by signal 15 (exit status 143)]"),
         ("printf 'a\\0b\\033[1mc\\n'", "a\\x00bc\n[exit status 0]"),
@@ -152,7 +152,7 @@ async fn tool_5_what_does_not_fit_is_refused_before_anything_runs() {
         assert_eq!(asked, error, "{arguments:.100}");
     }
     assert!(!world.project.path().join("made").exists());
-    // The default is no longer than what may be asked for; nothing is null.
+    // The default does not exceed the maximum, and `null` counts as absent.
     world.project.call(&world.bash, json!({"command": "true", "timeout_ms": null})).await.unwrap();
     let spec = world.bash.spec();
     assert_eq!(spec.timeout_ms, Some(5_000 + GRACE_MS));
@@ -176,7 +176,7 @@ async fn tool_5_a_command_that_takes_too_long_is_ended_and_what_it_printed_is_to
     }
     assert!(error.message.len() < 10_000);
     assert_eq!(processes_with(&seconds.to_string()), Vec::<String>::new());
-    // It is asked to end before it is killed, and what it says then is heard.
+    // The command is asked to exit before it is killed, and its last output is kept.
     let command = format!("trap 'echo asked; exit' TERM; sleep {seconds} & wait");
     let arguments = json!({"command": command, "timeout_ms": 1_000});
     let error = world.project.call(&world.bash, arguments).await.unwrap_err();
@@ -189,9 +189,9 @@ async fn tool_5_a_command_gets_the_allowed_variables_and_no_others() {
     let shown = world.ok("cat /proc/self/environ | tr '\\0' '\\n'").await;
     let mut names: Vec<&str> = shown.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
     names.sort_unstable();
-    // The shell itself adds some.
+    // Variables that the shell itself sets.
     names.retain(|name| !["PWD", "OLDPWD", "SHLVL", "_"].contains(name));
-    // Those that lead to package caches.
+    // Variables that point to package caches.
     names.retain(|name| !["CARGO_HOME", "GOCACHE", "GOMODCACHE", "PIP_CACHE_DIR", "npm_config_cache"].contains(name));
     assert_eq!(names, ["HOME", "LANG", "PATH", "SOONG_CALL", "TMPDIR"], "{shown}");
     for command in [
@@ -206,7 +206,7 @@ async fn tool_5_a_command_gets_the_allowed_variables_and_no_others() {
         let shown = world.ok(command).await;
         assert!(!shown.contains(CANARY), "{command}: {shown}");
     }
-    // Its supervisor is a copy of the owner.
+    // The supervisor of a command is a copy of the owner process.
     for file in ["environ", "mem", "maps"] {
         let shown = world.ok(&format!("head -c 10 /proc/$PPID/{file}")).await;
         assert!(shown.contains("denied"), "{file}: {shown}");
@@ -247,7 +247,7 @@ async fn tool_5_no_command_has_a_terminal() {
     assert!(shown.contains("/dev/tty"), "{shown}");
 }
 
-/// The most memory that this process has ever used, in bytes.
+/// Returns the maximum memory that this process has ever used, in bytes.
 fn most_memory_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -277,7 +277,7 @@ async fn tool_5_what_is_printed_is_told_while_the_command_is_at_work() {
     let mut context = world.project.context();
     let (progress, seen) = (Arc::clone(&told), world.project.path().join("seen"));
     context.progress = Progress::new(move |text| {
-        // The command waits for this: it is told while it runs.
+        // The command waits for this file, so the report arrives while it runs.
         fs::write(&seen, "x").unwrap();
         progress.lock().unwrap().push(text);
     });

@@ -1,4 +1,4 @@
-//! Tests of opening and writing beneath a root: what is no file, what is swapped, what is cut off.
+//! Tests of opening and writing below a root: special files, swapped paths, interrupted writes.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use crate::tool::{
     roots::Roots,
 };
 
-/// How often something is swapped between the look at a path and its opening.
+/// Number of attempts to swap a path between its resolution and its opening.
 const RACES: usize = 10_000;
 
 fn modes(overwrite: bool) -> Mode {
@@ -90,7 +90,7 @@ fn tool_4_what_is_no_file_is_refused_at_once() {
     assert!(tried.contains(&"folder"));
 }
 
-/// Swaps a name between something of the project and a link to what lies outside, as fast as it can.
+/// Swaps a name between a file or folder of the project and a symlink to the outside, as fast as possible.
 fn while_swapped<T>(project: &TestProject, name: &str, outside: &std::path::Path, work: impl FnOnce() -> T) -> T {
     let (own, link, place) = (project.path().join("own"), project.path().join("link"), project.path().join(name));
     fs::rename(&place, &own).unwrap();
@@ -118,7 +118,7 @@ fn tool_4_swapping_a_path_between_check_and_opening_reads_and_writes_nothing_out
     for (swapped, target) in [("file", "file"), ("folder", "folder")] {
         let project = TestProject::new(&[("file", "own"), ("folder/file", "own")]);
         let path = if swapped == "file" { "file" } else { "folder/file" };
-        // Resolved once while it is what it should be: what a check has seen is what is opened.
+        // Resolved once while the path is valid, as a check before the swap would have seen it.
         let roots = Roots::default();
         let known = roots.locate(&project.path(), path).unwrap();
         let (mut read, mut written, mut refused) = (0, 0, 0);

@@ -1,7 +1,7 @@
-//! What an edit does to a text: exact, unique replacements, or the hunks of a unified diff.
+//! Applies an edit to a text: exact, unique replacements, or the hunks of a unified diff.
 //!
-//! Pure. Invariant: what is not certain is refused, and nothing is changed then: a text that stands in more places
-//! than one, a hunk whose lines are not there, or are there more than once and not where it says.
+//! Pure. Invariant: an ambiguous change is rejected, and then nothing is changed: a text to replace that occurs more
+//! than once, or a hunk whose lines do not occur, or occur more than once and not at the stated position.
 
 use soong_protocol::{ErrorCode, ErrorInfo};
 
@@ -14,7 +14,7 @@ pub(super) enum Change<'a> {
 }
 
 impl Change<'_> {
-    /// Returns the text as it is with the change; `name` is the file's, for errors.
+    /// Returns the changed text. `name` is the name of the file, for errors.
     pub(super) fn of(&self, text: &str, name: &str) -> Result<String, ErrorInfo> {
         match self {
             Self::Replacements(edits) => {
@@ -28,7 +28,7 @@ impl Change<'_> {
 
 fn replace(text: &str, edit: &Replacement, number: usize, name: &str) -> Result<String, ErrorInfo> {
     let places: Vec<usize> = text.match_indices(&edit.old).map(|(at, _)| at).take(1_000).collect();
-    // Also those that overlap: what stands there could be meant in either way.
+    // Overlapping occurrences count too, because either could be meant.
     let overlaps = places.first().is_some_and(|first| {
         let next = first + edit.old.chars().next().map_or(1, char::len_utf8);
         places.len() == 1 && text[next..].contains(&edit.old)
@@ -70,7 +70,7 @@ fn replace(text: &str, edit: &Replacement, number: usize, name: &str) -> Result<
     }
 }
 
-/// Refuses replacements that would make the text larger than a file that can be edited, before they are made.
+/// Rejects a replacement that would make the text larger than the maximum file size, before it is made.
 fn check_size(text: &str, edit: &Replacement, count: usize, name: &str) -> Result<(), ErrorInfo> {
     let added = edit.new.len().saturating_sub(edit.old.len()).saturating_mul(count);
     match text.len().saturating_add(added) as u64 {
@@ -82,7 +82,7 @@ fn check_size(text: &str, edit: &Replacement, count: usize, name: &str) -> Resul
     }
 }
 
-/// The old and the new lines of a hunk, and where the old ones begin, from 0.
+/// Old and new lines of a hunk, and the index of the first old line, from 0.
 struct Hunk<'a> {
     start: usize,
     old: Vec<&'a str>,
@@ -124,7 +124,7 @@ fn patch(text: &str, diff: &str, name: &str) -> Result<String, ErrorInfo> {
     Ok(result)
 }
 
-/// Why a hunk has no place.
+/// Why a hunk does not fit.
 enum NoPlace {
     Nowhere,
     Several,
@@ -148,11 +148,12 @@ impl NoPlace {
     }
 }
 
-/// Finds where the lines of a hunk stand, behind what earlier ones have changed: where it says, or at one other place.
+/// Returns the index at which the old lines of a hunk are, at or after `from`: the stated position, shifted like the
+/// previous hunk, or else the only match.
 fn find(lines: &[&str], hunk: &Hunk<'_>, from: usize, shift: isize) -> Result<usize, NoPlace> {
     let stands_at =
         |at: usize| at >= from && lines.get(at..at + hunk.old.len()).is_some_and(|there| there == hunk.old.as_slice());
-    // A hunk that only adds counts the line before it.
+    // The header of a hunk that only adds lines states the line before them.
     let said = if hunk.old.is_empty() && !lines.is_empty() { hunk.start + 1 } else { hunk.start };
     if let Some(at) = said.checked_add_signed(shift).filter(|at| stands_at(*at)) {
         return Ok(at);

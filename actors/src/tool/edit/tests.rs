@@ -1,4 +1,4 @@
-//! Tests of edits: exact replacements, diffs, and that all of a call is made or nothing.
+//! Tests of edits: exact replacements, diffs, and that all changes of a call are made or none.
 
 use serde_json::json;
 

@@ -25,7 +25,7 @@ async fn a_listing_is_sorted_sized_and_leaves_out_what_is_ignored() {
             json!({"path": "src", "recursive": true}),
             "src/main.rs\t12\nsrc/sub/\nsrc/sub/deep.rs\t1\n[2 files, 1 folders, 13 bytes]",
         ),
-        // Ignored, but asked for by name.
+        // Ignored, but requested by name.
         (json!({"path": "target/debug"}), "target/debug/x\t1\n[1 files, 0 folders, 1 bytes]"),
         (json!({"path": ".git"}), ".git/config\t1\n[1 files, 0 folders, 1 bytes]"),
         (
@@ -67,6 +67,6 @@ async fn odd_entries_are_shown_and_nothing_is_followed() {
     std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o755)).unwrap();
     assert!(text.starts_with("a\\nb.txt\t1\nclosed/\n"), "{text}");
     assert!(text.contains("\nlink\tsymlink\n") && text.contains("1 others"), "{text}");
-    // A privileged user reads everything; then there is nothing to name.
+    // A privileged user can read everything, so no folder is named.
     assert!(may_read_all || text.contains("could not be read (1): `closed` (permission denied)"), "{text}");
 }

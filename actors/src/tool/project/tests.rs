@@ -1,4 +1,4 @@
-//! Tests of path resolution and of what is shown; and the project that the tools' tests work in.
+//! Tests of path resolution and formatting, and the test project of all tool tests.
 
 use std::fs;
 
@@ -59,7 +59,7 @@ impl TestProject {
         }
     }
 
-    /// Calls a tool with the leave that it needs, and returns what a model would read: the output, or the error.
+    /// Calls a tool with the permission that it requires, and returns what a model would read: the output or the error.
     pub(crate) async fn call(&self, tool: &dyn Tool, arguments: Value) -> Result<String, ErrorInfo> {
         let mut context = self.context();
         context.leave = tool.demand(&context, &arguments)?;

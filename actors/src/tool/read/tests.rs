@@ -92,9 +92,9 @@ async fn tool_4_a_file_that_claims_to_be_of_any_size_is_read_no_further_than_a_b
     let project = TestProject::new(&[("sparse", "first\n")]);
     let file = std::fs::File::options().write(true).open(project.path().join("sparse")).unwrap();
     if file.set_len(1 << 40).is_err() {
-        return; // a file system without holes
+        return; // the file system does not support sparse files
     }
-    // The hole begins behind what tells text from other things.
+    // The hole starts after the bytes that are checked to detect text.
     let text = "line\n".repeat(4_000);
     std::io::Write::write_all(&mut &file, text.as_bytes()).unwrap();
     let told =

@@ -1,4 +1,4 @@
-//! Tests of what a path means: inside, outside, the runtime's own, and sensitive.
+//! Tests of path resolution: inside, outside, inside the runtime's home, and sensitive paths.
 
 use std::fs;
 
@@ -54,7 +54,7 @@ fn files_of_the_kernel_are_out_of_reach_from_the_root_folder() {
     for asked in ["proc/new", "proc/self/new"] {
         assert_eq!(roots.locate_new(root, asked).unwrap_err().code, ErrorCode::OutsideAllowedRoots, "{asked}");
     }
-    // A place that was found before something was mounted over it.
+    // A path that was resolved before something was mounted over it.
     let place =
         Place { root: "/".into(), relative: "proc/self/maps".into(), path: "/proc/self/maps".into(), is_project: true };
     let refused = open_file(&place).err().map(|error| error.code);
@@ -94,7 +94,7 @@ fn a_pipe_is_refused_without_being_opened() {
     assert_eq!(open_file(&place).unwrap_err().code, ErrorCode::UnsupportedMedia);
 }
 
-/// A project beside a user's home with a runtime's home in it, and an allowed root.
+/// A project next to a user's home that contains the runtime's home, and an allowed root.
 fn surroundings(user: &Path) -> Surroundings {
     Surroundings {
         tools: ToolsConfig { allowed_write_roots: vec!["~/shared".to_owned()], ..ToolsConfig::default() },
@@ -122,7 +122,7 @@ fn tool_4_an_allowed_root_is_open_and_the_runtimes_own_home_is_not() {
         let refused = roots.locate_new(&project, &at(path)).unwrap_err();
         assert_eq!(refused.code, ErrorCode::OutsideAllowedRoots, "{path}: {refused}");
     }
-    // Also where the project holds the home.
+    // Also if the project contains the runtime's home.
     let refused = roots.locate_new(&base, ".soong-agent/config.toml").unwrap_err();
     assert!(refused.code == ErrorCode::OutsideAllowedRoots && refused.message.contains("soong itself"), "{refused}");
     #[cfg(unix)]
@@ -201,7 +201,7 @@ fn tool_4_a_file_of_two_names_asks_since_the_other_may_lie_outside() {
     let outside = TestProject::new(&[("secret", "s")]);
     let project = TestProject::new(&[("own", "o")]);
     if fs::hard_link(outside.path().join("secret"), project.path().join("twin")).is_err() {
-        return; // folders on two file systems
+        return; // the folders are on different file systems
     }
     let roots = Roots::default();
     let reading = |name: &str| roots.reading(&roots.locate(&project.path(), name).unwrap());

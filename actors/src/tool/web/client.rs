@@ -1,10 +1,13 @@
 //! Fetches pages from public addresses only (TOOL-6).
 //!
-//! Architecture invariants: an address is checked where the connection takes it from, in [`Guard`], so that the
-//! one checked is the one connected to; addresses that stand in the URL itself never pass there, and are checked
-//! before each request. Redirects are followed by hand, each one checked anew. No proxy, no cookies, no referer,
-//! no connection that outlives its answer.
-//! Not here: what a body is (`media.rs`), which hosts need leave (`policy.rs`).
+//! Architecture invariants:
+//! - An address is checked in [`Guard`], from which the connection takes it. So the checked address is the one that is
+//!   connected to.
+//! - An IP address that is part of the URL is not looked up, and is checked before each request.
+//! - Redirects are followed by this module, and each target is checked.
+//! - No proxy, no cookies, no referer, and no connection is reused after its response.
+//!
+//! Elsewhere: the format of a body (`media.rs`), which hosts require permission (`policy.rs`).
 
 use std::{
     error::Error,
@@ -26,24 +29,24 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{USER_AGENT, address, one_line, policy};
 
-/// What is asked for, best first.
+/// Value of the `Accept` header, best type first.
 const ACCEPTED: &str = "text/html,application/xhtml+xml,text/*;q=0.9,application/json;q=0.9,*/*;q=0.1";
 
-/// What one call may take.
+/// Limits of one call.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::tool) struct Limits {
-    /// Until a connection stands.
+    /// Maximum time to connect.
     pub(in crate::tool) connect: Duration,
-    /// All of it, from the first request to the last byte.
+    /// Maximum time from the first request to the last byte.
     pub(in crate::tool) whole: Duration,
-    /// The body, decompressed.
+    /// Maximum size of the decompressed body, in bytes.
     pub(in crate::tool) body_bytes: usize,
-    /// Redirects in a row.
+    /// Maximum number of redirects.
     pub(in crate::tool) redirects: usize,
 }
 
 impl Limits {
-    /// The limits of TOOL-6.
+    /// Limits of TOOL-6.
     pub(in crate::tool) const USUAL: Self = Self {
         connect: Duration::from_secs(10),
         whole: Duration::from_secs(30),
@@ -52,12 +55,12 @@ impl Limits {
     };
 }
 
-/// Finds the addresses of a host.
+/// Looks up the addresses of a host.
 pub(in crate::tool) type Lookup = Arc<dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> + Send + Sync>;
-/// Says whether an address may be connected to.
+/// Returns whether a connection to an address is allowed.
 pub(in crate::tool) type Reachable = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
 
-/// Gives a connection the addresses of its host, and of those only the ones it may have.
+/// DNS resolver that returns only the addresses to which a connection is allowed.
 #[derive(Clone)]
 struct Guard {
     lookup: Lookup,
@@ -74,14 +77,14 @@ impl Resolve for Guard {
             if addresses.is_empty() {
                 return Err(Unreachable.into());
             }
-            // The URL has the port.
+            // The port is taken from the URL.
             Ok(Box::new(addresses.into_iter().map(|address| SocketAddr::new(address, 0))) as Addrs)
         }
         .boxed()
     }
 }
 
-/// A host has addresses, and none of them may be connected to.
+/// The host has addresses, but a connection to them is not allowed.
 #[derive(Debug)]
 struct Unreachable;
 
@@ -93,30 +96,30 @@ impl fmt::Display for Unreachable {
 
 impl Error for Unreachable {}
 
-/// The client; connects to nothing until it is asked to.
+/// HTTP client. It makes no connection until the first call.
 pub(in crate::tool) struct WebClient {
     guard: Guard,
     limits: Limits,
-    /// Made at the first use: reading the system's certificates takes a while.
+    /// Built at first use, because loading the system's certificates takes time.
     http: OnceLock<Result<reqwest::Client, String>>,
 }
 
-/// Where a fetch arrived.
+/// Result of a fetch.
 pub(in crate::tool) enum Arrived {
-    /// At an answer.
+    /// A response.
     Page(Box<Page>),
-    /// At a redirect that is not followed without leave.
+    /// A redirect that is not followed, because its target requires permission.
     Elsewhere {
-        /// Who redirects.
+        /// URL that redirects.
         from: Url,
-        /// With what.
+        /// Status of the redirect.
         status: StatusCode,
-        /// Where it leads.
+        /// Target of the redirect.
         to: Url,
     },
 }
 
-/// An answer whose body is still to be read.
+/// A response whose body has not been read.
 pub(in crate::tool) struct Page {
     pub(in crate::tool) url: Url,
     pub(in crate::tool) status: StatusCode,
@@ -126,15 +129,15 @@ pub(in crate::tool) struct Page {
     limits: Limits,
 }
 
-/// What was read of a body.
+/// The part of a body that was read.
 pub(in crate::tool) struct Body {
     pub(in crate::tool) bytes: Vec<u8>,
-    /// Why this is not all of it; `None` = it is.
+    /// Why the body is incomplete; `None` if it is complete.
     pub(in crate::tool) cut: Option<String>,
 }
 
 impl WebClient {
-    /// Makes a client for the internet.
+    /// Makes a client for the public internet.
     pub(in crate::tool) fn public() -> Self {
         let lookup: Lookup = Arc::new(|host| {
             async move { Ok(tokio::net::lookup_host((host, 0)).await?.map(|address| address.ip()).collect()) }.boxed()
@@ -142,12 +145,12 @@ impl WebClient {
         Self::new(lookup, Arc::new(address::is_public), Limits::USUAL)
     }
 
-    /// Makes a client with another way to find addresses, other addresses that are fine, other limits.
+    /// Makes a client with the given lookup, address check and limits.
     pub(in crate::tool) fn new(lookup: Lookup, reachable: Reachable, limits: Limits) -> Self {
         Self { guard: Guard { lookup, reachable }, limits, http: OnceLock::new() }
     }
 
-    /// Asks for a page, and follows redirects where `may_follow(from, to)` says so.
+    /// Requests a page, and follows a redirect if `may_follow(from, to)` returns true.
     pub(in crate::tool) async fn get(
         &self,
         url: Url,
@@ -192,9 +195,9 @@ impl WebClient {
         }
     }
 
-    /// Refuses an address that stands in the URL itself: no lookup would see it.
+    /// Rejects an IP address in the URL that is not allowed, because no lookup would check it.
     fn check_address(&self, url: &Url) -> Result<(), ErrorInfo> {
-        // The brackets of an IPv6 address are the URL's.
+        // `host_str` returns an IPv6 address in brackets.
         let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
         match host.parse::<IpAddr>() {
             Ok(address) if !(self.guard.reachable)(address) => Err(not_public(&policy::host_of(url))),
@@ -208,7 +211,7 @@ impl WebClient {
             .connect_timeout(self.limits.connect)
             .redirect(redirect::Policy::none())
             .retry(reqwest::retry::never())
-            // A proxy would resolve the host by itself, and reach what we must not.
+            // A proxy would resolve the host itself and could reach addresses that are not allowed.
             .no_proxy()
             .referer(false)
             .pool_max_idle_per_host(0)
@@ -219,7 +222,7 @@ impl WebClient {
 }
 
 impl Page {
-    /// Reads the body, up to the limits. What came is kept where reading it ends early.
+    /// Reads the body up to the limits. If reading fails later, the part that was read is kept.
     pub(in crate::tool) async fn body(mut self) -> Result<Body, ErrorInfo> {
         let host = policy::host_of(&self.url);
         let mut body = Body { bytes: Vec::new(), cut: None };
@@ -245,13 +248,13 @@ impl Page {
         Ok(body)
     }
 
-    /// Returns the size that the server announces.
+    /// Returns the content length that the server announced.
     pub(in crate::tool) fn announced_bytes(&self) -> Option<u64> {
         self.response.content_length()
     }
 }
 
-/// Returns where an answer redirects to.
+/// Returns the target of a redirect; `None` if the response is not a redirect.
 fn redirect_of(from: &Url, status: StatusCode, headers: &HeaderMap) -> Result<Option<Url>, ErrorInfo> {
     if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
         return Ok(None);
@@ -282,7 +285,7 @@ fn too_slow(host: &str, limit: Duration) -> ErrorInfo {
     ErrorInfo::retryable(ErrorCode::Timeout, message)
 }
 
-/// Puts a failed request into words that a model can act on.
+/// Converts a failed request into an error that a model can act on.
 fn failure(host: &str, error: &reqwest::Error) -> ErrorInfo {
     if causes(error).any(|cause| cause.is::<Unreachable>()) {
         return not_public(host);
@@ -301,7 +304,7 @@ fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn Error + 'static)
     std::iter::successors(error.source(), |cause| (*cause).source())
 }
 
-/// Returns what lies at the bottom of an error; its upper layers repeat the URL.
+/// Returns the innermost cause of an error. The outer errors repeat the URL.
 pub(super) fn root_cause(error: &reqwest::Error) -> String {
     one_line(&causes(error).last().map(ToString::to_string).unwrap_or_default(), 200)
 }

@@ -1,24 +1,24 @@
-//! What a body is, by its content type, and its text.
+//! Format of a body by its content type, and its decoded text.
 //!
-//! Not here: HTML to Markdown (`page.rs`), limits on the size (`client.rs`).
+//! Elsewhere: HTML to Markdown (`page.rs`), size limits (`client.rs`).
 
 use encoding_rs::{Encoding, UTF_8, WINDOWS_1252};
 
-/// How far into a page its own words on its encoding are looked for, in bytes; as browsers do.
+/// Number of bytes at the start of a page that are searched for its `<meta>` charset; the same as in browsers.
 const META_BYTES: usize = 1024;
-/// How far into a body without a type is looked to tell HTML, in bytes.
+/// Number of characters at the start of a body without a content type that are checked to detect HTML.
 const SNIFFED_BYTES: usize = 512;
 
-/// A content type, as a header says it.
+/// Content type of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::tool) struct Media {
-    /// Such as `text/html`, in lower case; empty = the server says none.
+    /// Such as `text/html`, in lower case; empty if the server sent none.
     pub(in crate::tool) essence: String,
     charset: Option<&'static Encoding>,
 }
 
 impl Media {
-    /// Reads a header.
+    /// Parses the value of a `Content-Type` header.
     pub(in crate::tool) fn of(header: Option<&str>) -> Self {
         let mut parts = header.unwrap_or_default().split(';').map(str::trim);
         let essence = parts.next().unwrap_or_default().to_ascii_lowercase();
@@ -29,7 +29,7 @@ impl Media {
         Self { essence, charset }
     }
 
-    /// Returns whether it is text, or may be where the server says nothing.
+    /// Returns whether the type is text, or is unknown because the server sent none.
     pub(in crate::tool) fn may_be_text(&self) -> bool {
         let (kind, name) = self.essence.split_once('/').unwrap_or_default();
         let known = ["json", "xml", "xhtml+xml", "javascript", "ecmascript", "x-ndjson", "yaml", "x-yaml", "toml"];
@@ -52,10 +52,10 @@ impl Media {
         }
     }
 
-    /// Decodes a body; `None` where it is no text, whatever its type says.
+    /// Decodes a body; `None` if it is not text, whatever its type.
     ///
-    /// A byte order mark wins over the header, which wins over the page's own word; without any of them it is
-    /// UTF-8 where it can be, and Windows-1252 otherwise.
+    /// A byte order mark takes precedence over the header, and the header over the `<meta>` charset. Without any of
+    /// them, the body is decoded as UTF-8 if it is valid, and otherwise as Windows-1252.
     pub(in crate::tool) fn decode(&self, body: &[u8]) -> Option<String> {
         let marked = Encoding::for_bom(body).map(|(encoding, _)| encoding);
         let encoding = marked.or(self.charset).or_else(|| meta_charset(body)).unwrap_or_else(|| guessed(body));
@@ -64,7 +64,7 @@ impl Media {
     }
 }
 
-/// Tells UTF-8 from what is not; a character that the end cut in two is no sign against it.
+/// Guesses between UTF-8 and Windows-1252. An incomplete character at the end is accepted as UTF-8.
 fn guessed(body: &[u8]) -> &'static Encoding {
     match std::str::from_utf8(body) {
         Err(error) if error.error_len().is_some() => WINDOWS_1252,
@@ -72,7 +72,7 @@ fn guessed(body: &[u8]) -> &'static Encoding {
     }
 }
 
-/// Finds `<meta charset=…>`, or its older form, at the beginning of a page.
+/// Finds `<meta charset=…>`, or its older form, at the start of a page.
 fn meta_charset(body: &[u8]) -> Option<&'static Encoding> {
     let head = String::from_utf8_lossy(&body[..body.len().min(META_BYTES)]).to_ascii_lowercase();
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | ':');
@@ -82,7 +82,7 @@ fn meta_charset(body: &[u8]) -> Option<&'static Encoding> {
         let value = value.trim_start().strip_prefix('=')?.trim_start().trim_start_matches(['"', '\'']);
         let label = &value[..value.find(|c| !is_name(c)).unwrap_or(value.len())];
         let encoding = Encoding::for_label(label.as_bytes())?;
-        // The page could be read as ASCII this far: it is not UTF-16.
+        // The tag was read as ASCII, so the page is not UTF-16.
         Some(if encoding.is_ascii_compatible() { encoding } else { UTF_8 })
     })
 }

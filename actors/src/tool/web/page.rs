@@ -1,9 +1,9 @@
-//! HTML to Markdown, within bounds of stack, time and size.
+//! Converts HTML to Markdown with bounded stack, time and size.
 //!
-//! `htmd` walks the tree by recursion and copies what it made at each level: what bounds it is the tree
-//! (`tree.rs`). Its tables are replaced: it leaves out the header cells of rows, and pads each column to its
-//! longest cell.
-//! Not here: what is left out of a page (`tree.rs`).
+//! `htmd` walks the tree recursively and copies its output at each level, so the tree bounds its work (`tree.rs`). Its
+//! table handler is replaced, because it drops the header cells of rows and pads each column to its longest cell.
+//!
+//! Elsewhere: what is removed from a page (`tree.rs`).
 
 use std::rc::Rc;
 
@@ -18,20 +18,20 @@ use tokio_util::sync::CancellationToken;
 
 use super::tree;
 
-/// Most Markdown that is made of a page, in bytes.
+/// Maximum size of the Markdown of a page, in bytes.
 const MAX_MARKDOWN_BYTES: usize = 5 * 1024 * 1024;
 
 /// A page as Markdown.
 #[derive(Debug)]
 pub(in crate::tool) struct Markdown {
-    /// What the page calls itself.
+    /// Title of the page.
     pub(in crate::tool) title: Option<String>,
     pub(in crate::tool) text: String,
-    /// Whether something is missing because of a limit.
+    /// Whether a part is missing because of a limit.
     pub(in crate::tool) is_cut: bool,
 }
 
-/// Makes Markdown of a page; links become absolute, seen from `base`. Blocks, for seconds at worst.
+/// Converts a page to Markdown. Links are resolved against `base`. Blocks, for some seconds in the worst case.
 pub(in crate::tool) fn markdown(html: &str, base: &Url, cancel: &CancellationToken) -> Markdown {
     let tree = tree::parse(html, base, cancel);
     if cancel.is_cancelled() {
@@ -53,7 +53,8 @@ pub(in crate::tool) fn markdown(html: &str, base: &Url, cancel: &CancellationTok
     Markdown { title: tree.title, text: text.trim().to_owned(), is_cut: tree.is_cut || is_long }
 }
 
-/// Writes a table as one; one that holds another is there for the layout, and its cells become blocks.
+/// Writes a table as a Markdown table. A table that contains another table is used for layout, so its cells become
+/// blocks.
 fn table(handlers: &dyn Handlers, element: Element<'_>) -> Option<HandlerResult> {
     let rows = rows(element.node);
     let cells = |row: &Rc<Node>| children(row, &["td", "th"]);
@@ -88,12 +89,12 @@ fn table(handlers: &dyn Handlers, element: Element<'_>) -> Option<HandlerResult>
     Some(out.into())
 }
 
-/// Puts what is in a cell on one line.
+/// Formats the content of a cell as one line.
 fn one_cell(content: &str) -> String {
     content.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
 }
 
-/// The rows of a table, those of tables in it left out.
+/// Returns the rows of a table, without those of nested tables.
 fn rows(table: &Node) -> Vec<Rc<Node>> {
     let mut rows = Vec::new();
     for part in children(table, &["thead", "tbody", "tfoot", "tr"]) {

@@ -1,20 +1,21 @@
-//! Which URLs may be meant at all, and which hosts need leave (TOOL-6, PERM-1).
+//! Which URLs are valid, and which hosts require permission (TOOL-6, PERM-1).
 //!
-//! Pure: nothing is resolved or connected to. Invariants: only http and https, nobody's name or password in a URL;
-//! leave is for a host with its port, where that is not the usual one.
-//! Not here: whether the addresses of a host are public (`address.rs`, `client.rs`).
+//! Pure: resolves nothing and makes no connection. Invariants: only http and https URLs, and no user name or password
+//! in a URL; a permission is for a host and its port, if that is not the default port.
+//!
+//! Elsewhere: whether the addresses of a host are public (`address.rs`, `client.rs`).
 
 use reqwest::Url;
 use soong_protocol::{Demand, ErrorCode, ErrorInfo, NetworkPolicy, PermissionsConfig, Scope};
 
 use super::one_line;
 
-/// Longest URL, in bytes: more than servers take.
+/// Maximum length of a URL, in bytes; more than servers accept.
 const MAX_URL_BYTES: usize = 8 * 1024;
-/// How much of a URL that cannot be used is told, in characters.
+/// Maximum length of an invalid URL in an error, in characters.
 const SHOWN_CHARS: usize = 200;
 
-/// Reads a URL as a model wrote it; the answer is the same for every way to write it.
+/// Parses a URL that a model wrote. All notations of a URL give the same result.
 pub(in crate::tool) fn url(text: &str) -> Result<Url, ErrorInfo> {
     let bad = |why: &str| {
         let message = format!("`{}` {why}: give a URL such as https://example.org/page", one_line(text, SHOWN_CHARS));
@@ -29,7 +30,7 @@ pub(in crate::tool) fn url(text: &str) -> Result<Url, ErrorInfo> {
     }
 }
 
-/// Returns a URL in its usual form, or what keeps it from being fetched.
+/// Returns a URL in its normalized form, or why it cannot be fetched.
 pub(super) fn checked(mut url: Url) -> Result<Url, &'static str> {
     if url.as_str().len() > MAX_URL_BYTES {
         return Err("is longer than a URL may be");
@@ -52,7 +53,7 @@ pub(super) fn checked(mut url: Url) -> Result<Url, &'static str> {
     Ok(url)
 }
 
-/// Returns what leave for a URL is about: its host, with the port where that is not the usual one.
+/// Returns the host of a URL as permissions name it, with its port if that is not the default port.
 pub(in crate::tool) fn host_of(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default().trim_end_matches('.').to_ascii_lowercase();
     match url.port() {
@@ -61,18 +62,18 @@ pub(in crate::tool) fn host_of(url: &Url) -> String {
     }
 }
 
-/// What the settings say of a host.
+/// How the configuration treats a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Leave {
-    /// None is needed.
+    /// No permission is required.
     Free,
-    /// Somebody is asked.
+    /// Permission is required.
     Asked,
-    /// There is none.
+    /// The host is denied.
     Refused,
 }
 
-/// Says whether the settings let a URL's host be connected to.
+/// Returns how the configuration treats the host of a URL.
 pub(super) fn leave(permissions: &PermissionsConfig, url: &Url) -> Leave {
     let is_listed = permissions.allowed_hosts.iter().any(|pattern| stands_for(pattern, url));
     match permissions.network {
@@ -83,7 +84,7 @@ pub(super) fn leave(permissions: &PermissionsConfig, url: &Url) -> Leave {
     }
 }
 
-/// Returns what a call that connects to a URL needs leave for.
+/// Returns the permission that is required to connect to a URL; `None` if none is required.
 pub(in crate::tool) fn demand(permissions: &PermissionsConfig, url: &Url) -> Result<Option<Demand>, ErrorInfo> {
     let host = host_of(url);
     match leave(permissions, url) {
@@ -102,21 +103,23 @@ pub(in crate::tool) fn demand(permissions: &PermissionsConfig, url: &Url) -> Res
     }
 }
 
-/// Returns whether a redirect may be followed without asking: to the same host, or to one that needs no leave.
+/// Returns whether a redirect may be followed without permission: to the same host, or to one that requires none.
 pub(in crate::tool) fn may_follow(permissions: &PermissionsConfig, from: &Url, to: &Url) -> bool {
     host_of(from) == host_of(to) || leave(permissions, to) == Leave::Free
 }
 
-/// Returns whether an entry of `permissions.allowed_hosts` stands for a URL's host.
+/// Returns whether an entry of `permissions.allowed_hosts` matches the host of a URL.
 ///
-/// `example.org` is that host on any port, `example.org:8080` on that one, `*.example.org` all below it.
+/// `example.org` matches that host on any port, `example.org:8080` only that port, and `*.example.org` all its
+/// subdomains.
 fn stands_for(pattern: &str, url: &Url) -> bool {
     let pattern = pattern.trim();
     let (below, name) = match pattern.strip_prefix("*.") {
         Some(name) => (true, name),
         None => (false, pattern),
     };
-    // Read as part of a URL, it has the form that hosts have there: lower case, punycode, numbers as addresses.
+    // Parsed as part of a URL, so that it is normalized like the host of a URL: lower case, punycode, numbers as
+    // addresses.
     let Ok(listed) = Url::parse(&format!("{}://{name}", url.scheme())) else { return false };
     let is_host = listed.path() == "/" && listed.query().is_none() && listed.username().is_empty();
     let says_port = name.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));

@@ -1,9 +1,10 @@
-//! Search services: which one is asked how, and what it answered.
+//! Client of the search services.
 //!
-//! One file per service says how a question is put and how an answer is read; this one sends, and puts failures
-//! into words. Invariants: the key stands in a header only, and in nothing that is shown; no redirect is followed,
-//! since it would take the key along.
-//! Not here: the tool (`web_search.rs`). The address is the user's own word, so it may be private.
+//! There is one module per service, which builds the request and parses the response. This module sends the request and
+//! reports errors. Invariants: the API key is sent only in a header and is never part of a text that is shown;
+//! redirects are not followed, because they would forward the key.
+//!
+//! Elsewhere: the tool (`web_search.rs`). The base URL is configured by the user, so it may be private.
 
 mod brave;
 mod searxng;
@@ -23,14 +24,14 @@ use super::{USER_AGENT, client, one_line, policy};
 use crate::{environment::Environment, redaction::Redactor};
 
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long a search may take.
+/// Maximum duration of a search.
 const WHOLE: Duration = Duration::from_secs(30);
-/// Largest answer, in bytes.
+/// Maximum size of a response, in bytes.
 const MAX_ANSWER_BYTES: usize = 2 * 1024 * 1024;
-/// How much of what a service says of an error is told, in characters.
+/// Maximum length of an error text of the service that is reported, in characters.
 const ERROR_CHARS: usize = 300;
 
-/// Something that was found.
+/// A search result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::tool) struct Hit {
     pub(in crate::tool) title: String,
@@ -38,20 +39,20 @@ pub(in crate::tool) struct Hit {
     pub(in crate::tool) snippet: String,
 }
 
-/// A search service as it is configured.
+/// A configured search service.
 pub(in crate::tool) struct Service {
     provider: SearchProvider,
     base_url: Url,
     key: Option<HeaderValue>,
     key_env: Option<String>,
-    /// Knows the key.
+    /// Redacts the key.
     redactor: Redactor,
     whole: Duration,
     http: OnceLock<Result<Client, String>>,
 }
 
 impl Service {
-    /// Makes the service of the settings, or says what they lack.
+    /// Makes the configured service, or returns which setting is missing or invalid.
     pub(in crate::tool) fn new(config: &WebSearchConfig, environment: &Environment) -> Result<Self, String> {
         let usual = match config.provider {
             SearchProvider::None => {
@@ -75,18 +76,18 @@ impl Service {
         Ok(Self { provider: config.provider, base_url, key, key_env, redactor, whole: WHOLE, http: OnceLock::new() })
     }
 
-    /// Gives a search less time.
+    /// Sets a shorter time limit.
     #[cfg(test)]
     pub(in crate::tool) fn within(self, whole: Duration) -> Self {
         Self { whole, ..self }
     }
 
-    /// Returns where the service is.
+    /// Returns the base URL of the service.
     pub(in crate::tool) fn base_url(&self) -> &Url {
         &self.base_url
     }
 
-    /// Searches; at most `limit` hits, best first.
+    /// Searches and returns at most `limit` hits, best first.
     pub(in crate::tool) async fn search(&self, query: &str, limit: usize) -> Result<Vec<Hit>, ErrorInfo> {
         let deadline = Instant::now() + self.whole;
         let http = self
@@ -106,7 +107,7 @@ impl Service {
         let hits = match self.provider {
             SearchProvider::Searxng => searxng::hits(&bytes),
             SearchProvider::Tavily => tavily::hits(&bytes),
-            // Invariant: `new` makes no service of `None`.
+            // Invariant: `new` returns an error for `SearchProvider::None`.
             SearchProvider::Brave | SearchProvider::None => brave::hits(&bytes),
         };
         let mut hits = hits.map_err(|why| self.failed(&format!("answered what cannot be read ({why})")))?;
@@ -123,7 +124,7 @@ impl Service {
         }
     }
 
-    /// Returns the answer of a search that went well.
+    /// Returns the body of a successful response. Converts any other response to an error.
     async fn refused(&self, mut response: Response) -> Result<Vec<u8>, ErrorInfo> {
         let status = response.status();
         let header = |name| {
@@ -132,7 +133,7 @@ impl Service {
         };
         let (retry_after, location) = (header(RETRY_AFTER), header(LOCATION));
         let mut bytes = Vec::new();
-        // An error may break off: its status says enough.
+        // The body of an error response may be incomplete, because its status is sufficient.
         while let Some(piece) = response.chunk().await.or_else(|error| match status.is_success() {
             true => Err(self.unreachable(&error)),
             false => Ok(None),
@@ -193,7 +194,7 @@ impl Service {
         ErrorInfo::new(ErrorCode::ProviderError, message)
     }
 
-    /// A service may repeat in its answer what it was asked with.
+    /// Removes the key, which a service may repeat in its response.
     fn without_key(&self, mut hit: Hit) -> Hit {
         let Hit { title, url, snippet } = &mut hit;
         [title, url, snippet].into_iter().for_each(|text| self.redactor.redact(text));
@@ -201,7 +202,7 @@ impl Service {
     }
 }
 
-/// Reads the address of a service; it always ends in a slash, so that paths go below it.
+/// Parses the base URL of a service. The result ends in a slash, so that paths can be appended.
 fn base(text: &str) -> Result<Url, &'static str> {
     let mut url = policy::checked(Url::parse(text.trim()).map_err(|_| "is no URL")?)?;
     url.set_query(None);
@@ -211,7 +212,7 @@ fn base(text: &str) -> Result<Url, &'static str> {
     Ok(url)
 }
 
-/// Returns an endpoint below a base, with its query.
+/// Returns the URL of an endpoint below a base URL, with its query.
 fn endpoint(base: &Url, path: &str, query: &[(&str, &str)]) -> Url {
     let mut url = base.clone();
     url.set_path(&format!("{}{path}", base.path()));
@@ -229,16 +230,16 @@ fn key(name: &str, environment: &Environment) -> Result<HeaderValue, String> {
     Ok(key)
 }
 
-/// Returns the header that carries a key as a bearer.
+/// Returns the value of an `Authorization` header with the key as bearer token.
 fn bearer(key: &HeaderValue) -> HeaderValue {
     let bytes = [b"Bearer ", key.as_bytes()].concat();
-    // Invariant: what is added to a header's value is fit for one.
+    // Invariant: the prefix is valid in a header value.
     let mut value = HeaderValue::from_bytes(&bytes).unwrap_or_else(|_| HeaderValue::from_static(""));
     value.set_sensitive(true);
     value
 }
 
-/// Reads an answer; the error says where it does not fit, and quotes nothing.
+/// Parses a response. The error states where it does not fit, and quotes nothing.
 fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     serde_json::from_slice(bytes).map_err(|error| {
         let what = if error.is_data() { "unexpected JSON" } else { "no JSON" };

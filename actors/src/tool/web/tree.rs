@@ -1,10 +1,11 @@
-//! An HTML page as a tree of bounded size: what Markdown is made of.
+//! Parses an HTML page into a tree of bounded size, as input of the Markdown converter.
 //!
-//! A page is written by somebody who may wish us ill, and both parsing and walking a tree can take more than the
-//! page's size suggests: elements that are never closed nest without end and are repeated at each paragraph. So the
-//! page is parsed in slices, and parsing ends where the tree has too many nodes, took too long, or nobody waits any
-//! more; what nests too deeply is hung up higher. What a reader does not see is left out.
-//! Not here: Markdown (`page.rs`).
+//! A page may be malicious, and both parsing and walking a tree can take more than the size of the page suggests:
+//! elements that are never closed nest without limit and are repeated at each paragraph. Therefore the page is parsed
+//! in slices. Parsing stops if the tree has too many nodes, if it takes too long, or if the call is cancelled. Nodes
+//! that are nested too deeply are attached to an ancestor instead. Content that is invisible to a reader is removed.
+//!
+//! Elsewhere: Markdown (`page.rs`).
 
 use std::{
     borrow::Cow,
@@ -23,40 +24,41 @@ use markup5ever_rcdom::{Handle, Node, NodeData, RcDom};
 use reqwest::Url;
 use tokio_util::sync::CancellationToken;
 
-/// Elements and texts of a tree.
+/// Maximum number of elements and texts in a tree.
 const MAX_NODES: usize = 300_000;
-/// Deepest nesting: what lies deeper is hung up here.
+/// Maximum nesting depth. Deeper nodes are attached to an ancestor at this depth.
 const MAX_DEPTH: usize = 200;
-/// How many nodes may lie deeper before the page is given up: each may cost as much as the nesting is deep.
+/// Maximum number of nodes that are nested too deeply before parsing stops. Each costs time proportional to its depth.
 const MAX_TOO_DEEP: usize = 3_000;
-/// Deepest nesting of what indents its lines: each level makes each line longer.
+/// Maximum nesting of elements that indent their lines. Each level makes every line longer.
 const MAX_INDENTS: usize = 16;
-/// How much is parsed between two looks at the limits, in bytes.
+/// Number of bytes parsed between two checks of the limits.
 const SLICE_BYTES: usize = 1024;
-/// How long parsing may take.
+/// Maximum duration of parsing.
 const MAX_PARSE: Duration = Duration::from_secs(3);
-/// Longest URL of a link, in bytes.
+/// Maximum length of the URL of a link, in bytes.
 const MAX_LINK_BYTES: usize = 2 * 1024;
-/// All URLs and other attributes together, in bytes: one link that is repeated could outgrow everything.
+/// Maximum total size of all URLs and other attributes, in bytes. A repeated link could otherwise exceed every limit.
 const MAX_ATTRIBUTE_BYTES: usize = 2 * 1024 * 1024;
-/// How many children a node may have before like neighbours are kept apart: joining them moves all that follow.
+/// Number of children above which adjacent elements are separated. Joining two similar neighbors moves all later
+/// children.
 const MANY_CHILDREN: usize = 256;
 
-/// What no reader sees, or nobody can read as text.
+/// Elements that are invisible to a reader or have no readable text.
 const UNSEEN: [&str; 21] = [
     "script", "style", "noscript", "template", "svg", "math", "iframe", "object", "embed", "canvas", "audio", "video",
     "head", "title", "link", "meta", "input", "select", "button", "textarea", "dialog",
 ];
 
-/// A page that was parsed.
+/// A parsed page.
 pub(super) struct Tree {
     pub(super) document: Rc<Node>,
     pub(super) title: Option<String>,
-    /// Whether something of the page is missing because of a limit.
+    /// Whether a part of the page is missing because of a limit.
     pub(super) is_cut: bool,
 }
 
-/// Parses a page. Links become absolute, seen from `base`.
+/// Parses a page. Links are resolved against `base`.
 pub(super) fn parse(html: &str, base: &Url, cancel: &CancellationToken) -> Tree {
     let sink = Bounded { dom: RcDom::default(), nodes: Cell::new(0), too_deep: Cell::new(0) };
     let mut parser = parse_document(sink, ParseOpts::default());
@@ -80,7 +82,7 @@ pub(super) fn parse(html: &str, base: &Url, cancel: &CancellationToken) -> Tree 
     Tree { title: pruning.title, is_cut: pruning.is_cut, document }
 }
 
-/// Leaves out what is not wanted, without recursion.
+/// Removes unwanted nodes, without recursion.
 struct Pruning<'a> {
     base: &'a Url,
     title: Option<String>,
@@ -90,7 +92,7 @@ struct Pruning<'a> {
 
 impl Pruning<'_> {
     fn prune(&mut self, document: &Rc<Node>) {
-        // Each with how deep it lies, and within how much that indents.
+        // Each node with its depth and the number of indenting elements around it.
         let mut open = vec![(Rc::clone(document), 0, 0)];
         while let Some((node, depth, indents)) = open.pop() {
             let mut children = node.children.take();
@@ -141,7 +143,7 @@ impl Pruning<'_> {
         fits
     }
 
-    /// Returns a link as one could follow it; `None` for scripts, data and places on the same page.
+    /// Returns an absolute link; `None` for scripts, data and fragments of the same page.
     fn link(&self, value: &str) -> Option<String> {
         let value = value.trim();
         if value.is_empty() || value.starts_with('#') || value.len() > MAX_LINK_BYTES {
@@ -152,7 +154,7 @@ impl Pruning<'_> {
     }
 }
 
-/// Puts something empty between neighbours, so that nothing has to be joined.
+/// Inserts an empty comment between adjacent elements, so that the converter does not join them.
 fn kept_apart(children: Vec<Handle>) -> Vec<Handle> {
     let between = || Node::new(NodeData::Comment { contents: StrTendril::new() });
     let mut apart = Vec::with_capacity(2 * children.len());
@@ -204,13 +206,13 @@ fn is_hidden(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// Returns whether an image says what it shows, and where it is.
+/// Returns whether an image has a description and a source.
 fn is_told(attributes: &[Attribute]) -> bool {
     let has = |name: &str| attributes.iter().any(|a| &*a.name.local == name && !a.value.trim().is_empty());
     has("alt") && has("src")
 }
 
-/// Builds the tree, and counts.
+/// Builds the tree and counts its nodes.
 struct Bounded {
     dom: RcDom,
     nodes: Cell<usize>,
@@ -222,13 +224,14 @@ impl Bounded {
         self.nodes.get() > MAX_NODES || self.too_deep.get() > MAX_TOO_DEEP
     }
 
-    /// Returns where a child of `parent` goes: there, or higher up where it would lie too deep.
+    /// Returns the node to which a child of `parent` is attached: `parent` itself, or an ancestor if the child would be
+    /// nested too deeply.
     fn place(&self, parent: &Handle) -> Handle {
         let mut line = vec![Rc::clone(parent)];
         while let Some(above) = line.last().and_then(|node| parent_of(node)) {
             line.push(above);
         }
-        // From the root down.
+        // The chain from `parent` to the root is as long as the depth of `parent`.
         if line.len() <= MAX_DEPTH {
             return Rc::clone(parent);
         }
@@ -240,7 +243,7 @@ impl Bounded {
         self.nodes.set(self.nodes.get() + 1);
     }
 
-    /// Elements are counted where they are made.
+    /// Counts a text. Elements are counted when they are created.
     fn count_text(&self, child: &NodeOrText<Handle>) {
         if matches!(child, NodeOrText::AppendText(_)) {
             self.count();

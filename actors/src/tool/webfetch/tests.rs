@@ -28,7 +28,7 @@ fn permissions(network: NetworkPolicy) -> PermissionsConfig {
     PermissionsConfig { network, ..PermissionsConfig::default() }
 }
 
-/// A tool that finds every name on this machine, and may reach it where `is_open`.
+/// Makes a tool that resolves every name to this machine, and may connect to it if `is_open`.
 fn tool(network: NetworkPolicy, is_open: bool, limits: Limits) -> WebFetch {
     let lookup = Arc::new(|_| async { Ok(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)]) }.boxed());
     let reachable =
@@ -40,7 +40,7 @@ async fn fetch(tool: &WebFetch, url: &str) -> Result<String, ErrorInfo> {
     TestProject::new(&[]).call(tool, json!({ "url": url })).await
 }
 
-/// Fetches the one page of a server.
+/// Fetches the single page of a server.
 async fn fetched(raw: Vec<u8>) -> Result<String, ErrorInfo> {
     let server = Server::of(&[("/page", raw)]).await;
     fetch(&tool(NetworkPolicy::Ask, true, LIMITS), &format!("http://site.example:{}/page", server.port())).await
@@ -52,7 +52,8 @@ fn gzip(body: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Ways to say "this machine" or "this network", `#` stands for the port; and things that are no page at all.
+/// Notations of addresses of this machine and of private networks, with `#` for the port, and texts that are not URLs
+/// of a page.
 const REFUSED: &str = "http://127.0.0.1:#/ http://127.0.0.1.:#/ http://127.1:#/ http://127.0.1:#/ http://127.000.000.001:#/ \
      http://2130706433:#/ http://2130706433.:#/ http://0x7f000001:#/ http://0X7F000001:#/ http://0x7f.0x0.0x0.0x1:#/ \
      http://0x7f.1:#/ http://0x7F.0.0x1:#/ http://017700000001:#/ http://0177.0.0.1:#/ http://0177.0.0.01:#/ \
@@ -89,7 +90,7 @@ const REFUSED: &str = "http://127.0.0.1:#/ http://127.0.0.1.:#/ http://127.1:#/ 
 async fn tool_6_no_form_of_a_private_address_and_no_other_scheme_makes_a_connection() {
     let four = Server::of(&[]).await;
     let port = four.port().to_string();
-    // Where this machine has no IPv6, the rows about it are still refused.
+    // If this machine has no IPv6, the IPv6 rows must be rejected anyway.
     let has_six = std::net::TcpListener::bind("[::1]:0").is_ok();
     let six = if has_six { Some(Server::at(&format!("[::1]:{port}"), |_, _| async {}.boxed()).await) } else { None };
     let tool = tool(NetworkPolicy::Allow, false, LIMITS);
@@ -102,7 +103,7 @@ async fn tool_6_no_form_of_a_private_address_and_no_other_scheme_makes_a_connect
         assert!(refused, "{url}: {error}");
     }
     assert_eq!((four.accepted(), six.map_or(0, |six| six.accepted())), (0, 0));
-    // The same forms do connect where the address may be had: the rows above can fail.
+    // The same notations do connect if the address is allowed, so the rows above are able to fail.
     let open = super::tests::tool(NetworkPolicy::Allow, true, LIMITS);
     for (index, form) in
         ["127.1", "2130706433", "0x7f.1", "0177.0.0.1", "１２７。０。０。１", "name.example"].iter().enumerate()
@@ -221,13 +222,14 @@ async fn tool_6_a_redirect_to_another_host_is_told_and_not_followed() {
     let text = fetch(&tool(NetworkPolicy::Ask, true, LIMITS), &url).await.unwrap();
     assert!(text.contains("redirects to another host") && text.contains(&to), "{text}");
     assert_eq!((server.accepted(), other.accepted()), (1, 0));
-    // Where the settings let it be reached without asking, it is.
+    // A redirect is followed if the configuration allows its target without permission.
     let text = fetch(&tool(NetworkPolicy::Allow, true, LIMITS), &url).await.unwrap();
     assert!(text.contains("HTTP 404") && text.contains("http://other.example"), "{text}");
     assert_eq!((server.accepted(), other.accepted()), (2, 1));
 }
 
-/// Answers with a head and a beginning, then goes on with `more` again and again, or with nothing for ever.
+/// Returns a server that sends a head and `beginning`, and then repeats `more` forever, or sends nothing if that is
+/// empty.
 async fn without_end(beginning: &'static str, more: &'static str) -> Server {
     Server::at("127.0.0.1:0", move |head, mut stream| {
         async move {
@@ -235,7 +237,7 @@ async fn without_end(beginning: &'static str, more: &'static str) -> Server {
             let head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n";
             let _ = stream.write_all(format!("{head}{beginning}").as_bytes()).await;
             if more.is_empty() {
-                // Until the other side gives up.
+                // Until the client closes the connection.
                 let _ = tokio::io::AsyncReadExt::read(&mut stream, &mut [0; 16]).await;
             }
             while stream.write_all(more.as_bytes()).await.is_ok() && !more.is_empty() {}
@@ -264,7 +266,7 @@ async fn tool_6_a_body_that_does_not_end_is_cut_and_one_that_does_not_come_is_an
     }
 }
 
-/// Waits until nobody is connected any more.
+/// Waits until no connection is open.
 async fn until_left(server: &Server) {
     let left = async {
         while server.open() > 0 {

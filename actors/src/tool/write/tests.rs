@@ -1,4 +1,4 @@
-//! Tests of writing a file, and of the leave that it needs.
+//! Tests of writing files, and of the permission that a write requires.
 
 use serde_json::json;
 use soong_protocol::{ErrorCode, Scope};

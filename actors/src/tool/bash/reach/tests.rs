@@ -1,4 +1,4 @@
-//! Tests of what a command may read and write.
+//! Tests of which files a command can read and write.
 
 use std::fs;
 
@@ -35,7 +35,7 @@ impl World {
         reach(&surroundings, &Roots::new(&surroundings), &project, [self.root.join("own")], 1).unwrap()
     }
 
-    /// Below the root, as text.
+    /// Returns the paths relative to the root.
     fn names(&self, paths: &[PathBuf]) -> Vec<String> {
         let below = paths.iter().filter_map(|path| path.strip_prefix(&self.root).ok());
         below.map(|path| path.to_str().unwrap().to_owned()).collect()
@@ -49,14 +49,14 @@ fn tool_5_what_may_be_written_is_the_project_the_roots_and_the_own_directory() {
         ("user/work", "user/.soong-agent", vec!["~/cache"], vec!["user/cache", "user/work", "own"]),
         ("user/work", "user/.soong-agent", vec!["ROOT/user/cache"], vec!["user/cache", "user/work", "own"]),
         ("user/work", "user/.soong-agent", vec!["~/nope", "cache", ""], vec!["user/work", "own"]),
-        // Named on purpose.
+        // A sensitive folder that is configured as writable.
         ("user/work", "user/.soong-agent", vec!["~/.aws"], vec!["user/.aws", "user/work", "own"]),
-        // The home is out of reach, whatever is set.
+        // The runtime's home is never accessible, whatever the configuration.
         ("user/work", "user/.soong-agent", vec!["~/.soong-agent"], vec!["user/work", "own"]),
         ("user", "user/.soong-agent", vec![], vec!["user/cache", "user/work", "own"]),
         ("user/work", "user/work/.soong-agent", vec![], vec!["user/work/src", "own"]),
         ("user/.soong-agent", "user/.soong-agent", vec![], vec!["own"]),
-        // A project within the home is a project all the same.
+        // A project inside the runtime's home is still a project.
         ("user/.soong-agent/p", "user/.soong-agent", vec![], vec!["user/.soong-agent/p", "own"]),
     ] {
         let world = World::new();

@@ -1,4 +1,4 @@
-//! Tests of what is shown of bytes that were printed.
+//! Tests of how output is formatted.
 
 use super::*;
 
@@ -49,9 +49,9 @@ fn tool_5_what_is_left_out_is_told_to_the_byte() {
         (vec![b'a'; 20], 10, 10, "a".repeat(20)),
         (vec![b'a'; 21], 10, 10, format!("{0}\n[left out: 1 of 21 bytes]\n{0}", "a".repeat(10))),
         (vec![b'a'; 9999], 10, 4, format!("{0}\n[left out: 9991 of 9999 bytes]\n{0}", "a".repeat(4))),
-        // Each takes four bytes when it is shown.
+        // Each byte is shown as four bytes.
         (vec![0; 1000], 100, 40, format!("{0}\n[left out: 980 of 1000 bytes]\n{0}", "\\x00".repeat(10))),
-        // No character is cut: 3 bytes each.
+        // No character of 3 bytes is split.
         ("好".repeat(100).into_bytes(), 10, 10, "好好好\n[left out: 282 of 300 bytes]\n好好好".to_owned()),
     ] {
         let name = format!("{} bytes, {kept} kept, {shown_bytes} shown", bytes.len());

@@ -1,9 +1,9 @@
-//! TOOL-5: what a confined command cannot read, write or reach. Nothing of it is tested where the kernel cannot
-//! confine; it says so then.
+//! TOOL-5: what a confined command cannot read, write or reach. If the kernel cannot confine commands, the tests print
+//! a message and are skipped.
 
 use super::*;
 
-/// Makes a world, or says why there is nothing to test.
+/// Makes a world, or prints why the test is skipped.
 fn confined_world() -> Option<World> {
     match confinement().lacks() {
         None => Some(World::new()),
@@ -124,7 +124,7 @@ async fn a_confined_command_has_a_few_devices_of_its_own() {
     assert!(!std::path::Path::new("/dev/shm/made-by-a-test").exists(), "its shared memory is its own");
     let shown = world.ok("ls /dev/shm; ls /dev/pts").await;
     assert_eq!(shown, "ptmx\n[exit status 0]", "each command has its own");
-    // Nodes that the machine has, by whatever way.
+    // Devices of the machine, accessed in several ways.
     for command in [
         "head -c 1 /dev/vcs1",
         "cat /proc/1/root/dev/kvm",
@@ -155,7 +155,7 @@ async fn a_confined_command_reads_no_sensitive_file() {
         assert!(!shown.contains("of the user"), "{name}: {shown}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "of the user", "{name}");
     }
-    // A file of the project stays readable: a command can need it.
+    // A file of the project stays readable, because a command may need it.
     world.project.write(".env", b"of the project");
     assert!(world.ok("cat .env").await.contains("of the project"));
 }
@@ -244,7 +244,7 @@ async fn tool_5_what_lies_in_a_write_root_may_be_written_and_the_home_in_the_pro
     fs::create_dir(world.user.path().join("cache")).unwrap();
     let shown = world.ok(&format!("echo x > {}/made && echo x > ~/cache/made", root.path().display())).await;
     assert_eq!(shown, "[exit status 0]");
-    // A home within the project.
+    // A runtime home inside the project.
     world.project.write(".soong-agent/home.db", b"of the runtime");
     world.project.write("src/a", b"a");
     let mut surroundings = world.bash.setting.surroundings.clone();
@@ -269,7 +269,7 @@ async fn tool_5_a_confined_command_changes_no_mode_owner_or_time_outside() {
     let outside = tempfile::tempdir().unwrap();
     let outside = outside.path().canonicalize().unwrap();
     fs::write(outside.join("there"), "untouched").unwrap();
-    // A home within the project, which is as far away.
+    // A runtime home inside the project, which is not accessible either.
     world.project.write("src/a", b"a");
     world.project.write(".soong-agent/home.db", b"of the runtime");
     let mut surroundings = world.bash.setting.surroundings.clone();

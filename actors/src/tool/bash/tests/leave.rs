@@ -1,4 +1,4 @@
-//! PERM-1: what a command needs leave for.
+//! PERM-1: which permission a command requires.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn perm_1_every_command_asks_and_leave_reaches_as_far_as_its_program() {
     ] {
         let bash = Bash::confined_as(&Surroundings::default(), Arc::default(), confinement);
         let demand = bash.demand(&world.project.context(), &json!({ "command": asked })).unwrap().unwrap();
-        let is_sensitive = note.is_some(); // no grant in general reaches it
+        let is_sensitive = note.is_some(); // only a grant for unconfined commands covers it
         assert_eq!((demand.target, demand.scope, demand.is_sensitive), (asked.to_owned(), scope, is_sensitive));
         let told = demand.note.unwrap();
         assert!(told.starts_with(note.unwrap_or_default()) && told.contains("the network"), "{asked}: {told}");

@@ -1,11 +1,12 @@
-//! TOOL-5: whatever a command does to leave something running, nothing of it is left when the call is over.
+//! TOOL-5: no process of a command is left after the call, however the command tries to leave one running.
 
 use std::time::Duration;
 
 use super::*;
 use soong_sandbox::{Launch, Started};
 
-/// Commands that leave something running; `SLEEP` is a `sleep` that can be told from others. Each prints `ready`.
+/// Commands that leave a process running. `SLEEP` is a `sleep` that can be distinguished from others. Each prints
+/// `ready`.
 const LEAVERS: [(&str, &str); 15] = [
     ("a background child", "SLEEP & echo ready"),
     ("nohup", "nohup SLEEP >/dev/null 2>&1 & echo ready"),
@@ -42,7 +43,7 @@ fn with_sleep(command: &str, seconds: u32) -> String {
     command.replace("SLEEP", &format!("sleep {seconds}")).replace("SECONDS", &seconds.to_string())
 }
 
-/// Waits until nothing of a command is there any more; fails after some seconds.
+/// Waits until no process of a command is left; panics after 10 seconds.
 async fn nothing_is_left(seconds: u32, name: &str) {
     let until = Instant::now() + Duration::from_secs(10);
     loop {
@@ -127,7 +128,7 @@ async fn tool_5_nothing_is_left_after_the_future_is_dropped() {
             () = async { while !done.exists() { tokio::time::sleep(Duration::from_millis(20)).await } } => {}
         }
         let own = fs::read_to_string(world.project.path().join("marker")).unwrap();
-        // The core waits for this before it tells the outcome.
+        // The run waits for these tasks before it reports the outcome.
         tasks.close();
         tasks.wait().await;
         assert_eq!(processes_with(&seconds.to_string()), Vec::<String>::new(), "{name}");
@@ -139,7 +140,7 @@ async fn tool_5_nothing_is_left_after_the_future_is_dropped() {
 async fn tool_5_a_storm_of_forks_is_ended() {
     let world = World::new();
     let seconds = own_seconds();
-    // Each of them forks on as long as it lives, some in sessions of their own.
+    // Each of them forks as long as it lives, some in separate sessions.
     let storm = format!(
         "f() {{ for i in 1 2 3 4 5 6 7 8; do (sleep {seconds}) & done; sleep 0.1; f; }}; f & f & setsid bash -c \
          'while :; do (sleep {seconds}) & sleep 0.05; done' & sleep 1; echo ready"
@@ -153,7 +154,7 @@ async fn tool_5_a_storm_of_forks_is_ended() {
 async fn closing_the_lifeline_kills_everything() {
     let world = World::new();
     let seconds = own_seconds();
-    // The second wipes its environment, and that of its child; their parents are gone.
+    // The second one clears its environment and that of its child. Their parents are gone.
     let command = format!(
         "setsid sleep {seconds} & (env -i setsid sh -c 'sleep {seconds} & sleep {seconds}; :' &); sleep {seconds}"
     );
@@ -163,7 +164,7 @@ async fn closing_the_lifeline_kills_everything() {
     while processes_with(&format!("sleep {seconds}")).len() < 6 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // What the kernel does when the owner is killed.
+    // The same effect as when the kernel kills the owner process.
     family.abandon();
     nothing_is_left(seconds, "the lifeline").await;
 }

@@ -1,14 +1,14 @@
-//! Brave Search: `GET /res/v1/web/search` with a header of its own for the key.
+//! Brave Search: `GET /res/v1/web/search`, with the key in a separate header.
 
 use reqwest::{Client, RequestBuilder, Url, header::HeaderValue};
 use serde::Deserialize;
 
 use super::{Hit, endpoint, json};
 
-/// Where the service is.
+/// Default base URL of the service.
 pub(super) const BASE_URL: &str = "https://api.search.brave.com";
 
-/// Puts a question.
+/// Builds the request of a search.
 pub(super) fn request(
     http: &Client,
     base: &Url,
@@ -26,7 +26,7 @@ pub(super) fn request(
 
 #[derive(Deserialize)]
 struct Answer {
-    /// Absent where nothing was found.
+    /// Absent if there are no results.
     web: Option<Web>,
 }
 
@@ -43,7 +43,7 @@ struct Found {
     description: Option<String>,
 }
 
-/// Reads an answer.
+/// Parses the response of a search.
 pub(super) fn hits(bytes: &[u8]) -> Result<Vec<Hit>, String> {
     let hit = |found: Found| Hit {
         title: plain(&found.title.unwrap_or_default()),
@@ -53,7 +53,7 @@ pub(super) fn hits(bytes: &[u8]) -> Result<Vec<Hit>, String> {
     Ok(json::<Answer>(bytes)?.web.map(|web| web.results).unwrap_or_default().into_iter().map(hit).collect())
 }
 
-/// Takes out the marks of what fits the query.
+/// Removes the tags that highlight the words of the query.
 fn plain(text: &str) -> String {
     text.replace("<strong>", "").replace("</strong>", "")
 }

@@ -1,4 +1,4 @@
-//! SearXNG: `GET /search?format=json` of an instance that allows the format.
+//! SearXNG: `GET /search?format=json` of an instance that allows the JSON format.
 
 use reqwest::{
     Client, RequestBuilder, Url,
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::{Hit, bearer, endpoint, json};
 
-/// Puts a question. An instance takes no key itself; one that is set is for what stands before it.
+/// Builds the request of a search. SearXNG itself uses no key; a configured key is for a proxy in front of it.
 pub(super) fn request(http: &Client, base: &Url, key: Option<&HeaderValue>, query: &str) -> RequestBuilder {
     let request = http.get(endpoint(base, "search", &[("q", query), ("format", "json")]));
     match key {
@@ -29,7 +29,7 @@ struct Found {
     content: Option<String>,
 }
 
-/// Reads an answer.
+/// Parses the response of a search.
 pub(super) fn hits(bytes: &[u8]) -> Result<Vec<Hit>, String> {
     let hit = |found: Found| Hit {
         title: found.title.unwrap_or_default(),

@@ -9,10 +9,10 @@ use serde_json::json;
 
 use super::{Hit, bearer, endpoint};
 
-/// Where the service is.
+/// Default base URL of the service.
 pub(super) const BASE_URL: &str = "https://api.tavily.com";
 
-/// Puts a question.
+/// Builds the request of a search.
 pub(super) fn request(
     http: &Client,
     base: &Url,
@@ -39,7 +39,7 @@ struct Found {
     content: Option<String>,
 }
 
-/// Reads an answer.
+/// Parses the response of a search.
 pub(super) fn hits(bytes: &[u8]) -> Result<Vec<Hit>, String> {
     let hit = |found: Found| Hit {
         title: found.title.unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! Tests of search services, against servers on this machine.
+//! Tests of the search services, against servers on this machine.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +16,7 @@ fn service(provider: SearchProvider, base_url: &str) -> Service {
     Service::new(&config, &Environment::of([("SEARCH_KEY", KEY)])).unwrap()
 }
 
-/// A server that answers everything alike, and what it was asked.
+/// Returns a server that sends the same response to every request, and the requests that it received.
 async fn answering(raw: Vec<u8>) -> (Server, Arc<Mutex<Vec<String>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&asked);
@@ -25,7 +25,7 @@ async fn answering(raw: Vec<u8>) -> (Server, Arc<Mutex<Vec<String>>>) {
         let raw = raw.clone();
         async move {
             let _ = stream.write_all(&raw).await;
-            // What it is sent after the head would reset the connection if it stayed unread.
+            // Unread request data after the head would reset the connection.
             let _ = stream.shutdown().await;
             let _ = tokio::io::AsyncReadExt::read(&mut stream, &mut [0; 4096]).await;
         }

@@ -1,4 +1,4 @@
-//! Tests of which connections are made: none to an address that was not found fit.
+//! Tests of which connections are made: none to an address that is not allowed.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -19,15 +19,15 @@ use crate::tool::web::{
     client::{Arrived, Limits, Lookup, Reachable, WebClient},
 };
 
-/// Stands for a public address in these tests.
+/// Address that these tests treat as public.
 const OPEN: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-/// Stands for a private one.
+/// Address that these tests treat as private.
 const CLOSED: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
 const LIMITS: Limits =
     Limits { connect: Duration::from_secs(5), whole: Duration::from_secs(20), body_bytes: 64 * 1024, redirects: 5 };
 
-/// Finds one answer after the other, and the last one from then on.
+/// Returns the answers one after the other, and then repeats the last one.
 fn lookup(answers: &[&[IpAddr]]) -> Lookup {
     let answers: Vec<Vec<IpAddr>> = answers.iter().map(|found| found.to_vec()).collect();
     let asked = AtomicUsize::new(0);
@@ -86,7 +86,7 @@ async fn tool_6_a_name_that_changes_its_address_between_requests_is_checked_each
     assert_eq!(text(&stays, &url).await.as_deref(), Ok("second"));
     let moves = WebClient::new(lookup(&[&[OPEN], &[CLOSED]]), only_open(), LIMITS);
     assert_eq!(text(&moves, &url).await.unwrap_err().code, ErrorCode::PermissionDenied);
-    // One that was connected to before as well: nothing is kept open for later.
+    // A host that was connected to before is looked up again, because no connection is kept open.
     let later = WebClient::new(lookup(&[&[OPEN], &[OPEN], &[CLOSED]]), only_open(), LIMITS);
     assert!(text(&later, &url).await.is_ok());
     assert_eq!(text(&later, &url).await.unwrap_err().code, ErrorCode::PermissionDenied);
@@ -99,7 +99,7 @@ async fn tool_6_a_redirect_is_checked_as_the_first_url_is() {
     let port = closed.port();
     let places = Arc::new(Mutex::new(String::new()));
     let next = Arc::clone(&places);
-    // Where it leads is written down before each row; it answers on another address than the closed one.
+    // The redirect target is set before each row. The server uses another address than the closed one.
     let open = Server::at("127.0.0.3:0", move |_, mut stream| {
         let raw = redirect(&next.lock().unwrap());
         async move {
@@ -133,7 +133,7 @@ async fn tool_6_a_redirect_is_checked_as_the_first_url_is() {
         let before = open.accepted();
         let error = text(&client, &url).await.unwrap_err();
         assert_eq!((error.code, open.accepted() - before), (code, requests), "{place}: {error}");
-        // Where it is not followed, an address that nobody may have is refused as well.
+        // A target with a forbidden address is rejected even if the redirect would not be followed.
         if code == ErrorCode::PermissionDenied && !place.contains("name.example") {
             let refused = client.get(Url::parse(&url).unwrap(), |_, _| false).await;
             assert!(refused.is_err_and(|error| error.code == code), "{place}");

@@ -1,4 +1,4 @@
-//! Tests of Markdown from HTML: what it shows, and that no page can take more than its share.
+//! Tests of converting HTML to Markdown: the output, and the limits on time and size.
 
 use std::time::{Duration, Instant};
 
@@ -101,7 +101,7 @@ fn tool_6_no_page_overflows_the_stack_or_takes_without_end() {
         ("headings", many("<h1>a<h2>", 20_000)),
         ("lines", many("\n \n", 200_000)),
     ];
-    // Half of the stack that the tool has: it has room to spare.
+    // Half of the stack that the tool has, to leave a margin.
     let work = move || {
         for (name, html) in pages {
             let start = Instant::now();
@@ -130,7 +130,7 @@ fn tool_6_a_page_that_nobody_waits_for_is_not_read_to_its_end() {
     assert!(page.is_cut && page.text.is_empty());
 }
 
-/// What tags are made of that parsers treat in ways of their own.
+/// Tags and fragments that parsers handle in a special way.
 const PIECES: [&str; 44] = [
     "<b>",
     "</b>",

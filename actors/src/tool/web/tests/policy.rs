@@ -1,4 +1,4 @@
-//! Tests of which URLs may be meant, and which hosts need leave.
+//! Tests of which URLs are valid, and which hosts require permission.
 
 use soong_protocol::{ErrorCode, NetworkPolicy, PermissionsConfig, Scope};
 

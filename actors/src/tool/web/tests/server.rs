@@ -1,4 +1,4 @@
-//! A server on this machine that says what it is told to, and counts who connects.
+//! Test server on this machine that sends configured responses and counts its connections.
 
 use std::{
     net::SocketAddr,
@@ -15,20 +15,20 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// What a server does with one request: its head and body, as far as they came at once.
+/// Handles one request, given its head and body as far as they arrived in the first read.
 type Answer = Arc<dyn Fn(String, TcpStream) -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// A running server; ends when it is dropped.
+/// A running server; stops on drop.
 pub(in crate::tool) struct Server {
     pub(in crate::tool) address: SocketAddr,
     accepted: Arc<AtomicUsize>,
-    /// Connections that the other side has not given up.
+    /// Number of connections that the client has not closed.
     open: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
 impl Server {
-    /// Answers at `address`, such as `127.0.0.1:0`.
+    /// Starts a server at `address`, such as `127.0.0.1:0`.
     pub(in crate::tool) async fn at(
         address: &str,
         answer: impl Fn(String, TcpStream) -> BoxFuture<'static, ()> + Send + Sync + 'static,
@@ -59,7 +59,7 @@ impl Server {
         Self { address, accepted, open, task }
     }
 
-    /// Answers each path with the bytes that stand beside it, and all others with 404.
+    /// Starts a server that answers each path with the given bytes, and all other paths with 404.
     pub(in crate::tool) async fn of(routes: &[(&str, Vec<u8>)]) -> Self {
         let routes: Vec<(String, Vec<u8>)> =
             routes.iter().map(|(path, raw)| ((*path).to_owned(), raw.clone())).collect();
@@ -79,12 +79,12 @@ impl Server {
         self.address.port()
     }
 
-    /// Returns how many have connected.
+    /// Returns the number of connections that were accepted.
     pub(in crate::tool) fn accepted(&self) -> usize {
         self.accepted.load(SeqCst)
     }
 
-    /// Returns how many are connected.
+    /// Returns the number of open connections.
     pub(in crate::tool) fn open(&self) -> usize {
         self.open.load(SeqCst)
     }
@@ -96,23 +96,23 @@ impl Drop for Server {
     }
 }
 
-/// Returns the path and query that a request asks for.
+/// Returns the path and query of a request.
 pub(in crate::tool) fn path_of(head: &str) -> String {
     head.split(' ').nth(1).unwrap_or_default().to_owned()
 }
 
-/// Writes an answer; `headers` are whole lines.
+/// Returns a response; `headers` are whole lines.
 pub(in crate::tool) fn response(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     let head = format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n", body.len());
     [head.as_bytes(), body].concat()
 }
 
-/// Writes an answer that went well.
+/// Returns a successful response.
 pub(in crate::tool) fn page(content_type: &str, body: &[u8]) -> Vec<u8> {
     response("200 OK", &format!("Content-Type: {content_type}\r\n"), body)
 }
 
-/// Writes a redirect.
+/// Returns a redirect.
 pub(in crate::tool) fn redirect(to: &str) -> Vec<u8> {
     response("302 Found", &format!("Location: {to}\r\n"), b"")
 }
