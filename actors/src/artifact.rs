@@ -1,9 +1,12 @@
-//! Artifacts: the one door for tools, programs and commands (ART-14).
+//! Artifacts: the single interface for tools, programs and commands (ART-14).
 //!
-//! Products are stored at once; documents are edited in their session's working set, and become versions
-//! when the run that edited them ends. Behind the door: `store.rs` (bytes and registry), `change.rs`
-//! and `working_set/` (edits), `store/flush.rs` (edits become versions), `reader.rs` (reading, which needs no owner of the home).
-//! Not here: what models see of it (`builtin_tools/artifact.rs`), HTTP, the command line.
+//! Products are stored immediately. Documents are edited in the working set of their session, and become versions
+//! when the run that edited them ends.
+//!
+//! The implementation: `store.rs` (bytes and registry), `change.rs` and `working_set/` (edits), `store/flush.rs`
+//! (turns edits into versions), `reader.rs` (reads a home without owning it).
+//!
+//! Elsewhere: the tools that models call (`builtin_tools/artifact.rs`), HTTP, the command line.
 
 mod change;
 mod cleanup;
@@ -42,29 +45,29 @@ use soong_protocol::{
 
 use crate::redaction::Redactor;
 
-/// Name of the plan that a model keeps for itself; shown whole in every turn (ART-8).
+/// Name of the plan that a model maintains for itself. The plan is shown in full in every turn (ART-8).
 pub const PLAN: &str = "task_plan";
 
-/// Whose names are meant: those of a session, and with `user:` in front those of its user.
+/// Namespace in which artifact names are resolved: a session, and for names with the prefix `user:`, its user.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// The session.
+    /// Session of the names without a prefix.
     pub session_id: SessionId,
-    /// Whose it is.
+    /// User of the names with the prefix `user:`.
     pub uid: String,
 }
 
 impl Place {
-    /// Stands for the session where there is none. No session can be called so.
+    /// Placeholder session id for a user without a session. No session can have this id.
     pub const NO_SESSION: &str = "-";
 
-    /// The names of a user without any session: those with `user:` in front alone.
+    /// Returns the namespace of a user without a session; only names with the prefix `user:` are meaningful in it.
     pub fn of_user(uid: impl Into<String>) -> Self {
         Self { session_id: SessionId::new(Self::NO_SESSION), uid: uid.into() }
     }
 
-    /// Splits a key into its scope and the name there, as it is spelled there; what cannot be a name stays as
-    /// it is, for it may be an id.
+    /// Splits a key into its scope and its normalized name. A name that is invalid is returned unchanged, because it
+    /// may be an artifact id.
     pub fn split(&self, key: &str) -> (ArtifactScope, String) {
         let (scope, name) = self.scope(key);
         let spelled = ArtifactName::parse(name).map(|name| name.as_str().to_owned());
@@ -78,7 +81,7 @@ impl Place {
         }
     }
 
-    /// Splits the key of something that is to be written; refuses what cannot be a name.
+    /// Splits the key of an artifact to be written. Fails with `validation_error` if the name is invalid.
     pub fn parse(&self, key: &str) -> Result<(ArtifactScope, ArtifactName), ErrorInfo> {
         let (scope, name) = self.scope(key);
         let name =
@@ -92,45 +95,46 @@ impl Place {
     }
 }
 
-/// What to do where a name exists.
+/// Behavior of a save if the name already exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IfExists {
-    /// Make the next version.
+    /// Store the next version.
     #[default]
     NextVersion,
-    /// Refuse with `artifact_exists`.
+    /// Fail with `artifact_exists`.
     Refuse,
-    /// Take another name: `_1`, `_2`, … before the ending (ART-11).
+    /// Use a free name: `_1`, `_2`, … is inserted before the file extension (ART-11).
     Rename,
 }
 
-/// A version to be stored.
+/// Request to store a version of an artifact.
 #[derive(Debug)]
 pub struct Save {
-    /// Its name, `user:` in front of a user's; `None` = a captured product, known by its id alone.
+    /// Name, with the prefix `user:` for the user scope. `None`: a captured product without a name, known by its id
+    /// only.
     pub key: Option<String>,
-    /// What people call it; empty = the name.
+    /// Title for users. Empty: the name.
     pub title: String,
-    /// MIME type; decides how it is treated, never the name.
+    /// MIME type. It alone decides how the artifact is treated; the name does not matter.
     pub content_type: String,
     /// The bytes.
     pub content: Content,
-    /// Who makes it.
+    /// Kind of producer.
     pub source: ArtifactSource,
-    /// Where it comes from.
+    /// Run, call and trace that produced it.
     pub provenance: Provenance,
-    /// One line about it; `None` = how its text begins.
+    /// One-line summary. `None`: the beginning of the text.
     pub summary: Option<String>,
-    /// What its maker wants to remember.
+    /// Metadata of the producer.
     pub metadata: serde_json::Map<String, Value>,
-    /// Whether it only helps to find defects.
+    /// Whether the artifact is only diagnostic.
     pub debug: bool,
-    /// What to do where the name exists.
+    /// Behavior if the name already exists.
     pub if_exists: IfExists,
 }
 
 impl Save {
-    /// Takes the secrets out of what is said about the artifact; its content is redacted as it is read.
+    /// Redacts title, summary and metadata. The content is redacted while it is read.
     fn redact(&mut self, redactor: &Redactor) {
         redactor.redact(&mut self.title);
         redactor.redact_some(&mut self.summary);
@@ -139,7 +143,7 @@ impl Save {
 }
 
 impl Save {
-    /// Makes a save of a tool's or program's product under a name; the rest is for the caller to change.
+    /// Creates a save of a tool's product under a name, with defaults for all other fields.
     pub fn new(key: impl Into<String>, content_type: impl Into<String>, content: impl Into<Content>) -> Self {
         Self {
             key: Some(key.into()),
@@ -156,27 +160,27 @@ impl Save {
     }
 }
 
-/// An artifact with what it holds, or held in one version.
+/// An artifact with the content of its current or of a stored version.
 pub struct Loaded {
-    /// The artifact as it is now.
+    /// The artifact in its current state.
     pub artifact: Artifact,
-    /// Which number was read.
+    /// Number of the version that was read.
     pub version: u64,
-    /// MIME type of what was read.
+    /// MIME type of that version.
     pub content_type: String,
-    /// Size of what was read, in bytes.
+    /// Size of that version, in bytes.
     pub size: u64,
-    /// The bytes, in pieces.
+    /// The content, in chunks.
     pub body: BoxStream<'static, Result<Bytes, ErrorInfo>>,
 }
 
 impl Loaded {
-    /// Reads it to the end.
+    /// Reads the content to the end.
     pub async fn bytes(self) -> Result<Bytes, ErrorInfo> {
         content::collect(self.body, self.size).await
     }
 
-    /// Reads it to the end, as text; `unsupported_media` where it is none.
+    /// Reads the content to the end as text. Fails with `unsupported_media` if it is not text.
     pub async fn text(self) -> Result<String, ErrorInfo> {
         let (label, content_type) = (self.artifact.key(), self.content_type.clone());
         let bytes = self.bytes().await?;
@@ -184,18 +188,21 @@ impl Loaded {
     }
 }
 
-/// The one door to artifacts (ART-14).
+/// The single interface to artifacts (ART-14).
 ///
-/// Keys are names; `user:` in front means the user's own, seen from all sessions of that user. What has no
-/// name is called by its id. Once begun, a change is finished even if the caller drops its future.
+/// A key is a name. The prefix `user:` selects the scope of the user, which all sessions of that user share. An
+/// artifact without a name is addressed by its id. A change that has started is completed even if the caller drops
+/// its future.
 pub trait ArtifactService: Send + Sync + 'static {
-    /// Stores a version; it is durable when this returns.
+    /// Stores a version. The version is durable when this returns.
     ///
-    /// Edits of the same document that are no version yet become one first. With [`IfExists::Refuse`] a name
-    /// that exists is `artifact_exists`, unless the same tool call saved it: then that version is the answer.
+    /// If the document has edits that are not yet a version, they are stored as a version first. With
+    /// [`IfExists::Refuse`], an existing name fails with `artifact_exists`, unless the same tool call saved it: then
+    /// that version is returned.
     fn save<'a>(&'a self, place: &'a Place, save: Save) -> BoxFuture<'a, Result<Artifact, ErrorInfo>>;
 
-    /// Loads what an artifact holds now, edits included, or a stored version; `None` = there is none.
+    /// Loads the current content of an artifact, including edits, or a stored version. Returns `None` if it does not
+    /// exist.
     fn load<'a>(
         &'a self,
         place: &'a Place,
@@ -203,20 +210,20 @@ pub trait ArtifactService: Send + Sync + 'static {
         version: Option<u64>,
     ) -> BoxFuture<'a, Result<Option<Loaded>, ErrorInfo>>;
 
-    /// Lists the artifacts of both scopes, by name; the session's first.
+    /// Lists the artifacts of both scopes, the session's first, each sorted by name.
     fn list<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<Vec<Artifact>, ErrorInfo>>;
 
-    /// Lists the names of both scopes, sorted, `user:` kept.
+    /// Lists the names of both scopes, sorted, including the prefix `user:`.
     fn list_keys<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<Vec<String>, ErrorInfo>>;
 
-    /// Lists the stored versions of an artifact in order; none where there is no such artifact.
+    /// Lists the stored versions of an artifact in order. The list is empty if the artifact does not exist.
     fn list_versions<'a>(
         &'a self,
         place: &'a Place,
         key: &'a str,
     ) -> BoxFuture<'a, Result<Vec<ArtifactVersion>, ErrorInfo>>;
 
-    /// Reads what is recorded of a stored version; `None` = there is none.
+    /// Returns the record of a stored version, or `None` if it does not exist.
     fn get_version<'a>(
         &'a self,
         place: &'a Place,
@@ -224,15 +231,16 @@ pub trait ArtifactService: Send + Sync + 'static {
         version: u64,
     ) -> BoxFuture<'a, Result<Option<ArtifactVersion>, ErrorInfo>>;
 
-    /// Deletes an artifact with all its versions; `false` = there was none.
+    /// Deletes an artifact with all its versions. Returns `false` if it did not exist.
     fn delete<'a>(&'a self, place: &'a Place, key: &'a str) -> BoxFuture<'a, Result<bool, ErrorInfo>>;
 
-    /// Edits a text. With an effect in the request and a name of the session it is a document's edit, which
-    /// becomes a version when the run ends; otherwise the next version is stored at once (ART-4, ART-5).
+    /// Edits a text. If the request has an effect and the name belongs to the session, the edit is made in the
+    /// working set and becomes a version when the run ends. Otherwise the next version is stored immediately (ART-4,
+    /// ART-5).
     fn edit<'a>(&'a self, place: &'a Place, request: EditRequest) -> BoxFuture<'a, Result<Edited, ErrorInfo>>;
 }
 
-/// Says that there is no artifact of a key.
+/// Returns the error for a key without an artifact.
 pub(crate) fn not_found(key: &str) -> ErrorInfo {
     let message = format!("there is no artifact {key:?}: see the list of artifacts for what there is");
     ErrorInfo::new(ErrorCode::ArtifactNotFound, message)

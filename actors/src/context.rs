@@ -1,12 +1,13 @@
-//! What of a conversation a model is shown: the pure half of context building (CTX-1 to CTX-3).
+//! Context building, pure part: selects what a model sees of a conversation (CTX-1 to CTX-3).
 //!
-//! Level 1 leaves out the work of goals that are over, each turn, without a model (`level_one.rs`).
-//! Level 2 plans what a summary is to cover (`compaction.rs`), asks for it (`request.rs`,
-//! `transcript.rs`), and judges and words what came back (`summary.rs`). All of it keeps calls and
-//! their results together (`unit.rs`).
-//! Pure: no clock, no I/O, no actor; how tokens are counted arrives as a function.
-//! Not here: when any of it happens and what is written down (`run/`), counting itself
-//! (`model/tokens.rs`), the system prompt.
+//! Level 1 omits the messages of finished goals in each turn, without calling a model (`level_one.rs`). Level 2 plans
+//! what a summary covers (`compaction.rs`), builds the request for it (`request.rs`, `transcript.rs`), and checks and
+//! formats the answer (`summary.rs`). Both keep calls and their results together (`unit.rs`).
+//!
+//! Pure: no clock, no I/O, no actor. The function that counts tokens is an argument.
+//!
+//! Elsewhere: when context is built and what is recorded (`run/`), the counting of tokens (`model/tokens.rs`), the
+//! system prompt.
 
 mod clip;
 mod compaction;
@@ -27,12 +28,12 @@ pub(crate) use self::{
     summary::{SECTIONS, accept_summary, is_summary, plain_summary, saves_too_little, summary_message},
 };
 
-/// Counts a text where no counter is at hand.
+/// Estimates the tokens of a text, for use without a tokenizer.
 pub(crate) fn count_estimate(text: &str) -> u64 {
     crate::model::tokens::estimate_tokens(text)
 }
 
-/// A message of the main path with its size.
+/// A message of the main path with its number of tokens.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(crate) message: Arc<Message>,

@@ -1,9 +1,10 @@
-//! Front matter: the head of a Markdown file between two lines `---`, as keys and values, and the text below it.
+//! Front matter: keys and values at the beginning of a Markdown file, between two lines `---`, and the text below.
 //!
-//! Pure. It reads a small part of YAML: `key: value`, lists as `[a, b]` or as lines `- a`, quotes, lines that are
-//! comments. What YAML reads otherwise than it looks, or in more than one line, is refused with line and key: so a
-//! file means here what it means to others that read YAML, or nothing.
-//! Not here: which keys there are (`preset.rs`, `skill.rs`), and where the files lie (`home_file.rs`).
+//! Pure. It reads a small subset of YAML: `key: value`, lists as `[a, b]` or as lines `- a`, quotes, and comment
+//! lines. Values that YAML interprets differently from how they look, or that span several lines, are rejected with
+//! line and key. So a file means the same here as for other YAML readers, or is rejected.
+//!
+//! Elsewhere: the allowed keys (`preset.rs`, `skill.rs`), the location of the files (`home_file.rs`).
 
 pub(crate) mod value;
 
@@ -13,10 +14,10 @@ use value::Value;
 
 use crate::suggestion;
 
-/// What is wrong with a text, and what to do.
+/// Problem in a file and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// Its line, from 1.
+    /// Line of the problem, starting at 1.
     pub(crate) line: usize,
     pub(crate) key: Option<String>,
     pub(crate) message: String,
@@ -28,13 +29,13 @@ impl Fault {
     }
 }
 
-/// The head of a file, and what stands below it.
+/// Parsed front matter of a file, and the text below it.
 #[derive(Debug, PartialEq)]
 pub(crate) struct FrontMatter<'a> {
     entries: Vec<Entry<'a>>,
-    /// Keys of other formats, with their lines; their values are not read.
+    /// Keys of other formats with their lines. Their values are not parsed.
     foreign: Vec<(&'a str, usize)>,
-    /// The text below, without blank lines around it.
+    /// Text below the front matter, without surrounding whitespace.
     pub(crate) body: &'a str,
 }
 
@@ -46,9 +47,9 @@ struct Entry<'a> {
 }
 
 impl<'a> FrontMatter<'a> {
-    /// Reads a file that begins with front matter.
+    /// Parses a file that begins with front matter.
     ///
-    /// The values of `foreign` keys, which other programs read, are skipped, whatever YAML they are.
+    /// The values of `foreign` keys, which other programs use, are skipped and may be any YAML.
     pub(crate) fn read(text: &'a str, foreign: &[&str]) -> Result<Self, Fault> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let is_fence = |line: &str| line.trim_end() == "---";
@@ -57,7 +58,7 @@ impl<'a> FrontMatter<'a> {
             return Err(Fault::at(1, "a file begins with a line `---`, keys such as `name: …`, and a line `---`"));
         }
         let mut entries: Vec<Entry<'a>> = Vec::new();
-        // The key whose list goes on, in lines of its own.
+        // Key whose list items follow on separate lines.
         let mut open: Option<Entry<'a>> = None;
         let mut skipped: Vec<(&'a str, usize)> = Vec::new();
         let mut skips = false;
@@ -100,7 +101,7 @@ impl<'a> FrontMatter<'a> {
         }
     }
 
-    /// Refuses keys that are none of these.
+    /// Rejects keys that are not in `known`.
     pub(crate) fn only(&self, known: &[&str]) -> Result<(), Fault> {
         match self.entries.iter().find(|entry| !known.contains(&entry.key)) {
             None => Ok(()),
@@ -119,12 +120,12 @@ impl<'a> FrontMatter<'a> {
         &self.foreign
     }
 
-    /// Says what is wrong with what a key says.
+    /// Returns a fault for the value of a key.
     pub(crate) fn fault(&self, key: &str, message: impl Into<String>) -> Fault {
         keyed(self.entry(key).map_or(1, |entry| entry.line), key, message)
     }
 
-    /// Returns a text that must be there.
+    /// Returns a text, or a fault if the key is missing.
     pub(crate) fn required(&self, key: &str) -> Result<&str, Fault> {
         let missing = || keyed(1, key, format!("is missing: add a line `{key}: …` to the front matter"));
         self.text(key)?.ok_or_else(missing)
@@ -135,7 +136,7 @@ impl<'a> FrontMatter<'a> {
         self.value(key, "one text in one line", Value::text)
     }
 
-    /// Returns a list of texts; other formats separate them by commas, in one text.
+    /// Returns a list of texts. Also accepts a single text with commas, as other formats use.
     pub(crate) fn comma_list(&self, key: &str) -> Result<Option<Vec<String>>, Fault> {
         match self.entry(key).map(|entry| &entry.value) {
             Some(Value::Plain(text)) if text.contains(',') => {
@@ -151,7 +152,7 @@ impl<'a> FrontMatter<'a> {
         self.value(key, "a list: `[a, b]`, or a line `- a` for each", |value| value.list().map(<[String]>::to_vec))
     }
 
-    /// Returns a number within bounds; `what` describes them.
+    /// Returns a number accepted by `is_good`; `what` describes the allowed range for the error.
     pub(crate) fn number<T: FromStr>(
         &self,
         key: &str,
@@ -161,7 +162,7 @@ impl<'a> FrontMatter<'a> {
         self.value(key, what, |value| value.plain()?.parse().ok().filter(&is_good))
     }
 
-    /// Returns `true` or `false`.
+    /// Returns a boolean.
     pub(crate) fn flag(&self, key: &str) -> Result<Option<bool>, Fault> {
         self.value(key, "`true` or `false`, without quotes", |value| value.plain()?.parse().ok())
     }
@@ -181,7 +182,7 @@ impl<'a> FrontMatter<'a> {
     }
 }
 
-/// The lines of a text with their numbers, and what is left behind them.
+/// Iterator over the lines of a text with their numbers; `rest` is the text after the current line.
 struct Lines<'a> {
     rest: &'a str,
     number: usize,
@@ -210,7 +211,7 @@ fn keyed(line: usize, key: &str, message: impl Into<String>) -> Fault {
     Fault { line, key: Some(key.to_owned()), message: message.into() }
 }
 
-/// Reads the line that begins a key.
+/// Parses a line with a key.
 fn begun(number: usize, line: &str) -> Result<Entry<'_>, Fault> {
     let is_key = |key: &str| {
         !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
@@ -226,7 +227,7 @@ fn begun(number: usize, line: &str) -> Result<Entry<'_>, Fault> {
     Ok(Entry { key, line: number, value })
 }
 
-/// Ends a key whose value was to follow in lines of its own.
+/// Rejects a key whose value was expected on the following lines but is missing.
 fn finished(entry: Entry<'_>) -> Result<Entry<'_>, Fault> {
     match entry.value {
         Value::Nothing => Err(keyed(entry.line, entry.key, "has no value: give it one, or leave the key out")),

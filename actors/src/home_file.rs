@@ -1,8 +1,10 @@
-//! Files that people write into folders of the home, one thing a file: presets, skills.
+//! Files in folders of the home that users write, one item per file: presets and skills.
 //!
-//! A folder that is not there holds nothing. In one that is, every file `*.md` counts whose name does not begin with
-//! a dot, and of skills every `NAME/SKILL.md`; what is wrong with one does not hide what is wrong with another. Nothing is read from a project (SAFE-1).
-//! Not here: what the files mean (`preset.rs`, `skill.rs`), and how their heads are written (`front_matter.rs`).
+//! A missing folder is treated as empty. Every file `*.md` whose name does not begin with a dot is read, and for
+//! skills also every `NAME/SKILL.md`. A problem in one file does not hide problems in others. Nothing is read from a
+//! project (SAFE-1).
+//!
+//! Elsewhere: the content of the files (`preset.rs`, `skill.rs`), the syntax of front matter (`front_matter.rs`).
 
 use std::{
     collections::BTreeMap,
@@ -15,25 +17,26 @@ use soong_protocol::{ErrorCode, ErrorInfo};
 
 use crate::front_matter::{Fault, FrontMatter};
 
-/// Largest file, in bytes: it goes into prompts.
+/// Maximum size of a file, in bytes, because its text is added to prompts.
 pub(crate) const MAX_BYTES: u64 = 65_536;
-/// Most files of a folder.
+/// Maximum number of files in a folder.
 pub(crate) const MAX_FILES: usize = 256;
-/// Longest name, in bytes.
+/// Maximum length of a name, in bytes.
 const MAX_NAME: usize = 64;
 
-/// A file of the home that cannot be used: what is wrong with it, and what to do.
+/// Problem in a file of the home, and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{}: {}{message}", file.display(), line.map(|n| format!(":{n}")).unwrap_or_default(),
         key.as_ref().map(|key| format!("`{key}` ")).unwrap_or_default())]
 pub struct HomeFileError {
     /// The file, or its folder.
     pub file: PathBuf,
-    /// Its line, from 1, where there is one to look at.
+    /// Line number, starting at 1, if the problem has a position.
     pub line: Option<usize>,
-    /// The key in its front matter.
+    /// Key in the front matter, if the problem concerns one.
     pub key: Option<String>,
-    /// What is wrong, and what to do; behind a key the end of a sentence.
+    /// Description of the problem and how to fix it. If there is a key, the message continues a sentence that starts
+    /// with it.
     pub message: String,
 }
 
@@ -47,7 +50,7 @@ impl HomeFileError {
     }
 }
 
-/// Makes one error of all that is wrong: the first is told, the others counted.
+/// Returns an error if there are faults. Its message contains the first fault and the number of others.
 pub(crate) fn refuse(faults: &[HomeFileError]) -> Result<(), ErrorInfo> {
     let Some((first, others)) = faults.split_first() else { return Ok(()) };
     let more = match others.len() {
@@ -58,24 +61,24 @@ pub(crate) fn refuse(faults: &[HomeFileError]) -> Result<(), ErrorInfo> {
     Err(ErrorInfo::new(ErrorCode::ConfigError, format!("{first}{more}")))
 }
 
-/// What the files of a folder hold, by name, with where each stands.
+/// Parsed items of a folder, by name, each with its file.
 pub(crate) struct Found<T> {
     pub(crate) by_name: BTreeMap<String, (T, PathBuf)>,
     pub(crate) faults: Vec<HomeFileError>,
-    /// What is ignored of files that can be used.
+    /// Ignored keys in usable files.
     pub(crate) warnings: Vec<HomeFileError>,
 }
 
-/// What the files of a folder look like.
+/// Format of the files in a folder.
 #[derive(Clone, Copy)]
 pub(crate) struct Format {
     /// Keys of other programs, which are ignored with a warning.
     pub(crate) foreign: &'static [&'static str],
-    /// The file that a folder stands for, `NAME/FILE`, where folders count.
+    /// Name of the main file if an item may be a folder (`NAME/FILE`). `None`: folders are ignored.
     pub(crate) in_folders: Option<&'static str>,
 }
 
-/// Reads the files of a folder; `read` gets a name that fits and the whole file.
+/// Reads the files of a folder. `read` parses one file and is called with its valid name.
 pub(crate) fn load<T>(
     folder: &Path,
     format: Format,
@@ -122,14 +125,14 @@ fn add<T>(
     Ok(())
 }
 
-/// Lists the files that count, by name.
+/// Lists the files to be read, sorted by path.
 fn list(folder: &Path, in_folders: Option<&str>) -> Result<Vec<PathBuf>, HomeFileError> {
     let unreadable = |error: io::Error| {
         HomeFileError::whole(folder, format!("the folder cannot be read ({error}): mend it, or move it away"))
     };
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
-        // Not there, or not to be reached: then the home itself cannot be used, and that is told where it is opened.
+        // The folder does not exist, or the home is not accessible. The latter is reported when the home is opened.
         Err(_) if folder.symlink_metadata().is_err() => return Ok(Vec::new()),
         Err(error) => return Err(unreadable(error)),
     };
@@ -155,7 +158,7 @@ fn list(folder: &Path, in_folders: Option<&str>) -> Result<Vec<PathBuf>, HomeFil
     Ok(files)
 }
 
-/// Reads a file that is none of the kinds that never end.
+/// Reads a regular file. Other kinds, such as pipes, are rejected, because reading them might never end.
 fn text(file: &Path) -> Result<String, HomeFileError> {
     let fault = |message: String| HomeFileError::whole(file, message);
     let unreadable = |error: io::Error| fault(format!("cannot be read ({error}): mend it, or move it away"));

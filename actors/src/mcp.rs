@@ -1,10 +1,16 @@
-//! MCP: the tools of servers that are programs or addresses, as the configuration names them.
+//! MCP client: tools of the MCP servers in the configuration, which are started as programs or reached by URL.
 //!
-//! One connection a server, shared by all runs of the runtime: an actor (`actor.rs`) under a supervisor of its own
-//! (`supervisor.rs`), whose work is a task (`work.rs`) that connects (`connection.rs`, by `process.rs` or `http.rs`),
-//! lists (`listing.rs`) and stays. Calls (`tool.rs`) go past the actor, by the line that the connection gave.
-//! Invariants: a server that fails hides only its own tools; a run keeps the registry that it began with; nothing
-//! is started where no server is configured. Not here: who may call what (PERM-1).
+//! Each server has one connection, shared by all runs of the runtime. An actor (`actor.rs`), under a separate
+//! supervisor (`supervisor.rs`), owns it. Its work is a task (`work.rs`) that connects (`connection.rs`, using
+//! `process.rs` or `http.rs`), lists the tools (`listing.rs`), and keeps the connection open. Calls (`tool.rs`) use
+//! the connection directly, without a message to the actor.
+//!
+//! Invariants:
+//! - A server that fails hides only its own tools.
+//! - A run keeps the registry that it started with.
+//! - Nothing is started if no server is configured.
+//!
+//! Elsewhere: who may call which tool (PERM-1).
 
 use crate::observatory::Observatory;
 
@@ -57,27 +63,27 @@ use crate::{
     tool::{Registered, ToolRegistry},
 };
 
-/// Where a server stands.
+/// State of a server.
 #[derive(Clone)]
 enum Standing {
-    /// Nobody knows yet.
+    /// Not known yet.
     Starting,
-    /// It answers.
+    /// Connected and ready for calls.
     Ready(Line),
-    /// It does not; `again` = another try follows.
+    /// Not available. `again`: whether another attempt follows.
     Down { error: ErrorInfo, again: bool },
 }
 
-/// A configured server; names it over all incarnations of its actor.
+/// A configured server. It outlives restarts of its actor.
 pub(crate) struct Server {
     name: Arc<str>,
     config: McpConfig,
     standing: watch::Sender<Standing>,
     tools: Mutex<Vec<Arc<Registered>>>,
-    /// Held by a connection until nothing of it is left; the next one waits for it (ACT-3).
+    /// Held by a connection until it is completely closed; the next connection waits for it (ACT-3).
     turn: Arc<AsyncMutex<()>>,
     seat: Mutex<Option<Mailbox<McpServerMsg>>>,
-    /// Told when a call needs the server: the next try to connect does not wait any longer.
+    /// Notified when a call needs the server, so that the next connection attempt starts immediately.
     wanted: Notify,
 }
 
@@ -94,22 +100,22 @@ impl Server {
         })
     }
 
-    /// How long one request may take.
+    /// Returns the timeout of a request.
     fn timeout(&self) -> Duration {
         Duration::from_millis(self.config.timeout_ms)
     }
 
-    /// How long a run waits for it when it starts, and a call when it comes back.
+    /// Returns how long a starting run waits for the server, and how long a call waits for it to reconnect.
     fn start_wait(&self) -> Duration {
         Duration::from_millis(self.config.start_timeout_ms)
     }
 
-    /// How long it may take to answer `initialize`: packages may be downloaded before.
+    /// Returns the timeout of `initialize`, which may include the time to download packages.
     fn initialize_timeout(&self) -> Duration {
         self.timeout().max(self.start_wait())
     }
 
-    /// Returns the way to the server; one that starts, or comes back, is waited for a little.
+    /// Returns the client of the server. If the server is starting or reconnecting, waits up to `start_wait`.
     async fn line(&self) -> Result<Line, ErrorInfo> {
         let mut standing = self.standing.subscribe();
         if matches!(&*standing.borrow(), Standing::Down { .. }) {
@@ -128,7 +134,7 @@ impl Server {
         }
     }
 
-    /// Says that the server is not there, and why.
+    /// Returns the error that the server is not available, with the reason.
     fn unavailable(&self, standing: &Standing) -> ErrorInfo {
         let name = &self.name;
         let why = match standing {
@@ -152,7 +158,7 @@ impl Server {
     }
 }
 
-/// All servers of a runtime, and the registry that runs which start now are given.
+/// All servers of a runtime, and the registry for runs that start now.
 pub(crate) struct Mcp {
     built_in: Arc<ToolRegistry>,
     registry: RwLock<Arc<ToolRegistry>>,
@@ -178,12 +184,13 @@ impl Mcp {
         }
     }
 
-    /// Returns the tools that there are now.
+    /// Returns the registry of the tools that are available now.
     pub(crate) fn registry(&self) -> Arc<ToolRegistry> {
         Arc::clone(&self.registry.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns when every server has answered, failed, or had its time; without any, at once.
+    /// Waits until each server has answered, failed, or used up its start timeout. Returns immediately if there are
+    /// no servers.
     pub(crate) async fn settled(&self) {
         let each = self.servers.values().map(|server| async move {
             let mut standing = server.standing.subscribe();
@@ -193,8 +200,8 @@ impl Mcp {
         futures::future::join_all(each).await;
     }
 
-    /// Returns the servers that offer nothing now since they are not there, each with why. One that is about to come
-    /// back is no such: its tools are still offered.
+    /// Returns the servers that currently offer no tools because they are not available, with the reason. A server
+    /// that is expected to reconnect still offers its tools and is not included.
     pub(crate) fn absent(&self) -> Vec<(String, ErrorInfo)> {
         let absent = |(name, server): (&String, &Arc<Server>)| {
             let has_tools = !server.tools().is_empty();
@@ -208,7 +215,7 @@ impl Mcp {
         self.servers.iter().filter_map(absent).collect()
     }
 
-    /// Makes an actor crash that serves servers; `None` = it is none of these.
+    /// Makes an actor of this module crash, for tests. Returns `None` if the kind of actor belongs to another module.
     pub(crate) fn crash(&self, kind: &str, id: &str) -> Option<bool> {
         if kind == ActorKind::McpServer.as_str() {
             let actor = self.servers.get(id).and_then(|server| server.seated());
@@ -221,7 +228,7 @@ impl Mcp {
         }
     }
 
-    /// Takes a server as there, with these tools.
+    /// Marks a server as ready and publishes its tools.
     fn opened(&self, server: &Server, line: Line, tools: Vec<Arc<Registered>>) {
         let names: Vec<String> = tools.iter().map(|tool| tool.spec.name.clone()).collect();
         for missing in missing_mcp_tools(&self.config, &server.name, &names) {
@@ -233,9 +240,10 @@ impl Mcp {
         }
     }
 
-    /// Takes a server as gone. Its tools stay while it may come back: calls of them wait for it a little.
+    /// Marks a server as not available. While it may reconnect, its tools stay published, and calls of them wait for
+    /// it up to the start timeout.
     ///
-    /// Logs it once, however often the same error comes back.
+    /// The failure is logged once, even if the same error repeats.
     fn lost(&self, server: &Server, error: ErrorInfo, again: bool) {
         let is_known = match &*server.standing.borrow() {
             Standing::Down { error: earlier, again: earlier_again } => {
@@ -252,9 +260,10 @@ impl Mcp {
         server.standing.send_replace(Standing::Down { error, again });
     }
 
-    /// Gives a server these tools, for runs that start from now on.
+    /// Replaces the tools of a server, for runs that start from now on.
     fn publish(&self, server: &Server, tools: Vec<Arc<Registered>>) {
-        // Under the lock, so that of two servers that publish at once none is overlooked.
+        // The lock is held until the registry is replaced, so that concurrent calls for two servers keep each other's
+        // tools.
         let mut registry = self.registry.write().unwrap_or_else(PoisonError::into_inner);
         *server.tools.lock().unwrap_or_else(PoisonError::into_inner) = tools;
         let mut next = ToolRegistry::clone(&self.built_in);
@@ -267,7 +276,7 @@ impl Mcp {
     }
 }
 
-/// Starts the supervisor of the servers beneath the root; `None` = there are no servers.
+/// Starts the supervisor of the servers below the root. Returns `None` if there are no servers.
 pub(crate) async fn start(
     mcp: &Arc<Mcp>,
     observatory: &Arc<Observatory>,
@@ -293,7 +302,8 @@ pub(crate) async fn start(
     Ok(Some(id))
 }
 
-/// Gives up on all servers: their supervisor crashed more often than it may. Runs go on without their tools.
+/// Marks all servers as not available after their supervisor has exceeded its restart limit. Runs continue without
+/// their tools.
 pub(crate) fn give_up(mcp: &Mcp, observatory: &Observatory) {
     let error = ErrorInfo::new(
         ErrorCode::ActorCrashed,

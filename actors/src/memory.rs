@@ -1,9 +1,13 @@
-//! Memory: what runs learned, kept for later ones (MEM-2 … MEM-4).
+//! Memory: experiences of earlier runs, kept for later ones (MEM-2 … MEM-4).
 //!
-//! `book.rs` reads the file's text and changes it, block by block, without touching what it does not mean; `date.rs` reads
-//! dates; `file.rs` keeps the file on disk, safe from other writers; `users.rs` says whose file it is; `rank.rs` says which
-//! experiences fit.
-//! Not here: skills (`skill.rs`), what the people of a project have written (`project_text.rs`).
+//! - `book.rs` parses the text of the file and changes it block by block, leaving everything else untouched.
+//! - `date.rs` parses dates.
+//! - `file.rs` reads and writes the file on disk, safely with other writers.
+//! - `users.rs` maps users to files.
+//! - `rank.rs` selects matching experiences.
+//! - `recall.rs` and `reflect.rs` contain the requests to the model.
+//!
+//! Elsewhere: skills (`skill.rs`), instructions of a project (`project_text.rs`).
 
 mod book;
 mod date;

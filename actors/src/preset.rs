@@ -1,9 +1,12 @@
-//! Presets: which there are, and where each comes from (SUB-5).
+//! Presets: the available presets and their origins (SUB-5).
 //!
-//! Built in < files `agents/*.md` of the home < `[presets.NAME]` of the configuration < registered by a program: what
-//! comes later stands in for what is before it of the same name, as a whole.
-//! Invariant: no file of a project is a preset (SAFE-1).
-//! Not here: what a preset lets a run do (`run/resolver.rs`).
+//! Origins, in ascending priority: built-in, files `agents/*.md` of the home, `[presets.NAME]` of the configuration,
+//! and presets registered by the embedding program. A preset replaces one of lower priority with the same name
+//! completely.
+//!
+//! Invariant: no file of a project defines a preset (SAFE-1).
+//!
+//! Elsewhere: what a preset allows a run to do (`run/resolver.rs`).
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +18,7 @@ use crate::{
     permission::{GrantError, check_tool},
 };
 
-/// The folder in the home.
+/// Name of the folder in the home.
 const FOLDER: &str = "agents";
 
 const KEYS: [&str; 9] = [
@@ -30,7 +33,8 @@ const KEYS: [&str; 9] = [
     "coordinates",
 ];
 
-/// Keys of agent files that other programs read; `model` and `skills` are ours as well.
+/// Keys that other programs use in agent files. `model` and `skills` are not listed, because they are also keys of
+/// this format.
 const FOREIGN_KEYS: [&str; 12] = [
     "tools",
     "disallowedTools",
@@ -45,19 +49,19 @@ const FOREIGN_KEYS: [&str; 12] = [
     "effort",
     "initialPrompt",
 ];
-/// Models of agent files that other programs read, which are names of no model here.
+/// Model names that other programs use in agent files and that are ignored here.
 const FOREIGN_MODELS: [&str; 4] = ["inherit", "sonnet", "opus", "haiku"];
 
-/// Where a preset comes from.
+/// Origin of a preset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PresetOrigin {
-    /// Every runtime has it.
+    /// Built in; available in every runtime.
     BuiltIn,
-    /// A file of the home.
+    /// File of the home.
     File(PathBuf),
-    /// The configuration.
+    /// Configuration.
     Config,
-    /// A program registered it.
+    /// Registered by the embedding program.
     Code,
 }
 
@@ -66,24 +70,24 @@ pub enum PresetOrigin {
 pub struct KnownPreset {
     /// The preset.
     pub preset: Preset,
-    /// Where it comes from.
+    /// Origin of the preset.
     pub origin: PresetOrigin,
 }
 
-/// The presets that are files of a home, and what is wrong with those that cannot be used.
+/// Presets read from files of a home, and the errors in files that cannot be used.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PresetFiles {
-    /// What can be used, by name, with the file.
+    /// Usable presets, sorted by name, with their files.
     pub presets: Vec<(Preset, PathBuf)>,
-    /// What cannot; a runtime is not built where there is any.
+    /// Errors in files that cannot be used. A runtime is not built if there are any.
     pub faults: Vec<HomeFileError>,
-    /// What is ignored of files that can be used: keys of other programs.
+    /// Warnings about ignored keys, which other programs use, in usable files.
     pub warnings: Vec<HomeFileError>,
 }
 
 impl PresetFiles {
-    /// Reads `agents/*.md` of a home; `tools` are the names that they may speak of, beside those of the servers that
-    /// are configured: what these have is not known yet.
+    /// Reads `agents/*.md` of a home. The files may name the tools in `tools`, and any tool of a configured MCP
+    /// server, because the tools of these servers are not known yet.
     pub fn read(home: &Path, tools: &[&str], config: &Config) -> Self {
         let format = Format { foreign: &FOREIGN_KEYS, in_folders: None };
         let found = home_file::load(&home.join(FOLDER), format, |name, file| preset(name, file, tools, config));
@@ -91,7 +95,7 @@ impl PresetFiles {
     }
 }
 
-/// Lists the presets of all origins: built-in ones first, as far as nothing stands in for them.
+/// Returns the presets of all origins, built-in ones first. Replaced presets are omitted.
 pub fn presets(files: &PresetFiles, config: &Config, registered: &[Preset]) -> Vec<KnownPreset> {
     let built_in = builtin_presets().into_iter().map(|preset| (preset, PresetOrigin::BuiltIn));
     let of_files = files.presets.iter().map(|(preset, file)| (preset.clone(), PresetOrigin::File(file.clone())));
@@ -142,7 +146,7 @@ fn preset(name: &str, file: &FrontMatter<'_>, tools: &[&str], config: &Config) -
     })
 }
 
-/// Returns whether a model is one of another program, which means as much as no model here.
+/// Returns whether a model name belongs to another program and is ignored, as if no model were given.
 fn is_foreign_model(model: &str, config: &Config) -> bool {
     FOREIGN_MODELS.contains(&model) && !config.model_profiles.contains_key(model)
 }

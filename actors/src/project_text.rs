@@ -1,8 +1,10 @@
-//! What the people of a project have written for agents: `AGENTS.md`, or else `CLAUDE.md`, and `skills/*.md` (MEM-1).
+//! Texts of a project for agents: `AGENTS.md`, or else `CLAUDE.md`, and `skills/*.md` (MEM-1).
 //!
-//! All of it is text of the project, bounded, and marked as such where agents are told it: whoever can write to the
-//! project can write it. Files that lead out of the project, have other names, or are sensitive count as absent.
-//! Invariant: nothing of it grants a tool or changes what may be done (SAFE-1).
+//! Anybody who can write to the project can write these texts, so their size is limited, and prompts mark them as
+//! text of the project. Files that lead out of the project, have unexpected names, or are sensitive are treated as
+//! absent.
+//!
+//! Invariant: no text grants a tool or a permission (SAFE-1).
 
 use std::{
     path::{Path, PathBuf},
@@ -20,21 +22,21 @@ use crate::{
     tool::{Roots, Surroundings, names_in, read_text},
 };
 
-/// The files that hold notes; the first that there is counts.
+/// Files for project notes; the first usable one is read.
 const NOTES: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
-/// How much of the notes is told, in bytes.
+/// Maximum length of the notes in a prompt, in bytes.
 const NOTES_BYTES: u64 = 32 * 1024;
-/// Most skills of a project.
+/// Maximum number of skills of a project.
 const MAX_SKILLS: usize = 64;
 
-/// The texts of one project.
+/// Texts of one project.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ProjectText {
     pub(crate) notes: Option<Notes>,
     pub(crate) skills: Vec<Skill>,
 }
 
-/// What agents are told about working in a project.
+/// Project notes for agents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Notes {
     file: &'static str,
@@ -42,7 +44,7 @@ pub(crate) struct Notes {
     is_cut: bool,
 }
 
-/// The texts of the projects that a runtime works in, as they were when a run of a user began there last.
+/// Texts of the projects in use. Each is a snapshot from the start of the latest user run in that project.
 #[derive(Debug, Default)]
 pub(crate) struct ProjectTexts {
     roots: Arc<Roots>,
@@ -54,7 +56,7 @@ impl ProjectTexts {
         Self { roots, known: DashMap::new() }
     }
 
-    /// Looks at a project anew: a run of a user is about to begin there.
+    /// Rereads the texts of a project, before a user run starts in it.
     pub(crate) async fn refresh(&self, project: &Path) -> Arc<ProjectText> {
         let (roots, folder) = (Arc::clone(&self.roots), project.to_owned());
         let looked = tokio::task::spawn_blocking(move || ProjectText::read(&roots, &folder)).await;
@@ -63,7 +65,7 @@ impl ProjectTexts {
         text
     }
 
-    /// Returns what is known of a project; looks where nothing is, as after a restart.
+    /// Returns the cached texts of a project. Reads them if there are none, such as after a restart.
     pub(crate) fn known(&self, project: &Path) -> Arc<ProjectText> {
         let look = || Arc::new(ProjectText::read(&self.roots, project));
         Arc::clone(&self.known.entry(project.to_owned()).or_insert_with(look))
@@ -71,7 +73,7 @@ impl ProjectTexts {
 }
 
 impl ProjectText {
-    /// Reads the texts of a project; what cannot be used is left out.
+    /// Reads the texts of a project, skipping unusable ones.
     pub(crate) fn read(roots: &Roots, project: &Path) -> Self {
         let notes = NOTES.into_iter().find_map(|file| notes(roots, project, file));
         let skills = skill_files(roots, project).into_iter().filter_map(|file| read_skill(roots, project, &file).ok());
@@ -80,7 +82,7 @@ impl ProjectText {
 }
 
 impl Notes {
-    /// Renders them as they stand in a system prompt, behind what it begins with.
+    /// Formats the notes as a section of a system prompt.
     pub(crate) fn render(&self) -> String {
         let Self { file, text, is_cut } = self;
         let fence = fence_around(text);
@@ -95,9 +97,10 @@ impl Notes {
 }
 
 impl Skills {
-    /// Reads those that a project adds, and says why a file of it cannot be used or adds nothing.
+    /// Returns these skills and those of a project, and the reasons why files of the project cannot be used or add
+    /// nothing.
     ///
-    /// `surroundings` say what of the project may be looked at.
+    /// `surroundings` defines which files of the project may be read.
     pub fn look_around(self: &Arc<Self>, surroundings: &Surroundings, project: &Path) -> (Arc<Self>, Vec<String>) {
         let roots = Roots::new(surroundings);
         let (mut skills, mut faults) = (Vec::new(), Vec::new());
@@ -117,7 +120,7 @@ impl Skills {
 /// Reads one skill of a project.
 ///
 /// # Errors
-/// Says why it cannot be used; the file is named by its path in the project.
+/// Returns the reason why it cannot be used. It names the file by its path in the project.
 pub(crate) fn read_skill(roots: &Roots, project: &Path, file: &Path) -> Result<Skill, String> {
     let at = |line: usize, message: String| format!("{}:{line}: {message}", file.display());
     let (text, is_whole) = read_text(roots, project, &file.to_string_lossy(), home_file::MAX_BYTES)
@@ -134,10 +137,10 @@ pub(crate) fn read_skill(roots: &Roots, project: &Path, file: &Path) -> Result<S
     skill.map_err(|fault| at(fault.line, format!("`{}` {}", fault.key.unwrap_or_default(), fault.message)))
 }
 
-/// Lists the files of a project that may be skills, by name.
+/// Returns the files of a project that may be skills, sorted by name.
 pub(crate) fn skill_files(roots: &Roots, project: &Path) -> Vec<PathBuf> {
     let mut names = names_in(roots, project, skill::FOLDER);
-    // Other names could pretend to be something else where they are told.
+    // Reject other names, because they could be misleading when they are shown.
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     names.retain(|name| !name.starts_with('.') && name.bytes().all(is_plain));
     names.sort();

@@ -1,10 +1,13 @@
-//! Skills: texts that people write once and agents are told where they need them (MEM-1).
+//! Skills: reusable instructions that are added to an agent's prompt when needed (MEM-1).
 //!
-//! Built in < files `skills/*.md` and `skills/NAME/SKILL.md` of the home: what comes later stands in for what is before it of the same name. A
-//! project may hold further ones (`project_text.rs`), which stand in for none. Which go into a system prompt: those that
-//! the call names > those of the preset > all that are built in; the others are listed there by name and description,
-//! and the tool `skill` loads them.
-//! Invariant: a skill is text. None grants a tool or changes what may be done (SAFE-1).
+//! Sources, in ascending priority: built-in skills, then the files `skills/*.md` and `skills/NAME/SKILL.md` of the
+//! home. A file of the home replaces a built-in skill of the same name. A project may contain further skills
+//! (`project_text.rs`), which replace none.
+//!
+//! A system prompt contains the skills named by the call, else those of the preset, else all built-in ones. It lists
+//! the others by name and description, and the tool `skill` loads them.
+//!
+//! Invariant: a skill is text only. It grants no tool and no permission (SAFE-1).
 
 use std::{
     collections::BTreeMap,
@@ -20,12 +23,12 @@ use crate::{
     text::{fence_around, visible},
 };
 
-/// The folder in the home, and in a project.
+/// Name of the folder, in the home and in a project.
 pub(crate) const FOLDER: &str = "skills";
 
-/// The file of a skill that is a folder.
+/// Name of the main file if a skill is a folder.
 pub(crate) const FILE_IN_FOLDER: &str = "SKILL.md";
-/// Keys of skills that other programs read.
+/// Front matter keys that other programs use; they are accepted and ignored.
 pub(crate) const FOREIGN_KEYS: [&str; 11] = [
     "license",
     "compatibility",
@@ -40,46 +43,46 @@ pub(crate) const FOREIGN_KEYS: [&str; 11] = [
     "hooks",
 ];
 
-/// The texts that every runtime has, as files.
+/// Files of the built-in skills.
 const BUILT_IN: &[&str] = &[
     include_str!("skill/builtin/planning.md"),
     include_str!("skill/builtin/research.md"),
-    // It is of no use without the tools that it speaks of.
+    // Its instructions require the web tools.
     #[cfg(feature = "web-tools")]
     include_str!("skill/builtin/browser.md"),
 ];
 
-/// Most skills that a system prompt lists beside those whose texts it holds.
+/// Maximum number of skills that a system prompt lists in addition to those it contains.
 const MAX_LISTED: usize = 64;
-/// Longest description that it lists, in characters.
+/// Maximum length of a description in that list, in characters.
 const MAX_DESCRIPTION_CHARS: usize = 200;
 
-/// A text that agents can be told.
+/// Reusable instructions for agents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skill {
-    /// Its name.
+    /// Unique name.
     pub name: String,
-    /// What it is good for.
+    /// Purpose of the skill, shown to models that may load it.
     pub description: String,
-    /// What is told, in Markdown; at most 64 KiB.
+    /// Instructions in Markdown; at most 64 KiB.
     pub text: String,
-    /// Where it comes from.
+    /// Source of the skill.
     pub origin: SkillOrigin,
 }
 
-/// Where a skill comes from.
+/// Source of a skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SkillOrigin {
-    /// Every runtime has it.
+    /// Built in; available in every runtime.
     BuiltIn,
-    /// A file of the home.
+    /// File of the home.
     Home(PathBuf),
-    /// A file of the project, written by whoever writes the project.
+    /// File of the project, written by the authors of the project.
     Project(PathBuf),
 }
 
 impl Skill {
-    /// Returns the text as agents are told it: one of a project is marked as such.
+    /// Returns the text for the prompt. The text of a project's skill is marked as such.
     pub(crate) fn told(&self) -> String {
         match &self.origin {
             SkillOrigin::Project(file) => format!(
@@ -94,18 +97,18 @@ impl Skill {
     }
 }
 
-/// The skills that there are, by name.
+/// All available skills, by name.
 #[derive(Debug, Clone)]
 pub struct Skills {
     by_name: BTreeMap<String, Arc<Skill>>,
-    /// Names of those that are built in, or stand in for one that is.
+    /// Names of the built-in skills, including replaced ones.
     built_in: Vec<String>,
-    /// What is ignored of the home's files.
+    /// Ignored keys in files of the home.
     warnings: Vec<HomeFileError>,
 }
 
 impl Default for Skills {
-    /// Makes those that are built in.
+    /// Returns the built-in skills.
     fn default() -> Self {
         let built_in = BUILT_IN.iter().map(|text| {
             let file = FrontMatter::read(text, &[]).unwrap_or_else(|fault| unreachable!("a built-in skill: {fault:?}"));
@@ -118,16 +121,16 @@ impl Default for Skills {
 }
 
 impl Skills {
-    /// Reads the skills of a home, `skills/*.md` and `skills/NAME/SKILL.md`, over those that are built in.
+    /// Loads the skills of a home, `skills/*.md` and `skills/NAME/SKILL.md`, in addition to the built-in ones.
     ///
     /// # Errors
-    /// `config_error` where a file cannot be used; it names file, line and key.
+    /// `config_error` if a file cannot be used; it names file, line and key.
     pub fn load(home: &Path) -> Result<Self, ErrorInfo> {
         let (skills, faults) = Self::look(home);
         home_file::refuse(&faults).map(|()| skills)
     }
 
-    /// Reads those that can be used, and tells what is wrong with the others.
+    /// Loads the usable skills of a home. Also returns the errors in the other files.
     pub fn look(home: &Path) -> (Self, Vec<HomeFileError>) {
         let mut skills = Self::default();
         let format = Format { foreign: &FOREIGN_KEYS, in_folders: Some(FILE_IN_FOLDER) };
@@ -139,7 +142,7 @@ impl Skills {
         (skills, found.faults)
     }
 
-    /// Returns these with those of a project, as far as their names are free.
+    /// Returns these skills and those of a project whose names are not taken.
     #[must_use]
     pub fn with_project(self: &Arc<Self>, skills: &[Skill]) -> Arc<Self> {
         if skills.is_empty() {
@@ -152,7 +155,7 @@ impl Skills {
         Arc::new(all)
     }
 
-    /// Returns what is ignored of the home's files: keys of other programs.
+    /// Returns warnings about ignored keys in files of the home, which other programs use.
     pub fn warnings(&self) -> &[HomeFileError] {
         &self.warnings
     }
@@ -162,16 +165,16 @@ impl Skills {
         self.by_name.get(name).map(Arc::as_ref)
     }
 
-    /// Lists them by name.
+    /// Returns all skills, ordered by name.
     pub fn list(&self) -> impl Iterator<Item = &Skill> {
         self.by_name.values().map(Arc::as_ref)
     }
 
-    /// Says which skills go into a system prompt, each once: those that the call names, else those of the preset, else
-    /// all that are built in.
+    /// Selects the skills for a system prompt, without duplicates: those named by the call, else those of the preset,
+    /// else all built-in ones.
     ///
     /// # Errors
-    /// `skill_not_found` for a name that none has; it names those that there are.
+    /// `skill_not_found` for an unknown name; the message lists the known names.
     pub fn chosen(&self, call: Option<&[String]>, preset: Option<&[String]>) -> Result<Vec<&Skill>, ErrorInfo> {
         let Some(names) = call.or(preset) else {
             return Ok(self.built_in.iter().filter_map(|name| self.get(name)).collect());
@@ -186,19 +189,19 @@ impl Skills {
         Ok(chosen)
     }
 
-    /// Says that there is no skill of a name, and which there are.
+    /// Returns the error for an unknown name, which lists the known names.
     pub(crate) fn missing(&self, name: &str) -> ErrorInfo {
         let known: Vec<&str> = self.by_name.keys().map(String::as_str).collect();
         ErrorInfo::new(ErrorCode::SkillNotFound, format!("there is no skill {name:?}; there is: {}", known.join(", ")))
     }
 }
 
-/// Renders skills as they stand in a system prompt, behind what it begins with.
+/// Formats the given skills as sections of a system prompt.
 pub(crate) fn render(skills: &[&Skill]) -> String {
     skills.iter().map(|skill| format!("\n\n## Skill: {}\n\n{}", skill.name, skill.told())).collect()
 }
 
-/// Renders what a system prompt says of the skills whose texts it does not hold: names that `skill` loads.
+/// Formats the list of skills that a system prompt does not contain, which the tool `skill` can load.
 pub(crate) fn render_others(all: &Skills, chosen: &[&Skill]) -> String {
     let others = all.list().filter(|skill| !chosen.iter().any(|told| told.name == skill.name));
     let lines: String = others.take(MAX_LISTED).map(|skill| format!("\n- {}: {}", skill.name, line(skill))).collect();
@@ -213,13 +216,13 @@ fn line(skill: &Skill) -> String {
     }
 }
 
-/// Reads a skill from a file that begins with front matter.
+/// Parses a skill from a file that begins with front matter.
 pub(crate) fn of_file(name: &str, file: &FrontMatter<'_>, origin: SkillOrigin) -> Result<Skill, Fault> {
     file.only(&["name", "description"])?;
     if file.body.is_empty() {
         return Err(file.fault("name", "has no text: write the skill below the front matter"));
     }
-    // It stands in a list of lines, in prompts.
+    // Keep the description on one line, because prompts list one skill per line.
     let description = visible(file.required("description")?).split_whitespace().collect::<Vec<_>>().join(" ");
     Ok(Skill { name: name.to_owned(), description, text: file.body.to_owned(), origin })
 }

@@ -10,16 +10,16 @@ pub(crate) fn shorten(text: &str, max: usize) -> String {
     }
 }
 
-/// Returns the text on one line: each run of white space becomes one space.
+/// Returns the text on one line: each sequence of whitespace becomes one space.
 pub(crate) fn on_one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Leaves out characters that steer a terminal, turn the writing direction, or spell what nobody sees: they could
-/// hide or forge text.
+/// Removes control characters, bidirectional formatting characters and invisible tag characters, which could hide or
+/// forge text. Line feeds and tabs are kept.
 pub(crate) fn visible(text: &str) -> String {
     let is_dropped = |c: char| {
-        // The last ones are tag characters: whole sentences can be written in them.
+        // The last range is the tag characters, which can encode whole invisible sentences.
         matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{e0000}'..='\u{e007f}') || c.is_control()
     };
     text.chars().filter(|c| matches!(c, '\n' | '\t') || !is_dropped(*c)).collect()
@@ -31,14 +31,14 @@ pub(crate) fn fence_around(text: &str) -> String {
     "~".repeat(longest.unwrap_or(0).max(2) + 1)
 }
 
-/// Finds the JSON value of an answer: alone, or in a code fence, the last one that holds any.
+/// Returns the JSON value in an answer: the whole answer, or the content of the last code fence with valid JSON.
 pub(crate) fn find_json(answer: &str) -> Option<(&str, Value)> {
     let read = |text: &'_ str| serde_json::from_str::<Value>(text).ok();
     let alone = answer.trim();
     if let Some(value) = read(alone) {
         return Some((alone, value));
     }
-    // Between two fences, the first line being the language.
+    // The text between two fences. Its first line is the language.
     let blocks: Vec<&str> = answer.split("```").skip(1).step_by(2).collect();
     blocks.into_iter().rev().find_map(|block| {
         let body = block.split_once('\n').map_or(block, |(_, body)| body).trim();
@@ -52,7 +52,7 @@ pub(crate) fn is_json_object(text: &str) -> bool {
     text.trim_start().starts_with('{') && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
 
-/// Returns the JSON object that a JSON string holds: some models encode the arguments of a call twice.
+/// Returns the JSON object in a JSON string, because some models encode the arguments of a call twice.
 pub(crate) fn wrapped_object(text: &str) -> Option<String> {
     serde_json::from_str::<String>(text).ok().filter(|inner| is_json_object(inner))
 }

@@ -12,7 +12,7 @@ use soong_protocol::{
 
 use super::{content::is_text, matcher, not_found};
 
-/// How long the search for the text to be replaced may take (ART-7).
+/// Maximum duration of the search for the text to be replaced (ART-7).
 const MATCH_LIMIT: Duration = Duration::from_millis(500);
 
 /// A change to a text.
@@ -24,7 +24,7 @@ pub enum Change {
         content: String,
         /// MIME type of a text.
         content_type: String,
-        /// Title for display; empty = the name.
+        /// Title for users. Empty: the name.
         title: String,
     },
     /// Replaces the passage that matches `old` (ART-7).
@@ -44,13 +44,13 @@ pub enum Change {
 /// A request to edit a text.
 #[derive(Debug, Clone)]
 pub struct EditRequest {
-    /// Name of the artifact; `user:` precedes the name of a user's artifact.
+    /// Name of the artifact, with the prefix `user:` for the user scope.
     pub key: String,
     /// The change.
     pub change: Change,
-    /// Who makes it.
+    /// Kind of producer.
     pub source: ArtifactSource,
-    /// Where it comes from.
+    /// Run, call and trace that produced the edit.
     pub provenance: Provenance,
     /// The tool call that makes the edit; `None` for clients. A repeated request with the same effect returns the first
     /// result.
@@ -60,20 +60,20 @@ pub struct EditRequest {
 /// The result of an edit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Edited {
-    /// The artifact as it is with the edit.
+    /// The artifact after the edit.
     pub artifact: Artifact,
-    /// How it changed the text.
+    /// Type of the change.
     pub update_type: UpdateType,
-    /// How the replaced part was found; absent for whole texts.
+    /// Layer of the matcher that found the replaced passage; absent if the whole text was replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layer: Option<MatchLayer>,
-    /// Similarity of `replaced` to the passage that was searched for, up to 1; absent for whole texts.
+    /// Similarity of `replaced` to the passage that was searched for, up to 1; absent if the whole text was replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub similarity: Option<f64>,
-    /// The passage that was replaced; absent for whole texts.
+    /// Passage that was replaced; absent if the whole text was replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaced: Option<String>,
-    /// Content after the edit; `None` if the edit was recorded earlier and others followed.
+    /// Content after the edit. `None` if the edit was recorded earlier and others followed.
     #[serde(skip)]
     pub snapshot: Option<ArtifactSnapshot>,
 }
@@ -95,7 +95,7 @@ impl Applied {
         Self { text: after, splice, update_type, old: None, layer: None, similarity: None, replaced: None }
     }
 
-    /// Tells what the edit did to the artifact that it leads to.
+    /// Returns the result of the edit for the artifact in its new state.
     pub(super) fn edited(&self, artifact: Artifact) -> Edited {
         Edited {
             artifact,
@@ -108,7 +108,7 @@ impl Applied {
     }
 }
 
-/// Applies a change to a text; `before` is `None` where there is no artifact of that name.
+/// Applies a change to a text. `before` is `None` if the artifact does not exist.
 pub(super) fn apply(change: &Change, key: &str, before: Option<&str>) -> Result<Applied, ErrorInfo> {
     match (change, before) {
         (Change::Create { content, content_type, .. }, None) => {
@@ -140,7 +140,7 @@ pub(super) fn apply(change: &Change, key: &str, before: Option<&str>) -> Result<
     }
 }
 
-/// Says that a name is taken.
+/// Returns the error for a name that is taken.
 pub(super) fn exists(key: &str) -> ErrorInfo {
     let message = format!("an artifact named {key:?} exists: change it, or choose another name");
     ErrorInfo::new(ErrorCode::ArtifactExists, message)

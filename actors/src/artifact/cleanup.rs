@@ -1,7 +1,7 @@
-//! Cleaning up: which artifacts may go, and why (ART-13).
+//! Cleanup: selects artifacts that may be deleted, and gives the reason (ART-13).
 //!
-//! Which ones is pure. Only what belongs to sessions is looked at: a user's artifacts, memory and files of
-//! projects are never touched, and nothing of a session with a run that has not ended.
+//! The selection is a pure function. Only artifacts of sessions are considered. Artifacts of users, memory, project
+//! files, and artifacts of a session with an unfinished run are never deleted.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -15,92 +15,94 @@ use soong_storage::store::{Reader, StoreError};
 use super::{ArtifactReader, ArtifactStore};
 use crate::clock::now;
 
-/// What is to be cleaned up. Filters combine: a candidate passes all of them.
+/// Cleanup request. A candidate must pass all filters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Cleanup {
-    /// Only of this session; `None` = of all.
+    /// Only artifacts of this session. `None`: of all sessions.
     pub session_id: Option<SessionId>,
-    /// Only of this user's sessions; `None` = of all.
+    /// Only artifacts of this user's sessions. `None`: of all users.
     pub uid: Option<String>,
-    /// Whether nothing is deleted, only listed.
+    /// Whether to list the candidates without deleting them.
     pub dry_run: bool,
-    /// Whether ordinary artifacts are looked at too, beside those that only help to find defects.
+    /// Whether to include ordinary artifacts. Otherwise only diagnostic artifacts are considered.
     pub include_all: bool,
-    /// Only what was not changed for so long, in milliseconds.
+    /// Only artifacts that have not been changed for longer than this, in milliseconds.
     pub older_than_ms: Option<u64>,
-    /// Only what was changed longest ago, so that the rest has at most so many bytes in all versions.
+    /// Only the artifacts changed longest ago, as many as needed for the remaining ones to take at most this many
+    /// bytes, counting all versions.
     pub max_bytes: Option<u64>,
 }
 
 impl Default for Cleanup {
-    /// Lists what only helps to find defects.
+    /// Lists all diagnostic artifacts and deletes nothing.
     fn default() -> Self {
         Self { session_id: None, uid: None, dry_run: true, include_all: false, older_than_ms: None, max_bytes: None }
     }
 }
 
-/// An artifact that may go.
+/// Artifact that may be deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Candidate {
-    /// The artifact.
+    /// Id of the artifact.
     pub artifact_id: ArtifactId,
-    /// Its session.
+    /// Session of the artifact.
     pub session_id: SessionId,
-    /// Its name; absent for captured products.
+    /// Name; absent for captured products.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What people call it.
+    /// Title for users.
     pub title: String,
-    /// The bytes of all its versions.
+    /// Total size of all versions, in bytes.
     pub bytes: u64,
-    /// When it was changed last.
+    /// Time of the last change.
     pub updated_at: Timestamp,
-    /// Why it may go.
+    /// Reason why it may be deleted.
     pub reason: String,
 }
 
-/// An artifact that could not be deleted; everything else went on.
+/// Artifact that could not be deleted. The cleanup continues with the others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CleanupFailure {
-    /// The artifact.
+    /// Id of the artifact.
     pub artifact_id: ArtifactId,
-    /// Why.
+    /// Reason of the failure.
     pub error: ErrorInfo,
 }
 
-/// A session whose artifacts were left out.
+/// Session that was skipped because it has unfinished runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BusySession {
-    /// The session; it has runs that have not ended.
+    /// Id of the session.
     pub session_id: SessionId,
-    /// How many of its artifacts were not looked at.
+    /// Number of its artifacts that pass the other filters, except the size filter.
     pub artifacts: u64,
 }
 
-/// What a cleanup found, and did unless it was a dry run.
+/// Result of a cleanup.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CleanupReport {
     /// Whether nothing was deleted.
     pub dry_run: bool,
-    /// What may go.
+    /// Artifacts that may be deleted.
     pub candidates: Vec<Candidate>,
-    /// Sessions at work, with artifacts that may be old, or too much: nothing of them was looked at.
+    /// Sessions that were skipped because they have unfinished runs, although some of their artifacts pass the
+    /// filters.
     #[serde(default)]
     pub busy: Vec<BusySession>,
-    /// What went.
+    /// Artifacts that were deleted.
     pub deleted: Vec<ArtifactId>,
-    /// What could not be deleted.
+    /// Artifacts that could not be deleted.
     pub failed: Vec<CleanupFailure>,
 }
 
 impl ArtifactStore {
-    /// Lists what may go, and deletes it unless it is a dry run.
+    /// Lists the candidates, and deletes them unless the request is a dry run.
     pub(crate) async fn clean_up(&self, wish: Cleanup) -> Result<CleanupReport, ErrorInfo> {
         let (chosen, busy) = self.reader.chosen(&wish).await?;
         let mut report = CleanupReport { dry_run: wish.dry_run, busy, ..CleanupReport::default() };
@@ -110,7 +112,7 @@ impl ArtifactStore {
             if wish.dry_run {
                 continue;
             }
-            // What was written since the look stays.
+            // Keep artifacts that were changed after the selection.
             let is_unchanged = |now: &Artifact| {
                 (now.current_version, now.updated_at) == (artifact.current_version, artifact.updated_at)
             };
@@ -124,7 +126,7 @@ impl ArtifactStore {
     }
 }
 
-/// Leaves out what belongs to sessions of others.
+/// Keeps only artifacts of the user's sessions.
 fn of_user(reader: &dyn Reader, all: Vec<(Artifact, u64)>, uid: &str) -> Result<Vec<(Artifact, u64)>, StoreError> {
     let mut is_own: HashMap<SessionId, bool> = HashMap::new();
     let mut own = Vec::new();
@@ -145,7 +147,7 @@ fn of_user(reader: &dyn Reader, all: Vec<(Artifact, u64)>, uid: &str) -> Result<
 }
 
 impl ArtifactReader {
-    /// Lists what may go and why, and deletes nothing, whatever is wished.
+    /// Lists the candidates and their reasons. Deletes nothing, even if the request is not a dry run.
     pub async fn may_go(&self, wish: &Cleanup) -> Result<CleanupReport, ErrorInfo> {
         let (chosen, busy) = self.chosen(wish).await?;
         let candidates = chosen.into_iter().map(|(_, candidate)| candidate).collect();
@@ -171,8 +173,8 @@ impl ArtifactReader {
     }
 }
 
-/// Chooses what may go of `all`, which comes changed longest ago first, and says why of each; and what is left out
-/// because its session is at work.
+/// Selects the candidates from `all`, which is sorted by time of change, the oldest first. Also returns the sessions
+/// that are skipped because they are busy.
 fn choose<'a>(
     wish: &Cleanup,
     all: &'a [(Artifact, u64)],
@@ -191,7 +193,7 @@ fn choose<'a>(
         }
         let age = now.millis_since(artifact.updated_at);
         if busy.contains(session_id) {
-            // What is too young would stay anyway.
+            // Count only artifacts that are old enough to be candidates.
             if wish.older_than_ms.is_none_or(|limit| age > limit) {
                 *left_out.entry(session_id).or_default() += 1;
             }
@@ -229,7 +231,7 @@ fn choose<'a>(
     (chosen, left_out.into_iter().map(busy).collect())
 }
 
-/// Says a time in its largest unit.
+/// Formats a duration in its largest unit.
 fn in_words(millis: u64) -> String {
     let seconds = Duration::from_millis(millis).as_secs();
     match seconds {
@@ -246,7 +248,7 @@ mod tests {
 
     use super::*;
 
-    /// An artifact of session `s` that was changed so many minutes after the epoch.
+    /// Returns an artifact that was changed this many minutes after the epoch.
     fn artifact(id: &str, session: &str, minute: i64, debug: bool) -> Artifact {
         let at = Timestamp::from_millis(minute * 60_000);
         Artifact {

@@ -1,4 +1,4 @@
-//! What an artifact is made of: bytes, a file that is taken in, or a stream; and what counts as text.
+//! Content of an artifact: bytes, a file to be copied, or a stream; and which content types are text.
 
 use std::{borrow::Cow, path::PathBuf};
 
@@ -8,16 +8,16 @@ use soong_protocol::{ErrorCode, ErrorInfo};
 
 use crate::redaction::{ByteRedactor, Redactor};
 
-/// Longest summary that is taken from a text, in characters.
+/// Maximum length of a generated summary, in characters.
 const SUMMARY_CHARS: usize = 200;
 
-/// The bytes of a version to be stored.
+/// Content of a version to be stored.
 pub enum Content {
     /// In memory.
     Bytes(Bytes),
-    /// A file; it is copied, and stays where it is.
+    /// A file, which is copied and not modified.
     File(PathBuf),
-    /// In pieces, as they come.
+    /// A stream of chunks.
     Stream(BoxStream<'static, Result<Bytes, ErrorInfo>>),
 }
 
@@ -56,8 +56,8 @@ impl From<Vec<u8>> for Content {
 }
 
 impl Content {
-    /// Takes the secrets out of a text (SAFE-1); what is no UTF-8 stays as it is, and so does a file of more than
-    /// `most` bytes, which is refused by whoever takes it in.
+    /// Redacts secrets in a text (SAFE-1). Bytes or a file that are not UTF-8 stay unchanged. So does a file of more
+    /// than `most` bytes, which the store rejects later.
     pub(crate) async fn redacted(self, redactor: &Redactor, most: u64) -> Result<Self, ErrorInfo> {
         let clean = |bytes: Bytes| match std::str::from_utf8(&bytes).map(|text| redactor.text(text)) {
             Ok(Cow::Owned(clean)) => Bytes::from(clean),
@@ -65,7 +65,8 @@ impl Content {
         };
         Ok(match self {
             Self::Bytes(bytes) => Self::Bytes(clean(bytes)),
-            // Most files hold none: what does is taken in as it is to be.
+            // Too large: the store rejects it. Other files are replaced by their redacted content only if they
+            // contain a secret.
             Self::File(path) if std::fs::metadata(&path).is_ok_and(|known| known.len() > most) => Self::File(path),
             Self::File(path) => {
                 let read = tokio::task::spawn_blocking({
@@ -78,7 +79,7 @@ impl Content {
                         let after = clean(bytes.clone());
                         if after == bytes && after.len() == before { Self::File(path) } else { Self::Bytes(after) }
                     }
-                    // Whoever takes it in says what is wrong with it.
+                    // The store reports the error when it reads the file.
                     _ => Self::File(path),
                 }
             }
@@ -87,7 +88,7 @@ impl Content {
     }
 }
 
-/// Takes the secrets out of a text that comes in pieces.
+/// Redacts secrets in a streamed text.
 fn redacted_stream(
     stream: BoxStream<'static, Result<Bytes, ErrorInfo>>,
     redactor: &Redactor,
@@ -106,7 +107,7 @@ fn redacted_stream(
     .boxed()
 }
 
-/// Returns whether a content type says that the bytes are text.
+/// Returns whether a content type denotes text.
 pub fn is_text(content_type: &str) -> bool {
     let kind = content_type.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
     kind.starts_with("text/")
@@ -131,14 +132,14 @@ pub fn is_text(content_type: &str) -> bool {
         )
 }
 
-/// Returns whether a content type says that the text is Markdown.
+/// Returns whether a content type denotes Markdown.
 #[cfg(feature = "docx")]
 pub(crate) fn is_markdown(content_type: &str) -> bool {
     let kind = content_type.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
     matches!(kind.as_str(), "text/markdown" | "text/x-markdown")
 }
 
-/// Writes any text as Markdown that shows it as it is.
+/// Wraps a text in a Markdown code fence that shows it verbatim.
 #[cfg(feature = "docx")]
 pub(crate) fn fenced(text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
@@ -146,7 +147,7 @@ pub(crate) fn fenced(text: &str) -> String {
     format!("{fence}\n{}\n{fence}\n", text.trim_end_matches('\n'))
 }
 
-/// Reads bytes as the text that their content type promises.
+/// Decodes bytes as text. Fails with `unsupported_media` if the content type is not text or the bytes are not UTF-8.
 pub(crate) fn text(label: &str, content_type: &str, bytes: Bytes) -> Result<String, ErrorInfo> {
     let refuse = |why: String| ErrorInfo::new(ErrorCode::UnsupportedMedia, format!("{label:?} is no text: {why}"));
     if !is_text(content_type) {
@@ -155,7 +156,7 @@ pub(crate) fn text(label: &str, content_type: &str, bytes: Bytes) -> Result<Stri
     String::from_utf8(bytes.into()).map_err(|error| refuse(format!("it is not UTF-8 ({})", error.utf8_error())))
 }
 
-/// Gathers a stream.
+/// Collects a stream.
 pub(crate) async fn collect(
     mut body: BoxStream<'static, Result<Bytes, ErrorInfo>>,
     size: u64,
@@ -172,9 +173,9 @@ pub(crate) async fn collect(
     Ok(all.freeze())
 }
 
-/// Says in a line how a text begins; `None` where there is nothing to say.
+/// Returns the beginning of a text on one line, or `None` if the text is blank.
 pub(crate) fn summary(text: &str) -> Option<String> {
-    // Enough to fill the line, however much white space there is.
+    // Enough to fill the line, however much whitespace the text contains.
     let mut line = String::new();
     let mut chars = 0;
     for word in text.split_whitespace() {

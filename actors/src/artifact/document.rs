@@ -1,6 +1,6 @@
-//! Texts of artifacts as they are at work: what a working set has at hand, else what is stored.
+//! Current texts of artifacts: as cached by a working set, else as stored.
 //!
-//! Not here: how a text comes out of a version and the edits after it (`reader.rs`).
+//! Elsewhere: how a text is computed from a version and the edits after it (`reader.rs`).
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use soong_protocol::{Artifact, ArtifactScope, ErrorCode, ErrorInfo, SessionId};
 
 use super::{ArtifactReader, content};
 
-/// An artifact with the text that it holds now.
+/// An artifact with its current text.
 #[derive(Debug)]
 pub(crate) struct Document {
     pub(crate) artifact: Artifact,
-    /// `None` = what it holds is no text.
+    /// `None`: the content is not text.
     text: Option<Arc<str>>,
 }
 
@@ -21,7 +21,7 @@ impl Document {
         Self { artifact, text }
     }
 
-    /// Returns the text; `unsupported_media` where it is none.
+    /// Returns the text. Fails with `unsupported_media` if the content is not text.
     pub(crate) fn text(&self) -> Result<Arc<str>, ErrorInfo> {
         self.text.clone().ok_or_else(|| {
             let artifact = &self.artifact;
@@ -31,7 +31,7 @@ impl Document {
         })
     }
 
-    /// Reads a document of a session as it is stored; `None` = there is none of that name.
+    /// Reads a document of a session from the store. Returns `None` if no document has this name.
     pub(super) async fn read(
         reader: &ArtifactReader,
         session: &SessionId,
@@ -46,14 +46,14 @@ impl Document {
         Ok(Some(Arc::new(Self::new(artifact, text))))
     }
 
-    /// Returns the text, if the document holds this very version of an artifact.
+    /// Returns the text if this is the same version of the same artifact.
     pub(super) fn text_of(&self, artifact: &Artifact) -> Option<Arc<str>> {
         let is_same = self.artifact.artifact_id == artifact.artifact_id
             && self.artifact.current_version == artifact.current_version;
         if is_same { self.text.clone() } else { None }
     }
 
-    /// Returns how much memory the text takes, in bytes.
+    /// Returns the size of the text, in bytes.
     pub(super) fn weight(&self) -> usize {
         self.text.as_ref().map_or(0, |text| text.len())
     }

@@ -1,13 +1,14 @@
 //! Export of a Markdown document as `.docx` (ART-12).
 //!
-//! Pure: text in, bytes out; equal input gives equal bytes, so every id is counted here and no clock
-//! is read. Every character that Markdown shows is in the result, in its order; footnotes stand where
-//! footnotes stand. Nesting of any depth is flat here: a paragraph knows how deep it lies, and what
-//! lies deeper than [`MAX_LEVEL`] stays at that level.
+//! Pure: equal input gives equal bytes, so all ids are counted here and no clock is read. The result contains every
+//! character that Markdown shows, in the same order; footnotes become footnotes of the document. Nested blocks are
+//! flattened: each paragraph has an indentation level, and deeper levels than [`MAX_LEVEL`] are reduced to it.
 //!
-//! `walk` follows the events of the Markdown parser, `nest` knows lists and quotes, `inline` the text
-//! of one paragraph, `text` what XML and addresses may hold, `shell` styles and page, `package` the
-//! file. Not here: reading `.docx`.
+//! `walk` processes the events of the Markdown parser, `nest` tracks lists and quotes, `inline` the text of a
+//! paragraph, `text` handles what XML and addresses may contain, `shell` contains styles and page layout, `package`
+//! writes the file.
+//!
+//! Not supported: reading `.docx`.
 
 mod inline;
 mod nest;
@@ -21,14 +22,14 @@ mod walk;
 use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TextMergeStream};
 use soong_protocol::{ErrorCode, ErrorInfo};
 
-/// Deepest level of lists, from 0: word processors know nine.
+/// Deepest level of lists, starting at 0; word processors support nine levels.
 const MAX_LEVEL: usize = 8;
 
-/// Turns Markdown into the bytes of a `.docx` file.
+/// Converts Markdown to the bytes of a `.docx` file.
 ///
-/// The title goes into the file's properties, and above the text unless that begins with a heading
-/// of the first level. Understands CommonMark with tables, footnotes, task lists, struck-out text
-/// and YAML front matter; HTML stays the text that it is.
+/// The title is stored in the properties of the file, and printed above the text unless the text begins with a
+/// first-level heading. Supports CommonMark with tables, footnotes, task lists, strikethrough and YAML front matter.
+/// HTML is included as text.
 pub fn docx(title: &str, markdown: &str) -> Result<Vec<u8>, ErrorInfo> {
     let mut events = TextMergeStream::new(Parser::new_ext(markdown, options())).peekable();
     let has_title = matches!(events.peek(), Some(Event::Start(Tag::Heading { level: HeadingLevel::H1, .. })));
@@ -43,7 +44,7 @@ pub fn docx(title: &str, markdown: &str) -> Result<Vec<u8>, ErrorInfo> {
         .map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("the document could not be packed: {error}")))
 }
 
-/// What is read beyond CommonMark.
+/// Returns the enabled extensions of CommonMark.
 fn options() -> Options {
     Options::ENABLE_TABLES
         | Options::ENABLE_FOOTNOTES

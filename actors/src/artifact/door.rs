@@ -1,6 +1,6 @@
-//! The door that tools, programs and commands are given: the artifacts of a home, as a service.
+//! The handle to the artifacts of a home, used by tools, programs and commands.
 //!
-//! Not here: what is done behind it (`store.rs`, `store/`).
+//! Elsewhere: the implementation (`store.rs`, `store/`).
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use tokio_util::task::TaskTracker;
 use super::{ArtifactService, ArtifactStore, Cleanup, CleanupReport, Loaded, Place, Save};
 use crate::artifact::change::{EditRequest, Edited};
 
-/// The door to a home's artifacts. What it has begun goes on if the caller leaves, within `tasks`.
+/// Handle to the artifacts of a home. A change that has started runs in `tasks` and is completed even if the caller
+/// drops its future.
 #[derive(Clone)]
 pub(crate) struct ArtifactDoor {
     pub(crate) store: Arc<ArtifactStore>,
@@ -19,7 +20,7 @@ pub(crate) struct ArtifactDoor {
 }
 
 impl ArtifactDoor {
-    /// Does something that must not be left half done.
+    /// Runs work that must be completed once it has started.
     async fn through<T, F>(&self, work: F) -> Result<T, ErrorInfo>
     where
         T: Send + 'static,
@@ -33,7 +34,7 @@ impl ArtifactDoor {
 }
 
 impl ArtifactDoor {
-    /// Lists which artifacts may go, and deletes them unless it is a dry run (ART-13).
+    /// Lists the artifacts that may be deleted, and deletes them unless the request is a dry run (ART-13).
     pub(crate) async fn clean_up(&self, wish: Cleanup) -> Result<CleanupReport, ErrorInfo> {
         let store = Arc::clone(&self.store);
         self.through(async move { store.clean_up(wish).await }).await

@@ -1,6 +1,7 @@
-//! What a run reads of the artifacts in every turn: the plan whole, everything else as a line (ART-8).
+//! Inventory of artifacts that a run sees in every turn: the plan in full, and one line for each other artifact
+//! (ART-8).
 //!
-//! Rendered from rows, and kept until something is stored or edited.
+//! It is rendered from rows, and cached until an artifact is stored or edited.
 
 use std::sync::{
     Arc,
@@ -13,29 +14,29 @@ use soong_storage::store::RecentArtifacts;
 
 use super::PLAN;
 
-/// How many artifacts of a scope are named in a prompt, the last changed ones; `list_artifacts` names all.
+/// Maximum number of artifacts of a scope in a prompt, the most recently changed ones; `list_artifacts` returns all.
 pub(super) const MAX_LINES: usize = 100;
 
-/// Rendered inventories of scopes.
+/// Cached inventories, by scope.
 #[derive(Default)]
 pub(super) struct Inventories {
     rendered: DashMap<ArtifactScope, Option<Arc<str>>>,
-    /// How often something changed: an inventory that was read meanwhile is not kept.
+    /// Number of changes. It prevents caching an inventory that was read during a change.
     changes: AtomicU64,
 }
 
 impl Inventories {
-    /// Returns the rendered inventory of a scope, if it is known.
+    /// Returns the cached inventory of a scope, if any.
     pub(super) fn known(&self, scope: &ArtifactScope) -> Option<Option<Arc<str>>> {
         self.rendered.get(scope).map(|known| known.value().clone())
     }
 
-    /// Returns how often something has changed so far, for [`keep`](Self::keep).
+    /// Returns the number of changes so far, for [`keep`](Self::keep).
     pub(super) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// Keeps a rendered inventory, unless something has changed since `changes` were counted.
+    /// Caches an inventory, unless there was a change after `changes` was read.
     pub(super) fn keep(&self, scope: &ArtifactScope, text: Option<Arc<str>>, changes: u64) {
         self.rendered.insert(scope.clone(), text);
         if self.changes() != changes {
@@ -43,7 +44,7 @@ impl Inventories {
         }
     }
 
-    /// Forgets a scope's inventory: something there has changed.
+    /// Removes the cached inventory of a scope after a change.
     pub(super) fn void(&self, scope: &ArtifactScope) {
         self.changes.fetch_add(1, Ordering::AcqRel);
         self.rendered.remove(scope);
@@ -54,7 +55,7 @@ fn is_plan(artifact: &Artifact) -> bool {
     artifact.name.as_deref() == Some(PLAN) && matches!(artifact.scope, ArtifactScope::Session { .. })
 }
 
-/// `plan` comes with its text, if it is one.
+/// Renders the inventory of a scope. `plan` is the plan with its text, or without one if it is not text.
 pub(super) fn render(artifacts: RecentArtifacts, plan: Option<(Option<Arc<str>>, Artifact)>) -> String {
     let mut text = String::new();
     let RecentArtifacts { mut named, named_count, unnamed_count: captured } = artifacts;

@@ -1,12 +1,12 @@
-//! The text matcher: where in a text is the passage that somebody wants to replace (ART-7)?
+//! The text matcher: finds the passage of a text that an edit replaces (ART-7).
 //!
-//! Three layers, each asked only when the one before found nothing: the exact text; both texts
-//! normalised (`normalised.rs`); the nearest text by Levenshtein distance (`approximate.rs`). What is
-//! in several places is refused, never guessed. Lengths and distances count Unicode code points;
-//! ranges are in bytes. A pure function of its arguments: time is known through `is_over` alone,
-//! which is asked about once a millisecond.
+//! Three layers are tried in order, each only if the previous one found nothing: the exact text; both texts
+//! normalized (`normalised.rs`); the nearest text by Levenshtein distance (`approximate.rs`). If several passages
+//! match, the search fails instead of guessing. Lengths and distances are in Unicode code points, ranges in bytes.
+//! The result depends only on the arguments: elapsed time is known only through `is_over`, which is called about once
+//! per millisecond.
 //!
-//! Not here: replacing, storing, and what the time limit is.
+//! Elsewhere: the replacement, storage, and the value of the time limit.
 
 mod approximate;
 mod columns;
@@ -18,46 +18,46 @@ use std::ops::Range;
 
 use soong_protocol::{ErrorCode, MatchLayer as Layer};
 
-/// The one passage that is meant.
+/// The single passage that matches.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Match {
-    /// How it was found.
+    /// Layer that found it.
     pub layer: Layer,
-    /// How alike it is to what was looked for; 1.0 = the same.
+    /// Similarity to the text searched for; 1.0 if they are equal.
     pub similarity: f64,
-    /// Where it is: bytes of the content, on boundaries of characters.
+    /// Byte range in the content, on character boundaries.
     pub range: Range<usize>,
 }
 
-/// Why no passage is meant; the text says what to do about it.
+/// Reason why no passage was selected. The message tells the caller how to fix it.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum MatchError {
-    /// There is nothing to look for.
+    /// The text to search for is empty.
     #[error("the old text is empty: give the text to be replaced, or rewrite the whole")]
     EmptyOld,
-    /// Several passages may be meant.
+    /// Several passages match.
     #[error("{}", ambiguous(*layer, *count))]
     Ambiguous {
         /// The layer that found them.
         layer: Layer,
-        /// How many there are, at least two; fewer than there are when time ran out in between.
+        /// Number of matches, at least two. It is too low if time ran out while counting.
         count: usize,
     },
-    /// No passage is near enough.
+    /// No passage is close enough.
     #[error(
         "the old text is not there, and nothing near it: read the current text again, and give the passage as it stands"
     )]
     NoMatch,
-    /// The nearest passage shares too little with the text.
+    /// The nearest passage is less similar than required.
     #[error(
         "the old text is not there, and the nearest passage is only {:.0} % alike (at least 70 % is needed): \
          read the current text again, and give the passage as it stands", similarity * 100.0
     )]
     TooDifferent {
-        /// How alike the nearest passage is.
+        /// Similarity of the nearest passage.
         similarity: f64,
     },
-    /// Time ran out.
+    /// The time limit was exceeded.
     #[error(
         "the old text is not there as it was given, and looking for a near one took too long: \
          read the current text again, and give a shorter passage exactly as it stands"
@@ -66,7 +66,7 @@ pub enum MatchError {
 }
 
 impl MatchError {
-    /// Returns the code that clients see.
+    /// Returns the error code for clients.
     pub const fn code(&self) -> ErrorCode {
         match self {
             Self::EmptyOld => ErrorCode::ValidationError,
@@ -87,13 +87,13 @@ fn ambiguous(layer: Layer, count: usize) -> String {
     format!("{how} in {count} places: add text before or after it until only one place can be meant")
 }
 
-/// Finds the one passage of `content` that `old` means.
+/// Finds the single passage of `content` that matches `old`.
 ///
-/// `is_over` ends the search with [`MatchError::OutOfTime`] when it returns `true`.
+/// The search ends with [`MatchError::OutOfTime`] when `is_over` returns `true`.
 ///
 /// # Errors
 ///
-/// When `old` is empty, is in several places, or is not there, or time runs out.
+/// Fails if `old` is empty, matches several passages or none, or if time runs out.
 ///
 /// # Examples
 ///
@@ -123,7 +123,7 @@ fn exact(content: &str, old: &str, patience: &mut Patience<'_>) -> Result<Option
     Ok(found.map(|start| start..start + old.len()))
 }
 
-/// Returns where `wanted` starts if it is there once, not counting what overlaps.
+/// Returns the position of `wanted` if it occurs exactly once. Overlapping occurrences are not counted.
 fn only(text: &str, wanted: &str, layer: Layer, patience: &mut Patience<'_>) -> Result<Option<usize>, MatchError> {
     let mut places = text.match_indices(wanted).map(|(start, _)| start);
     let first = places.next();
@@ -134,22 +134,22 @@ fn only(text: &str, wanted: &str, layer: Layer, patience: &mut Patience<'_>) -> 
     }
 }
 
-/// Counts work, and asks now and then whether time is over.
+/// Counts work, and regularly calls `is_over`.
 struct Patience<'a> {
     is_over: &'a mut dyn FnMut() -> bool,
     left: usize,
 }
 
-/// How much is done between two questions; a unit of work takes one or two nanoseconds.
+/// Amount of work between two calls of `is_over`. A unit takes one or two nanoseconds.
 const WORK_PER_QUESTION: usize = 1 << 19;
 
 impl<'a> Patience<'a> {
     fn new(is_over: &'a mut dyn FnMut() -> bool) -> Self {
-        // Nothing left: the first work asks, so a time that is over from the start is noticed.
+        // Start with no budget, so that the first unit of work calls `is_over`.
         Self { is_over, left: 0 }
     }
 
-    /// Notes work; fails when time is over.
+    /// Records work. Fails if the time is over.
     #[inline]
     fn spend(&mut self, work: usize) -> Result<(), MatchError> {
         match self.left.checked_sub(work) {

@@ -1,8 +1,9 @@
-//! Reading artifacts: registry, stored versions, and documents with the edits after their last one.
+//! Reads artifacts: the registry, stored versions, and documents including the edits after their last version.
 //!
-//! It needs nobody who is at work: whoever owns the home reads through it, and so does who finds a home
-//! without an owner. Nothing is written.
-//! Not here: what a working set has at hand (`document.rs`).
+//! No actor is needed: the owner of the home reads through this module, and so do commands that find a home without
+//! an owner. Nothing is written.
+//!
+//! Elsewhere: the texts that a working set has cached (`document.rs`).
 
 use std::{path::Path, sync::Arc};
 
@@ -39,7 +40,7 @@ impl ArtifactReader {
         Self { reading, blobs }
     }
 
-    /// Opens a home without owning it; `store` is the configuration's `artifacts.store`.
+    /// Opens a home without becoming its owner. `store` is the value of `artifacts.store` in the configuration.
     pub fn open(home: &Path, store: &str, environment: &Environment) -> Result<Self, ErrorInfo> {
         let place = BlobPlace::parse(store)
             .map_err(|error| ErrorInfo::new(ErrorCode::ConfigError, format!("artifacts.store: {error}")))?;
@@ -48,7 +49,7 @@ impl ArtifactReader {
         Ok(Self::new(Reading::new(Arc::new(reader)), blobs))
     }
 
-    /// Lists the artifacts of both scopes, by name; the session's first.
+    /// Lists the artifacts of both scopes, the session's first, each sorted by name.
     pub async fn list(&self, place: &Place) -> Result<Vec<Artifact>, ErrorInfo> {
         let [session, user] = place.scopes();
         self.reading
@@ -60,8 +61,8 @@ impl ArtifactReader {
             .await
     }
 
-    /// Loads what an artifact holds now, edits included, or a stored version; `artifact_not_found`,
-    /// `version_not_found`.
+    /// Loads the current content of an artifact, including edits, or a stored version. Fails with
+    /// `artifact_not_found` or `version_not_found`.
     pub async fn find(&self, place: &Place, key: &str, version: Option<u64>) -> Result<Loaded, ErrorInfo> {
         match self.load_knowing(place, key, version, |_| None).await? {
             Some(loaded) => Ok(loaded),
@@ -69,7 +70,7 @@ impl ArtifactReader {
         }
     }
 
-    /// Lists the stored versions of an artifact in order; `artifact_not_found`.
+    /// Lists the stored versions of an artifact in order. Fails with `artifact_not_found`.
     pub async fn versions_of(&self, place: &Place, key: &str) -> Result<Vec<ArtifactVersion>, ErrorInfo> {
         let (scope, name) = place.split(key);
         match self.row(&scope, &name).await? {
@@ -78,8 +79,8 @@ impl ArtifactReader {
         }
     }
 
-    /// Writes the last stored version of a text as a `.docx` file; Markdown is drawn, any other text stands as
-    /// it is (ART-12).
+    /// Exports the last stored version of a text as a `.docx` file. Markdown is rendered; any other text is included
+    /// verbatim (ART-12).
     #[cfg(feature = "docx")]
     pub async fn export_docx(&self, place: &Place, key: &str) -> Result<Vec<u8>, ErrorInfo> {
         let Some(last) = self.versions_of(place, key).await?.pop() else {
@@ -101,13 +102,13 @@ impl ArtifactReader {
         written.map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("the export failed: {error}")))?
     }
 
-    /// Reads an artifact of a scope by name or id; `None` = there is none.
+    /// Returns an artifact of a scope by name or id, or `None` if it does not exist.
     pub(super) async fn row(&self, scope: &ArtifactScope, name: &str) -> Result<Option<Artifact>, ErrorInfo> {
         let (scope, name) = (scope.clone(), name.to_owned());
         self.reading.read(move |reader| reader.artifact(&scope, &name)).await
     }
 
-    /// Lists the stored versions of an artifact in order; none where there is no such artifact.
+    /// Lists the stored versions of an artifact in order. The list is empty if the artifact does not exist.
     pub(super) async fn versions(&self, place: &Place, key: &str) -> Result<Vec<ArtifactVersion>, ErrorInfo> {
         let (scope, name) = place.split(key);
         self.reading
@@ -118,7 +119,7 @@ impl ArtifactReader {
             .await
     }
 
-    /// Says what there is not, where a load found nothing.
+    /// Returns the error for a load that found nothing: the artifact or the version is missing.
     pub(crate) async fn missing(&self, place: &Place, key: &str, version: Option<u64>) -> Result<ErrorInfo, ErrorInfo> {
         let (scope, name) = place.split(key);
         let (Some(version), Some(_)) = (version, self.row(&scope, &name).await?) else { return Ok(not_found(key)) };
@@ -128,7 +129,8 @@ impl ArtifactReader {
         Ok(ErrorInfo::new(ErrorCode::VersionNotFound, message))
     }
 
-    /// Loads what an artifact holds now, or a stored version; `known` may have its text at hand.
+    /// Loads the current content of an artifact or a stored version. `known` returns the current text if it is
+    /// cached.
     pub(super) async fn load_knowing(
         &self,
         place: &Place,
@@ -160,8 +162,8 @@ impl ArtifactReader {
         Ok(Some(Loaded { version, content_type, size, body, artifact }))
     }
 
-    /// Reads the text that an artifact has in its current version: the last stored one, and the edits after it.
-    /// `None` = it is no text.
+    /// Returns the text of an artifact in its current version: the last stored version with the edits after it.
+    /// Returns `None` if it is not text.
     pub(super) async fn text(&self, artifact: &Artifact) -> Result<Option<Arc<str>>, ErrorInfo> {
         let (id, stored, current) = (artifact.artifact_id.clone(), artifact.stored_version, artifact.current_version);
         let (path, edits) = self
@@ -192,7 +194,7 @@ impl ArtifactReader {
 }
 
 impl ArtifactReader {
-    /// Reads the text that an artifact had at one of its numbers; `None` = it is no text.
+    /// Returns the text of an artifact at an earlier version or revision, or `None` if it is not text.
     pub(super) async fn text_at(&self, artifact: &Artifact, revision: u64) -> Result<Option<Arc<str>>, ErrorInfo> {
         let id = artifact.artifact_id.clone();
         let versions = self.reading.read(move |reader| reader.versions(&id)).await?;
@@ -202,7 +204,7 @@ impl ArtifactReader {
     }
 }
 
-/// Applies edits to the text that they were made on.
+/// Applies edits to the text they were made for.
 fn replay(artifact: &Artifact, mut text: String, edits: &[DocumentEdit]) -> Result<String, ErrorInfo> {
     for edit in edits {
         text = edit

@@ -1,8 +1,10 @@
-//! The artifact store: bytes first, then the registry (ART-2, DUR-8).
+//! The artifact store: writes the file first, then registers it (ART-2, DUR-8).
 //!
-//! A version is announced, its file written and synced, and only then registered; what a crash leaves between
-//! is repaired from the announcements. Writers of one name go one after the other; the store's refusal of a
-//! number that is taken (compare-and-swap) settles what a lock cannot see: edits that come meanwhile.
+//! Before a version is registered, a durable intent row announces it, and its file is written and synced. After a
+//! crash, the next owner of the home uses the announcements to clean up. Writers of the same name are serialized by a
+//! lock. Concurrent edits do not take that lock: the store detects them by compare-and-swap, and rejects a version
+//! number that is taken.
+//!
 //! Elsewhere: edits (`store/edit.rs`), documents at the end of a run (`store/flush.rs`).
 
 pub(in crate::artifact) mod copy;
@@ -42,16 +44,17 @@ use crate::artifact::change::exists;
 use crate::artifact::change::{Change, EditRequest, Edited};
 use crate::{clock::now, journal::JournalHandle, reading::Reading, redaction::Redactor};
 
-/// Locks for names, shared by those that hash alike: their number is fixed, however many names there are.
+/// Number of locks for names. Names with the same hash share a lock, so the number does not depend on the number of
+/// names.
 const LOCKS: usize = 64;
-/// How often a save is tried again because others were faster.
+/// Maximum number of attempts of a save that loses against concurrent edits.
 const ROUNDS: usize = 100;
-/// How much of a body that comes in pieces is kept in memory, in bytes.
+/// Maximum size of a streamed body that is kept in memory, in bytes. Larger ones are staged in a blob.
 const ASIDE_ABOVE_BYTES: usize = 1024 * 1024;
-/// How much of a text is read for its summary, in bytes.
+/// Length of the beginning of a text that is read for its summary, in bytes.
 const SUMMARY_BYTES: usize = 4_096;
 
-/// The artifacts of a home.
+/// All artifacts of a home.
 pub(crate) struct ArtifactStore {
     pub(super) journal: JournalHandle,
     pub(super) reading: Reading,
@@ -65,22 +68,22 @@ pub(crate) struct ArtifactStore {
     redactor: Redactor,
 }
 
-/// What is to be put where.
+/// Request to store a version under a name or without one.
 pub(super) struct Put {
     pub(super) scope: ArtifactScope,
-    /// `None` = a captured product.
+    /// `None`: a captured product without a name.
     pub(super) name: Option<ArtifactName>,
     pub(super) save: Save,
-    /// How it comes about; `None` = by whether it is the first version.
+    /// Recorded type of the change. `None`: `Create` for the first version, else `Rewrite`.
     pub(super) update_type: Option<UpdateType>,
 }
 
-/// What a put takes for granted.
+/// Precondition of a put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Expect {
-    /// Nothing.
+    /// No precondition.
     Any,
-    /// That the artifact holds this version; 0 = that there is none.
+    /// The artifact is at this version; 0 if it must not exist.
     Version(u64),
 }
 
@@ -111,7 +114,7 @@ impl ArtifactStore {
         }
     }
 
-    /// Returns the handles for working sets.
+    /// Returns the handles that working sets need.
     pub(crate) fn documents(&self) -> DocumentAccess {
         let (journal, reader, inventories) = (self.journal.clone(), self.reader.clone(), Arc::clone(&self.inventories));
         DocumentAccess { journal, reader, inventories }
@@ -121,13 +124,13 @@ impl ArtifactStore {
         self.journal.append_and_wait(Append { fence: None, writes }).await.map(|_| ())
     }
 
-    /// Waits until nobody else writes the name.
+    /// Waits for exclusive write access to the name.
     pub(super) async fn alone(&self, scope: &ArtifactScope, name: impl Hash) -> tokio::sync::MutexGuard<'_, ()> {
         let place = self.hasher.hash_one((scope, name)) as usize % LOCKS;
         self.names[place].lock().await
     }
 
-    /// Refuses what is too large for its kind.
+    /// Fails with `payload_too_large` if the content exceeds the limit for its kind.
     pub(super) fn check_size(&self, label: &str, is_text: bool, size: u64) -> Result<(), ErrorInfo> {
         let (limit, key) = self.limit(is_text);
         if size <= limit {
@@ -144,7 +147,7 @@ impl ArtifactStore {
         }
     }
 
-    /// Stores a version; `None` = what was expected is not so.
+    /// Stores a version. Returns `None` if the precondition is not met.
     pub(super) async fn put(&self, put: Put, expect: Expect) -> Result<Option<Artifact>, ErrorInfo> {
         let Put { scope, name, save, update_type } = put;
         if let Content::Bytes(bytes) = &save.content {
@@ -152,7 +155,7 @@ impl ArtifactStore {
             self.check_size(label, is_text(&save.content_type), bytes.len() as u64)?;
         }
         let (content, save) = (save.content, Save { content: Content::Bytes(Bytes::new()), ..save });
-        // Before anybody has to wait for it: a body takes the time that its sender takes.
+        // Receive the body before taking the lock, because its sender may be slow.
         let label = name.as_ref().map_or("the output", ArtifactName::as_str).to_owned();
         let body = self.take_in(&scope, &label, is_text(&save.content_type), content).await?;
         let outcome = self.put_body(scope, name, save, update_type, &body, expect).await;
@@ -176,7 +179,7 @@ impl ArtifactStore {
         let wanted = name.clone();
         let mut overtaken = 0;
         while overtaken < ROUNDS {
-            // What has no name is nobody else's.
+            // No other writer can use an artifact without a name, so no lock is needed.
             let (alone, existing) = match &name {
                 Some(name) => {
                     let alone = self.alone(&scope, name.as_str()).await;
@@ -231,14 +234,14 @@ impl ArtifactStore {
                     self.working.void(&artifact);
                     return Ok(Some(artifact));
                 }
-                // An edit took the number: once more, with the next one. The file goes while its name is ours:
-                // the edit's own version comes to lie there.
+                // An edit took the number: retry with the next one. The file must be deleted while this name is
+                // locked, because the file of the edit's version will have the same path.
                 Err(StoreError::Exists(_)) => {
                     overtaken += 1;
                     self.discard(&path).await?;
                 }
-                // Whether it is registered is unclear, or will be clear when the disk works again: what is
-                // announced is looked at by the next owner.
+                // It is unknown whether the registration was committed, so the file is kept. If it was not committed,
+                // the next owner of the home finds the announcement and deletes the file.
                 Err(error) if error.is_transient() || error == StoreError::Closed => return Err(failed(error)),
                 Err(error) => {
                     self.discard(&path).await?;
@@ -252,7 +255,7 @@ impl ArtifactStore {
         Err(ErrorInfo::retryable(ErrorCode::Overloaded, message))
     }
 
-    /// Finds the first of `name_1`, `name_2`, … that is free.
+    /// Returns the first of `name_1`, `name_2`, … that is not in use.
     async fn free_name(
         &self,
         scope: &ArtifactScope,
@@ -265,7 +268,7 @@ impl ArtifactStore {
         Ok((1..).map(|number| wanted.numbered(number)).find(|name| !taken.contains(name.as_str())))
     }
 
-    /// Takes in what is to be stored: what comes in pieces, and is large, is stored aside first.
+    /// Receives the content to be stored. A large stream is staged in a blob of its own.
     async fn take_in(
         &self,
         scope: &ArtifactScope,
@@ -298,7 +301,7 @@ impl ArtifactStore {
         Ok(Taken::Aside(path))
     }
 
-    /// Announces a blob and writes it; returns its size.
+    /// Announces a blob and writes it. Returns its size.
     async fn write_blob(&self, path: &str, body: &Taken, artifact: &Artifact) -> Result<u64, ErrorInfo> {
         self.announce(path).await?;
         let is_text = is_text(&artifact.content_type);
@@ -316,7 +319,7 @@ impl ArtifactStore {
         self.written(path, artifact.label(), is_text, written).await
     }
 
-    /// Tells what came of a write; nothing is left of one that failed.
+    /// Returns the result of a write. If it failed, the blob is deleted.
     async fn written(
         &self,
         path: &str,
@@ -328,7 +331,7 @@ impl ArtifactStore {
             Ok(size) => return Ok(size),
             Err(error) => error,
         };
-        // The announcement stays where the disk refuses this too: the next owner looks at it.
+        // If the disk rejects the deletion too, the announcement remains, and the next owner deletes the blob.
         let _ = self.discard(path).await;
         let mut info = failed(error);
         if info.code == ErrorCode::PayloadTooLarge {
@@ -338,7 +341,7 @@ impl ArtifactStore {
         Err(info)
     }
 
-    /// Refuses what would belong to a session that is not there, before anything is written.
+    /// Fails if the session of the scope does not exist, before anything is written.
     async fn need_session(&self, scope: &ArtifactScope) -> Result<(), ErrorInfo> {
         let ArtifactScope::Session { session_id } = scope else { return Ok(()) };
         let id = session_id.clone();
@@ -347,8 +350,8 @@ impl ArtifactStore {
         known.then_some(()).ok_or_else(missing)
     }
 
-    /// Announces a blob. A file that is there without being registered is left over from a save that failed:
-    /// nobody else writes this name now.
+    /// Announces a blob, and deletes an unregistered file with the same path. That file is left over from a failed
+    /// save, because no other writer uses this path now.
     pub(super) async fn announce(&self, path: &str) -> Result<(), ErrorInfo> {
         self.append(vec![Write::BlobIntent { path: path.to_owned(), at: now() }]).await.map_err(failed)?;
         self.blobs.clear(path).await.map_err(failed)
@@ -365,7 +368,8 @@ impl ArtifactStore {
         Ok(summary(&head))
     }
 
-    /// Edits a text: a model's document in the working set, everything else at once.
+    /// Edits a text. A session document is edited in the working set if the request has an effect; otherwise the next
+    /// version is stored immediately.
     pub(super) async fn edit(&self, place: &Place, mut request: EditRequest) -> Result<Edited, ErrorInfo> {
         match &mut request.change {
             Change::Create { content, title, .. } => {
@@ -416,13 +420,13 @@ impl ArtifactStore {
     }
 }
 
-/// What a save stores, from try to try.
+/// Content received for a save. Every attempt reuses it.
 enum Taken {
     /// In memory.
     Bytes(Bytes),
-    /// In a file of its maker.
+    /// In a file of the producer.
     File(PathBuf),
-    /// Where it was stored aside.
+    /// In a staging blob with this path.
     Aside(String),
 }
 
@@ -430,12 +434,12 @@ fn summary(bytes: &[u8]) -> Option<String> {
     content::summary(&String::from_utf8_lossy(&bytes[..bytes.len().min(SUMMARY_BYTES)]))
 }
 
-/// The writes that register a version: its rows, and the event on the timeline of whoever made it.
+/// Returns the writes that register a version: its row, and the event in the trace of its producer.
 fn registration(version: NewVersion) -> Vec<Write> {
     let artifact = &version.artifact;
     let trace = artifact.provenance.trace_id.clone().or_else(|| match &artifact.scope {
         ArtifactScope::Session { session_id } => Some(TraceId::root(session_id)),
-        // Without a run there is no timeline that it belongs to.
+        // Without a run, the artifact belongs to no trace.
         ArtifactScope::User { .. } => None,
     });
     let told = trace.map(|trace| {
@@ -444,7 +448,7 @@ fn registration(version: NewVersion) -> Vec<Write> {
     [Write::ArtifactVersion(Box::new(version))].into_iter().chain(told).collect()
 }
 
-/// Tells that the artifact's current version is stored.
+/// Returns the event for the current version of an artifact.
 pub(super) fn saved(artifact: &Artifact) -> ArtifactEvent {
     ArtifactEvent::Saved {
         name: artifact.name.as_ref().map(|_| artifact.key()),
@@ -456,7 +460,7 @@ pub(super) fn saved(artifact: &Artifact) -> ArtifactEvent {
     }
 }
 
-/// The artifact as it is with the version to be saved; size and summary are not known yet.
+/// Returns the artifact with its next version. Size and summary are filled in later.
 fn next(scope: &ArtifactScope, name: Option<&ArtifactName>, save: &Save, existing: Option<&Artifact>) -> Artifact {
     let at = now();
     let version = existing.map_or(0, |artifact| artifact.current_version) + 1;

@@ -1,7 +1,7 @@
-//! The artifact store supervisor: wakes working sets, brings back what crashes, lets idle ones go.
+//! The artifact store supervisor: starts working sets on demand, restarts them after a crash, and stops idle ones.
 //!
-//! One for one. A set that crashes too often stays away until its window has passed: its session's documents
-//! can be read meanwhile, not edited. What it had recorded lies in rows.
+//! One for one. If a set crashes too often, it is not started again until its restart window has passed. Meanwhile
+//! the documents of its session can be read, but not edited. All recorded edits are in the store.
 
 use std::{
     collections::HashMap,
@@ -25,27 +25,27 @@ use crate::{
     observatory::{ActorKind, Gauge, Observatory},
 };
 
-/// What the supervisor needs.
+/// The supervisor and its handles.
 pub(crate) struct ArtifactStoreSupervisorActor {
     pub(crate) sets: Arc<WorkingSets>,
     pub(crate) documents: DocumentAccess,
     pub(crate) observatory: Arc<Observatory>,
     pub(crate) tasks: TaskTracker,
     pub(crate) closing: CancellationToken,
-    /// A working set that has had nothing to do for so long is stopped.
+    /// Time after which an idle working set is stopped.
     pub(crate) idle_after: Duration,
     pub(crate) gauge: Arc<Gauge>,
 }
 
 struct Kept {
-    /// `None` = it crashed, and is not back.
+    /// `None`: it crashed and has not been restarted.
     seat: Option<Seat>,
     crashes: Crashes,
-    /// Those who noticed that a set is dead before its supervisor did.
+    /// Callers that noticed the crash of the set before this supervisor did.
     waiting: Vec<oneshot::Sender<Opened>>,
 }
 
-/// What changes.
+/// Mutable state of the supervisor.
 #[derive(Default)]
 pub(crate) struct Sets {
     kept: HashMap<SessionId, Kept>,
@@ -58,7 +58,7 @@ impl Actor for ArtifactStoreSupervisorActor {
     type Arguments = ();
 
     async fn pre_start(&self, myself: ActorRef<Self::Msg>, (): ()) -> Result<Sets, ActorProcessingErr> {
-        // The sets of an incarnation before went with it; each comes back when it is asked for.
+        // The sets of an earlier incarnation ended with it. They are started again on demand.
         for session in self.sets.take_all() {
             self.observatory.leave(ActorKind::WorkingSet, session.as_str());
         }
@@ -182,7 +182,7 @@ impl ArtifactStoreSupervisorActor {
         Ok(())
     }
 
-    /// Lets a set go that has had nothing to do; whoever asks meanwhile finds it dead, and has it opened anew.
+    /// Stops a set that is still idle. A request that arrives meanwhile finds it stopped, and has it started again.
     fn let_go(&self, sets: &mut Sets, idle: &Idle) {
         let is_idle = |kept: &Kept| {
             let seat = kept.seat.as_ref().filter(|seat| seat.mailbox.actor().get_id() == idle.actor);

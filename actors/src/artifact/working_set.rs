@@ -1,8 +1,9 @@
 //! The working set of a session: the documents that its runs edit (ART-4, ART-5).
 //!
-//! This module finds the working set of a session, starts it if needed, and retries if it crashes during a request. A set
-//! caches committed rows and serializes edits.
-//! Not here: the actor (`working_set/actor.rs`), what edits do to a text (`change.rs`).
+//! This module finds the working set of a session, starts it if needed, and retries if it crashes during a request. A
+//! working set caches committed rows and serializes edits.
+//!
+//! Elsewhere: the actor (`working_set/actor.rs`), how an edit changes a text (`change.rs`).
 
 mod actor;
 
@@ -23,23 +24,23 @@ use crate::{
     journal::JournalHandle,
 };
 
-/// Attempts per request if the set or its supervisor crashes; more than the permitted restarts.
+/// Maximum number of attempts of a request if the set or its supervisor crashes; more than the permitted restarts.
 const TRIES: usize = 8;
 
-/// First delay before the supervisor is asked again; doubles after each attempt.
+/// Initial delay before the supervisor is asked again; it doubles after each attempt.
 const REPLACED_BY: Duration = Duration::from_millis(5);
 
-/// The committed texts that a set caches; readers use them without asking the actor.
+/// Committed documents that a set caches, by name. Readers access them without a message to the actor.
 pub(super) type Documents = DashMap<String, Arc<Document>>;
 
-/// A working set that has an actor.
+/// Address and cache of a running working set.
 #[derive(Clone)]
 pub(super) struct Seat {
     pub(super) mailbox: Mailbox<WorkingSetMsg>,
     pub(super) documents: Arc<Documents>,
 }
 
-/// The handles of a working set.
+/// Handles that a working set needs.
 #[derive(Clone)]
 pub(crate) struct DocumentAccess {
     pub(super) journal: JournalHandle,
@@ -47,52 +48,52 @@ pub(crate) struct DocumentAccess {
     pub(super) inventories: Arc<Inventories>,
 }
 
-/// The answer to a request for a set.
+/// Reply to [`Open`].
 pub(super) type Opened = Result<Seat, ErrorInfo>;
 
 /// Mailbox of the artifact store supervisor.
 pub(crate) enum ArtifactStoreSupervisorMsg {
-    /// From an edit: requests the set of a session; `dead` is one that did not answer.
+    /// Sent by an edit: requests the set of a session.
     Open(Box<Open>),
-    /// From a set: it is idle; carries the number of messages handled.
+    /// Sent by a set that has been idle.
     Idle(Box<Idle>),
-    /// From the deletion of a session: its set is to go.
+    /// Sent by the deletion of a session: stops its set.
     Close(SessionId),
     /// For fault-injection tests: makes the actor fail.
     Crash,
 }
 
-/// A request for a set.
+/// Requests the working set of a session. `dead` is the actor that did not answer, if any.
 pub(crate) struct Open {
     pub(super) session: SessionId,
     pub(super) dead: Option<ActorId>,
     pub(super) reply: oneshot::Sender<Opened>,
 }
 
-/// A set that has had nothing to do.
+/// Reports that a set is idle. `handled` is the number of messages it had handled by then.
 pub(crate) struct Idle {
     pub(super) session: SessionId,
     pub(super) actor: ActorId,
     pub(super) handled: u64,
 }
 
-/// Says that a set has had nothing to do since it took so many messages.
+/// Returns the message that a set is idle.
 pub(super) fn idle(session: &SessionId, actor: ActorId, handled: u64) -> ArtifactStoreSupervisorMsg {
     ArtifactStoreSupervisorMsg::Idle(Box::new(Idle { session: session.clone(), actor, handled }))
 }
 
-/// The working sets that are alive.
+/// Registry of the running working sets.
 #[derive(Default)]
 pub(crate) struct WorkingSets {
     pub(super) seats: DashMap<SessionId, Seat>,
     supervisor: OnceLock<RwLock<ActorRef<ArtifactStoreSupervisorMsg>>>,
 }
 
-/// The outcome of committing an edit.
+/// Result of committing an edit.
 pub(super) enum Committed {
-    /// It is recorded.
+    /// The edit is recorded.
     Done(Box<Edited>),
-    /// The document has changed since; `None` = it was deleted. An earlier attempt of this edit may have changed it.
+    /// The document has changed in the meantime, possibly by an earlier attempt of this edit. `None`: it was deleted.
     Moved(Option<Arc<Document>>),
 }
 
@@ -102,7 +103,7 @@ impl WorkingSets {
         WorkingSetHandle { sets: self, session }
     }
 
-    /// Tells whom to ask for a set; a new supervisor takes the place of the one before.
+    /// Sets the supervisor, which may be a restarted one.
     pub(super) fn supervised_by(&self, supervisor: ActorRef<ArtifactStoreSupervisorMsg>) {
         let slot = self.supervisor.get_or_init(|| RwLock::new(supervisor.clone()));
         *slot.write().unwrap_or_else(PoisonError::into_inner) = supervisor;
@@ -114,7 +115,7 @@ impl WorkingSets {
         Some(slot.read().unwrap_or_else(PoisonError::into_inner).clone())
     }
 
-    /// Forgets all sets; returns whose they were.
+    /// Removes all sets. Returns their sessions.
     pub(super) fn take_all(&self) -> Vec<SessionId> {
         let sessions: Vec<SessionId> = self.seats.iter().map(|seat| seat.key().clone()).collect();
         self.seats.clear();
@@ -128,24 +129,24 @@ impl WorkingSets {
         }
     }
 
-    /// Forgets what a set holds of a name: it is read anew when it is asked for.
+    /// Removes a document from the cache of its set, so that the next request reads it again.
     pub(super) fn forget(&self, session: &SessionId, name: &str) {
         if let Some(seat) = self.seats.get(session) {
             seat.documents.remove(name);
         }
     }
 
-    /// Finds what a set holds of a document.
+    /// Returns a document from the cache of its set.
     pub(super) fn known(&self, session: &SessionId, name: &str) -> Option<Arc<Document>> {
         self.seats.get(session)?.documents.get(name).map(|document| Arc::clone(&document))
     }
 
-    /// Makes a set crash, to see it come back; `false` = there is none.
+    /// Makes a set crash, for tests. Returns `false` if it is not running.
     pub(crate) fn crash(&self, session: &SessionId) -> bool {
         self.seats.get(session).is_some_and(|seat| seat.mailbox.cast(WorkingSetMsg::Crash))
     }
 
-    /// Has a set opened; `dead` is one that did not answer.
+    /// Requests a set from the supervisor. `dead` is the actor that did not answer, if any.
     async fn open(&self, session: &SessionId, dead: Option<ActorId>) -> Result<Seat, ErrorInfo> {
         let mut wait = REPLACED_BY;
         for _ in 0..TRIES {
@@ -155,7 +156,7 @@ impl WorkingSets {
             if is_sent && let Ok(opened) = answer.await {
                 return opened;
             }
-            // The supervisor itself is being replaced, or all of it closes.
+            // The supervisor is being restarted, or the runtime is closing.
             tokio::time::sleep(wait).await;
             wait *= 2;
         }
@@ -170,7 +171,7 @@ pub(super) struct WorkingSetHandle<'a> {
 }
 
 impl WorkingSetHandle<'_> {
-    /// Returns what a document holds now; `None` = there is none of that name.
+    /// Returns the current state of a document, or `None` if no document has this name.
     pub(super) async fn look(&self, name: &str) -> Result<Option<Arc<Document>>, ErrorInfo> {
         if let Some(known) = self.sets.known(self.session, name) {
             return Ok(Some(known));
@@ -178,14 +179,14 @@ impl WorkingSetHandle<'_> {
         self.ask(|reply| WorkingSetMsg::Look { name: name.to_owned(), reply }).await
     }
 
-    /// Records an edit, unless the document has changed since.
+    /// Records an edit unless the document has changed in the meantime.
     pub(super) async fn commit(&self, name: &str, wish: EditWish) -> Result<Committed, ErrorInfo> {
         let wish = Arc::new(wish);
         self.ask(|reply| WorkingSetMsg::Commit { name: name.to_owned(), wish: Arc::clone(&wish), reply }).await
     }
 
-    /// Sends a request to the set, and retries if the set crashes. An edit that was recorded before the crash is then
-    /// reported as a conflict.
+    /// Sends a request to the set, and retries if the set crashes. If an edit was recorded before the crash, its
+    /// retry reports a conflict.
     async fn ask<T>(
         &self,
         message: impl Fn(oneshot::Sender<Result<T, ErrorInfo>>) -> WorkingSetMsg,

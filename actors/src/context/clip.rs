@@ -1,10 +1,10 @@
-//! Cuts texts in the middle, and says how much is gone.
+//! Truncates texts in the middle, with a note about the omitted length.
 
 use crate::model::tokens::estimate_tokens;
 
-/// Cuts a text to about `max` characters: three quarters from its beginning, the rest from its end.
+/// Truncates a text to about `max` characters: three quarters from its beginning, the rest from its end.
 pub(super) fn clip(text: &str, max: usize) -> String {
-    // A text of so many bytes has no more characters: no need to count them.
+    // A text has at most as many characters as bytes, so they need not be counted.
     if text.len() <= max {
         return text.to_owned();
     }
@@ -19,7 +19,7 @@ pub(super) fn clip(text: &str, max: usize) -> String {
     format!("{} [… {gone} characters left out …] {}", &text[..at(head)], &text[at(length - tail)..])
 }
 
-/// Cuts a text so that it is estimated at no more than `max_tokens`.
+/// Truncates a text so that its estimate is at most `max_tokens`.
 pub(super) fn clip_tokens(text: &str, max_tokens: u64) -> String {
     let mut chars = text.chars().count();
     let mut cut = text.to_owned();
@@ -29,9 +29,9 @@ pub(super) fn clip_tokens(text: &str, max_tokens: u64) -> String {
             return cut;
         }
         if chars == 0 {
-            return String::new(); // not even the note about the cut has room
+            return String::new(); // not even the note about the omission fits
         }
-        // At least an eighth less each time, so that it ends soon, and not much more than needed.
+        // Reduce by at least an eighth each time, so that the loop ends soon, but not by much more than needed.
         let wanted = u128::from(max_tokens) * chars as u128 / u128::from(tokens);
         chars = usize::try_from(wanted).unwrap_or(chars).min(chars - chars.div_ceil(8));
         cut = clip(text, chars);

@@ -1,25 +1,25 @@
-//! Level 2, the plan: which prefix of a path a summary is to cover (CTX-3).
+//! Level 2, planning: which prefix of a path a summary covers (CTX-3).
 //!
-//! What stays is the end of the path: the last messages, whole units of them, never more than half of
-//! the budget, at least the last unit. The request that the work is for is never covered by a summary
-//! alone: where it stands in the prefix, the plan says so, and it is shown whole behind the summary.
+//! The end of the path is kept: the most recent messages, in whole units, at most half of the budget, and at least
+//! the last unit. The user request being worked on is never replaced by a summary alone: if it is in the covered
+//! prefix, the plan pins it, and it is shown in full after the summary.
 
 use soong_protocol::Role;
 
 use super::{Entry, summary::is_summary, unit::units};
 
-/// What a summary covers: `entries[..covered]`.
+/// The part covered by a summary: `entries[..covered]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cut {
-    /// How many entries it covers, from the first; what stays begins here, at the start of a unit.
+    /// Number of covered entries. The kept entries start here, at the beginning of a unit.
     pub(crate) covered: usize,
-    /// The last request of a person, where it is among the covered ones: to be shown whole all the same.
+    /// Index of the last user request if it is covered; it is shown in full nevertheless.
     pub(crate) pinned: Option<usize>,
 }
 
-/// Plans what a summary covers; `None` = there is nothing to gain.
+/// Plans what a summary covers. Returns `None` if nothing would be gained.
 ///
-/// `budget_tokens` is what messages may use together.
+/// `budget_tokens` is the maximum for all messages together.
 pub(crate) fn plan_compaction(entries: &[Entry], keep_recent: usize, budget_tokens: u64) -> Option<Cut> {
     let recent = entries.len().saturating_sub(keep_recent);
     let mut covered = entries.len();

@@ -1,10 +1,12 @@
-//! Level 1: leaves out the work of goals that are over; their summaries stand for it (CTX-2).
+//! Level 1: omits the messages of finished goals; their summaries replace them (CTX-2).
 //!
-//! What stays: what people said, the answers to them, the last messages, and the work of open goals,
-//! of no goal, and of the focus with all above and below it. A call to the plan itself belongs to the
-//! goal under which it was made: what it changed is in the goal tree.
-//! Invariants: order is kept; calls and results stay together; applied twice it changes nothing more.
-//! A stand-in is derived each time, never stored.
+//! The following messages are kept: messages of users and the answers to them, the most recent messages, and the
+//! messages of open goals, of no goal, and of the goals on the focus path (the focused goal, its ancestors and its
+//! descendants). A call that changes the plan belongs to the goal under which it was made, because its result is
+//! visible in the goal tree.
+//!
+//! Invariants: the order of messages is kept; calls and results stay together; the operation is idempotent.
+//! Replacement messages are derived each time and never stored.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -15,32 +17,32 @@ use super::{
     unit::{Unit, units},
 };
 
-/// How a stand-in begins, before the number of its goal.
+/// Beginning of a replacement message, before the number of its goal.
 const STAND_IN_MARK: &str = "[Goal ";
-/// What it says of the goal, behind the number.
+/// Text after the number of the goal.
 const ENDS: [&str; 2] = [" completed: ", " abandoned: "];
-/// The tool that changes the plan.
+/// Name of the tool that changes the plan.
 const PLAN_TOOL: &str = "goal";
 
-/// What a model is shown of a path.
+/// Messages of a path as a model receives them.
 #[derive(Debug)]
 pub(crate) struct Built {
     pub(crate) messages: Vec<Arc<Message>>,
-    /// Of all these messages together.
+    /// Total tokens of these messages.
     pub(crate) tokens: u64,
-    /// How many messages of the path are not shown.
+    /// Number of messages of the path that are omitted.
     pub(crate) left_out: usize,
 }
 
-/// Returns whether a text stands for the left-out work of goals.
+/// Returns whether a text replaces omitted messages of goals.
 pub(crate) fn is_stand_in(text: &str) -> bool {
     let rest =
         text.strip_prefix(STAND_IN_MARK).map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.'));
     rest.is_some_and(|rest| ENDS.iter().any(|end| rest.starts_with(end)))
 }
 
-/// Builds what a model is shown of `path`, the last `keep_recent` messages whole; `count` sizes the
-/// messages that it makes up.
+/// Builds the messages for a model from `path`. The last `keep_recent` messages are always kept. `count` returns the
+/// tokens of the replacement messages.
 pub(crate) fn level_one(
     path: &[Entry],
     goals: &GoalTree,
@@ -71,7 +73,7 @@ pub(crate) fn level_one(
     built
 }
 
-/// Finds the goals whose work is left out: closed ones off the focus path, with their places.
+/// Returns the goals whose messages are omitted, with their indexes: closed goals that are not on the focus path.
 fn goals_to_leave_out(goals: &GoalTree) -> HashMap<&GoalId, usize> {
     let places: HashMap<&GoalId, usize> =
         goals.goals.iter().enumerate().map(|(place, goal)| (&goal.id, place)).collect();
@@ -80,7 +82,7 @@ fn goals_to_leave_out(goals: &GoalTree) -> HashMap<&GoalId, usize> {
     let mut on_focus_path = vec![false; goals.goals.len()];
     if let Some(focus) = goals.current_id.as_ref().and_then(|id| places.get(id).copied()) {
         on_focus_path[focus] = true;
-        // Parents stand before their children: one pass reaches everything below.
+        // Parents precede their children, so one pass reaches all descendants.
         for place in focus + 1..goals.goals.len() {
             on_focus_path[place] = parents[place].is_some_and(|parent| on_focus_path[parent]);
         }
@@ -94,7 +96,7 @@ fn goals_to_leave_out(goals: &GoalTree) -> HashMap<&GoalId, usize> {
     places.into_iter().filter(over).collect()
 }
 
-/// Returns the place of the goal for whose sake a unit is left out; `None` = it stays.
+/// Returns the index of the goal because of which a unit is omitted, or `None` if it is kept.
 fn goal_left_out(path: &[Entry], unit: &Unit, over: &HashMap<&GoalId, usize>) -> Option<usize> {
     let first = &path[unit.range.start].message;
     match first.role {
@@ -102,7 +104,7 @@ fn goal_left_out(path: &[Entry], unit: &Unit, over: &HashMap<&GoalId, usize>) ->
         Role::Assistant if first.tool_calls.is_empty() => {
             let next = path.get(unit.range.end).map(|entry| entry.message.role);
             if next.is_none_or(|role| role == Role::User) {
-                return None; // an answer to a person
+                return None; // final answer to a user
             }
         }
         Role::Assistant | Role::Tool => {}
@@ -115,17 +117,17 @@ fn goal_left_out(path: &[Entry], unit: &Unit, over: &HashMap<&GoalId, usize>) ->
     path[unit.range.start + 1..unit.range.end].iter().all(is_over).then_some(place)
 }
 
-/// Whether `result` answers a call of `asking` that only changed the plan.
+/// Returns whether `result` answers a call of `asking` that only changed the plan.
 fn is_of_plan(asking: &Message, result: &Entry) -> bool {
     let id = result.message.tool_call_id.as_deref();
     asking.tool_calls.iter().any(|call| Some(call.id.as_str()) == id && call.name == PLAN_TOOL)
 }
 
-/// The messages that stand for goals: one where the first of each goal's messages stood.
+/// Replacement messages: one at the position of each goal's first omitted message. Adjacent ones are merged.
 struct StandIns {
-    /// By place in the goal tree, whether it has been told of.
+    /// Whether a goal has been replaced already, by index in the goal tree.
     told: Vec<bool>,
-    /// Not shown yet: what comes next may be about another goal, and join it.
+    /// Not added yet, because the next omitted goal is merged into it.
     pending: Option<Message>,
 }
 

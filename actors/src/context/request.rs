@@ -1,7 +1,7 @@
-//! Asks a model for a summary: fixed sections, the plan, and the conversation as text (CTX-3).
+//! Request for a summary by a model: fixed sections, the plan, and the conversation as text (CTX-3).
 //!
-//! Never larger than the budget. Where not everything has room, the oldest work goes first: earlier
-//! summaries, the first request and the last one stay, and what is gone is counted where it stood.
+//! The request never exceeds the budget. If not everything fits, the oldest messages are omitted first, except the
+//! last summary, the first user request and the last one. The number of omitted messages is noted at their position.
 
 use soong_protocol::GoalTree;
 
@@ -13,21 +13,21 @@ use super::{
 };
 use crate::model::tokens::estimate_tokens;
 
-/// How the system prompt of every such request begins.
+/// Beginning of the system prompt of every such request.
 pub(crate) const SUMMARISER: &str =
     "You sum up the work of an agent, so that it can go on without the messages that you are shown.";
-/// Heads of the parts of the request, at the beginning of a line.
+/// Headings of the parts of the request, each at the beginning of a line.
 pub(crate) const GOALS_HEAD: &str = "=== Goals ===";
 pub(crate) const CONVERSATION_HEAD: &str = "=== Conversation ===";
-/// What comes behind the conversation.
+/// Text after the conversation.
 const LAST_WORD: &str = "=== End ===\nWrite the summary now, with all sections.";
-/// How many notes about left-out messages there can be, and what one may cost.
+/// Maximum number of notes about omitted messages, and maximum tokens of one note.
 const MAX_NOTES: u64 = 4;
 const NOTE_TOKENS: u64 = 24;
 
-/// Writes the request: system prompt and user message, together within `budget_tokens` as estimated.
+/// Returns the request: system prompt and user message, together within `budget_tokens` by estimate.
 ///
-/// A budget that hardly holds the system prompt leaves nothing worth sending: give it thousands.
+/// The budget should be thousands of tokens; if it barely fits the system prompt, nothing useful remains.
 pub(crate) fn summary_request(covered: &[Entry], goals: &GoalTree, budget_tokens: u64) -> (String, String) {
     let system = system();
     let budget = budget_tokens.saturating_sub(estimate_tokens(&system));
@@ -35,12 +35,12 @@ pub(crate) fn summary_request(covered: &[Entry], goals: &GoalTree, budget_tokens
     let frame = estimate_tokens(&plan) + estimate_tokens(LAST_WORD);
     let conversation = conversation(covered, budget.saturating_sub(frame));
     let user = format!("{plan}{conversation}{LAST_WORD}");
-    // Sums of estimates are not estimates of sums; what is over by that goes as well.
+    // The estimate of a whole can exceed the sum of the estimates of its parts, so the result is truncated again.
     let user = clip_tokens(&user, budget);
     (system, user)
 }
 
-/// Writes a conversation as text, for somebody who looks back on it, within `budget_tokens` as estimated.
+/// Formats a conversation as text for a reflection on it, within `budget_tokens` by estimate.
 pub(crate) fn conversation_text(entries: &[Entry], goals: &GoalTree, budget_tokens: u64) -> String {
     const END: &str = "=== End ===\n";
     let plan = format!("{GOALS_HEAD}\n{}\n{CONVERSATION_HEAD}\n", plan(goals, budget_tokens / 4));
@@ -69,14 +69,14 @@ fn system() -> String {
     )
 }
 
-/// Returns the request for a second try at a summary, after the first answer was refused.
+/// Returns the request for a second attempt, after the first answer was rejected.
 pub(crate) fn ask_again(user: &str, why: &str) -> String {
     format!(
         "{user}\n\nYour last answer could not be used: {why}. Write the summary again, with all sections and their headings."
     )
 }
 
-/// The plan with its summaries as far as it has room, else without, else cut.
+/// Returns the plan with its summaries if it fits, else without them, else truncated.
 fn plan(goals: &GoalTree, max_tokens: u64) -> String {
     let full = indented(&goals.render(true));
     if estimate_tokens(&full) <= max_tokens {
@@ -85,7 +85,7 @@ fn plan(goals: &GoalTree, max_tokens: u64) -> String {
     clip_tokens(&indented(&goals.render(false)), max_tokens)
 }
 
-/// Writes as many messages as have room: what must stay first, then from the newest backwards.
+/// Formats as many messages as fit: first those that must be kept, then from the newest backwards.
 fn conversation(covered: &[Entry], budget: u64) -> String {
     let transcript = Transcript::new(covered);
     let mut written: Vec<Option<String>> = vec![None; transcript.len()];
@@ -110,8 +110,8 @@ fn conversation(covered: &[Entry], budget: u64) -> String {
     joined(&written)
 }
 
-/// The messages that stay whatever else goes, each with the part of the room that it may take: the
-/// last summary, the last request, the first one.
+/// Returns the messages that are always kept, each with the divisor that gives its share of the budget: the last
+/// summary, the last user request, and the first one.
 fn staying(transcript: &Transcript<'_>) -> Vec<(usize, u64)> {
     let places = || 0..transcript.len();
     let summary = places().rev().find(|place| transcript.kind(*place) == Kind::Summary);

@@ -1,12 +1,12 @@
-//! What a summary is: its sections, whether an answer is one, and the message that it becomes (CTX-3).
+//! Summaries: their sections, the check whether an answer is one, and the message they are turned into (CTX-3).
 //!
-//! A summary is told from other messages by what it covers.
+//! A message is a summary if it records which messages it covers.
 
 use soong_protocol::{ErrorCode, ErrorInfo, GoalTree, Message};
 
 use super::clip::clip;
 
-/// The sections that a summary has, in order.
+/// Sections of a summary, in order.
 pub(crate) const SECTIONS: [&str; 7] = [
     "Request and intent",
     "Artifacts",
@@ -16,20 +16,20 @@ pub(crate) const SECTIONS: [&str; 7] = [
     "Current work",
     "Next step",
 ];
-/// Fewest of them by which an answer is a summary: models rename one or two.
+/// Minimum number of sections of an accepted summary. Not all are required, because models rename one or two.
 const MIN_SECTIONS: usize = 3;
-/// The note before a summary without the sections.
+/// Note before a summary without the requested sections.
 const PLAIN_NOTE: &str = "(The summary does not have the sections that were asked for.)";
-/// How the message begins that stands for others.
+/// Beginning of a message that replaces others.
 const SUMMARY_MARK: &str = "# Summary of messages ";
-/// What comes behind the summary itself: the plan as it stood, which is not summarised.
+/// Heading after the summary itself, followed by the current plan, which is copied and not summarized.
 const GOALS_MARK: &str = "\n\n## Goals at that point\n";
-/// Longest such plan, in characters.
+/// Maximum length of that plan, in characters.
 const GOALS_CHARS: usize = 6_000;
 
-/// Checks that an answer is a summary, and returns it without what is around it.
+/// Checks that an answer is a summary, and returns it without surrounding text.
 ///
-/// It must say something under at least three of the sections; what it says is not judged.
+/// It must contain at least three of the sections and some text below the headings. The content is not judged.
 pub(crate) fn accept_summary(answer: &str) -> Result<String, ErrorInfo> {
     let text = unfenced(answer.trim());
     if text.is_empty() {
@@ -46,7 +46,7 @@ pub(crate) fn accept_summary(answer: &str) -> Result<String, ErrorInfo> {
     Ok(text.to_owned())
 }
 
-/// Returns an answer without the sections as a summary with a note; `None` if it has no text but headings.
+/// Returns an answer without the requested sections as a summary with a note, or `None` if it contains only headings.
 pub(crate) fn plain_summary(answer: &str) -> Option<String> {
     let text = unfenced(answer.trim());
     says_something(text).then(|| format!("{PLAIN_NOTE}\n\n{text}"))
@@ -63,7 +63,7 @@ pub(crate) fn saves_too_little(before: u64, after: u64) -> ErrorInfo {
     )
 }
 
-/// Returns whether a text has anything but section headings.
+/// Returns whether a text contains anything except section headings.
 fn says_something(text: &str) -> bool {
     text.lines().any(|line| {
         let is_heading = SECTIONS.iter().any(|section| is_heading_of(line, section));
@@ -78,7 +78,7 @@ fn no_summary(why: &str) -> ErrorInfo {
     )
 }
 
-/// Takes off a code fence around a whole text.
+/// Removes a code fence around the whole text.
 fn unfenced(text: &str) -> &str {
     let inside = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));
     match inside.and_then(|inside| inside.split_once('\n')) {
@@ -87,7 +87,8 @@ fn unfenced(text: &str) -> &str {
     }
 }
 
-/// Whether a line is the heading of a section: `## Artifacts`, `**Artifacts:**`, `2. Artifacts: a, b`.
+/// Returns whether a line is the heading of a section, such as `## Artifacts`, `**Artifacts:**` or `2. Artifacts: a,
+/// b`.
 fn is_heading_of(line: &str, section: &str) -> bool {
     let title = line.trim_start_matches(|c: char| !c.is_alphabetic());
     let head = title.get(..section.len());
@@ -95,9 +96,9 @@ fn is_heading_of(line: &str, section: &str) -> bool {
     head.is_some_and(|head| head.eq_ignore_ascii_case(section)) && !rest.starts_with(char::is_alphanumeric)
 }
 
-/// Writes the message that stands for the messages `first` to `last`.
+/// Returns the message that replaces the messages `first` to `last`.
 ///
-/// The goals are those of the moment: the plan is shown as it is, not as a summary tells it.
+/// It contains the current goals as they are, not as the summary describes them.
 pub(crate) fn summary_message(summary: &str, first: u64, last: u64, goals: &GoalTree) -> String {
     let mut text = format!(
         "{SUMMARY_MARK}{first}–{last}\n\nThis stands for the messages {first} to {last} of this conversation, which \
@@ -111,12 +112,12 @@ pub(crate) fn summary_message(summary: &str, first: u64, last: u64, goals: &Goal
     text
 }
 
-/// Returns whether a message is one that stands for others.
+/// Returns whether a message is a summary that replaces others.
 pub(crate) fn is_summary(message: &Message) -> bool {
     message.covers.is_some()
 }
 
-/// Returns an earlier summary without its plan, which has changed since.
+/// Returns an earlier summary without its plan, which is outdated.
 pub(super) fn without_goals(text: &str) -> &str {
     text.rfind(GOALS_MARK).map_or(text, |at| &text[..at])
 }

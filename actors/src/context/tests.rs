@@ -1,4 +1,4 @@
-//! Worlds for the tests of context building: goal trees and conversations, told in a line each.
+//! Helpers for the tests of context building: goal trees and conversations, each written on one line.
 
 mod compaction;
 mod level_one;
@@ -16,12 +16,12 @@ use soong_protocol::{GoalEvent, GoalId, GoalStatus, GoalTree, Message, Role, Tim
 
 use super::Entry;
 
-/// Counts in a way that can be checked by eye.
+/// Counts tokens in a way that is easy to verify by hand.
 fn count(message: &Message) -> u64 {
     4 + message.content.len() as u64
 }
 
-/// Makes a tree of `(description, number of the parent, status, summary)`, in order; ids are 1, 2, ….
+/// Returns a tree of `(description, number of the parent, status, summary)`, in order; ids are 1, 2, ….
 fn goals(wanted: &[(&str, Option<&str>, GoalStatus, &str)], focus: Option<&str>) -> GoalTree {
     let mut tree = GoalTree::new("the mission");
     for (description, under, ..) in wanted {
@@ -38,7 +38,7 @@ fn goals(wanted: &[(&str, Option<&str>, GoalStatus, &str)], focus: Option<&str>)
     tree
 }
 
-/// A conversation, message by message.
+/// A conversation, built message by message.
 #[derive(Default)]
 struct Talk(Vec<Entry>);
 
@@ -54,7 +54,7 @@ impl Talk {
 
     fn user(mut self, text: &str) -> Self {
         self.add(Role::User, None, text, |message| {
-            // A summary is known by what it covers.
+            // A message is a summary if it has `covers`.
             let covers = soong_protocol::Covers { first: 1, last: 9, next: 10, system: None, request: None };
             message.covers = text.starts_with("# Summary of messages").then_some(covers);
         });
@@ -66,7 +66,7 @@ impl Talk {
         self
     }
 
-    /// Calls tools, and has their results at once; a tool is `name` or `name@goal of its result`.
+    /// Appends calls of tools and their results. A tool is `name` or `name@goal of its result`.
     fn calls(mut self, goal: Option<&str>, tools: &[&str]) -> Self {
         let first = self.0.len();
         let split = |tool: &&str| {
@@ -108,7 +108,7 @@ fn assert_valid(messages: &[Arc<Message>]) {
     assert_eq!(pairing::anthropic(&json), Ok(()), "{json:#?}");
 }
 
-/// Any goal tree: each goal may be below an earlier one.
+/// Generates goal trees. Each goal may be below an earlier one.
 fn any_goals() -> impl Strategy<Value = GoalTree> {
     let status = prop::sample::select(vec![
         GoalStatus::Pending,
@@ -136,7 +136,7 @@ fn any_goals() -> impl Strategy<Value = GoalTree> {
     })
 }
 
-/// Any valid conversation about goals 1 to 8, which begins with a person.
+/// Generates valid conversations about goals 1 to 8 that start with a user message.
 fn any_path() -> impl Strategy<Value = Vec<Entry>> {
     let goal = || prop::option::weighted(0.8, 1u8..9);
     let step = (0u8..8, goal(), prop::collection::vec((any::<bool>(), goal()), 1..4));

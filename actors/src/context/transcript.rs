@@ -1,7 +1,7 @@
-//! A conversation as plain text, for a model that is to sum it up.
+//! A conversation as plain text, for a model that summarizes it.
 //!
-//! Each message has a head at the beginning of a line, and its text below, indented: no text can pass
-//! for a head. Long texts are cut in the middle and say so; what people said is cut least.
+//! Each message has a heading at the beginning of a line. Its text follows, indented, so that no text can be mistaken
+//! for a heading. Long texts are truncated in the middle with a note; texts of users are truncated least.
 
 use std::collections::HashMap;
 
@@ -13,33 +13,33 @@ use super::{
     summary::{is_summary, without_goals},
 };
 
-/// Longest texts, in characters.
+/// Maximum lengths of texts of users, answers of the model, tool results, and tool arguments, in characters.
 const SAID_CHARS: usize = 6_000;
 const ANSWER_CHARS: usize = 2_500;
 const OUTPUT_CHARS: usize = 1_200;
 const ARGUMENTS_CHARS: usize = 600;
 
-/// What a message is to whoever sums up.
+/// Role of a message for the summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// It sums up what came before it.
+    /// Summary of earlier messages.
     Summary,
-    /// A person asked for it.
+    /// Request of a user.
     Request,
-    /// Everything else.
+    /// Any other message.
     Work,
 }
 
-/// A conversation of which any message can be written as text; writing all of a long one takes long.
+/// A conversation whose messages are formatted on demand, because formatting all of a long one is slow.
 pub(super) struct Transcript<'a> {
     entries: &'a [Entry],
-    /// By place, the tool whose result it is.
+    /// Name of the tool whose result the message is, by index.
     tools: Vec<Option<&'a str>>,
 }
 
 impl<'a> Transcript<'a> {
     pub(super) fn new(entries: &'a [Entry]) -> Self {
-        // By id the latest call: an id may come again after an earlier task.
+        // Latest call with each id, because ids may be reused.
         let mut calls: HashMap<&str, &str> = HashMap::new();
         let mut tools = Vec::with_capacity(entries.len());
         for entry in entries {
@@ -63,7 +63,7 @@ impl<'a> Transcript<'a> {
         }
     }
 
-    /// Writes one message; ends with a line feed.
+    /// Formats a message. The text ends with a line feed.
     pub(super) fn text(&self, place: usize) -> String {
         let message = self.entries[place].message.as_ref();
         let number = message.sequence;
@@ -91,7 +91,7 @@ fn said(number: u64, who: &str, text: &str, max_chars: usize) -> String {
     format!("[{number}] {who}:\n{}", indented(&clip(text.trim(), max_chars)))
 }
 
-/// Indents each line, and ends with a line feed.
+/// Indents each line. The result ends with a line feed.
 pub(super) fn indented(text: &str) -> String {
     text.lines().fold(String::with_capacity(text.len() + 32), |mut all, line| {
         all.push_str("  ");

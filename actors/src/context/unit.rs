@@ -1,7 +1,7 @@
-//! What stays together: a message with calls and all messages that answer it are one unit.
+//! Units: a message with tool calls and all messages with their results form one unit.
 //!
-//! Providers refuse a call without its result, and a result without its call; so what leaves units
-//! whole leaves a valid conversation valid.
+//! Providers reject a call without its result and a result without its call. Omitting only whole units keeps a valid
+//! conversation valid.
 
 use std::ops::Range;
 
@@ -9,11 +9,11 @@ use soong_protocol::Role;
 
 use super::Entry;
 
-/// A run of entries that is shown whole, or not at all.
+/// Consecutive entries that are shown completely or not at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Unit {
     pub(super) range: Range<usize>,
-    /// Whether it is a result without a call, which no provider takes.
+    /// Whether it is a result without a call, which every provider rejects.
     pub(super) is_orphan: bool,
 }
 

@@ -1,10 +1,10 @@
-//! Tables of front matter: what is read, and what is refused, where and why.
+//! Table tests of front matter: valid input, and invalid input with the position and reason.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Renders what was read: `key@line=value`, and the body behind `|`.
+/// Renders the parsed values as `key@line=value`, followed by `|` and the body.
 fn shown(text: &str) -> String {
     let read = FrontMatter::read(text, &[]).unwrap_or_else(|fault| panic!("{text:?}: {fault:?}"));
     let entries = read.entries.iter().map(|entry| {

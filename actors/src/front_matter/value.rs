@@ -1,13 +1,13 @@
-//! Values of front matter: texts with or without quotes, and lists of them.
+//! Values of front matter: texts with or without quotes, and lists of texts.
 //!
-//! Pure. Errors are the ends of sentences that begin with the key.
+//! Pure. Error messages continue a sentence that starts with the key.
 
-/// What a key says.
+/// Value of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Value {
-    /// Nothing on the key's own line: a list may follow.
+    /// Nothing on the line of the key; a list may follow.
     Nothing,
-    /// A text without quotes; a number or a word as well.
+    /// A text without quotes, which includes numbers and booleans.
     Plain(String),
     Quoted(String),
     List(Vec<String>),
@@ -35,7 +35,7 @@ impl Value {
         }
     }
 
-    /// Adds an item that stands in a line of its own.
+    /// Adds an item that is on a line of its own.
     pub(crate) fn push(&mut self, text: &str) -> Result<(), String> {
         let item = match of(text)? {
             Self::Plain(item) | Self::Quoted(item) => item,
@@ -50,7 +50,7 @@ impl Value {
     }
 }
 
-/// Returns what follows the `-` of an item in a line of its own.
+/// Returns the text after the `-` of a list item.
 pub(crate) fn item(line: &str) -> Option<&str> {
     match line.strip_prefix('-')? {
         "" => Some(""),
@@ -58,7 +58,7 @@ pub(crate) fn item(line: &str) -> Option<&str> {
     }
 }
 
-/// Reads the value of a key, or an item; there are no blanks around it.
+/// Parses the value of a key or of an item, without surrounding whitespace.
 pub(crate) fn of(text: &str) -> Result<Value, String> {
     match text.chars().next() {
         None | Some('#') => Ok(Value::Nothing),
@@ -71,7 +71,7 @@ pub(crate) fn of(text: &str) -> Result<Value, String> {
     }
 }
 
-/// Reads a text without quotes.
+/// Parses a text without quotes.
 fn plain(text: &str) -> Result<&str, String> {
     if text.starts_with(['|', '>']) {
         return Err("goes over several lines, which is not read here: write it in one line".into());
@@ -87,7 +87,7 @@ fn plain(text: &str) -> Result<&str, String> {
     Ok(text)
 }
 
-/// Reads a text up to its closing quote; returns what stands behind that, too.
+/// Parses a text up to its closing quote. Also returns the text after that quote.
 fn quoted(text: &str, quote: char) -> Result<(String, &str), String> {
     let mut inner = String::new();
     let mut chars = text.char_indices().peekable();
@@ -107,7 +107,7 @@ fn quoted(text: &str, quote: char) -> Result<(String, &str), String> {
     Err(format!("has no closing {quote} in its line"))
 }
 
-/// Reads a list behind its `[`, which ends in the same line.
+/// Parses a list after its `[`. It must end on the same line.
 fn list(text: &str) -> Result<Value, String> {
     let (mut items, mut rest) = (Vec::new(), text.trim_start());
     let unclosed = || "has no closing ] in its line; for a list over several lines write `- a` in each".to_owned();
@@ -138,7 +138,7 @@ fn list(text: &str) -> Result<Value, String> {
     }
 }
 
-/// Checks that nothing but a comment stands behind a value.
+/// Checks that a value is followed by nothing except a comment.
 fn ends(rest: &str) -> Result<(), String> {
     let text = rest.trim_start();
     match text.is_empty() || (text.starts_with('#') && text.len() < rest.len()) {

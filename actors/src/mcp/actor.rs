@@ -1,8 +1,8 @@
-//! The actor of one server: holds its connection, and publishes what that brings.
+//! Actor of an MCP server: owns its connection and publishes its tools.
 //!
-//! It waits for nothing: connecting and listing are a task (`work.rs`) that ends with the actor. When the connection is
-//! lost, or cannot be made, a further task connects again, after a time that grows, for as long as the runtime lives;
-//! not where only the configuration can help.
+//! The actor never blocks: a task (`work.rs`) connects and lists the tools, and ends with the actor. If the
+//! connection is lost or cannot be established, another task reconnects after an increasing delay, as long as the
+//! runtime is open. It does not retry if the configuration must be changed first.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,12 +15,12 @@ use tokio_util::{
 use super::{Mcp, Server, message::McpServerMsg, work::Work};
 use crate::{actor_base::Mailbox, observatory::Gauge};
 
-/// How long the first connection after a lost one is waited for; each further one twice as long, up to [`MAX_BACKOFF`].
+/// Delay before the first attempt to reconnect. It doubles after each failed attempt, up to [`MAX_BACKOFF`].
 const FIRST_BACKOFF: Duration = Duration::from_millis(250);
-/// Longest time between two tries to connect. A call that needs the server ends it at once.
+/// Maximum delay before an attempt to connect. A call that needs the server ends the delay immediately.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
-/// What the actor needs.
+/// The actor and its handles.
 pub(super) struct McpServerActor {
     pub(super) mcp: Arc<Mcp>,
     pub(super) tasks: TaskTracker,
@@ -28,11 +28,11 @@ pub(super) struct McpServerActor {
     pub(super) gauge: Arc<Gauge>,
 }
 
-/// What it holds: dropped, its work is cut off.
+/// Mutable state of the actor. Dropping it cancels the connection task.
 pub(super) struct AtWork {
     cut_off: CancellationToken,
     _guard: DropGuard,
-    /// Tries to connect that failed in a row.
+    /// Number of consecutive failed attempts to connect.
     failures: u32,
 }
 
@@ -87,15 +87,15 @@ impl Actor for McpServerActor {
 }
 
 impl McpServerActor {
-    /// Starts the task that connects, after a while.
+    /// Starts the task that connects after a delay.
     fn connect(&self, actor: Mailbox<McpServerMsg>, cut_off: CancellationToken, wait: Duration) {
         let (mcp, server) = (Arc::clone(&self.mcp), Arc::clone(&self.server));
-        // The runtime waits for it when it closes.
+        // The runtime waits for this task when it closes.
         self.tasks.spawn(Work { mcp, server, actor, cut_off, wait }.run());
     }
 }
 
-/// Returns how long to wait before the next try, after so many that failed in a row.
+/// Returns the delay before the next attempt, after this many consecutive failures.
 fn backoff(failures: u32) -> Duration {
     FIRST_BACKOFF.saturating_mul(2_u32.saturating_pow(failures.min(16))).min(MAX_BACKOFF)
 }

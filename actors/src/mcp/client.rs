@@ -1,7 +1,7 @@
-//! Our side of a connection: what the server may say and ask, and the line that calls go over.
+//! Client side of a connection: the handler of notifications and requests from the server, and the handle for calls.
 //!
-//! A server may say how far a call is, and that its tools have changed. Whatever it asks for (sampling, roots,
-//! answers of people) is refused: nothing of the kind is offered.
+//! The server may report the progress of a call, and that its tools have changed. All its requests (sampling, roots,
+//! elicitation) are rejected, because the client does not declare these capabilities.
 
 use std::{
     collections::HashMap,
@@ -23,19 +23,19 @@ use tokio_util::sync::CancellationToken;
 use super::{listing::clean, process::MAX_LINE_BYTES};
 use crate::tool::Progress;
 
-/// The protocol that is asked for: the newest that begins with `initialize`, which servers of all ages know.
+/// Protocol version to request: the newest one that starts with `initialize`, which all servers support.
 const PROTOCOL: ProtocolVersion = ProtocolVersion::V_2025_11_25;
-/// Longest text of progress, in characters.
+/// Maximum length of a progress message, in characters.
 const MAX_PROGRESS_CHARS: usize = 200;
 
-/// The way to a server: cheap to clone, and used by many calls at once.
+/// Handle for calls to a server. Cheap to clone, and used by many calls concurrently.
 #[derive(Clone)]
 pub(super) struct Line {
     pub(super) peer: Peer<RoleClient>,
     pub(super) listeners: Arc<Listeners>,
-    /// Tripped when the server says no more.
+    /// Cancelled when the server's output ends.
     pub(super) over: CancellationToken,
-    /// Counts messages that were too long to be taken.
+    /// Number of messages that were discarded because they were too long.
     pub(super) long_messages: watch::Receiver<u64>,
 }
 
@@ -48,25 +48,25 @@ impl Line {
         messages.mark_unchanged();
         async move {
             if messages.changed().await.is_err() {
-                std::future::pending::<()>().await; // a server at an address, or the connection is closing
+                std::future::pending::<()>().await; // a server at a URL, or the connection is closing
             }
             let message = format!("its answer to `{what}` is longer than {MAX_LINE_BYTES} bytes");
             ErrorInfo::new(ErrorCode::PayloadTooLarge, message)
         }
     }
 
-    /// Returns whether nothing can be asked by it any more, also where its server's actor has not heard of it.
+    /// Returns whether no request can be sent any more, even if the actor of the server has not noticed it yet.
     pub(super) fn is_over(&self) -> bool {
         self.over.is_cancelled() || self.peer.is_transport_closed()
     }
 }
 
-/// Who wants to hear how far a call is.
+/// Receivers of progress notifications, by token.
 #[derive(Default)]
 pub(super) struct Listeners(Mutex<HashMap<ProgressToken, Progress>>);
 
 impl Listeners {
-    /// Has news of a call handed on, until what is returned is dropped.
+    /// Forwards the progress of a call to `progress` until the returned guard is dropped.
     pub(super) fn listen(self: &Arc<Self>, token: ProgressToken, progress: Progress) -> Listening {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(token.clone(), progress);
         Listening { listeners: Arc::clone(self), token }
@@ -80,7 +80,7 @@ impl Listeners {
     }
 }
 
-/// Somebody who listens.
+/// Guard that ends the forwarding of progress when it is dropped.
 pub(super) struct Listening {
     listeners: Arc<Listeners>,
     token: ProgressToken,
@@ -103,10 +103,10 @@ fn told(news: &ProgressNotificationParam) -> String {
     }
 }
 
-/// Our side.
+/// Handler of notifications and requests from the server.
 pub(super) struct Client {
     pub(super) listeners: Arc<Listeners>,
-    /// Told when the server's tools have changed.
+    /// Notified when the tools of the server have changed.
     pub(super) changed: Arc<Notify>,
 }
 

@@ -1,7 +1,8 @@
-//! One connection to a server: made, asked for its tools, closed.
+//! A connection to an MCP server: opens it, lists the tools, closes it.
 //!
-//! Dropping it, or the future that makes it, leaves nothing behind (`process.rs`). Not here: when to try again
-//! (`supervisor.rs`), and calls (`tool.rs`).
+//! Dropping the connection, or the future that opens it, cleans up completely, including the process (`process.rs`).
+//!
+//! Elsewhere: when to reconnect (`supervisor.rs`), calls (`tool.rs`).
 
 use std::{error::Error, sync::Arc, time::Duration};
 
@@ -26,34 +27,34 @@ use super::{
 };
 use crate::environment::Environment;
 
-/// Most pages of a list; a server that has more goes in circles.
+/// Maximum number of pages of a tool list. A server with more is assumed to repeat pages.
 const MAX_PAGES: usize = 50;
-/// How long a connection may take to close before its process is ended.
+/// Maximum time for a connection to close before its process is ended.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Longest words of a server in an error, in characters.
+/// Maximum length of a server's message in an error, in characters.
 const MAX_SAID_CHARS: usize = 500;
 
-/// Why there is no connection.
+/// Reason why there is no connection.
 pub(super) struct Lost {
     pub(super) error: ErrorInfo,
-    /// Whether another try may help: not where the configuration has to change first.
+    /// Whether another attempt may succeed. `false` if the configuration must be changed first.
     pub(super) may_mend: bool,
 }
 
-/// A server that has answered.
+/// An initialized connection.
 pub(super) struct Connection {
     line: Line,
     changed: Arc<Notify>,
-    /// Comes back when the connection has ended; dropping it ends it. `None` = it has.
+    /// Completes when the connection has ended; dropping it ends the connection. `None`: it has ended.
     service: Option<BoxFuture<'static, ()>>,
     stop: RunningServiceCancellationToken,
     process: Option<Process>,
-    /// Tools that the server calls only as tasks.
+    /// Tools that the server only allows to be called as tasks.
     task_tools: TaskTools,
     _guard: GivenUp,
 }
 
-/// Ends what is on its way when it is dropped.
+/// Cancels its token when it is dropped.
 #[derive(Default)]
 struct GivenUp(CancellationToken);
 
@@ -70,7 +71,7 @@ impl Drop for GivenUp {
 }
 
 impl Connection {
-    /// Reaches a server, and says hello.
+    /// Connects to a server and initializes it.
     pub(super) async fn open(server: &Server, tools: &ToolsConfig, environment: &Environment) -> Result<Self, Lost> {
         let fatal = |error| Lost { error, may_mend: false };
         let guard = GivenUp::default();
@@ -93,7 +94,7 @@ impl Connection {
                         return Err(Lost { error, may_mend: true });
                     }
                 };
-                // It may have ended before it was spoken to, or meanwhile.
+                // The process may have ended before or during the handshake.
                 use ClientInitializeError::{ConnectionClosed, TransportError};
                 if let Ok(Err(ConnectionClosed(_) | TransportError { .. })) = &hello {
                     let error = ErrorInfo::new(ErrorCode::ProviderError, process.obituary().await);
@@ -125,17 +126,17 @@ impl Connection {
         }
     }
 
-    /// Returns the way for calls.
+    /// Returns the client for calls.
     pub(super) fn line(&self) -> Line {
         self.line.clone()
     }
 
-    /// Returns what is told when the server says that its tools have changed.
+    /// Returns the notifier that fires when the server reports that its tools have changed.
     pub(super) fn changes(&self) -> Arc<Notify> {
         Arc::clone(&self.changed)
     }
 
-    /// Asks for all tools; those that do not fit are told to `left_out`.
+    /// Lists all tools. Calls `left_out` with the reason for each tool that cannot be offered.
     pub(super) async fn list(
         &mut self,
         server: &Server,
@@ -193,12 +194,12 @@ impl Connection {
         })
     }
 
-    /// Returns when the connection has ended by itself, with how it did. May be dropped and called again.
+    /// Waits until the connection ends, and returns the reason. Cancel-safe: it may be dropped and called again.
     pub(super) async fn ended(&mut self) -> String {
         if let Some(service) = &mut self.service {
             tokio::select! {
                 () = service => self.service = None,
-                // A server at an address that nobody can connect to any more.
+                // For a server at a URL: the transport has given up the connection.
                 () = self.line.over.cancelled(), if self.process.is_none() => {}
             }
         }
@@ -209,11 +210,12 @@ impl Connection {
         }
     }
 
-    /// Ends the connection, and its process. Nothing of either is left when this returns.
+    /// Closes the connection and ends its process. Both are completely gone when this returns.
     pub(super) async fn close(mut self) {
         self.stop.cancel();
         if let Some(service) = self.service.take() {
-            // Its input is closed by then, unless it is stuck with something that the program does not read.
+            // The server's input is normally closed by then, unless a write is blocked because the program does not
+            // read.
             let _ = tokio::time::timeout(CLOSE_TIMEOUT, service).await;
         }
         if let Some(process) = self.process.take() {
@@ -222,7 +224,7 @@ impl Connection {
     }
 }
 
-/// Says why a server did not say hello.
+/// Returns the reason why the handshake failed.
 fn refused(error: &ClientInitializeError) -> ErrorInfo {
     let said = match error {
         ClientInitializeError::TransportError { error, .. } => causes(&*error.error),
@@ -233,7 +235,7 @@ fn refused(error: &ClientInitializeError) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::ProviderError, clean(&said, MAX_SAID_CHARS))
 }
 
-/// Says why a request has no answer.
+/// Returns the reason why a request failed.
 pub(super) fn failed(what: &str, error: &ServiceError) -> ErrorInfo {
     let (code, said) = match error {
         ServiceError::McpError(data) => (ErrorCode::ProviderError, format!("it refused `{what}`: {}", data.message)),
@@ -251,13 +253,13 @@ pub(super) fn failed(what: &str, error: &ServiceError) -> ErrorInfo {
     ErrorInfo::new(code, clean(&said, MAX_SAID_CHARS))
 }
 
-/// Returns whether a request cannot have reached the server: no connection was made.
+/// Returns whether a request certainly did not reach the server, because no connection was established.
 pub(super) fn is_unsent(error: &ServiceError) -> bool {
     let ServiceError::TransportSend(error) = error else { return false };
     matches!(error.error.downcast_ref(), Some(http::Failed::Client(error)) if error.is_connect())
 }
 
-/// Writes an error with what led to it, each once.
+/// Formats an error with its causes, without repeating a text.
 fn causes(error: &dyn Error) -> String {
     let mut said = error.to_string();
     let mut next = error.source();

@@ -1,10 +1,14 @@
-//! A server at an address: streamable HTTP.
+//! Transport to an MCP server at a URL: streamable HTTP.
 //!
-//! Invariants: when a connection is given up, so are its requests, also one that is never answered. A connection is
-//! given up as soon as nobody can be connected to at its address, or its stream of answers cannot be taken up again. A
-//! server that does not know its session (404, 400) is initialised once more, by the SDK. Redirects are not
-//! followed: headers with secrets would travel along. The address is the user's own word, so it may be one of a private
-//! network. Not here: how long a request may take (its caller's).
+//! Invariants:
+//! - When a connection is given up, its requests end too, including those that are never answered.
+//! - A connection is given up as soon as a request cannot be sent to the URL, or an event stream cannot be resumed.
+//! - If the server does not know the MCP session (404, 400), the SDK initializes it again.
+//! - Redirects are not followed, because headers with secrets would be sent to the target.
+//!
+//! The URL comes from the configuration of the user, so private addresses are allowed.
+//!
+//! Elsewhere: timeouts of requests, which the callers set.
 
 use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};
 
@@ -31,13 +35,13 @@ use super::{process::MAX_LINE_BYTES, task_tools::TaskTools};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const KEEPALIVE: Duration = Duration::from_secs(3);
-/// Most calls of one server at the same time; more wait.
+/// Maximum number of concurrent calls of a server; further calls wait.
 const MAX_CONCURRENT_CALLS: usize = 256;
 
-/// Longest event of a stream, in bytes.
+/// Maximum size of an event of a stream, in bytes.
 const MAX_EVENT_BYTES: usize = MAX_LINE_BYTES;
 
-/// Makes the way to an address; does not connect. Everything ends when `given_up` is tripped.
+/// Creates the transport without connecting. All its requests end when `given_up` is cancelled.
 pub(super) fn transport(
     url: &Url,
     headers: HashMap<HeaderName, HeaderValue>,
@@ -49,13 +53,13 @@ pub(super) fn transport(
         .user_agent(concat!("soong/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(CONNECT_TIMEOUT.min(timeout))
         .tcp_nodelay(true)
-        // A machine that is gone is noticed within 10 s.
+        // A host that disappears is detected within 10 s.
         .tcp_keepalive(KEEPALIVE)
         .tcp_keepalive_interval(KEEPALIVE)
         .tcp_keepalive_retries(2)
         .redirect(Policy::none());
     if is_loopback(url) {
-        builder = builder.no_proxy(); // this machine is not reachable from a proxy
+        builder = builder.no_proxy(); // a proxy cannot reach this machine's loopback address
     }
     let client = builder
         .build()
@@ -67,7 +71,7 @@ pub(super) fn transport(
     Ok(StreamableHttpClientTransport::with_client(Caller { client, given_up, task_tools: task_tools.clone() }, config))
 }
 
-/// An HTTP client whose requests end when the connection is given up: the SDK would wait for the first answer.
+/// HTTP client whose requests end when the connection is given up. The SDK alone would wait for the first response.
 #[derive(Clone)]
 pub(super) struct Caller {
     client: Client,
@@ -138,7 +142,7 @@ impl StreamableHttpClient for Caller {
                 let stream = answered(stream.boxed(), id);
                 StreamableHttpPostResponse::Sse(stream, session)
             }
-            // An error that answers no request of ours: the SDK would wait for the answer.
+            // An error that answers no request of this client: the SDK would wait for the answer forever.
             Ok(StreamableHttpPostResponse::Json(JsonRpcMessage::Error(error), _))
                 if has_session && id.is_some() && error.id != id =>
             {
@@ -191,8 +195,8 @@ impl StreamableHttpClient for Caller {
     }
 }
 
-/// Adds an answer where the stream of a request ends without one and cannot be taken up again, or where an event is too
-/// large: the SDK would wait for the answer, or end the connection for all requests.
+/// Inserts an error response if the stream of a request ends without a response and cannot be resumed, or if an event
+/// is too large. Otherwise the SDK would wait for the response, or end the connection for all requests.
 fn answered(stream: Events, id: Option<RequestId>) -> Events {
     let Some(id) = id else { return stream };
     let state = Some((stream, false));
@@ -209,7 +213,7 @@ fn answered(stream: Events, id: Option<RequestId>) -> Events {
                     Some((Ok(answer(&id, &message)), Some((stream, true))))
                 }
                 Some(Ok(event)) => {
-                    // With an id the stream can be taken up behind it.
+                    // A stream whose events have ids can be resumed after this event.
                     let is_over = is_over || event.id.is_some() || answers(&event, &id);
                     Some((Ok(event), Some((stream, is_over))))
                 }
@@ -221,7 +225,7 @@ fn answered(stream: Events, id: Option<RequestId>) -> Events {
     futures::stream::unfold(state, next).boxed()
 }
 
-/// Returns whether an event is the answer to a request.
+/// Returns whether an event is the response to a request.
 fn answers(event: &Sse, id: &RequestId) -> bool {
     #[derive(Deserialize)]
     struct Answer {
@@ -233,7 +237,7 @@ fn answers(event: &Sse, id: &RequestId) -> bool {
         .is_ok_and(|Answer { id: answered, method }| method.is_none() && answered.as_ref() == Some(id))
 }
 
-/// Makes an answer that says why there is none.
+/// Returns an error response to a request.
 fn answer(id: &RequestId, message: &str) -> Sse {
     let answer = json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32_000, "message": message}});
     Sse::default().data(answer.to_string())

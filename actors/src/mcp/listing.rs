@@ -1,41 +1,44 @@
-//! What a server lists, as tools of ours: which are taken, and what is left of what they say.
+//! Conversion of the tools that a server lists: which are accepted, and what is kept of their texts.
 //!
-//! Pure. Everything that a server says is foreign: names have to fit, texts are cut and lose their control
-//! characters, schemas are compiled before a model sees them. A tool that does not fit is left out by itself.
-//! Not here: asking for the list (`connection.rs`), calling (`tool.rs`).
+//! Pure. Everything from a server is untrusted: names must be valid, texts are truncated and lose their control
+//! characters, and schemas are compiled before a model sees them. An invalid tool is omitted without affecting the
+//! others.
+//!
+//! Elsewhere: requesting the list (`connection.rs`), calls (`tool.rs`).
 
 use rmcp::model::{ListToolsResult, ServerResult, Tool as Offered};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use soong_protocol::{Effect, McpConfig, NETWORK, ToolSpec};
 
-/// Most tools of one server.
+/// Maximum number of tools of a server.
 pub(super) const MAX_TOOLS: usize = 200;
-/// Longest schema of one tool, in bytes as JSON.
+/// Maximum size of the schema of a tool, in bytes as JSON.
 const MAX_SCHEMA_BYTES: usize = 64 * 1024;
-/// Longest description, and longest title, in characters.
+/// Maximum lengths of a description and of a title, in characters.
 const MAX_DESCRIPTION_CHARS: usize = 2_000;
 const MAX_TITLE_CHARS: usize = 80;
-/// Says of a tool that a server has it.
+/// Tag of all tools of MCP servers.
 const TAG: &str = "mcp";
 
 /// A tool of a server, as it is offered to models.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ListedTool {
-    /// What the server calls it.
+    /// Name of the tool at the server.
     pub remote_name: String,
-    /// What models see.
+    /// Specification for models.
     pub spec: ToolSpec,
 }
 
-/// One page of a list: each tool, or why it cannot be read.
+/// One page of a tool list. A tool that cannot be parsed is replaced by the reason.
 pub(super) struct ToolPage {
     pub(super) tools: Vec<Result<Offered, String>>,
     pub(super) next: Option<String>,
 }
 
 impl ToolPage {
-    /// Reads an answer to `tools/list`; `None` = it is none. A tool that makes no sense does not hide the others.
+    /// Parses a response to `tools/list`, or returns `None` if it is not one. An invalid tool does not affect the
+    /// others.
     pub(super) fn read(result: ServerResult) -> Option<Self> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -61,7 +64,7 @@ impl ToolPage {
     }
 }
 
-/// Makes a tool of ours of one that a server lists; an error says why it is left out.
+/// Converts a tool of a server. An error is the reason why it is omitted.
 pub(super) fn accept(server: &str, config: &McpConfig, offered: Offered) -> Result<ListedTool, String> {
     let remote_name = offered.name.into_owned();
     let shown = clean(&remote_name, 100);
@@ -73,7 +76,7 @@ pub(super) fn accept(server: &str, config: &McpConfig, offered: Offered) -> Resu
     if size > MAX_SCHEMA_BYTES {
         return Err(format!("tool {shown}: its schema has {size} bytes, at most {MAX_SCHEMA_BYTES} are taken"));
     }
-    // Arguments are an object in any case; some servers do not say so.
+    // Arguments are always an object, but some servers omit the type.
     if let Some(object) = schema.as_object_mut() {
         object.entry("type").or_insert_with(|| "object".into());
     }
@@ -85,7 +88,7 @@ pub(super) fn accept(server: &str, config: &McpConfig, offered: Offered) -> Resu
     };
     let description = clean_lines(&offered.description.unwrap_or_default(), MAX_DESCRIPTION_CHARS);
     let description = if description.is_empty() { title.clone() } else { description };
-    // A hint of the server, no more: its calls ask either way, since they reach beyond this machine.
+    // Only a hint of the server. Calls require permission in any case, because they reach beyond this machine.
     let reads = hints.read_only_hint == Some(true);
     let spec = ToolSpec {
         name: format!("mcp.{server}.{remote_name}"),
@@ -102,14 +105,14 @@ pub(super) fn accept(server: &str, config: &McpConfig, offered: Offered) -> Resu
     Ok(ListedTool { remote_name, spec })
 }
 
-/// Returns foreign text on one line, without control characters and at most so long.
+/// Returns untrusted text on one line, without control characters and with at most `max_chars` characters.
 pub(super) fn clean(text: &str, max_chars: usize) -> String {
     let words: Vec<&str> =
         text.split(|c: char| c.is_control() || c.is_whitespace()).filter(|w| !w.is_empty()).collect();
     cut(&words.join(" "), max_chars)
 }
 
-/// The same, but its lines stay.
+/// Same as [`clean`], but keeps the lines.
 fn clean_lines(text: &str, max_chars: usize) -> String {
     let kept: String = text.chars().filter(|c| !c.is_control() || *c == '\n' || *c == '\t').collect();
     cut(kept.trim(), max_chars)

@@ -1,7 +1,9 @@
-//! What a server is given: the variables of its program, the headers of its requests.
+//! Credentials of a server: the environment variables of its program, or the headers of its requests.
 //!
-//! Pure. The configuration names variables; their values are looked up here, and one that is missing is told with
-//! variable, server and key. Architecture invariant: a program gets the variables that are named, and no others.
+//! Pure. The configuration names environment variables, whose values are looked up here. The error for a missing one
+//! names variable, server and key.
+//!
+//! Architecture invariant: a program gets only the variables named in the configuration.
 
 use std::{collections::HashMap, str::FromStr};
 
@@ -13,21 +15,21 @@ use soong_protocol::{ErrorCode, ErrorInfo, McpConfig, ToolsConfig};
 
 use crate::environment::Environment;
 
-/// How a server is reached, with everything looked up.
+/// How to reach a server, with all values looked up.
 pub(super) enum Means {
-    /// A program.
+    /// Child process.
     Program {
         command: String,
         args: Vec<String>,
-        /// Names with values.
+        /// Names and values.
         variables: Vec<(String, String)>,
     },
-    /// An address.
+    /// URL.
     Address { url: Url, headers: HashMap<HeaderName, HeaderValue> },
 }
 
 impl Means {
-    /// Looks everything up; an error says what to set, and where it is asked for.
+    /// Looks up all values. An error names the value to set and the key that refers to it.
     pub(super) fn of(
         server: &str,
         config: &McpConfig,
@@ -50,7 +52,7 @@ impl Means {
                     allowed.filter_map(|name| Some((name.clone(), environment.get(name)?.to_owned()))).collect();
                 for (name, variable) in &config.env {
                     let value = lookup("env", name, variable)?;
-                    // What is asked for by name wins.
+                    // A variable of the server replaces one of the allowlist.
                     variables.retain(|(other, _)| other != name);
                     variables.push((name.clone(), value));
                 }
@@ -59,7 +61,7 @@ impl Means {
             (None, Some(url)) => {
                 let address = Url::parse(url).ok();
                 let url = address.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host()).ok_or_else(
-                    // The text is not repeated: it may hold a password.
+                    // The URL is not repeated, because it may contain a password.
                     || refuse(format!("mcp.{server}.url is no http or https address: give one like https://host/mcp")),
                 )?;
                 let mut headers = HashMap::new();

@@ -1,18 +1,18 @@
-//! The mailbox of a server's actor.
+//! Mailbox of the actor of an MCP server.
 
 use std::sync::Arc;
 
 use super::{client::Line, connection::Lost};
 use crate::tool::Registered;
 
-/// Mailbox of a server's actor.
+/// Mailbox of the actor of an MCP server.
 pub(super) enum McpServerMsg {
-    /// From its work: the server answers, and has these tools.
+    /// Sent by the connection task: the server is connected and has these tools.
     Opened { line: Line, tools: Vec<Arc<Registered>> },
-    /// From its work: the server has other tools now.
+    /// Sent by the connection task: the tools of the server have changed.
     Listed(Vec<Arc<Registered>>),
-    /// From its work: there is no connection, or not any more; nothing of it is left.
+    /// Sent by the connection task: the connection was lost or could not be established, and is completely closed.
     Lost(Box<Lost>),
-    /// For drills: die here.
+    /// For fault-injection tests: makes the actor fail.
     Crash,
 }

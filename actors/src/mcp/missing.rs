@@ -1,4 +1,4 @@
-//! What stands for `mcp.rs` in a build without the feature `mcp`: no server is ever there, and that is said.
+//! Replacement for `mcp.rs` in a build without the feature `mcp`: no server is available, and a warning is logged.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{environment::Environment, observatory::Observatory, tool::ToolRegistry};
 
-/// The built-in tools, and the servers that cannot be had.
+/// The built-in tools, and the names of the configured servers, none of which is available.
 pub(crate) struct Mcp {
     registry: Arc<ToolRegistry>,
     servers: Vec<String>,

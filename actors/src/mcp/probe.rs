@@ -1,4 +1,4 @@
-//! Trying out a server once, without a runtime: `soong mcp test`.
+//! One-time test of a server without a runtime: `soong mcp test`.
 
 use std::time::Instant;
 
@@ -8,22 +8,22 @@ use soong_protocol::{ErrorInfo, McpConfig, ToolsConfig};
 use super::{Server, connection::Connection, listing::ListedTool, tool};
 use crate::environment::Environment;
 
-/// What a server was found to offer.
+/// Result of testing a server.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Probe {
-    /// Its tools, as models would see them; without those that the configuration disables.
+    /// Tools as models would see them, except those that the configuration disables.
     pub tools: Vec<ListedTool>,
-    /// Why others are left out.
+    /// Reasons why other tools are omitted.
     pub left_out: Vec<String>,
-    /// How long it took until they were known, in milliseconds.
+    /// Time until the tools were listed, in milliseconds.
     pub took_ms: u64,
 }
 
-/// Connects to a server, asks for its tools, and leaves again; nothing of it runs on.
+/// Connects to a server, lists its tools, and disconnects. Nothing is left running.
 ///
 /// # Errors
-/// `config_error` where the configuration, or a variable that it names, has to change; otherwise what the server, or
-/// the way to it, did wrong.
+/// `config_error` if the configuration, or an environment variable that it names, must be changed; otherwise the
+/// error of the server or of the connection.
 pub async fn probe(
     name: &str,
     config: &McpConfig,

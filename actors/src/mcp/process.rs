@@ -1,7 +1,9 @@
-//! A server that is a program: started with what it is to have, listened to, and gone as a whole.
+//! An MCP server that is a child process: its environment, its output, and its termination.
 //!
-//! What it writes to standard error is logged, and its last words are kept for whoever asks why it ended. That nothing
-//! of it runs on, once it has ended or was dropped, is its [`Family`]'s. Not here: what is said to it (`connection.rs`).
+//! Standard error is logged, and its end is kept for error messages. [`Family`] ensures that no process of the server
+//! remains after it has ended or was dropped.
+//!
+//! Elsewhere: the protocol (`connection.rs`).
 
 use std::{
     io,
@@ -23,42 +25,42 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use super::{listing::clean, task_tools::TaskTools};
 use soong_sandbox::{Family, Launch, Started};
 
-/// Longest line that a program may write to its output, in bytes; the SDK throws a longer one away.
+/// Maximum length of a line of output, in bytes. The SDK discards longer lines.
 pub(super) const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
-/// How much of a line is looked at for tools that are tasks, in bytes.
+/// Maximum length of a line that is searched for tools that are tasks, in bytes.
 const MAX_LIST_BYTES: usize = 1024 * 1024;
-/// How long a program may take to end by itself when its input is closed.
+/// Time for a program to exit after its input is closed.
 const GRACE: Duration = Duration::from_secs(1);
-/// How long it may take when it was told to end.
+/// Time for a program to exit after it was asked to terminate.
 const TERM_GRACE: Duration = Duration::from_secs(1);
-/// How much of standard error is taken at once, in bytes; what is longer is logged in pieces.
+/// Size of a read from standard error, in bytes. Longer output is logged in several records.
 const PIECE_BYTES: usize = 4096;
-/// How many of its last words are kept, in bytes.
+/// Length of the end of standard error that is kept, in bytes.
 const LAST_WORDS_BYTES: usize = 512;
 
-/// A running program.
+/// A running server program.
 pub(super) struct Process {
     family: Family,
     last_words: Arc<Mutex<Vec<u8>>>,
     stderr: Option<AbortOnDropHandle<()>>,
 }
 
-/// Its input and output.
+/// Standard input and output of the program.
 pub(super) struct Pipes {
     pub(super) stdin: ChildStdin,
     pub(super) stdout: Output,
 }
 
-/// What a program writes; says when there is no more of it before whoever reads it can.
+/// Standard output of a program. It signals the end of the output before the reader of the protocol notices it.
 pub(super) struct Output {
     stdout: ChildStdout,
     pub(super) over: CancellationToken,
-    /// Bytes of the line that is being read.
+    /// Number of bytes read of the current line.
     line_bytes: usize,
-    /// Its beginning.
+    /// Beginning of the current line, up to `MAX_LIST_BYTES`.
     line: Vec<u8>,
     task_tools: TaskTools,
-    /// How many lines were too long.
+    /// Number of lines that were too long.
     long_lines: watch::Sender<u64>,
 }
 
@@ -68,7 +70,7 @@ impl Output {
         Self { stdout, over, line_bytes: 0, line: Vec::new(), task_tools, long_lines }
     }
 
-    /// Counts lines that are longer than [`MAX_LINE_BYTES`] with their end.
+    /// Counts the lines that are longer than [`MAX_LINE_BYTES`], including their line ends.
     pub(super) fn long_lines(&self) -> watch::Receiver<u64> {
         self.long_lines.subscribe()
     }
@@ -83,7 +85,7 @@ impl Output {
             self.line.extend_from_slice(&piece[..room]);
             let before = if place == 0 { self.line_bytes } else { 0 };
             self.line_bytes = before + piece.len();
-            // The SDK counts the line's end as well.
+            // The SDK counts the line end too.
             if before < MAX_LINE_BYTES && self.line_bytes >= MAX_LINE_BYTES {
                 self.long_lines.send_modify(|count| *count += 1);
             }
@@ -122,7 +124,7 @@ impl Process {
                 format!("{command:?} (mcp.{server}.command) could not be started: {why}; check the command and PATH");
             ErrorInfo::new(ErrorCode::ConfigError, message)
         };
-        // Where this process works, it works too.
+        // The program runs in the working directory of this process.
         let launch = Launch::new(command, Path::new("."), variables.iter().cloned().collect()).arguments(args);
         let started = launch.start().await.map_err(|error| failed(error.to_string()))?;
         let Started { stdin, stdout, stderr, family } = started;
@@ -134,20 +136,20 @@ impl Process {
         Ok((Self { family, last_words, stderr }, Pipes { stdin, stdout }))
     }
 
-    /// Returns what it last wrote to standard error, on one line.
+    /// Returns the end of standard error, on one line.
     pub(super) fn last_words(&self) -> String {
         let words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
         clean(&String::from_utf8_lossy(&words), LAST_WORDS_BYTES)
     }
 
-    /// Waits a little for a program that is about to end by itself, and says how it did.
+    /// Waits up to `GRACE` for a program that is about to exit, and returns how it ended.
     pub(super) async fn obituary(&mut self) -> String {
         let how = match tokio::time::timeout(GRACE, self.family.wait()).await {
             Ok(Ok(status)) => format!("its process ended ({status})"),
             Ok(Err(error)) => format!("its process cannot be waited for ({error})"),
             Err(_) => "it closed its output".to_owned(),
         };
-        // Its last words may still be on the way.
+        // The end of standard error may not have been read yet.
         if let Some(logging) = &mut self.stderr {
             let _ = tokio::time::timeout(Duration::from_millis(100), logging).await;
             self.stderr = None;
@@ -158,8 +160,8 @@ impl Process {
         }
     }
 
-    /// Ends it, whose input is closed: it may leave by itself for a while, then it is told to, then it is killed, with
-    /// all that it started. Returns when it is reaped.
+    /// Ends the program, whose input is closed: waits for it to exit, then asks it to terminate, then kills it with
+    /// all processes it started. Returns after it has been reaped.
     pub(super) async fn end(mut self) {
         if tokio::time::timeout(GRACE, self.family.wait()).await.is_err() {
             self.family.ask_to_end().await;
@@ -169,7 +171,7 @@ impl Process {
     }
 }
 
-/// Logs standard error to its end, and keeps the last of it.
+/// Logs standard error until it is closed, and keeps its end.
 async fn log(server: String, mut stderr: ChildStderr, last_words: Arc<Mutex<Vec<u8>>>) {
     let mut piece = vec![0; PIECE_BYTES];
     while let Ok(count @ 1..) = stderr.read(&mut piece).await {

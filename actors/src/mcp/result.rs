@@ -1,7 +1,8 @@
-//! What a server answers to a call, as an outcome of ours.
+//! Converts the response of a server to a tool call into a result.
 //!
-//! Pure. Texts are joined; what is no text is named with type and size, not taken in. Structured content stands for
-//! the text where there is none. An answer that says it is an error is the call's error, in the server's words.
+//! Pure. Texts are joined. Other content is replaced by a note with its type and size. Structured content is used if
+//! there is no text. A response that is marked as an error becomes the error of the call, with the text of the
+//! server.
 
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents, ServerResult};
 use soong_protocol::{ErrorCode, ErrorInfo};
@@ -12,18 +13,18 @@ use crate::{
     tool::{ToolOutput, ToolResult},
 };
 
-/// Longest output, in bytes; what the run shows of it is another limit.
+/// Maximum size of the output, in bytes. What the run shows of it is limited separately.
 const MAX_OUTPUT_BYTES: usize = 4 * 1024 * 1024;
-/// Longest error, in bytes: a model reads it whole.
+/// Maximum size of an error, in bytes, because models read errors in full.
 const MAX_ERROR_BYTES: usize = 16 * 1024;
-/// Longest name or address that is repeated, in characters.
+/// Maximum length of a name or URI that is repeated, in characters.
 const MAX_NAME_CHARS: usize = 300;
 
-/// Reads an answer to `tools/call`.
+/// Converts a response to `tools/call`.
 pub(super) fn outcome(server: &str, title: &str, result: ServerResult) -> ToolResult {
     match result {
         ServerResult::CallToolResult(result) => of_call(server, title, result),
-        // Content of a kind that nobody knows: the model may make something of it.
+        // Content of an unknown kind is passed on as JSON, because the model may understand it.
         ServerResult::CustomResult(custom) if custom.0.get("content").is_some() => {
             Ok(ToolOutput::text(title, bounded(&custom.0.to_string(), MAX_OUTPUT_BYTES)))
         }
@@ -64,7 +65,7 @@ fn of_call(server: &str, title: &str, result: CallToolResult) -> ToolResult {
 
 fn text_of(block: ContentBlock) -> String {
     let named = |kind: &str, media: Option<&str>, base64: &str, what: &str| {
-        // Four characters of base64 are three bytes.
+        // Four characters of base64 encode three bytes.
         let size = base64.len() / 4 * 3;
         let media = media.map_or_else(|| "of unknown type".to_owned(), |media| clean(media, MAX_NAME_CHARS));
         format!("[{kind} {media}, about {size} bytes{what}; not shown]")
@@ -92,7 +93,7 @@ fn text_of(block: ContentBlock) -> String {
     }
 }
 
-/// Removes control and invisible characters. Cuts a text that is too long, and appends a note then.
+/// Removes control and invisible characters. Truncates a text that is too long, and appends a note.
 fn bounded(text: &str, max_bytes: usize) -> String {
     let mut text = visible(text);
     let size = text.len();

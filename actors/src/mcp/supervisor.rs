@@ -1,7 +1,7 @@
-//! The supervisor of the servers: starts each, and brings back what crashes, after a while that grows.
+//! Supervisor of the MCP server actors: starts them, and restarts them after a crash with increasing delay.
 //!
-//! One for one, 5 restarts in 60 s. A server whose actor crashes more often stays away, and its tools with it, until the
-//! process is restarted; the others do not notice. A lost connection is no crash: the actor connects again.
+//! One for one, 5 restarts in 60 s. A server whose actor exceeds the limit, and its tools, are not available until
+//! the process is restarted; other servers are not affected. A lost connection is not a crash: the actor reconnects.
 
 use std::{
     collections::HashMap,
@@ -25,19 +25,19 @@ use crate::{
     observatory::{ActorKind, Gauge, Observatory},
 };
 
-/// How long the first restart is waited for; each further one twice as long, at most [`MAX_BACKOFF`].
+/// Delay before the first restart. It doubles with each further restart, up to [`MAX_BACKOFF`].
 const FIRST_BACKOFF: Duration = Duration::from_millis(250);
 const MAX_BACKOFF: Duration = Duration::from_secs(8);
 
 /// Mailbox of the supervisor.
 pub(super) enum McpSupervisorMsg {
-    /// From its own timer: a server has been away long enough.
+    /// Sent by a timer: the restart delay of a server is over.
     Restart(Arc<str>),
-    /// For drills: die here.
+    /// For fault-injection tests: makes the actor fail.
     Crash,
 }
 
-/// What the supervisor needs.
+/// The supervisor and its handles.
 pub(super) struct McpSupervisorActor {
     pub(super) mcp: Arc<Mcp>,
     pub(super) observatory: Arc<Observatory>,
@@ -50,11 +50,11 @@ struct Kept {
     server: Arc<Server>,
     gauge: Arc<Gauge>,
     crashes: Crashes,
-    /// Runs while it is away; ends with the supervisor.
+    /// Running during the delay before a restart; it is aborted when the supervisor ends.
     timer: Option<AbortOnDropHandle<()>>,
 }
 
-/// What changes.
+/// Mutable state of the supervisor.
 #[derive(Default)]
 pub(super) struct Servers {
     kept: HashMap<Arc<str>, Kept>,
@@ -143,12 +143,12 @@ impl McpSupervisorActor {
         let (myself, name, wait) = (myself.clone(), Arc::clone(name), backoff(number));
         kept.timer = Some(AbortOnDropHandle::new(tokio::spawn(async move {
             tokio::time::sleep(wait).await;
-            let _ = myself.cast(McpSupervisorMsg::Restart(name)); // it may be gone
+            let _ = myself.cast(McpSupervisorMsg::Restart(name)); // the supervisor may have stopped
         })));
     }
 }
 
-/// Returns how long to wait before restart `number`, from 1.
+/// Returns the delay before restart `number`, counted from 1.
 fn backoff(number: u32) -> Duration {
     FIRST_BACKOFF.saturating_mul(2_u32.saturating_pow(number.saturating_sub(1).min(16))).min(MAX_BACKOFF)
 }

@@ -1,6 +1,7 @@
-//! Tools that a server calls only as tasks (`execution.taskSupport: "required"`), which Soong does not do yet.
+//! Tools that a server only allows to be called as tasks (`execution.taskSupport: "required"`), which is not
+//! supported.
 //!
-//! The SDK drops that field, so the messages are looked at before the SDK reads them.
+//! The SDK drops that field, so messages are inspected before the SDK parses them.
 
 use std::{
     collections::BTreeSet,
@@ -9,17 +10,17 @@ use std::{
 
 use serde::Deserialize;
 
-/// The names of these tools; cheap to clone.
+/// Names of these tools. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TaskTools(Arc<Mutex<BTreeSet<String>>>);
 
 impl TaskTools {
-    /// Returns whether a tool is one of them.
+    /// Returns whether a tool can only be called as a task.
     pub(super) fn contains(&self, tool: &str) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(tool)
     }
 
-    /// Looks at a message of the server; one that is no list of tools says nothing.
+    /// Inspects a message of the server. Messages other than tool lists are ignored.
     pub(super) fn look(&self, message: &[u8]) {
         #[derive(Deserialize)]
         struct Message {

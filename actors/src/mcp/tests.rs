@@ -1,4 +1,4 @@
-//! Tests of what is decided without a server: what it is given, which tools are taken, what its answers mean.
+//! Tests of the parts that need no server: credentials, accepted tools, and the meaning of responses.
 
 use reqwest::header::HeaderName;
 use rmcp::model::{CallToolResult, ServerResult};
@@ -33,7 +33,7 @@ fn a_program_gets_the_variables_that_are_named_and_no_others() {
     for (env, want) in [
         ("", vec![("PATH", "/bin")]),
         ("env = { TOKEN = \"KEY\" }", vec![("PATH", "/bin"), ("TOKEN", "k3y")]),
-        // What is asked for by name wins over the list.
+        // A variable of the server replaces one of the allowlist.
         ("env = { PATH = \"KEY\" }", vec![("PATH", "k3y")]),
     ] {
         let Ok(Means::Program { variables, .. }) = means(&format!("command = \"x\"\n{env}")) else { panic!("{env}") };
@@ -69,7 +69,7 @@ fn what_cannot_be_had_is_told_with_variable_and_key() {
     }
 }
 
-/// What becomes of one tool that a server lists: as it is offered, or why not.
+/// Converts a tool that a server lists. An error is the reason why it is omitted.
 fn taken(tool: Value) -> Result<ListedTool, String> {
     let result: ServerResult = serde_json::from_value(json!({"tools": [tool]})).unwrap();
     let offered = ToolPage::read(result).unwrap().tools.remove(0);

@@ -1,7 +1,8 @@
-//! A tool of a server: a call goes over the line that all runs share.
+//! A tool of an MCP server. All runs share the connection of the server.
 //!
-//! A call that is dropped or cancelled is cancelled at the server as well. Not here: what an answer means
-//! (`result.rs`), and what becomes of a server that does not answer (`supervisor.rs`).
+//! A call that is dropped or cancelled is cancelled at the server too.
+//!
+//! Elsewhere: the meaning of a response (`result.rs`), reconnecting to a server that does not respond (`actor.rs`).
 
 use std::sync::Arc;
 
@@ -22,13 +23,13 @@ use super::{
 };
 use crate::tool::{RegisterError, Registered, Tool, ToolContext, ToolResult};
 
-/// A tool of a server.
+/// A tool of an MCP server.
 struct McpTool {
     server: Arc<Server>,
     listed: ListedTool,
 }
 
-/// Checks the tools of a server; those whose schema cannot be used are told to `left_out`.
+/// Validates the tools of a server. Calls `left_out` with the error for each tool whose schema cannot be used.
 pub(super) fn registered(
     server: &Arc<Server>,
     listed: Vec<ListedTool>,
@@ -50,7 +51,7 @@ impl Tool for McpTool {
         &self.listed.spec
     }
 
-    /// Every call asks, whatever the server says of its tools: it is foreign, and so are its hints (PERM-1).
+    /// Every call requires permission, whatever the server declares: the server and its hints are untrusted (PERM-1).
     fn demand(&self, _: &ToolContext, _: &Value) -> Result<Option<Demand>, ErrorInfo> {
         Ok(Some(Demand::tool(self.listed.spec.name.clone())))
     }
@@ -71,7 +72,7 @@ impl Tool for McpTool {
             let mut too_long = line.too_long("tools/call");
             let options = PeerRequestOptions::no_options;
             let pending = match line.peer.send_cancellable_request(request.clone(), options()).await {
-                // Nobody was there: the server may be back by now, and has not heard of the call.
+                // No connection was established, so the server has not received the call. It may be back by now.
                 Err(error) if is_unsent(&error) => {
                     line = server.line().await?;
                     too_long = line.too_long("tools/call");
@@ -99,7 +100,8 @@ fn told(server: &str, error: &ErrorInfo) -> String {
     format!("MCP server {server:?}: {}", error.message)
 }
 
-/// A call that has no answer yet; dropped before, the server is told that nobody waits for one.
+/// A call without a response. If it is dropped before the response arrives, the server is notified of the
+/// cancellation.
 struct Unanswered {
     peer: Peer<RoleClient>,
     id: Option<RequestId>,

@@ -1,7 +1,7 @@
-//! The work of one incarnation of a server's actor: connect, list, stay, close.
+//! Connection task of an MCP server's actor: connects, lists the tools, keeps the connection open, and closes it.
 //!
-//! It waits until nothing is left of the incarnation before (ACT-3), tells the actor what it finds, and ends, with
-//! its connection, when it is cut off.
+//! It waits until the connection of the previous incarnation is completely closed (ACT-3), and reports to the actor.
+//! When it is cancelled, it closes its connection and ends.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,14 +16,14 @@ use super::{
 };
 use crate::{actor_base::Mailbox, tool::Registered};
 
-/// What an incarnation works with.
+/// The task and its handles.
 pub(super) struct Work {
     pub(super) mcp: Arc<Mcp>,
     pub(super) server: Arc<Server>,
     pub(super) actor: Mailbox<McpServerMsg>,
-    /// Tripped when the actor is gone, or the runtime closes.
+    /// Cancelled when the actor has stopped or the runtime closes.
     pub(super) cut_off: CancellationToken,
-    /// How long it waits before it connects; a call that needs the server ends that.
+    /// Delay before connecting. A call that needs the server ends it immediately.
     pub(super) wait: Duration,
 }
 
@@ -44,7 +44,7 @@ impl Work {
         };
         let opened = tokio::select! {
             biased;
-            // Dropped half way, it leaves nothing behind.
+            // Dropping the future that opens a connection cleans up completely.
             () = self.cut_off.cancelled() => return,
             opened = Connection::open(&self.server, &self.mcp.config.tools, &self.mcp.environment) => opened,
         };
@@ -62,7 +62,7 @@ impl Work {
         }
     }
 
-    /// Returns when the connection is of no use any more, with why; `None` = the work is cut off.
+    /// Keeps the connection open. Returns the reason when it is no longer usable, or `None` if the task is cancelled.
     async fn stay(&self, connection: &mut Connection) -> Option<Lost> {
         let mut is_open = false;
         loop {
@@ -77,7 +77,7 @@ impl Work {
                     is_open = true;
                     self.actor.cast(McpServerMsg::Opened { line: connection.line(), tools });
                 }
-                // The tools that it had are still the best that is known.
+                // Keep the previously listed tools.
                 Err(error) if is_open && error.code != ErrorCode::Interrupted => {
                     tracing::warn!(server = %self.server.name, %error, "an MCP server did not list its tools anew");
                 }
@@ -100,7 +100,7 @@ impl Work {
         let name = &self.server.name;
         let listed = connection.list(&self.server, |why| leave_out(name, &why)).await?;
         let server = Arc::clone(&self.server);
-        // Schemas are compiled: foreign ones, and as many as a server likes.
+        // Compiling the schemas is slow: they are untrusted and may be numerous.
         let check = move || tool::registered(&server, listed, |error| leave_out(&server.name, &error.to_string()));
         tokio::task::spawn_blocking(check).await.map_err(|_| {
             ErrorInfo::new(ErrorCode::ProviderError, "the schemas of its tools cannot be read: they break the reader")

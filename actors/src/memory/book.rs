@@ -1,8 +1,10 @@
 //! The text of the experiences file, block by block (MEM-2).
 //!
-//! Pure. A block is front matter that names an `id`, and the text below it, up to the next such head. What is no block,
-//! and a block that cannot be used, is kept byte for byte whatever is changed elsewhere: people edit this file.
-//! Invariant: the parts, one after the other, are the whole file.
+//! Pure. A block consists of front matter that contains an `id`, and the text below it, up to the next such front
+//! matter. Users edit this file, so text outside of blocks and blocks that cannot be used are kept byte for byte
+//! whenever another part changes.
+//!
+//! Invariant: the concatenated parts are the whole file.
 
 use std::{borrow::Cow, collections::HashMap, ops::Range};
 
@@ -15,95 +17,96 @@ use super::{
 };
 use crate::front_matter::value::Value;
 
-/// What a new file begins with.
+/// Beginning of a new file.
 const TITLE: &str = "# Experiences\n\nWhat runs have learned, for later ones. Edit it as you like: what is no block stays \
                      as it is.\n";
-/// Stands between a block that nobody closed and one that is added.
+/// Line between a block whose front matter is not closed and a block appended after it.
 const SEPARATOR: &str = "<!-- -->\n";
-/// Most lines of a head; one that comes near it is not counted for or against, which would add lines.
+/// Maximum number of lines of a block's front matter. Counters are updated only in blocks of at most
+/// `MAX_CHANGED_LINES` lines, because an update may add lines.
 const MAX_HEAD_LINES: usize = 256;
 const MAX_CHANGED_LINES: usize = 200;
-/// A number from here on is a name that somebody chose.
+/// Upper bound of generated numbers. An id with a larger number was chosen by a user and is ignored when numbering.
 const MAX_NUMBER: u64 = 1 << 40;
 const FENCE: &str = "---";
-/// How often a new one has helped, and done harm.
+/// Metrics of a new experience.
 const FRESH: Metrics = Metrics { helpful: 1, harmful: 0 };
-/// How the names begin that are given here.
+/// Prefix of generated ids.
 const PREFIX: &str = "ex_";
 
-/// The file's text, and what it means.
+/// Text of the experiences file and the experiences parsed from it.
 #[derive(Debug, Clone, Default)]
 pub struct Book {
     bytes: Vec<u8>,
     experiences: Vec<Experience>,
-    /// Where each stands, in the same order.
+    /// Editable positions of each experience, in the same order.
     places: Vec<Place>,
     faults: Vec<BookFault>,
-    /// The largest number that a name in the file has, usable or not.
+    /// Largest number in an id of the file, whether its block is usable or not.
     last_number: u64,
 }
 
-/// A problem of a block.
+/// Problem in a block of the experiences file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("line {line}: {message}")]
 pub struct BookFault {
-    /// The line in the file, from 1.
+    /// Line in the file, starting at 1.
     pub line: usize,
-    /// What is wrong, and what to do.
+    /// Description of the problem and how to fix it.
     pub message: String,
-    /// Whether the whole block is ignored; otherwise only the value with the problem is.
+    /// Whether the whole block is ignored. Otherwise only the faulty value is ignored.
     pub is_left_out: bool,
 }
 
-/// Where what may be changed of a block stands.
+/// Positions in the file of the values of a block that may be changed.
 #[derive(Debug, Clone, Default)]
 struct Place {
     helpful: Spot,
     harmful: Spot,
     reflection: Spot,
-    /// Which reflection touched it last.
+    /// Id of the reflection that changed the block last.
     by: Option<String>,
-    /// Where the head ends, and how many lines it has.
+    /// End of the front matter, as a byte offset, and its number of lines.
     end: usize,
     lines: usize,
 }
 
-/// Where a value stands, if it does.
+/// Position of a value; without a range if the value is missing or is not a single text.
 #[derive(Debug, Clone, Default)]
 struct Spot {
     range: Option<Range<usize>>,
     is_inline: bool,
 }
 
-/// Something to be written down.
+/// Experience to be added to the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewExperience {
-    /// What kind of thing it is; written in small letters, digits and `_`.
+    /// Category, normalized to lowercase letters, digits and `_`.
     pub category: String,
-    /// When it fits; written as [`plain_tags`] does.
+    /// Tags that say when it applies, normalized by [`plain_tags`].
     pub tags: Tags,
-    /// What was learned; not empty.
+    /// Text of the experience; not empty.
     pub text: String,
 }
 
-/// What one reflection changes.
+/// Changes made by one reflection.
 #[derive(Debug, Clone, Default)]
 pub struct Changes {
-    /// The name of the reflection, such as the id of its run: what it has changed already is not changed again.
-    /// 1 to 64 letters (a-z), digits, `-` or `_`.
+    /// Id of the reflection, such as the id of its run: 1 to 64 letters (a-z, A-Z), digits, `-` or `_`. Blocks that
+    /// this reflection has changed already are not changed again.
     pub reflection: String,
-    /// The trace that it looked back on.
+    /// Trace that was reflected on.
     pub trace_id: Option<TraceId>,
-    /// When it was.
+    /// Time of the reflection.
     pub at: Timestamp,
-    /// What was learned. One that says what is known already counts for that instead.
+    /// New experiences. If the text of one is already known, the known experience is counted as helpful instead.
     pub new: Vec<NewExperience>,
-    /// Which have helped (`true`), and which have done harm.
+    /// Ratings of known experiences: `true` if it helped, `false` if it did harm.
     pub rated: Vec<(ExperienceId, bool)>,
 }
 
 impl Book {
-    /// Reads a file. Nothing in it is an error; what cannot be used is among the faults.
+    /// Parses a file. Never fails: parts that cannot be used are listed as faults.
     pub fn read(bytes: Vec<u8>) -> Self {
         let mut book = Self::default();
         let lines = Lines::of(&bytes);
@@ -138,28 +141,28 @@ impl Book {
         book
     }
 
-    /// Returns what can be used, in the order of the file.
+    /// Returns the usable experiences, in the order of the file.
     pub fn experiences(&self) -> &[Experience] {
         &self.experiences
     }
 
-    /// Returns the problems of all blocks, also of those that can be used.
+    /// Returns the problems of all blocks, including problems of usable blocks.
     pub fn faults(&self) -> &[BookFault] {
         &self.faults
     }
 
-    /// Finds one by its id.
+    /// Returns the experience with this id.
     pub fn get(&self, id: &str) -> Option<&Experience> {
         self.experiences.iter().find(|known| known.id.as_str() == id)
     }
 
-    /// Returns the file's bytes.
+    /// Returns the bytes of the file.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Returns the file as it is with these changes, and the id of each new experience with whether it was added: one
-    /// that says what is known already counts for that.
+    /// Returns the content of the file after these changes. Also returns an id for each new experience, and whether
+    /// it was added: if its text is already known, the id is that of the known experience.
     pub(crate) fn with(&self, changes: &Changes) -> (Vec<u8>, Vec<(ExperienceId, bool)>) {
         let (mut rates, mut added, mut blocks) = (Vec::new(), Vec::new(), Vec::new());
         let mut number = self.last_number;
@@ -168,7 +171,7 @@ impl Book {
             let mut all = self.experiences.iter().zip(&self.places);
             match all.find(|(known, _)| same_text(&known.text, &text)) {
                 Some((known, place)) => {
-                    // This reflection may have written it, and been cut off before it could say so.
+                    // This reflection may have added it earlier and been interrupted before it could report that.
                     let is_own = place.by.as_deref() == Some(&changes.reflection) && known.metrics == FRESH;
                     rates.push((known.id.clone(), true));
                     added.push((known.id.clone(), is_own));
@@ -189,7 +192,8 @@ impl Book {
         (bytes, added)
     }
 
-    /// Counts for and against experiences, each once; those that the reflection has touched before stay.
+    /// Increments the counters of the rated experiences, each once. Blocks that this reflection has changed before,
+    /// and blocks with more than `MAX_CHANGED_LINES` lines, are left unchanged.
     fn rated(&self, rates: &[(ExperienceId, bool)], reflection: &str) -> Vec<u8> {
         let mut edits: Vec<(Range<usize>, String)> = Vec::new();
         for (at, (known, place)) in self.experiences.iter().zip(&self.places).enumerate() {
@@ -219,7 +223,7 @@ impl Book {
 }
 
 impl Place {
-    /// Says how the counters come to stand in the file.
+    /// Adds the edits that write new counters and the id of the reflection into the block.
     fn rate(&self, helpful: u32, harmful: u32, reflection: &str, edits: &mut Vec<(Range<usize>, String)>) {
         let mut behind = String::new();
         let mut set = |spot: &Spot, text: String| spot.range.clone().map(|range| edits.push((range, text))).is_some();
@@ -228,13 +232,13 @@ impl Place {
             (false, false) => {
                 behind.push_str(&format!("metrics:\n  helpful: {helpful}\n  harmful: {harmful}\n"));
             }
-            // One of the two is missing, beside the other one.
+            // One of the two counters is missing: insert it next to the other one.
             (has_helpful, _) => {
                 let (other, key, count) = match has_helpful {
                     true => (&self.helpful, "harmful", harmful),
                     false => (&self.harmful, "helpful", helpful),
                 };
-                // What is not there counts as 0.
+                // A missing counter means 0.
                 if let Some(range) = other.range.as_ref().filter(|_| count > 0) {
                     let text =
                         if other.is_inline { format!(", {key}: {count}") } else { format!("\n  {key}: {count}") };
@@ -252,16 +256,16 @@ impl Place {
     }
 }
 
-/// A head that was found: from which line to which; `None` = it has no end.
+/// First and last line of the front matter of a block. `last` is `None` if it is not closed.
 struct Found {
     first: usize,
     last: Option<usize>,
 }
 
-/// The lines of a file: where each begins, and its text.
+/// Lines of a file: the start offset and the text of each, and whether it is not valid UTF-8.
 struct Lines<'a> {
     lines: Vec<(usize, Cow<'a, str>, bool)>,
-    /// Where the file ends.
+    /// Length of the file, in bytes.
     end: usize,
     bytes: &'a [u8],
 }
@@ -298,7 +302,7 @@ impl<'a> Lines<'a> {
         self.text(line).trim_end() == FENCE
     }
 
-    /// Finds the heads: between two fences, and one of the lines names an id.
+    /// Finds the front matter of all blocks: lines between two fences, one of which contains an id.
     fn heads(&self) -> Vec<Found> {
         let mut found = Vec::new();
         let mut line = 0;
@@ -312,7 +316,7 @@ impl<'a> Lines<'a> {
             let last = end.filter(|end| self.is_fence(*end));
             let lines = line + 1..end.unwrap_or(rest.end);
             let names_id = lines.clone().any(|line| self.text(line).starts_with("id:"));
-            // Without an id it is a rule in the text, or the head of something else.
+            // Without an id it is a horizontal rule in the text, or front matter of something else.
             if names_id {
                 found.push(Found { first: line, last });
             }
@@ -324,7 +328,8 @@ impl<'a> Lines<'a> {
         found
     }
 
-    /// Reads a block: its head, and the text up to the next one. A problem that leaves the block usable comes with it.
+    /// Parses a block: its front matter, and the text up to the next block. Also returns a problem that leaves the
+    /// block usable.
     fn block(
         &self,
         first: usize,
@@ -381,7 +386,7 @@ impl<'a> Lines<'a> {
         Ok((experience, place, fault))
     }
 
-    /// Finds the largest number in a name, also in blocks that cannot be used: no name is given twice.
+    /// Finds the largest number in an id, including blocks that cannot be used, so that no id is assigned twice.
     fn last_number(&self, heads: &[Found]) -> u64 {
         let number = |line: usize| {
             let id = self.text(line).strip_prefix("id:")?.trim().trim_matches(['"', '\'']);
@@ -395,7 +400,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Writes the block of a new experience. Nothing of it can be taken for a head or for another key.
+/// Formats the block of a new experience. Its values are normalized, so none can be parsed as a fence or a key.
 fn block(id: &ExperienceId, new: &NewExperience, text: &str, changes: &Changes) -> String {
     let (category, tags) = (plain_category(&new.category), plain_tags(&new.tags.intent, &new.tags.state));
     let trace = changes.trace_id.as_ref().map(|trace| format!("trace_id: {trace}\n")).unwrap_or_default();
@@ -411,13 +416,13 @@ fn block(id: &ExperienceId, new: &NewExperience, text: &str, changes: &Changes) 
     )
 }
 
-/// Writes a rule in another way: a line that could be taken for the beginning of a head.
+/// Replaces lines that could be parsed as a fence by another form of horizontal rule.
 fn without_fences(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(|line| if line.trim_end() == FENCE { "***" } else { line }).collect();
     lines.join("\n")
 }
 
-/// Adds a block at the end; what stands before it keeps its meaning, also where it has no end.
+/// Appends a block. Everything before it keeps its meaning, even if a block there is not closed.
 fn appended(bytes: Vec<u8>, block: &str) -> Vec<u8> {
     let before = Book::read(bytes);
     let mut whole = before.bytes.clone();
@@ -438,13 +443,13 @@ fn appended(bytes: Vec<u8>, block: &str) -> Vec<u8> {
     }
 }
 
-/// Returns whether a text can be a name in a head.
+/// Returns whether a text is a valid id.
 pub(super) fn is_id(text: &str) -> bool {
     let is_good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     !text.is_empty() && text.len() <= 64 && text.bytes().all(is_good)
 }
 
-/// Returns whether two texts say the same, but for blanks and case.
+/// Returns whether two texts are equal except for whitespace and case.
 fn same_text(one: &str, other: &str) -> bool {
     one.split_whitespace().map(str::to_lowercase).eq(other.split_whitespace().map(str::to_lowercase))
 }

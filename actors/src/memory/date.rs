@@ -1,16 +1,16 @@
-//! Dates as people write them into the experiences file. Pure.
+//! Parser for dates as users write them in the experiences file. Pure.
 
 use chrono::{DateTime, NaiveDate, NaiveDateTime};
 use soong_protocol::Timestamp;
 
-/// Date and time with a zone: `Z`, `+02:00`, `+0200` or `+02`.
+/// Formats of date and time with a zone: `Z`, `+02:00`, `+0200` or `+02`.
 const WITH_ZONE: [&str; 2] = ["%Y-%m-%dT%H:%M:%S%.f%#z", "%Y-%m-%dT%H:%M%#z"];
-/// Date and time without a zone, which is UTC.
+/// Formats of date and time without a zone, which are in UTC.
 const WITHOUT_ZONE: [&str; 2] = ["%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%dT%H:%M"];
 
-/// Reads RFC 3339, a date, or a date and a time with a space between them, with or without seconds and zone.
+/// Parses RFC 3339, a date, or a date and a time separated by a space, with or without seconds and zone.
 ///
-/// Without a zone the time is in UTC, without a time it is midnight.
+/// The zone defaults to UTC, the time to midnight.
 pub(super) fn read_date(text: &str) -> Option<Timestamp> {
     let text = text.trim();
     let (text, is_utc) = match text.strip_suffix("UTC").or_else(|| text.strip_suffix("GMT")) {

@@ -1,8 +1,10 @@
-//! The experiences file on disk (MEM-2): read as often as it changes, written as a whole.
+//! The experiences file on disk (MEM-2): reread when it has changed, and always written as a whole.
 //!
-//! Writing happens under a lock, on a copy beside the file that is moved over it: a crash leaves the one or the other.
-//! Whoever edits the file by hand takes no lock: what was saved meanwhile is read again before anything is written.
-//! Blocking; whoever is async asks on a thread of its own.
+//! Writers hold a lock and write a temporary copy next to the file, which is then renamed over it, so a crash leaves
+//! either the old or the new content. Users edit the file without the lock: if it was saved in the meantime, it is
+//! read again before it is written.
+//!
+//! All functions block; async callers run them on a blocking thread.
 
 use std::{
     collections::HashSet,
@@ -20,25 +22,25 @@ use uuid::Uuid;
 use super::book::{Book, BookFault, Changes, is_id};
 use crate::environment::Environment;
 
-/// Largest file that is read, in bytes.
+/// Maximum size of the file, in bytes.
 const MAX_BYTES: u64 = 32 * 1024 * 1024;
-/// How long the lock is waited for: others hold it for milliseconds.
+/// Maximum wait for the lock. Other processes hold it for milliseconds.
 const LOCK_LIMIT: Duration = Duration::from_secs(10);
 const LOCK_LOOK: Duration = Duration::from_millis(5);
-/// How often a file is read again that changes while it is being changed.
+/// Maximum number of attempts to change a file that is modified at the same time.
 const MAX_TRIES: usize = 20;
 
-/// The experiences file of a home.
+/// Experiences file of one user.
 #[derive(Debug)]
 pub struct MemoryFile {
     path: PathBuf,
-    /// What was read last, and of which file.
+    /// Content that was read last, and the stamp of the file at that time.
     known: Mutex<Option<(Stamp, Arc<Book>)>>,
-    /// The faults that were logged.
+    /// Faults that have been logged.
     logged: Mutex<HashSet<BookFault>>,
 }
 
-/// Tells whether a file is the one that was read.
+/// File metadata that tells whether the file has changed since it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     bytes: u64,
@@ -59,7 +61,7 @@ impl Stamp {
 }
 
 impl MemoryFile {
-    /// Names the file of a home: `memory/experiences.md`, or what the configuration says. Nothing is read yet.
+    /// Returns the file of a home: `memory/experiences.md`, or the path in the configuration. Reads nothing yet.
     pub fn of_home(home: &Path, config: &Config, environment: &Environment) -> Self {
         let path = match &config.memory.experiences_path {
             None => home.join("memory").join("experiences.md"),
@@ -75,20 +77,20 @@ impl MemoryFile {
         Self { path, known: Mutex::default(), logged: Mutex::default() }
     }
 
-    /// Returns where it is, or would be.
+    /// Returns the path of the file, which may not exist.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns whether there could be anything in it. One look at the disk.
+    /// Returns whether the file exists and is not empty, after a single `stat` call.
     pub(crate) fn may_hold_any(&self) -> bool {
         self.path.metadata().is_ok_and(|metadata| metadata.len() > 0)
     }
 
-    /// Reads it, if it has changed since it was read last; one that is not there holds nothing.
+    /// Returns the content, read again only if the file has changed since the last read. A missing file is empty.
     ///
     /// # Errors
-    /// `storage_error` where it cannot be read.
+    /// `storage_error` if the file cannot be read.
     pub fn read(&self) -> Result<Arc<Book>, ErrorInfo> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let stamp = match self.path.metadata() {
@@ -107,10 +109,10 @@ impl MemoryFile {
         Ok(book)
     }
 
-    /// Reads it as [`MemoryFile::read`] does, and logs each fault once.
+    /// Reads the file as [`MemoryFile::read`] does, and logs each fault once.
     ///
     /// # Errors
-    /// `storage_error` where it cannot be read.
+    /// `storage_error` if the file cannot be read.
     pub(crate) fn read_and_log(&self) -> Result<Arc<Book>, ErrorInfo> {
         let book = self.read()?;
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
@@ -122,11 +124,11 @@ impl MemoryFile {
         Ok(book)
     }
 
-    /// Changes it; returns the id of each new experience, and whether it was added.
+    /// Changes the file. Returns an id for each new experience, and whether it was added.
     ///
     /// # Errors
-    /// `validation_error` where a text is empty, or the reflection has no usable name; `storage_error` where the file
-    /// cannot be written, or stays locked; it is as it was then.
+    /// `validation_error` if a text is empty or the reflection id is invalid; `storage_error` if the file cannot be
+    /// written or stays locked. The file is unchanged in either case.
     pub fn change(&self, changes: &Changes) -> Result<Vec<(ExperienceId, bool)>, ErrorInfo> {
         let refuse = |message: &str| Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         if !is_id(&changes.reflection) {
@@ -139,7 +141,7 @@ impl MemoryFile {
     }
 
     fn try_change(&self, changes: &Changes) -> io::Result<Vec<(ExperienceId, bool)>> {
-        // A link stays one: what it leads to is replaced.
+        // If the path is a symlink, replace its target and keep the link.
         let path = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
         let folder = path.parent().ok_or(io::ErrorKind::NotFound)?;
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -154,7 +156,7 @@ impl MemoryFile {
             }
             let mode = path.metadata().map_or(0o600, |metadata| metadata.permissions().mode() & 0o777);
             let draft = Draft::write(&path, &after, mode)?;
-            // Somebody may have saved the file from an editor.
+            // The file may have been saved by an editor in the meantime.
             if path.metadata().ok().map(|metadata| Stamp::of(&metadata)) == stamp {
                 draft.place(&path)?;
                 return Ok(added);
@@ -163,11 +165,11 @@ impl MemoryFile {
         Err(io::Error::other("it changes all the time"))
     }
 
-    /// Reads the file as it is now; `None` = there is none.
+    /// Reads the current file. The stamp is `None` if the file does not exist.
     fn load(&self) -> io::Result<(Option<Stamp>, Vec<u8>)> {
         let is_fit = |metadata: &Metadata| metadata.is_file() && metadata.len() <= MAX_BYTES;
         let unfit = || Err(io::Error::other(format!("it is no file of at most {MAX_BYTES} bytes")));
-        // Before it is opened: to open a pipe would wait for its other end.
+        // Check before opening: opening a named pipe would block until its other end is opened.
         let mut file = match self.path.metadata() {
             Ok(metadata) if is_fit(&metadata) => File::open(&self.path)?,
             Ok(_) => return unfit(),
@@ -189,7 +191,7 @@ impl MemoryFile {
     }
 }
 
-/// The lock on the file: on one beside it, for the file itself is replaced.
+/// Lock of the file. The locked file is a separate one next to it, because the file itself is replaced.
 struct Lock(File);
 
 impl Lock {
@@ -211,12 +213,12 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing alone does not do: a child process that is just being started holds it too, for a moment.
+        // Closing the file is not enough: a child process that is being started holds the lock too, for a moment.
         let _ = self.0.unlock();
     }
 }
 
-/// A copy of the file on its way to its place; one that does not come there is removed.
+/// Temporary copy of the file. It is removed on drop unless it was renamed into place.
 struct Draft {
     path: PathBuf,
     is_placed: bool,
@@ -235,9 +237,9 @@ impl Draft {
     fn place(mut self, over: &Path) -> io::Result<()> {
         fs::rename(&self.path, over)?;
         self.is_placed = true;
-        // The name lasts as well as the content.
+        // Sync the folder too, so that the rename is as durable as the content.
         match over.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all()) {
-            // Some disks know nothing of it.
+            // Some file systems cannot sync a folder.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
             synced => synced,
         }
@@ -252,7 +254,7 @@ impl Drop for Draft {
     }
 }
 
-/// Removes copies that a crash has left; whoever holds the lock has none.
+/// Removes copies left by a crash. The caller holds the lock, so no other writer has one.
 fn remove_drafts(path: &Path) {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else { return };
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {

@@ -1,43 +1,43 @@
-//! The head of an experience: keys and values, one level deep, with where each stands.
+//! Front matter of an experience: keys and values, at most one level deep, with the position of each value.
 //!
-//! Pure. As for other front matter, a small part of YAML is read; besides, a key may hold keys: in indented lines, or in
-//! braces. Values are found by dotted keys, `metrics.helpful`.
+//! Pure. It is the same small subset of YAML as other front matter, except that a key may contain further keys, in
+//! indented lines or in braces. Values are found by dotted keys, such as `metrics.helpful`.
 
 use std::ops::Range;
 
 use crate::front_matter::value::{self, Value};
 
-/// What the head says.
+/// Parsed front matter.
 #[derive(Debug, Default)]
 pub(super) struct Head {
     entries: Vec<Entry>,
-    /// Where lines may be added: behind the last one.
+    /// Byte offset after the last line, where lines can be inserted.
     pub(super) end: usize,
 }
 
-/// One value.
+/// A key with its value.
 #[derive(Debug)]
 pub(super) struct Entry {
     key: String,
     pub(super) value: Value,
-    /// Where the value stands in the file, in bytes.
+    /// Byte range of the value in the file.
     pub(super) range: Range<usize>,
-    /// Whether it stands in braces, with others.
+    /// Whether the value is in braces, together with other keys.
     pub(super) is_inline: bool,
     pub(super) line: usize,
 }
 
-/// A line with its number and where it begins in the file.
+/// A line: its number, its byte offset in the file, and its text.
 pub(super) type Line<'a> = (usize, usize, &'a str);
 
-/// What is wrong, and in which line.
+/// A problem: the line number and the message.
 pub(super) type Fault = (usize, String);
 
 impl Head {
-    /// Reads the lines between the two fences.
+    /// Parses the lines between the two fences.
     pub(super) fn read<'a>(lines: impl IntoIterator<Item = Line<'a>>, end: usize) -> Result<Self, Fault> {
         let mut head = Self { entries: Vec::new(), end };
-        // The key whose values stand in lines of their own, and the last one below it.
+        // `above`: a top-level key whose values follow in lines of their own. `open`: the list that is being read.
         let (mut above, mut open): (Option<(usize, String)>, Option<Entry>) = (None, None);
         for (number, start, raw) in lines {
             let line = raw.trim();
@@ -96,19 +96,19 @@ impl Head {
         open.take().map_or(Ok(()), |entry| self.add(entry))
     }
 
-    /// Returns a value.
+    /// Returns the entry of a key.
     pub(super) fn get(&self, key: &str) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.key == key)
     }
 
-    /// Returns a text in one line; `None` = there is none.
+    /// Returns a one-line text, or `None` if the key is missing.
     pub(super) fn text(&self, key: &str) -> Result<Option<&str>, Fault> {
         let Some(entry) = self.get(key) else { return Ok(None) };
         let wrong = || (entry.line, format!("`{key}` must be one text in one line"));
         entry.value.text().map(Some).ok_or_else(wrong)
     }
 
-    /// Returns a list of texts; one text counts as a list of it.
+    /// Returns a list of texts. A single text counts as a list of one.
     pub(super) fn list(&self, key: &str) -> Vec<String> {
         match self.get(key).map(|entry| &entry.value) {
             Some(Value::List(items)) => items.clone(),
@@ -117,7 +117,7 @@ impl Head {
         }
     }
 
-    /// Returns a number.
+    /// Returns a number, or `None` if the key is missing.
     pub(super) fn number(&self, key: &str) -> Result<Option<u32>, Fault> {
         let Some(entry) = self.get(key) else { return Ok(None) };
         let wrong = || (entry.line, format!("`{key}` must be a whole number from 0 on"));
@@ -133,7 +133,7 @@ impl Head {
         Ok(())
     }
 
-    /// Reads what stands in braces; `inner` is what follows the first of them.
+    /// Parses the keys in braces. `inner` is the text after the opening brace.
     fn add_inline(&mut self, outer: &str, inner: &str, start: usize, line: usize) -> Result<(), Fault> {
         let wrong = |message: &str| (line, format!("`{outer}` {message}"));
         let Some((inner, _)) = inner.rsplit_once('}') else { return Err(wrong("has no closing } in its line")) };
@@ -157,13 +157,13 @@ impl Head {
     }
 }
 
-/// Returns how much of a line is the value: a comment may stand behind one in quotes.
+/// Returns the length of the value in a line. A quoted value may be followed by a comment.
 fn extent(text: &str) -> usize {
     let quote = text.chars().next().filter(|c| matches!(c, '"' | '\''));
     quote.and_then(|quote| Some(text[1..].find(quote)? + 2)).unwrap_or(text.len())
 }
 
-/// Cuts a text at the commas that stand neither in brackets nor in quotes.
+/// Splits a text at commas that are not within brackets or quotes.
 fn parts(text: &str) -> Vec<&str> {
     let (mut parts, mut begin, mut depth, mut quote) = (Vec::new(), 0, 0_i32, None);
     for (at, c) in text.char_indices() {
@@ -184,7 +184,7 @@ fn parts(text: &str) -> Vec<&str> {
     parts
 }
 
-/// Returns whether a line may stand in a head.
+/// Returns whether a line can be part of front matter.
 pub(super) fn is_possible(line: &str) -> bool {
     let trimmed = line.trim();
     trimmed.is_empty()

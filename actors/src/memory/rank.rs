@@ -1,4 +1,4 @@
-//! Which experiences fit what is to be done (MEM-3).
+//! Selects the experiences that match a task (MEM-3).
 //!
 //! Pure.
 
@@ -6,17 +6,17 @@ use std::{cmp::Reverse, collections::HashSet};
 
 use soong_protocol::{Experience, Tags};
 
-/// Longest tag, in characters.
+/// Maximum length of a tag, in characters.
 const MAX_TAG_CHARS: usize = 48;
-/// Longest word for what kind of thing an experience is, in characters.
+/// Maximum length of a category, in characters.
 const MAX_CATEGORY_CHARS: usize = 32;
-/// Most tags of a kind.
+/// Maximum number of tags of each kind.
 const MAX_TAGS: usize = 12;
 
-/// Returns the experiences that share a tag with what is wanted, the best first, at most `limit` of them.
+/// Returns up to `limit` experiences that share at least one tag with `wanted`, the best first.
 ///
-/// More shared intents come first, then more shared states, then what has helped more often than it has done harm; what
-/// is alike in all of it stays in the order of the file. Tags are compared as they are written (see [`plain_tag`]).
+/// They are ordered by shared intents, then by shared states, then by how much more often they helped than did harm.
+/// Equal ones keep the order of the file. Tags are compared in their normalized form (see [`plain_tag`]).
 pub fn matching<'a>(experiences: &'a [Experience], wanted: &Tags, limit: usize) -> Vec<&'a Experience> {
     let (intents, states) = (set(&wanted.intent), set(&wanted.state));
     let ranked = experiences.iter().filter_map(|known| {
@@ -36,7 +36,8 @@ fn shared(tags: &[String], wanted: &HashSet<&str>) -> usize {
     if wanted.is_empty() { 0 } else { tags.iter().filter(|tag| wanted.contains(tag.as_str())).count() }
 }
 
-/// Writes a tag as all of them are: small letters and digits, one `-` for whatever is between. Empty = it is none.
+/// Normalizes a tag: lowercase letters and digits, with one `-` for every other sequence of characters. The result is
+/// empty if nothing remains.
 pub fn plain_tag(text: &str) -> String {
     let mut tag = String::new();
     for c in text.chars().flat_map(char::to_lowercase) {
@@ -50,14 +51,14 @@ pub fn plain_tag(text: &str) -> String {
     cut.trim_end_matches('-').to_owned()
 }
 
-/// Writes what kind of thing an experience is as all of them are: small letters, digits and `_`.
+/// Normalizes a category: lowercase letters, digits and `_`. Returns `other` if nothing remains.
 pub(super) fn plain_category(text: &str) -> String {
     let plain = plain_tag(text).replace('-', "_");
     let cut: String = plain.chars().take(MAX_CATEGORY_CHARS).collect();
     if cut.is_empty() { "other".to_owned() } else { cut }
 }
 
-/// Makes tags of what somebody wrote: each once, and no more than are looked at.
+/// Normalizes tags, removes duplicates, and keeps at most `MAX_TAGS` of each kind.
 pub fn plain_tags(intent: &[String], state: &[String]) -> Tags {
     let plain = |texts: &[String]| {
         let mut tags: Vec<String> = Vec::new();

@@ -1,6 +1,6 @@
-//! Finding what earlier runs have learned for a task: what a model is asked, and what comes of its answer (MEM-3).
+//! Recall of experiences for a task: the request to the model and the parsing of its answer (MEM-3).
 //!
-//! Pure. Not here: when it is asked (`run/machine/memory/recall.rs`), which experiences fit (`rank.rs`).
+//! Pure. Elsewhere: when the request is made (`run/machine/memory/recall.rs`), which experiences match (`rank.rs`).
 
 use std::{cmp::Reverse, collections::HashMap};
 
@@ -9,22 +9,22 @@ use soong_protocol::{Experience, Tags};
 use super::rank::plain_tags;
 use crate::text::{find_json, on_one_line, shorten};
 
-/// How the system prompt of every such request begins.
+/// Beginning of the system prompt of every such request.
 pub(crate) const TAGGER: &str =
     "You say in a few tags what a task is about, so that notes from earlier work can be found.";
-/// Heads of the parts of the request, at the beginning of a line.
+/// Headings of the parts of the request, each at the beginning of a line.
 pub(crate) const KNOWN_HEAD: &str = "=== Tags in use ===";
 pub(crate) const TASK_HEAD: &str = "=== Task ===";
-/// What stands before what is told.
+/// Heading of the experiences that are added to a prompt.
 pub(crate) const TOLD_HEAD: &str = "## Relevant experience (参考经验)";
-/// Most tags of a kind that the model is shown.
+/// Maximum number of known tags of each kind in the request.
 const MAX_KNOWN: usize = 120;
-/// How much of the task it is shown, in characters.
+/// Maximum length of the task in the request, in characters.
 const TASK_CHARS: usize = 6_000;
-/// How much of one experience is told, in characters.
+/// Maximum length of one experience in a prompt, in characters.
 const TOLD_CHARS: usize = 800;
 
-/// Writes the request: system prompt and user message.
+/// Returns the request: system prompt and user message.
 pub(crate) fn tag_request(task: &str, experiences: &[Experience]) -> (String, String) {
     let system = format!(
         "{TAGGER} Answer with one JSON object and nothing else: {{\"intent\": [\"…\"], \"state\": [\"…\"]}}. `intent` says \
@@ -41,7 +41,7 @@ pub(crate) fn tag_request(task: &str, experiences: &[Experience]) -> (String, St
     (system, format!("{KNOWN_HEAD}\n{known}\n{TASK_HEAD}\n{}\n", shorten(task, TASK_CHARS)))
 }
 
-/// Reads the answer; or says what is wrong with it.
+/// Parses the answer, or returns what is wrong with it.
 pub(crate) fn read_tags(answer: &str) -> Result<Tags, String> {
     let (_, value) = find_json(answer).ok_or("it is no JSON, neither alone nor in a code fence")?;
     let tags: Tags = serde_json::from_value(value)
@@ -50,12 +50,12 @@ pub(crate) fn read_tags(answer: &str) -> Result<Tags, String> {
     if tags.is_empty() { Err("it holds no tag".to_owned()) } else { Ok(tags) }
 }
 
-/// Says what is wrong with an answer, for the one turn in which it may be mended.
+/// Returns the message that asks the model to correct its answer. It is sent at most once.
 pub(crate) fn mend_request(why: &str) -> String {
     format!("Your answer does not fit: {why}. Answer again, with the JSON object and nothing else.")
 }
 
-/// Writes what the first message of a conversation is given along.
+/// Formats the experiences that are added to the first message of a conversation.
 pub(crate) fn told(found: &[&Experience]) -> String {
     let lines: Vec<String> = found
         .iter()
@@ -71,7 +71,8 @@ pub(crate) fn told(found: &[&Experience]) -> String {
     format!("{TOLD_HEAD}\n{}", lines.join("\n"))
 }
 
-/// Returns the tags of a kind, those that are used most first; of equal ones the first in the file.
+/// Returns the tags of a kind, the most used first. Equally used tags are ordered by their first appearance in the
+/// file.
 fn most_used(experiences: &[Experience], kind: impl Fn(&Tags) -> &Vec<String>) -> Vec<&str> {
     let mut counts: HashMap<&str, (usize, usize)> = HashMap::new();
     for tag in experiences.iter().flat_map(|known| kind(&known.tags)) {

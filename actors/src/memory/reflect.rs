@@ -1,6 +1,7 @@
-//! Looking back on a conversation: what a model is asked, and what comes of its answer (MEM-4).
+//! Reflection on a conversation: the request to the model and the parsing of its answer (MEM-4).
 //!
-//! Pure. Not here: when it is asked (`run/machine/memory/reflection.rs`), what becomes of the file (`book.rs`).
+//! Pure. Elsewhere: when the request is made (`run/machine/memory/reflection.rs`), how the file is changed
+//! (`book.rs`).
 
 use std::collections::HashSet;
 
@@ -15,14 +16,14 @@ use super::{
 };
 use crate::text::visible;
 
-/// How the system prompt of every such run begins.
+/// Beginning of the system prompt of every reflection run.
 pub(crate) const REFLECTOR: &str = "You look back on the work of an agent, to keep what later work can use.";
-/// Most experiences of one look back.
+/// Maximum number of new experiences of one reflection.
 const MAX_NEW: usize = 8;
-/// Longest text of one, in characters.
+/// Maximum length of the text of one, in characters.
 const MAX_TEXT_CHARS: usize = 4_000;
 
-/// Writes the system prompt.
+/// Returns the system prompt.
 pub(crate) fn reflector() -> String {
     format!(
         "{REFLECTOR}\n\nAsk yourself what was not known before and cost effort: which tool did not do what was expected, \
@@ -40,13 +41,13 @@ pub(crate) fn reflector() -> String {
     )
 }
 
-/// Writes what is asked of it; this is kept as the first message of the side branch.
+/// Returns the question to the model. It is stored as the first message of the side branch.
 pub(crate) fn reflect_question(focus: Option<&str>) -> String {
     let focus = focus.map(|focus| format!(" Look above all at this: {}", focus.trim())).unwrap_or_default();
     format!("What was learned here that later work can use?{focus}")
 }
 
-/// The schema of the answer.
+/// Returns the JSON schema of the answer.
 pub(crate) fn reflection_schema() -> Value {
     let texts = json!({"type": "array", "items": {"type": "string"}});
     json!({
@@ -97,7 +98,8 @@ struct Used {
     helped: bool,
 }
 
-/// Reads an answer that fits the schema: what is new, and how those of `told` have done, each once.
+/// Parses an answer that fits the schema. Returns the new experiences, and the ratings of experiences that the agent
+/// was given, each once.
 pub(crate) fn read_reflection(answer: &str, told: &HashSet<String>) -> (Vec<NewExperience>, Vec<(ExperienceId, bool)>) {
     let Ok(answer) = serde_json::from_str::<Answer>(answer) else { return (Vec::new(), Vec::new()) };
     let mut texts = HashSet::new();
@@ -115,7 +117,7 @@ pub(crate) fn read_reflection(answer: &str, told: &HashSet<String>) -> (Vec<NewE
     (new.take(MAX_NEW).collect(), used.map(|used| (ExperienceId::new(used.id), used.helped)).collect())
 }
 
-/// Finds the experiences that a conversation was told, or has asked for.
+/// Returns the ids of the experiences that were added to a conversation or that it looked up.
 pub(crate) fn told_in<'a>(messages: impl IntoIterator<Item = &'a Message>) -> HashSet<String> {
     let mut told = HashSet::new();
     let mut asks: HashSet<&str> = HashSet::new();

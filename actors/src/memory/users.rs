@@ -1,5 +1,4 @@
-//! Whose experiences are: each user of a home has a file of their own, so that none is told what another's runs have
-//! learned.
+//! The experiences files of a home, one per user, so that no user sees what another user's runs have learned.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,10 +12,10 @@ use soong_storage::blob::segment;
 use super::MemoryFile;
 use crate::environment::Environment;
 
-/// The user of whoever names none.
+/// User of requests that name none.
 const LOCAL: &str = "local";
 
-/// The experiences of a home, by user.
+/// Experiences files of a home, by user.
 #[derive(Debug)]
 pub struct Memories {
     home: PathBuf,
@@ -25,14 +24,14 @@ pub struct Memories {
 }
 
 impl Memories {
-    /// Names the files of a home. Nothing is read yet.
+    /// Returns the experiences files of a home. Reads nothing yet.
     pub fn of_home(home: &Path, config: &Config, environment: &Environment) -> Self {
         let local = Arc::new(MemoryFile::of_home(home, config, environment));
         Self { home: home.to_owned(), local, others: DashMap::new() }
     }
 
-    /// Returns a user's: of `local` what the configuration names, of others `users/UID/memory/experiences.md` in the
-    /// home.
+    /// Returns the file of a user. For `local` it is the configured file, for other users
+    /// `users/UID/memory/experiences.md` in the home.
     pub fn of(&self, uid: &str) -> Arc<MemoryFile> {
         if uid == LOCAL {
             return Arc::clone(&self.local);

@@ -1,4 +1,4 @@
-//! Presets as files: what is read, what is refused, and which of two stands.
+//! Tests of preset files: valid and invalid files, and which of two presets takes effect.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const TOOLS: [&str; 3] = ["read", "grep", "goal"];
 
-/// A home with these files in `agents/`.
+/// Creates a home with these files in `agents/`.
 fn home(files: &[(&str, &str)]) -> tempfile::TempDir {
     let home = tempfile::tempdir().unwrap();
     fs::create_dir(home.path().join(FOLDER)).unwrap();
@@ -16,7 +16,7 @@ fn home(files: &[(&str, &str)]) -> tempfile::TempDir {
     home
 }
 
-/// Reads the home, and tells what is wrong without where the home lies.
+/// Reads the presets of a home. Returns the errors, without the path of the home.
 fn faults(home: &Path) -> Vec<String> {
     let faults = PresetFiles::read(home, &TOOLS, &Config::default()).faults;
     let folder = format!("{}/", home.join(FOLDER).display());

@@ -1,4 +1,4 @@
-//! What of a project agents are told, and what is left out (MEM-1).
+//! Tests of the project texts that agents see, and of those that are omitted (MEM-1).
 
 use std::fs;
 
@@ -71,7 +71,7 @@ fn safe_1_nothing_that_lies_elsewhere_or_is_sensitive_is_told() {
     for project in [to_outside, to_secret, hard, odd] {
         assert_eq!(read(&project), ProjectText::default());
     }
-    // Within the project a link is as good as the file.
+    // A link to a file within the project is treated like the file.
     let inside = TestProject::new(&[("CLAUDE.md", "notes")]);
     link(&inside, &inside.path().join("CLAUDE.md"), "AGENTS.md");
     assert_eq!(read(&inside).notes.map(|notes| notes.file), Some("AGENTS.md"));

@@ -1,4 +1,4 @@
-//! Skills as files: what is read, what is refused, and which of them are told.
+//! Tests of skill files: valid and invalid files, and which skills are part of a prompt.
 
 use std::fs;
 

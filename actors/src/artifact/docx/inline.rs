@@ -1,10 +1,10 @@
-//! The text of one paragraph while it is read: runs, links, and how they look.
+//! Text of the current paragraph: runs, links, and formatting.
 
 use docx_rs::{BreakType, Hyperlink, HyperlinkData, Run, RunProperty, VertAlignType};
 
 use super::text::{around, clean, is_right_to_left, xml};
 
-/// What is open around a run; counted, since emphasis nests.
+/// Number of open elements of each kind of emphasis, which may be nested.
 #[derive(Default)]
 struct Look {
     bold: usize,
@@ -12,28 +12,28 @@ struct Look {
     strike: usize,
 }
 
-/// A link that is being read.
+/// Link that is being converted.
 struct Link {
-    /// Its relationship; `None` = the address is written behind the text.
+    /// Relationship id. `None`: the address is written after the text.
     rid: Option<String>,
     address: String,
     text: String,
     runs: String,
 }
 
-/// The text of the paragraph that is being read.
+/// Text of the current paragraph.
 #[derive(Default)]
 pub(super) struct Inline {
-    /// What was read, as XML.
+    /// XML of the text converted so far.
     runs: String,
     look: Look,
     link: Option<Link>,
-    /// Addresses of the images whose alternative text is being read.
+    /// Addresses of the open images, whose alternative text is being converted.
     images: Vec<String>,
     right_to_left: Option<bool>,
 }
 
-/// The weight, slope or stroke of text.
+/// Kind of emphasis.
 #[derive(Clone, Copy)]
 pub(super) enum Emphasis {
     Bold,
@@ -50,7 +50,7 @@ impl Inline {
         }
     }
 
-    /// Begins emphasis.
+    /// Starts emphasis.
     pub(super) fn begin(&mut self, emphasis: Emphasis) {
         *self.count(emphasis) += 1;
     }
@@ -61,45 +61,45 @@ impl Inline {
         *count = count.saturating_sub(1);
     }
 
-    /// Adds text; line feeds and tabs in it are kept.
+    /// Appends text. Line feeds and tabs are kept.
     pub(super) fn text(&mut self, text: &str) {
         let run = self.run();
         self.push_text(run, text);
     }
 
-    /// Adds text of a program.
+    /// Appends inline code.
     pub(super) fn code(&mut self, text: &str) {
         let run = self.run().style("VerbatimChar");
         self.push_text(run, text);
     }
 
-    /// Adds small raised text.
+    /// Appends superscript text.
     pub(super) fn raised(&mut self, text: &str) {
         let mut run = Run::new();
         run.run_property = RunProperty::new().vert_align(VertAlignType::SuperScript);
         self.push(filled(run, text));
     }
 
-    /// Adds a line break.
+    /// Appends a line break.
     pub(super) fn line_break(&mut self) {
         let run = self.run().add_break(BreakType::TextWrapping);
         self.push(run);
     }
 
-    /// Adds a run as it is.
+    /// Appends a run unchanged.
     pub(super) fn push(&mut self, run: Run) {
         let runs = self.link.as_mut().map_or(&mut self.runs, |link| &mut link.runs);
         runs.push_str(&xml(&run));
     }
 
-    /// Begins a link.
+    /// Starts a link.
     pub(super) fn begin_link(&mut self, rid: Option<String>, address: &str) {
         self.end_link();
         let (address, text) = (address.to_owned(), String::new());
         self.link = Some(Link { rid, address, text, runs: String::new() });
     }
 
-    /// Ends the link that is open, if one is.
+    /// Ends the current link, if any.
     pub(super) fn end_link(&mut self) {
         let Some(Link { rid, address, text, runs }) = self.link.take() else { return };
         let Some(rid) = rid else {
@@ -111,30 +111,30 @@ impl Inline {
         self.runs.push_str(&around(&link, "w:hyperlink", &runs));
     }
 
-    /// Begins an image, of which the alternative text is read.
+    /// Starts an image. Its alternative text follows.
     pub(super) fn begin_image(&mut self, address: &str) {
         self.images.push(address.to_owned());
     }
 
-    /// Ends an image: its address is written behind the alternative text.
+    /// Ends an image, and appends its address to the alternative text.
     pub(super) fn end_image(&mut self) {
         if let Some(address) = self.images.pop() {
             self.address(&address, "");
         }
     }
 
-    /// Whether nothing has been read.
+    /// Returns whether the paragraph is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.runs.is_empty() && self.link.is_none()
     }
 
-    /// Takes what was read, as XML, and whether it is written from right to left.
+    /// Takes the XML of the paragraph, and whether its text is written from right to left.
     pub(super) fn take(&mut self) -> (String, bool) {
         self.end_link();
         (std::mem::take(&mut self.runs), self.right_to_left.take().unwrap_or(false))
     }
 
-    /// Writes an address behind a text that does not say it.
+    /// Appends an address in parentheses, unless the text is the address itself.
     fn address(&mut self, address: &str, text: &str) {
         if !address.is_empty() && address != text {
             self.text(&format!(" ({address})"));
@@ -167,7 +167,7 @@ impl Inline {
     }
 }
 
-/// Fills a run with text; line feeds become breaks, tabs become tabs.
+/// Fills a run with text. Line feeds and tabs become the corresponding elements.
 pub(super) fn filled(mut run: Run, text: &str) -> Run {
     let text = clean(text);
     for (number, line) in text.split('\n').enumerate() {

@@ -1,43 +1,43 @@
-//! Where a block lies: lists, quotes, and the mark that the next block has to bear.
+//! Nesting of blocks: lists, quotes, and the marker that the next block must contain.
 
 use docx_rs::{IndentLevel, NumberingId, Paragraph, SpecialIndentType};
 
 use super::MAX_LEVEL;
 
-/// Indent of one level of lists or quotes, in twentieths of a point.
+/// Indentation per level of lists or quotes, in twentieths of a point.
 const STEP: i32 = 400;
 
-/// The numbering that all unordered lists share; those of ordered ones follow.
+/// Id of the numbering that all unordered lists share. Ordered lists use the following ids.
 pub(super) const BULLETS: usize = 10;
 
-/// What stands before the first block of an item or note.
+/// Marker before the first block of an item or footnote.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Mark {
-    /// The bullet or number of an item.
+    /// Bullet or number of an item.
     Item,
-    /// A box of a task list, instead of a bullet.
+    /// Check box of a task list, replacing a bullet.
     Task(bool),
-    /// The number of a footnote.
+    /// Number of a footnote.
     Note,
 }
 
-/// The blocks around what is being read.
+/// The blocks around the current position.
 #[derive(Default)]
 pub(super) struct Nest {
     quotes: usize,
-    /// The numberings of the lists that are open.
+    /// Numberings of the open lists.
     lists: Vec<usize>,
     mark: Option<Mark>,
     in_note: bool,
 }
 
 impl Nest {
-    /// Returns what lies around the text of a footnote.
+    /// Returns the nesting for the text of a footnote.
     pub(super) fn of_note() -> Self {
         Self { mark: Some(Mark::Note), in_note: true, ..Self::default() }
     }
 
-    /// Whether this is a footnote.
+    /// Returns whether this is the text of a footnote.
     pub(super) fn is_note(&self) -> bool {
         self.in_note
     }
@@ -62,12 +62,13 @@ impl Nest {
         self.mark = Some(Mark::Item);
     }
 
-    /// Returns the mark that no block has borne yet.
+    /// Returns the marker that has not been written yet.
     pub(super) fn pending(&self) -> Option<Mark> {
         self.mark
     }
 
-    /// Turns a bullet into a box; a number stays before it.
+    /// Replaces a pending bullet by a check box and returns `true`. Returns `false` in other places, such as a
+    /// numbered item.
     pub(super) fn begin_task(&mut self, done: bool) -> bool {
         let replaces = self.lists.last() == Some(&BULLETS) && self.mark == Some(Mark::Item);
         if replaces {
@@ -76,18 +77,19 @@ impl Nest {
         replaces
     }
 
-    /// Returns the level that a list begun here has, from 0.
+    /// Returns the level of a list that starts here, from 0.
     pub(super) fn next_level(&self) -> usize {
         self.lists.len().min(MAX_LEVEL)
     }
 
-    /// Returns the indent of what is being read.
+    /// Returns the current indentation, in twentieths of a point.
     pub(super) fn indent(&self) -> i32 {
         let levels = self.lists.len().min(MAX_LEVEL + 1) + self.quotes.min(MAX_LEVEL + 1);
         i32::try_from(levels).unwrap_or(0) * STEP
     }
 
-    /// Puts a paragraph where it lies, in `style` or in that of what lies around it. The first one bears the mark.
+    /// Sets the indentation and style of a paragraph. The style is `style`, or else depends on the surrounding
+    /// blocks. The first paragraph gets the pending marker.
     pub(super) fn place(&mut self, paragraph: Paragraph, style: Option<&str>) -> Paragraph {
         let around = match () {
             () if self.quotes > 0 => Some("Quote"),

@@ -1,7 +1,7 @@
-//! The file: parts, how they refer to each other, and the archive around them.
+//! The file: its parts, their relationships, and the archive.
 //!
-//! Invariant: the bytes depend on the content alone. docx-rs orders links by chance and takes its
-//! ids from counters of the process, so links and notes are written here.
+//! Invariant: the bytes depend only on the content. docx-rs orders links randomly and takes its ids from counters of
+//! the process, so links and footnotes are written here.
 
 use std::io::{Cursor, Write};
 
@@ -46,7 +46,7 @@ pub(super) fn pack(title: &str, content: Content) -> ZipResult<Vec<u8>> {
     Ok(zip.finish()?.into_inner())
 }
 
-/// Puts `new` in the place of the last `old`: what docx-rs has no word for.
+/// Replaces the last `old` by `new`, for XML that docx-rs cannot express.
 fn mended(part: Vec<u8>, old: &str, new: &str) -> Vec<u8> {
     let part = String::from_utf8_lossy(&part);
     match part.rsplit_once(old) {
@@ -55,7 +55,7 @@ fn mended(part: Vec<u8>, old: &str, new: &str) -> Vec<u8> {
     }
 }
 
-/// Writes where the links of the notes lead; docx-rs knows only those of the text.
+/// Returns the link targets of the footnotes; docx-rs only writes those of the text.
 fn note_rels(links: &[(String, String)]) -> String {
     let links: String = links
         .iter()

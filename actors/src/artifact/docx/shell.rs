@@ -1,7 +1,7 @@
-//! What a document has around its text: styles, numbering, page.
+//! Everything in a document except its text: styles, numbering and page layout.
 //!
-//! Fonts are those that every system has or has a twin of; East Asian text has one of its own. The
-//! styles have the names by which word processors know headings, so that their outline shows them.
+//! The fonts are available on every system, or have a metric-compatible substitute; East Asian text uses a separate
+//! font. The styles have the names that word processors know, so that headings appear in their outline.
 
 use docx_rs::{
     AbstractNumbering, BorderType, Docx, Level, LevelJc, LevelText, LineSpacing, NumberFormat, Numbering, PageMargin,
@@ -11,15 +11,15 @@ use docx_rs::{
 
 use super::{MAX_LEVEL, nest::BULLETS};
 
-/// The kind of numbering of all ordered lists; below 10 lie those that docx-rs adds itself.
+/// Id of the abstract numbering of all ordered lists. docx-rs uses ids below 10 itself.
 pub(super) const ORDERED: usize = 11;
-/// The kind of numbering of all unordered lists.
+/// Id of the abstract numbering of all unordered lists.
 const UNORDERED: usize = 10;
 
 /// Builds a document without text.
 pub(super) fn shell(numberings: Vec<Numbering>) -> XMLDocx {
     let mut docx = Docx::new()
-        // A4; TEXT_WIDTH is what the margins leave.
+        // A4; `TEXT_WIDTH` is the width between the margins.
         .page_size(11_906, 16_838)
         .page_margin(PageMargin {
             top: 1_418,
@@ -57,7 +57,7 @@ fn levels(id: usize, face: impl Fn(usize) -> (&'static str, String)) -> Abstract
     (0..=MAX_LEVEL).fold(AbstractNumbering::new(id), |numbering, level| {
         let (format, text) = face(level);
         let (format, text) = (NumberFormat::new(format), LevelText::new(text));
-        // Indents stand at the paragraphs, which may lie in quotes too.
+        // Indentation is set on each paragraph instead, because paragraphs may also be in quotes.
         numbering.add_level(Level::new(level, Start::new(1), format, text, LevelJc::new("left")))
     })
 }
@@ -67,7 +67,7 @@ fn paragraph(id: &str, name: &str, before: u32, after: u32) -> Style {
     Style::new(id, StyleType::Paragraph).name(name).based_on("Normal").line_spacing(spacing)
 }
 
-/// A line on one side; without the empty ones docx-rs draws all four.
+/// Returns a border on one side. Without the empty ones, docx-rs would draw all four.
 fn border(position: ParagraphBorderPosition, size: usize, space: usize) -> ParagraphBorders {
     let line = ParagraphBorder::new(position).val(BorderType::Single).size(size).space(space).color("BFBFBF");
     ParagraphBorders::with_empty().set(line)

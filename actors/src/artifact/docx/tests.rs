@@ -1,4 +1,4 @@
-//! What a document holds, read back from the file; and whether a word processor opens it.
+//! Tests of the content of documents, read back from the file, and of opening them in a word processor.
 
 mod reading;
 mod word_processor;
@@ -174,7 +174,7 @@ fn the_words_of_the_sample_survive_in_order() {
     }
 }
 
-/// Markdown whose words are known: every word is a letter and a number, all else is mark-up.
+/// Generates Markdown with known words: every word is a letter and a number, everything else is markup.
 fn markdown() -> impl Strategy<Value = Vec<&'static str>> {
     let mark = prop::sample::select(vec![
         "\n",
@@ -227,7 +227,7 @@ proptest! {
         let shown = read(&docx("", &text).unwrap()).text("word/document.xml");
         let mut rest = shown.as_str();
         for at in 0..=marks.len() {
-            // What stands behind the fence of a code block or beyond a table's columns is not shown by Markdown.
+            // Markdown does not show text after the fence of a code block or beyond the columns of a table.
             let word = format!("w{at}w");
             if !reading::is_shown(&text, &word) {
                 continue;

@@ -1,7 +1,7 @@
-//! Text of a document: what XML may hold, what an address may hold, which way it is written.
+//! Text in a document: valid XML characters, valid addresses, and writing direction.
 //!
-//! Elements are written as soon as they are complete: as trees of docx-rs, a megabyte of Markdown took
-//! gigabytes.
+//! Elements are serialized as soon as they are complete, because a tree of docx-rs elements for one megabyte of
+//! Markdown took gigabytes of memory.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ pub(super) fn xml(element: &impl BuildXML) -> String {
     String::from_utf8_lossy(&element.build()).into_owned()
 }
 
-/// Returns the XML of an element called `name` with `content` at its end.
+/// Returns the XML of an element named `name`, with `content` inserted at its end.
 pub(super) fn around(element: &impl BuildXML, name: &str, content: &str) -> String {
     let (outer, end) = (xml(element), format!("</{name}>"));
     let head = outer.strip_suffix(&end).map(str::to_owned);
@@ -21,21 +21,23 @@ pub(super) fn around(element: &impl BuildXML, name: &str, content: &str) -> Stri
     format!("{}{content}{end}", head.unwrap_or(outer))
 }
 
-/// Replaces what XML 1.0 forbids by U+FFFD, so that no text breaks the file.
+/// Replaces characters that XML 1.0 does not allow by U+FFFD, so that no text makes the file invalid.
 pub(super) fn clean(text: &str) -> Cow<'_, str> {
     let forbidden =
         |c: char| matches!(c, '\0'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}');
     if text.contains(forbidden) { text.replace(forbidden, "\u{fffd}").into() } else { text.into() }
 }
 
-/// Escapes cleaned text for XML outside of what docx-rs escapes itself.
+/// Cleans and escapes a text for XML that is not written by docx-rs.
 pub(super) fn escape(text: &str) -> String {
     clean(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Returns the target of a link that a word processor may follow; `None` = the address is only text.
+/// Returns the target of a link that a word processor may follow. Returns `None` if the address should only be shown
+/// as text.
 ///
-/// Everything that no address may hold is percent-encoded: a bad target makes Word refuse the file.
+/// Characters that are not valid in an address are percent-encoded, because Word rejects a file with an invalid
+/// target.
 pub(super) fn target(address: &str) -> Option<String> {
     let (scheme, rest) = address.split_once(':')?;
     let scheme = scheme.to_ascii_lowercase();
@@ -55,7 +57,7 @@ pub(super) fn target(address: &str) -> Option<String> {
         let is_code = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
         let plain = match byte {
             b'%' => is_code(at + 1) && is_code(at + 2),
-            // A second `#` ends no fragment.
+            // A second `#` is not valid in a fragment.
             b'#' => !rest[..at].contains('#'),
             _ => byte.is_ascii_alphanumeric() || b"-._~:/?@!$&'()*+,;=".contains(&byte),
         };
@@ -68,7 +70,7 @@ pub(super) fn target(address: &str) -> Option<String> {
     Some(encoded)
 }
 
-/// Says whether the first letter of a text is one of a script written from right to left.
+/// Returns whether the first letter of a text belongs to a right-to-left script, or `None` if there is no letter.
 pub(super) fn is_right_to_left(text: &str) -> Option<bool> {
     let letter = text.chars().find(|c| c.is_alphabetic())?;
     Some(

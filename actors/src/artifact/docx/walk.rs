@@ -1,6 +1,6 @@
-//! From the events of the Markdown parser to the blocks of a document.
+//! Converts the events of the Markdown parser into the blocks of a document.
 //!
-//! Each block is written as XML as soon as it ends: a document is held once, never as a tree.
+//! Each block is written as XML as soon as it ends, so the document is never held as a tree.
 
 use std::collections::HashMap;
 
@@ -16,54 +16,55 @@ use super::{
     text::{around, escape, target, xml},
 };
 
-/// Most columns that Word opens; what lies beyond goes into the last one.
+/// Maximum number of columns that Word accepts. Cells beyond it are merged into the last column.
 const MAX_COLUMNS: usize = 63;
 
-/// Lines of code in one paragraph: longer ones make word processors slow.
+/// Maximum number of lines of code in one paragraph. Longer paragraphs make word processors slow.
 const MAX_CODE_LINES: usize = 100;
 
-/// Width of the text in twentieths of a point.
+/// Width of the text area, in twentieths of a point.
 pub(super) const TEXT_WIDTH: usize = 9_070;
 
-/// Stands for a note's number until it is known where the note goes. No text holds it: XML forbids it.
+/// Placeholder for the number of a footnote until it is known where the footnote is written. No text can contain it,
+/// because XML does not allow the character.
 const NOTE_MARK: &str = "<w:t xml:space=\"preserve\">\u{1}</w:t>";
 
-/// How docx-rs says that a row stays on one page.
+/// The XML that docx-rs writes for a row that must not be split across pages.
 const NO_SPLIT: &str = "<w:cantSplit />";
 
-/// A document's parts, as XML.
+/// The parts of a document, as XML.
 pub(super) struct Content {
     pub(super) body: String,
     pub(super) notes: String,
-    /// Where each link leads, by its relationship.
+    /// Relationship id and target of each link.
     pub(super) links: Vec<(String, String)>,
     pub(super) numberings: Vec<Numbering>,
 }
 
-/// A table that is being read.
+/// Table that is being converted.
 struct Grid {
     alignments: Vec<Alignment>,
-    /// The rows that were read, as XML.
+    /// XML of the rows converted so far.
     rows: String,
-    /// The paragraphs of each cell of the row that is being read, as XML.
+    /// XML of the paragraphs of each cell in the current row.
     cells: Vec<String>,
     is_head: bool,
 }
 
-/// Text that is kept line by line.
+/// Text whose line breaks are preserved.
 struct Verbatim {
     text: String,
     style: Option<&'static str>,
 }
 
-/// A footnote's definition that is being read, and what was left for it.
+/// Footnote definition that is being converted, with the state that is restored when it ends.
 struct Note {
     name: String,
     outer: String,
     nest: Nest,
 }
 
-/// The reader of events.
+/// Converter from parser events to XML.
 #[derive(Default)]
 pub(super) struct Walk {
     out: String,
@@ -75,13 +76,13 @@ pub(super) struct Walk {
     grid: Option<Grid>,
     note: Option<Note>,
     notes: Vec<(String, String)>,
-    /// The number of each footnote that is referred to, in the order of first references.
+    /// Number of each referenced footnote, in the order of first references.
     references: HashMap<String, usize>,
     numberings: Vec<Numbering>,
     links: Links,
 }
 
-/// Where links lead; each address once.
+/// Targets of links, without duplicates, with their relationship ids.
 #[derive(Default)]
 struct Links(HashMap<String, String>);
 
@@ -99,7 +100,7 @@ impl Links {
 }
 
 impl Walk {
-    /// Writes the document's title.
+    /// Writes the title of the document.
     pub(super) fn title(&mut self, title: &str) {
         if !title.trim().is_empty() {
             self.inline.text(title);
@@ -107,7 +108,7 @@ impl Walk {
         }
     }
 
-    /// Takes the next event.
+    /// Processes the next event.
     pub(super) fn event(&mut self, event: Event<'_>) {
         match event {
             Event::Start(tag) => self.start(tag),
@@ -134,15 +135,15 @@ impl Walk {
         }
     }
 
-    /// Ends the document.
+    /// Completes the document.
     pub(super) fn finish(mut self) -> Content {
         self.begin_block();
-        // A number without a definition stays an empty note: the parser allows none.
+        // A referenced footnote without a definition would remain empty; the parser does not emit such references.
         let mut notes = vec![String::new(); self.references.len()];
         for (name, text) in self.notes {
             match self.references.remove(&name).and_then(|number| notes.get_mut(number - 1)) {
                 Some(note) => *note = text.replace(NOTE_MARK, "<w:footnoteRef />"),
-                // What nothing in the text refers to would be lost.
+                // Append a footnote that is never referenced to the text, so that it is not lost.
                 None => {
                     let mark = format!("<w:t xml:space=\"preserve\">[{}]</w:t>", escape(&name));
                     self.out.push_str(&text.replace(NOTE_MARK, &mark));
@@ -184,7 +185,7 @@ impl Walk {
                 let nest = std::mem::replace(&mut self.nest, Nest::of_note());
                 self.note = Some(Note { name: name.into_string(), outer: std::mem::take(&mut self.out), nest });
             }
-            // Paragraphs begin with their text; the rest is not asked of the parser.
+            // Paragraphs start with their text. The parser options enable none of the other tags.
             _ => {}
         }
     }
@@ -218,7 +219,7 @@ impl Walk {
         }
     }
 
-    /// Ends the paragraph that is open, if one is: another block begins, or the one around it ends.
+    /// Ends the current paragraph, if any, because another block starts or the enclosing block ends.
     fn begin_block(&mut self) {
         let style = self.heading.take().map(|level| format!("Heading{level}"));
         if style.is_some() || !self.inline.is_empty() || matches!(self.nest.pending(), Some(Mark::Task(_))) {
@@ -230,7 +231,7 @@ impl Walk {
         self.end_paragraph_of(Paragraph::new(), style);
     }
 
-    /// Writes what was read as a paragraph, with its mark and in its place.
+    /// Writes the current text as a paragraph, with its marker and indentation.
     fn end_paragraph_of(&mut self, mut paragraph: Paragraph, style: Option<&str>) {
         let (runs, right_to_left) = self.inline.take();
         match self.nest.pending() {
@@ -248,16 +249,17 @@ impl Walk {
         self.out.push_str(&paragraph);
     }
 
-    /// Writes the mark of an item or note whose first block cannot bear it.
+    /// Writes the pending marker of an item or footnote in a paragraph of its own, because its first block cannot
+    /// contain it.
     fn bear_mark(&mut self) {
         if self.nest.pending().is_some() {
             self.end_paragraph(None);
         }
     }
 
-    /// Returns a paragraph with its text.
+    /// Returns the XML of a paragraph with its text.
     fn complete(&mut self, paragraph: Paragraph, runs: &str, right_to_left: bool) -> String {
-        // Counted here: what docx-rs counts differs from one call to the next.
+        // Paragraphs are numbered here, because the counter of docx-rs differs from one call to the next.
         self.paragraphs += 1;
         let mut paragraph = paragraph.id(format!("{:08X}", self.paragraphs));
         if right_to_left {
@@ -267,13 +269,13 @@ impl Walk {
     }
 
     fn list(&mut self, start: Option<u64>) {
-        // An item that begins with a list shows its own mark first.
+        // If an item starts with a list, write the marker of the item first.
         self.bear_mark();
         let numbering = match start {
             None => BULLETS,
             Some(start) => {
                 let id = BULLETS + 1 + self.numberings.len();
-                // The parser takes nine digits at most.
+                // The parser accepts at most nine digits.
                 let start = usize::try_from(start).unwrap_or(1);
                 let first = LevelOverride::new(self.nest.next_level()).start(start);
                 self.numberings.push(Numbering::new(id, ORDERED).add_override(first));
@@ -291,7 +293,7 @@ impl Walk {
 
     fn reference(&mut self, name: &str) {
         if self.nest.is_note() {
-            // Notes bear no notes.
+            // Footnotes cannot contain footnotes.
             return self.inline.raised(&format!("[{name}]"));
         }
         if let Some(number) = self.references.get(name) {
@@ -316,7 +318,7 @@ impl Walk {
         self.verbatim = Some(Verbatim { text: text.to_owned(), style });
     }
 
-    /// Writes text that is kept line by line.
+    /// Writes the preserved text, with its line breaks.
     fn end_verbatim(&mut self) {
         let Some(Verbatim { text, style }) = self.verbatim.take() else { return };
         let lines: Vec<&str> = text.strip_suffix('\n').unwrap_or(&text).split('\n').collect();
@@ -351,12 +353,13 @@ impl Walk {
             self.inline.end(Emphasis::Bold);
             cell = cell.shading(Shading::new().fill("E7E6E6"));
         }
-        // docx-rs gives an empty cell an empty paragraph; the cell's own stand there instead.
+        // docx-rs puts an empty paragraph into an empty cell; it is replaced by the cell's own paragraphs.
         let cell = xml(&cell);
         let head = cell.split("<w:p ").next().unwrap_or_default();
         let cells: String = grid.cells.drain(..).map(|paragraphs| format!("{head}{paragraphs}</w:tc>")).collect();
         let row = around(&TableRow::new(Vec::new()).cant_split(), "w:tr", &cells);
-        // docx-rs has no word for a row that is repeated on each page; no text holds what is looked for.
+        // docx-rs cannot express a row that is repeated on each page. No text can contain the pattern that is
+        // replaced.
         let repeated = if std::mem::take(&mut grid.is_head) { "<w:cantSplit /><w:tblHeader />" } else { NO_SPLIT };
         grid.rows.push_str(&row.replacen(NO_SPLIT, repeated, 1));
     }
@@ -369,7 +372,7 @@ impl Walk {
         let table =
             Table::new(Vec::new()).set_grid(vec![width / columns; columns]).width(width, WidthType::Dxa).indent(indent);
         self.out.push_str(&around(&table, "w:tbl", &grid.rows));
-        // Two tables without a paragraph between them become one.
+        // Without a paragraph between them, two consecutive tables would be merged.
         let end = self.complete(Paragraph::new().style("TableEnd"), "", false);
         self.out.push_str(&end);
     }

@@ -1,8 +1,9 @@
-//! The third layer: the one region of a text that is nearest to the wanted passage (ART-7).
+//! The third layer of the matcher: finds the one region of a text that is nearest to the passage searched for
+//! (ART-7).
 //!
-//! First the ends of all nearest spans, in one pass over the text; then, backwards from an end, how
-//! far the spans that end there reach. Spans with the same end overlap, so the longest of each end
-//! is enough to tell regions apart.
+//! First, a pass over the text finds the ends of all spans with the smallest distance. Then, a search backwards from
+//! each end finds the starts of the spans. Spans with the same end overlap, so the longest span of each end is enough
+//! to separate regions.
 
 use std::ops::Range;
 
@@ -11,7 +12,7 @@ use super::{
     columns::{Alphabet, Columns, Pattern},
 };
 
-/// Shorter texts are near to anything.
+/// Minimum length of the passage, in characters. Shorter passages are similar to almost any text.
 const MIN_LEN: usize = 6;
 
 /// Returns the largest distance of interest.
@@ -47,7 +48,7 @@ pub(super) fn find(content: &str, old: &str, patience: &mut Patience<'_>) -> Res
     Ok(Match { layer: Layer::Fuzzy, similarity, range: bytes_of(content, span) })
 }
 
-/// Returns the smallest distance of any span, and where the spans that have it end, ascending.
+/// Returns the smallest distance of any span, and the ends of the spans with that distance, in ascending order.
 fn nearest(text: &[u32], old: &[u32], patience: &mut Patience<'_>) -> Result<Option<(usize, Vec<usize>)>, MatchError> {
     let limit = max_distance(old.len());
     let pattern = Pattern::new(old.iter().copied());
@@ -67,19 +68,19 @@ fn nearest(text: &[u32], old: &[u32], patience: &mut Patience<'_>) -> Result<Opt
     Ok(if ends.is_empty() { None } else { Some((best, ends)) })
 }
 
-/// A start that nobody has asked for yet.
+/// Marks a start that has not been computed yet.
 const UNKNOWN: usize = usize::MAX;
 
-/// The nearest spans.
+/// The spans with the smallest distance.
 struct Spans<'a> {
     text: &'a [u32],
     old: &'a [u32],
     backwards: Pattern,
-    /// How far each is from `old`; no span is nearer.
+    /// Distance of each span to `old`; no span is nearer.
     distance: usize,
-    /// Where they end, ascending.
+    /// Ends of the spans, ascending.
     ends: Vec<usize>,
-    /// Where the longest span of each end starts, once it is known.
+    /// Start of the longest span of each end, or `UNKNOWN`.
     starts: Vec<usize>,
 }
 
@@ -88,7 +89,7 @@ impl Spans<'_> {
         self.old.len() + self.distance
     }
 
-    /// Returns where the longest span starts that has the end of this number.
+    /// Returns the start of the longest span with the end number `at`.
     fn start(&mut self, at: usize, patience: &mut Patience<'_>) -> Result<usize, MatchError> {
         patience.spend(1)?;
         if self.starts[at] == UNKNOWN {
@@ -113,9 +114,10 @@ impl Spans<'_> {
         Ok(start)
     }
 
-    /// Counts the regions: groups of spans that overlap.
+    /// Counts the regions, which are groups of overlapping spans.
     ///
-    /// When time runs out after the second, their number so far is the answer: it is enough to refuse.
+    /// If time runs out after the second region was found, returns the count so far, because two are enough to reject
+    /// the edit.
     fn regions(&mut self, patience: &mut Patience<'_>) -> Result<usize, MatchError> {
         let mut count = 0;
         let mut rest = self.ends.len();
@@ -130,13 +132,13 @@ impl Spans<'_> {
         Ok(count)
     }
 
-    /// Returns how many of the first `known` ends belong to regions before their last one.
+    /// Returns how many of the first `known` ends are before the last of their regions.
     fn before_last_region(&mut self, known: usize, patience: &mut Patience<'_>) -> Result<usize, MatchError> {
         let mut reach = self.start(known - 1, patience)?;
         loop {
             let inside = self.ends[..known].partition_point(|&end| end <= reach);
             let Some(before) = inside.checked_sub(1) else { return Ok(0) };
-            // Does a span that ends in the region reach over this end? The earlier, the likelier.
+            // Check whether a span that ends in the region extends beyond this end. Earlier ends are more likely to.
             let next = self.ends[before];
             let mut further = None;
             for at in inside..known {
@@ -156,7 +158,7 @@ impl Spans<'_> {
         }
     }
 
-    /// Returns the span that is meant, of those of one region.
+    /// Returns the span to be replaced, among those of one region.
     fn best(&mut self, patience: &mut Patience<'_>) -> Result<Range<usize>, MatchError> {
         let prefers_equal_start = self.old.len() / (max_distance(self.old.len()) + 1) < 3;
         let mut best = (false, 0..0);
@@ -167,7 +169,7 @@ impl Spans<'_> {
             } else {
                 (true, self.start(at, patience)?)
             };
-            // Of the same length, the first one stays: ends ascend, so it is the earliest.
+            // Among spans of equal length the first is kept, which is the earliest because ends ascend.
             if (is_equal, end - start) > (best.0, best.1.len()) {
                 best = (is_equal, start..end);
             }
@@ -178,14 +180,14 @@ impl Spans<'_> {
         Ok(best.1)
     }
 
-    /// Returns the start of the span to be preferred among those that end at `end`, and whether its
-    /// first character is aligned with an equal one in some best alignment.
+    /// Returns the preferred start among the spans that end at `end`, and whether the first character of that span is
+    /// aligned with an equal character in some best alignment.
     ///
-    /// Only for short texts: the whole matrix is filled, backwards from the end.
+    /// Only for short texts, because the whole matrix is computed, backwards from the end.
     fn start_by_preference(&self, end: usize, patience: &mut Patience<'_>) -> Result<(bool, usize), MatchError> {
         let rows = self.old.len() + 1;
         let mut best = (false, 0);
-        // Distances of the last 0, 1, … characters of `old` to the text from here to `end`.
+        // Distances between the last 0, 1, … characters of `old` and the text from here to `end`.
         let mut column: Vec<usize> = (0..rows).collect();
         for (len, &symbol) in (1..=self.max_len()).zip(self.text[..end].iter().rev()) {
             patience.spend(rows)?;
@@ -205,7 +207,7 @@ impl Spans<'_> {
     }
 }
 
-/// Turns a range of characters into a range of bytes.
+/// Converts a range of characters into a range of bytes.
 fn bytes_of(content: &str, chars: Range<usize>) -> Range<usize> {
     let mut starts = content.char_indices().map(|(at, _)| at);
     let start = starts.nth(chars.start).unwrap_or(content.len());

@@ -1,27 +1,28 @@
-//! The distance matrix of two texts, a column per character of the text, 64 rows per word.
+//! Distance matrix of two texts: one column per character of the text, 64 rows per word.
 //!
-//! Myers' bit-parallel algorithm as Hyyrö writes it: a column is kept as the differences of its
-//! neighbouring cells, one bit for +1 and one for −1. Only blocks that may hold a cell within the
-//! limit are computed (Ukkonen's cut-off): a cell within the limit is exact, any other is only
-//! known to be beyond it. Memory does not depend on the text, and is bounded for any pattern.
+//! Myers' bit-parallel algorithm in Hyyrö's formulation: a column is stored as the differences between neighboring
+//! cells, one bit for +1 and one for −1. Only blocks that may contain a cell within the limit are computed (Ukkonen's
+//! cut-off): cells within the limit are exact, all others are only known to exceed it. Memory use does not depend on
+//! the length of the text, and is bounded for any pattern.
 //!
-//! Not here: what the distances mean for a match.
+//! Elsewhere: how a distance is turned into a match (`approximate.rs`).
 
 use std::{collections::HashMap, ops::Range};
 
-/// What stands for every character that the pattern does not have.
+/// Symbol of all characters that do not occur in the alphabet's text.
 const FOREIGN: u32 = 0;
 
 /// Rows per block.
 const ROWS: usize = u64::BITS as usize;
 
-/// How far beyond the limit the lowest cell must be for its block to be left: a block's height, as
-/// its highest cell may be so much less, and some more, so that blocks do not come and go.
+/// Distance above the limit at which the lowest active block is dropped, measured at its lowest cell: the height of a
+/// block, because its highest cell may be that much smaller, plus a reserve that keeps blocks from being dropped and
+/// added repeatedly.
 const MARGIN: isize = 96;
 
-/// Numbers the characters of one text, so that others can be written in them.
+/// Numbers the distinct characters of one text, so that other texts can be encoded as these numbers.
 pub(super) struct Alphabet {
-    /// By code point, up to the highest one that is not astral.
+    /// Symbols by code point, for the basic multilingual plane, up to the highest character in use.
     plane: Vec<u32>,
     astral: HashMap<char, u32>,
     size: u32,
@@ -48,7 +49,7 @@ impl Alphabet {
         alphabet
     }
 
-    /// Writes a text in the numbers; what has none is foreign.
+    /// Encodes a text. Characters without a number become `FOREIGN`.
     pub(super) fn encode(&self, text: &str) -> Vec<u32> {
         text.chars()
             .map(|ch| match self.plane.get(ch as usize) {
@@ -60,31 +61,31 @@ impl Alphabet {
     }
 }
 
-/// Where a symbol's rows are.
+/// Storage of the rows in which a symbol occurs.
 #[derive(Clone)]
 enum Rows {
-    /// As words, from here in `Pattern::words`.
+    /// As bit words, starting at this index of `Pattern::words`.
     Words(usize),
-    /// One by one, in `Pattern::positions`.
+    /// As row numbers, in this range of `Pattern::positions`.
     Positions(Range<usize>),
 }
 
-/// What the text is compared with.
+/// Encoded text whose occurrences are searched for.
 pub(super) struct Pattern {
     len: usize,
     blocks: usize,
-    /// By symbol.
+    /// Rows of each symbol, by symbol.
     rows: Vec<Rows>,
     words: Vec<u64>,
     positions: Vec<usize>,
 }
 
 impl Pattern {
-    /// How many words the symbols' rows may take: 8 MB. Rarer symbols than fit are written anew
-    /// in each column that has them; they are rare because they have few rows.
+    /// Maximum number of words for the rows of symbols: 8 MB. The words of the rarest symbols, which have few rows,
+    /// are rebuilt in each column that needs them.
     const WORDS: usize = 1 << 20;
 
-    /// Prepares a text that its alphabet has encoded; it may not be empty.
+    /// Prepares a text encoded by its own alphabet. The text must not be empty.
     pub(super) fn new(symbols: impl Iterator<Item = u32> + Clone) -> Self {
         Self::within(symbols, Self::WORDS)
     }
@@ -98,7 +99,7 @@ impl Pattern {
         let mut by_count: Vec<usize> = (1..counts.len()).collect();
         by_count.sort_by_key(|&symbol| std::cmp::Reverse(counts[symbol]));
         let dense = (max_words / blocks.max(1)).min(by_count.len());
-        // The foreign symbol has no row: its words are the first, and zero.
+        // The foreign symbol occurs in no row: it uses the first words, which stay zero.
         let mut rows = vec![Rows::Words(0); counts.len()];
         let mut next = 0;
         for (rank, &symbol) in by_count.iter().enumerate() {
@@ -123,13 +124,13 @@ impl Pattern {
         Self { len, blocks, rows, words, positions }
     }
 
-    /// Returns the rows of a block that count.
+    /// Returns the number of rows in use of a block.
     fn height(&self, block: usize) -> usize {
         (self.len - block * ROWS).min(ROWS)
     }
 }
 
-/// What a block hands to the block below: its horizontal differences, and the carry of the sum.
+/// Values passed from a block to the block below: its horizontal differences, and the carry of the addition.
 struct Flow {
     /// 0 or 1.
     carry: u64,
@@ -137,16 +138,16 @@ struct Flow {
     minus: u64,
 }
 
-/// Differences between neighbouring cells of a column, a word per block.
+/// Vertical differences of a column, one word per block.
 struct Blocks {
     plus: Vec<u64>,
     minus: Vec<u64>,
-    /// Between the two loops of `advance`.
+    /// Intermediate results, passed from the first loop of `advance` to the second.
     sums: Vec<u64>,
 }
 
 impl Blocks {
-    /// Makes blocks in which each cell is one more than the cell above.
+    /// Creates blocks in which each cell is one greater than the cell above.
     fn rising(count: usize) -> Self {
         Self { plus: vec![u64::MAX; count], minus: vec![0; count], sums: vec![0; count] }
     }
@@ -156,11 +157,11 @@ impl Blocks {
         self.minus[block] = 0;
     }
 
-    /// Takes some blocks, from the top, to the next column.
+    /// Advances a range of blocks, from top to bottom, to the next column.
     ///
-    /// Always inline: at one call there is one block, at the other there are many, and the loops
-    /// are a third faster for knowing it. The carry runs from word to word; all else is a second loop, so that the compiler can do
-    /// several words at once.
+    /// Always inlined: one caller passes a single block and the other many, and the loops are a third faster if the
+    /// compiler knows which. Only the first loop carries a value from word to word; the remaining work is in a second
+    /// loop, so that the compiler can vectorize it.
     #[inline(always)]
     fn advance(&mut self, range: Range<usize>, equals: &[u64], flow: &mut Flow) {
         let count = range.len();
@@ -169,8 +170,8 @@ impl Blocks {
         let minus = &mut self.minus[range.clone()][..count];
         let sums = &mut self.sums[range][..count];
         for at in 0..count {
-            // A carry passes a word only where the sum without it is all ones: so the words do not
-            // wait for each other's sums.
+            // A carry is passed on only if the sum without it is all ones, so the sums of the words do not depend on
+            // each other.
             let (sum, over) = (equals[at] & plus[at]).overflowing_add(plus[at]);
             let passes = u64::from(sum == u64::MAX);
             let sum = sum.wrapping_add(flow.carry);
@@ -179,7 +180,7 @@ impl Blocks {
         }
         let (mut above_plus, mut above_minus) = (flow.plus, flow.minus);
         for at in 0..count {
-            // Cells that are equal to the one before them on the diagonal.
+            // Cells that are equal to their predecessor on the diagonal.
             let diagonal = sums[at] | minus[at];
             let across_plus = minus[at] | !(diagonal | plus[at]);
             let across_minus = plus[at] & diagonal;
@@ -192,7 +193,7 @@ impl Blocks {
         (flow.plus, flow.minus) = (above_plus, above_minus);
     }
 
-    /// Returns by how much the lowest of some rows of a block differs from the row above them.
+    /// Returns the difference between the cell above a block and the cell in row `rows` of the block.
     fn rise(&self, block: usize, rows: usize) -> isize {
         let counting = u64::MAX >> (ROWS - rows);
         let up = (self.plus[block] & counting).count_ones();
@@ -209,23 +210,23 @@ impl Flow {
     }
 }
 
-/// The current column.
+/// The current column of the distance matrix.
 pub(super) struct Columns<'a> {
     pattern: &'a Pattern,
-    /// Whether the text must be taken from its start; otherwise any character may be the first.
+    /// Whether a match must start at the first character of the text. Otherwise it may start at any character.
     anchored: bool,
     limit: isize,
     blocks: Blocks,
-    /// How many blocks, from the top, may have a cell within the limit.
+    /// Number of blocks, from the top, that may contain a cell within the limit.
     active: usize,
-    /// The lowest cell of the active blocks.
+    /// Value of the lowest cell of the active blocks.
     bottom: isize,
-    /// The rows of a symbol that has no words; zero between columns.
+    /// Words of a symbol that has none in `Pattern::words`; zero between columns.
     scratch: Vec<u64>,
 }
 
 impl<'a> Columns<'a> {
-    /// Starts before the first character of a text; `limit` is the largest distance of interest.
+    /// Creates the column before the first character. `limit` is the largest distance of interest.
     pub(super) fn new(pattern: &'a Pattern, limit: usize, anchored: bool) -> Self {
         let active = limit.div_ceil(ROWS).clamp(1, pattern.blocks);
         Self {
@@ -239,17 +240,17 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// Returns how many blocks the next column takes; 0 = every cell is and stays beyond the limit.
+    /// Returns the number of blocks that the next column computes. 0: every cell exceeds the limit from now on.
     pub(super) fn width(&self) -> usize {
         self.active
     }
 
-    /// Loses interest in distances above `limit`; it may not rise.
+    /// Lowers the largest distance of interest to `limit`, which must not be greater than the previous one.
     pub(super) fn tighten(&mut self, limit: usize) {
         self.limit = limit.cast_signed();
     }
 
-    /// Takes the next character; returns the distance of the whole pattern if within the limit.
+    /// Processes the next character. Returns the distance of the whole pattern if it is within the limit.
     #[inline]
     pub(super) fn push(&mut self, symbol: u32) -> Option<usize> {
         let pattern = self.pattern;
@@ -279,8 +280,8 @@ impl<'a> Columns<'a> {
 
         let below = self.active;
         if below < self.pattern.blocks && before <= self.limit && (step < 0 || rows[below] & 1 == 1) {
-            // The first cell below may come within the limit now: by an equal character from the
-            // diagonal, or from a cell above that has just become smaller.
+            // The first cell below may now come within the limit: through an equal character on the diagonal, or from
+            // the cell above, which has become smaller.
             self.blocks.reset(below);
             self.blocks.advance(below..below + 1, rows, &mut flow);
             let height = self.pattern.height(below);
@@ -293,11 +294,11 @@ impl<'a> Columns<'a> {
         is_whole.then_some(self.bottom.cast_unsigned())
     }
 
-    /// Leaves the lowest blocks whose cells are all beyond the limit.
+    /// Drops the lowest blocks as long as all their cells exceed the limit.
     #[inline]
     fn retreat(&mut self) {
-        // Where any character may be the first, the row above the first block is zero: it may
-        // always come back.
+        // If a match may start at any character, the row above the first block is always zero, so the first block
+        // stays active.
         let least = usize::from(!self.anchored);
         while self.active > least && self.bottom >= self.limit + MARGIN {
             self.active -= 1;

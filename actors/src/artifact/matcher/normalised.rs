@@ -1,11 +1,12 @@
-//! The second layer: both texts normalised, and a way back to the original (ART-7).
+//! The second layer of the matcher: compares both texts in normalized form, and maps the match back to the original
+//! (ART-7).
 //!
-//! A text becomes a sequence of clusters: the smallest stretches of characters that normalise on
-//! their own. Most stand for themselves, and neighbours of that kind are one piece of the map; any
-//! other cluster is a piece of its own that a match takes whole or not at all. So the map grows with
-//! what differs, not with the text.
+//! A text is split into clusters, the smallest sequences of characters that can be normalized independently. Most
+//! clusters are unchanged by normalization; adjacent unchanged clusters form a single piece of the map. Every other
+//! cluster is a separate piece, which a match must contain completely or not at all. The size of the map therefore
+//! depends on the number of changes, not on the length of the text.
 //!
-//! Invariant: the pieces cover the normalised text, in the order of the original, without overlap.
+//! Invariant: the pieces cover the normalized text in the order of the original, without overlap.
 
 mod cluster;
 
@@ -28,24 +29,24 @@ pub(super) fn find(content: &str, old: &str, patience: &mut Patience<'_>) -> Res
     }))
 }
 
-/// Returns how alike two texts are in length.
+/// Returns the similarity of two texts, based on their lengths only.
 fn similarity(matched: &str, old: &str) -> f64 {
     let (matched, old) = (matched.chars().count(), old.chars().count());
     1.0 - matched.abs_diff(old) as f64 / matched.max(old).max(1) as f64
 }
 
-/// A stretch of the normalised text.
+/// Piece of the normalized text.
 #[derive(Debug, Clone)]
 struct Piece {
-    /// Where it starts in the normalised text; it ends where the next one starts.
+    /// Start in the normalized text. The piece ends where the next one starts.
     start: usize,
-    /// Where it comes from.
+    /// Byte range in the original.
     original: Range<usize>,
-    /// Whether it is the original as it stands, so that it may be taken in part.
+    /// Whether it is equal to the original, so that a match may contain a part of it.
     is_verbatim: bool,
 }
 
-/// A normalised text with its map.
+/// A normalized text with its map to the original.
 #[derive(Debug)]
 pub(super) struct Normalised {
     pub(super) text: String,
@@ -63,7 +64,7 @@ impl Normalised {
             let ascii = rest.bytes().position(|byte| !byte.is_ascii()).unwrap_or(rest.len());
             let plain = if ascii > 0 { ascii } else { cluster::plain_len(rest) };
             patience.spend(plain / 2)?;
-            // What comes next may join the last one.
+            // The next character may combine with the last one.
             let is_joined = rest[plain..].chars().next().is_some_and(|next| Part::of(next) == Part::Joining);
             let last = rest[..plain].chars().next_back().map_or(0, char::len_utf8);
             let alone = if is_joined { plain - last } else { plain };
@@ -82,7 +83,8 @@ impl Normalised {
         Ok(writer.finish())
     }
 
-    /// Returns where a range of the normalised text comes from, unless it cuts a piece that is not verbatim.
+    /// Returns the range of the original for a range of the normalized text. Returns `None` if the range cuts through
+    /// a piece that is not verbatim.
     pub(super) fn original(&self, range: Range<usize>) -> Option<Range<usize>> {
         let first = self.piece_at(range.start)?;
         let last = self.piece_at(range.end.checked_sub(1)?)?;
@@ -106,16 +108,16 @@ impl Normalised {
     }
 }
 
-/// Puts normalised characters together, without the spaces that do not count.
+/// Builds the normalized text, and drops insignificant spaces.
 struct Writer<'a> {
     original: &'a str,
     text: String,
     pieces: Vec<Piece>,
-    /// What comes next in the text as it stands in the original.
+    /// Range of the original to be appended unchanged.
     open: Range<usize>,
-    /// Spaces whose fate the next character decides, and whether they stand for themselves.
+    /// Spaces that are kept or dropped depending on the next character, each with whether it is unchanged.
     spaces: Vec<(Range<usize>, bool)>,
-    /// The character before the spaces.
+    /// Character before the spaces.
     last: Option<char>,
 }
 
@@ -124,7 +126,7 @@ impl<'a> Writer<'a> {
         Self { original, text: String::new(), pieces: Vec::new(), open: 0..0, spaces: Vec::new(), last: None }
     }
 
-    /// Takes a stretch of characters that stand for themselves: all of them ASCII, or none.
+    /// Appends a range of unchanged characters, which must be all ASCII or all non-ASCII.
     fn plain(&mut self, range: Range<usize>) {
         let original = self.original;
         let body = original[range.clone()].trim_start_matches(' ');
@@ -141,7 +143,7 @@ impl<'a> Writer<'a> {
         let mut at = start;
         for line in body.split_inclusive('\n') {
             let next = at + line.len();
-            // Within such a stretch, only a line's last spaces do not count.
+            // Within such a range, only the spaces at the end of a line are insignificant.
             let kept = line.strip_suffix('\n').map_or(line.len(), |text| text.trim_end_matches(' ').len());
             if kept + 1 < line.len() {
                 self.keep(at..at + kept);
@@ -156,7 +158,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Takes a character that normalising has brought forth.
+    /// Appends a character produced by normalization.
     fn write(&mut self, ch: char, from: Range<usize>) {
         let mut before = self.original[from.clone()].chars();
         let is_verbatim = before.next() == Some(ch) && before.next().is_none();
@@ -176,7 +178,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Keeps the spaces before `next`, or drops them: at the end of a line, and between CJK and Latin.
+    /// Keeps the pending spaces before `next`, or drops them at the end of a line and between CJK and Latin
+    /// characters.
     fn settle(&mut self, next: char) {
         let last = self.last.replace(next);
         if self.spaces.is_empty() {
@@ -218,7 +221,7 @@ impl<'a> Writer<'a> {
     }
 
     fn finish(mut self) -> Normalised {
-        // Spaces that still wait end the last line.
+        // Pending spaces are at the end of the last line and are dropped.
         self.flush();
         Normalised { text: self.text, pieces: self.pieces }
     }

@@ -1,6 +1,6 @@
-//! Tests of the matcher: the shared cases, the rules as properties, and limits.
+//! Tests of the matcher: shared cases, the rules as properties, and limits.
 //!
-//! What it is compared with is in `reference`: the rules written down as naively as can be.
+//! The expected results come from `reference`, a naive implementation of the rules.
 
 mod cases;
 mod layers;
@@ -11,17 +11,17 @@ use proptest::prelude::*;
 
 use super::{Layer, Match, MatchError, Patience, find};
 
-/// Matches with all the time in the world.
+/// Matches without a time limit.
 fn matched(content: &str, old: &str) -> Result<Match, MatchError> {
     find(content, old, &mut || false)
 }
 
-/// Runs something that needs patience, with enough of it.
+/// Runs work that needs a budget, with an unlimited one.
 fn patiently<T>(work: impl FnOnce(&mut Patience<'_>) -> Result<T, MatchError>) -> T {
     work(&mut Patience::new(&mut || false)).unwrap()
 }
 
-/// A text of a few kinds of characters, so that near and equal stretches are common.
+/// Generates texts of few different characters, so that similar and equal passages are common.
 fn small_text(chars: &'static [char], len: std::ops::Range<usize>) -> impl Strategy<Value = String> {
     prop::collection::vec(prop::sample::select(chars), len).prop_map(|chars| chars.into_iter().collect())
 }
@@ -30,7 +30,7 @@ const FEW: &[char] = &['a', 'b'];
 const LETTERS: &[char] = &['a', 'b', 'c', ' ', 'd'];
 const MIXED: &[char] =
     &['a', 'b', '中', '文', ' ', '\n', '😀', '👍', '\u{301}', '\u{323}', 'é', '-', '—', '“', '"', '１', '가', 'ㅏ'];
-/// Whatever quote mapping, NFKC and the rules for spaces are about.
+/// Characters that are affected by quote mapping, NFKC or the rules for spaces.
 const ODD: &[char] = &[
     'a',
     'b',
@@ -95,7 +95,7 @@ const ODD: &[char] = &[
     '\u{338}',
 ];
 
-/// A text, and a passage of it after some edits.
+/// Generates a text and an edited copy of one of its passages.
 fn planted(
     chars: &'static [char],
     len: std::ops::Range<usize>,

@@ -1,7 +1,9 @@
-//! Copies of a session's artifacts for another session: what each held at one of its numbers, as a first version.
+//! Copies artifacts of a session for another session: the content of each at one of its revisions becomes version 1.
 //!
-//! Bytes first, as with every version: announced, written, and registered by whoever makes the other session.
-//! Not here: which artifacts come along, and the commit.
+//! As for every version, the bytes are announced and written first. The code that creates the other session registers
+//! them.
+//!
+//! Elsewhere: the choice of artifacts, and the commit.
 
 use futures::{StreamExt, TryStreamExt};
 use soong_protocol::{
@@ -20,12 +22,12 @@ use crate::{
     clock::now,
 };
 
-/// How many are copied at once.
+/// Number of artifacts that are copied concurrently.
 const AT_ONCE: usize = 16;
 
 impl ArtifactStore {
-    /// Writes the bytes of copies for a session that is not there yet; each artifact comes with the number whose bytes
-    /// they are. Where one fails, nothing is left.
+    /// Writes the files of copies for a session that does not exist yet. Each artifact is paired with the revision to
+    /// copy. Diagnostic artifacts are skipped. If one copy fails, all are deleted.
     pub(crate) async fn copy_all(
         &self,
         session: &SessionId,
@@ -76,7 +78,7 @@ impl ArtifactStore {
                     made.summary = if is_text(&made.content_type) { self.read_summary(path).await? } else { None };
                 }
             }
-            // Edits that were no version at that time.
+            // The revision is an edit that had not been stored as a version.
             None => {
                 let text = self.reader.text_at(&artifact, number).await?;
                 let text = text.ok_or_else(|| damaged(&artifact, &format!("there is no text of revision {number}")))?;
@@ -90,16 +92,16 @@ impl ArtifactStore {
         Ok(copy)
     }
 
-    /// Removes the bytes of copies that came to nothing.
+    /// Deletes the files of copies that are not used.
     pub(crate) async fn discard_copies(&self, paths: &[String]) {
         if let Err(error) = self.discard_all(paths).await {
-            // They stay announced: the next owner removes them.
+            // The announcements remain: the next owner deletes the files.
             tracing::warn!(%error, "what was copied in vain stays for now");
         }
     }
 }
 
-/// Registers copies; those that tell of it stand on the timeline of a trace.
+/// Returns the writes that register copies, and the events for them in the given trace.
 pub(crate) fn registered(copies: Vec<NewCopy>, trace: &TraceId) -> (Vec<Write>, Vec<Write>) {
     let told = copies.iter().map(|copy| {
         let artifact = &copy.version.artifact;
@@ -109,7 +111,7 @@ pub(crate) fn registered(copies: Vec<NewCopy>, trace: &TraceId) -> (Vec<Write>, 
     (copies.into_iter().map(|copy| Write::ArtifactCopy(Box::new(copy))).collect(), told)
 }
 
-/// What a copy will be; its size is not known yet.
+/// Returns the planned copy. Its size is not known yet.
 fn plan(session: &SessionId, artifact: &Artifact) -> NewCopy {
     let scope = ArtifactScope::Session { session_id: session.clone() };
     let (id, at) = (ArtifactId::generate(), now());
@@ -117,7 +119,7 @@ fn plan(session: &SessionId, artifact: &Artifact) -> NewCopy {
     let made = Artifact {
         artifact_id: id,
         scope,
-        // One that is not there now was there then.
+        // An artifact that is withdrawn now had its name at the copied revision.
         name: artifact.name.clone().or_else(|| artifact.withdrawn.clone()),
         withdrawn: None,
         current_version: 1,

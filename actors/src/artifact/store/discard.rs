@@ -1,8 +1,8 @@
-//! Removing artifacts, and blobs that no row refers to: first the rows, then the file, then its announcement
+//! Deletion of artifacts, and of blobs that no row refers to: first the rows, then the file, then the announcement
 //! (DUR-8).
 //!
-//! So a crash in between leaves an announcement, never a file that nobody knows. Many are removed together:
-//! their folders are synced once, and their announcements end in one append.
+//! A crash in between leaves an announcement, never a file without any record. Deletions are batched: each folder is
+//! synced once, and all announcements are removed in one append.
 
 use soong_protocol::{Artifact, ArtifactEvent, ArtifactScope, ErrorInfo, EventDraft, TraceId, Write};
 
@@ -12,24 +12,26 @@ use crate::{
 };
 
 impl ArtifactStore {
-    /// Removes what was announced and never registered; for an owner that opens the home.
+    /// Deletes the files that were announced but never registered. Called when an owner opens the home.
     pub(crate) async fn repair(&self) -> Result<usize, ErrorInfo> {
         let intents = self.reading.read(|reader| reader.blob_intents()).await?;
         for (path, outcome) in intents.iter().zip(self.discard_all(&intents).await?) {
             if let Err(error) = outcome {
-                // Nobody reads it, and whoever writes there clears it first: no reason to keep the home shut.
+                // The file is never read, and the next write to this path clears it, so this is no reason to refuse
+                // to open the home.
                 tracing::warn!(path, %error, "what a save left behind cannot be removed now");
             }
         }
         Ok(intents.len())
     }
 
-    /// Removes a blob that no row refers to, then its announcement.
+    /// Deletes a blob that no row refers to, then its announcement.
     pub(in crate::artifact) async fn discard(&self, path: &str) -> Result<(), ErrorInfo> {
         self.discard_all(&[path.to_owned()]).await?.pop().unwrap_or(Ok(()))
     }
 
-    /// The same for many; returns what came of each. `Err` = their announcements stay.
+    /// Same as [`discard`](Self::discard) for several blobs. Returns the result for each. If the append fails, their
+    /// announcements remain.
     pub(in crate::artifact) async fn discard_all(
         &self,
         paths: &[String],
@@ -43,8 +45,8 @@ impl ArtifactStore {
         Ok(outcomes.into_iter().map(|outcome| outcome.map_err(failed)).collect())
     }
 
-    /// Removes an artifact, rows first; `false` = it is gone, or `may_go` says of it as it is now that it stays.
-    /// Files that cannot be removed now are when the home is opened next.
+    /// Deletes an artifact, rows first. Returns `false` if it does not exist or `may_go` rejects its current state.
+    /// Files that cannot be deleted now are deleted when the home is opened next.
     pub(in crate::artifact) async fn remove(
         &self,
         artifact: &Artifact,

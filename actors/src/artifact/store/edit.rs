@@ -1,8 +1,8 @@
-//! Editing a text: the two ways in which a change is stored (ART-4, ART-5).
+//! Edits of a text, and the two ways in which they are stored (ART-4, ART-5).
 //!
-//! A model's edit of a session's document goes to the working set, by compare-and-swap on the revision;
-//! everything else (user scope, clients) is the next version at once. Matching takes time, and so happens on a
-//! blocking thread, never in an actor; whoever was overtaken meanwhile matches again, against the newer text.
+//! A model's edit of a session document is recorded in the working set, by compare-and-swap on the revision. Every
+//! other edit (user scope, clients) stores the next version immediately. Matching is slow, so it runs on a blocking
+//! thread, never in an actor. An edit that lost against a concurrent one is matched again with the newer text.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,13 +24,15 @@ use crate::{
     clock::now,
 };
 
-/// First wait before an edit that the disk refused is tried again; doubles, and ends at the second.
+/// Initial delay before an edit that the disk rejected is retried. It doubles after each attempt; there is no attempt
+/// after it reaches `REFUSED_LIMIT`.
 const REFUSED_BACKOFF: Duration = Duration::from_millis(100);
 const REFUSED_LIMIT: Duration = Duration::from_secs(2);
-/// How often a change is tried again because others were faster: each time one of them has got on.
+/// Maximum number of attempts of a change that loses against concurrent changes. In each round, one of the others has
+/// succeeded.
 const ROUNDS: usize = 1_000;
 
-/// The same as [`apply`], on a thread that may take its time where the text has to be searched.
+/// Same as [`apply`], but on a blocking thread if the text must be searched.
 async fn apply_aside(change: &Change, key: &str, before: Option<&Document>) -> Result<Applied, ErrorInfo> {
     if matches!(change, Change::Create { .. }) && before.is_some() {
         return Err(exists(key));
@@ -47,7 +49,7 @@ async fn apply_aside(change: &Change, key: &str, before: Option<&Document>) -> R
 }
 
 impl ArtifactStore {
-    /// Edits a document of a session in its working set; it becomes a version when the run ends.
+    /// Edits a document of a session in its working set. It becomes a version when the run ends.
     pub(in crate::artifact) async fn edit_document(
         &self,
         session: &SessionId,
@@ -60,7 +62,8 @@ impl ArtifactStore {
         let mut before = set.look(name.as_str()).await?;
         let mut wait = REFUSED_BACKOFF;
         for _ in 0..ROUNDS {
-            // In every round: a set that crashed, or a disk that did not say, may have recorded it all the same.
+            // Check in every round: an attempt before a crash of the set, or with an unclear result of the disk, may
+            // have been recorded.
             if let Some(done) = self.recorded(&effect, name.as_str()).await? {
                 return Ok(done);
             }
@@ -86,9 +89,11 @@ impl ArtifactStore {
             };
             match set.commit(name.as_str(), wish).await {
                 Ok(Committed::Done(edited)) => return Ok(*edited),
-                // Overtaken, perhaps by this very edit: whoever was to acknowledge it may have crashed.
+                // A concurrent edit won, or an earlier attempt of this edit whose acknowledgement was lost in a
+                // crash.
                 Ok(Committed::Moved(newer)) => before = newer,
-                // A disk that refuses for a moment costs no edit: it is known by its effect (DUR-6).
+                // Retry after a transient disk error. The effect identifies the edit, so it is not applied twice
+                // (DUR-6).
                 Err(error) if error.code == ErrorCode::StorageError && error.retryable && wait < REFUSED_LIMIT => {
                     tokio::time::sleep(wait).await;
                     wait *= 2;
@@ -100,7 +105,7 @@ impl ArtifactStore {
         Err(overtaken(&request.key))
     }
 
-    /// Edits a text and stores it as the next version at once.
+    /// Edits a text and stores the next version immediately.
     pub(in crate::artifact) async fn edit_at_once(
         &self,
         scope: ArtifactScope,
@@ -137,14 +142,14 @@ impl ArtifactStore {
                     let snapshot = Some(ArtifactSnapshot::of(&artifact, &applied.text));
                     return Ok(Edited { snapshot, ..applied.edited(artifact) });
                 }
-                None => continue, // somebody else was faster
+                None => continue, // another writer was faster
             }
         }
         Err(overtaken(&request.key))
     }
 
-    /// Looks again at a document that refused a change: its set may know less than the store, where a client
-    /// has just written or deleted beside it. `None` = it stands as it was.
+    /// Reads a document again after a change could not be applied, because the set may be outdated if a client has
+    /// just written or deleted it. Returns `None` if the document has not changed.
     async fn newer(
         &self,
         session: &SessionId,
@@ -161,7 +166,7 @@ impl ArtifactStore {
         self.working.set(session).look(name).await.map(Some)
     }
 
-    /// Finds what a call stored of an artifact, if it did: the same call again is answered with that.
+    /// Returns the version that the same tool call has already stored, if any.
     async fn stored(&self, now: &Document, provenance: &Provenance) -> Result<Option<Edited>, ErrorInfo> {
         let id = now.artifact.artifact_id.clone();
         let versions = self.reading.read(move |reader| reader.versions(&id)).await?;
@@ -187,18 +192,18 @@ impl ArtifactStore {
         Ok(Some(Edited { artifact, update_type: version.update_type, layer, similarity, replaced, snapshot }))
     }
 
-    /// Finds what an effect did, if it is recorded.
+    /// Returns the recorded result of an effect for a document, if any.
     async fn recorded(&self, effect: &EffectId, name: &str) -> Result<Option<Edited>, ErrorInfo> {
         let (run, turn) = (effect.run_id.clone(), effect.turn);
         let edits = self.reading.read(move |reader| reader.turn_edits(&run, turn)).await?;
         let of_call = edits.into_iter().filter(|edit| edit.effect == *effect);
         let mut done = of_call.filter_map(|edit| serde_json::from_str::<Edited>(&edit.outcome).ok());
-        // A call may edit several documents, each once.
+        // A call may edit several documents, but each only once.
         Ok(done.find(|edited| edited.artifact.name.as_deref() == Some(name)))
     }
 }
 
-/// The artifact as it is with an edit.
+/// Returns the artifact after an edit.
 fn with_edit(
     session: &SessionId,
     name: &ArtifactName,

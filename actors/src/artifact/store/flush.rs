@@ -1,8 +1,8 @@
-//! Edits become versions: when the run that made them ends, and before somebody stores a version of his own
-//! over them (ART-4, ART-5).
+//! Flush: stores edits as versions when the run that made them ends, and before a version is saved over them (ART-4,
+//! ART-5).
 //!
-//! Each document is a transaction of its own, tried again while the disk refuses; one that fails stays as it
-//! is, and the others are stored. Flushing twice does nothing.
+//! Each document is flushed in a separate transaction, which is retried while the disk rejects it. If one fails, its
+//! edits are kept and the other documents are still stored. Flushing is idempotent.
 
 use std::time::Duration;
 
@@ -21,14 +21,14 @@ use crate::{
     clock::now,
 };
 
-/// How many documents of a run are stored at once.
+/// Number of documents of a run that are flushed concurrently.
 const AT_ONCE: usize = 8;
-/// How often a document is tried to be stored while the disk refuses.
+/// Maximum number of attempts to flush a document while the disk rejects it.
 const TRIES: u32 = 5;
-/// Wait before the second try; doubles from try to try.
+/// Delay before the second attempt; it doubles after each attempt.
 const BACKOFF: Duration = Duration::from_millis(100);
 
-/// Who flushes, for the event.
+/// Run that flushes, for the event.
 #[derive(Debug, Clone)]
 pub(in crate::artifact) struct Flusher {
     pub(in crate::artifact) trace_id: TraceId,
@@ -36,9 +36,10 @@ pub(in crate::artifact) struct Flusher {
 }
 
 impl ArtifactStore {
-    /// Stores what a run has edited as versions; says what was stored and what could not be.
+    /// Stores the documents that a run has edited as versions. Returns the stored versions and the failures.
     ///
-    /// `Err` = it could not even be found out what the run has edited.
+    /// # Errors
+    /// If the edited documents cannot be determined.
     pub(crate) async fn flush_run(&self, trace_id: &TraceId, run_id: &RunId) -> Result<Flushed, ErrorInfo> {
         let wanted = run_id.clone();
         let documents = self.reading.read(move |reader| reader.unflushed(&wanted)).await?;
@@ -51,7 +52,7 @@ impl ArtifactStore {
                 Ok(Some(version)) => {
                     flushed.versions.insert(name, version);
                 }
-                Ok(None) => {} // it was deleted meanwhile
+                Ok(None) => {} // it was deleted in the meantime
                 Err(error) => {
                     tracing::error!(run = %run_id, document = name, %error, "a document could not be stored as a version");
                     flushed.failed.push(FlushFailure { name, error });
@@ -62,7 +63,7 @@ impl ArtifactStore {
         Ok(flushed)
     }
 
-    /// Stores what a document holds; returns its stored version. `None` = there is no such document any more.
+    /// Stores a document as a version. Returns its stored version, or `None` if the document was deleted.
     async fn flush(&self, document: &Artifact, by: &Flusher) -> Result<Option<u64>, ErrorInfo> {
         let mut wait = BACKOFF;
         for tried in 1.. {
@@ -81,7 +82,7 @@ impl ArtifactStore {
 
     async fn flush_once(&self, document: &Artifact, by: &Flusher) -> Result<Option<u64>, ErrorInfo> {
         let _alone = self.alone(&document.scope, document.label()).await;
-        // Whoever went before may have stored it.
+        // Another flush may have stored it already.
         match self.row(&document.scope, document.artifact_id.as_str()).await? {
             Some(artifact) if artifact.dirty => self.flush_alone(&artifact, Some(by)).await.map(Some),
             Some(artifact) => Ok(Some(artifact.stored_version)),
@@ -89,7 +90,7 @@ impl ArtifactStore {
         }
     }
 
-    /// Stores what a document holds as a version; nobody else writes its name meanwhile. Edits may follow.
+    /// Stores a document as a version. The caller holds the lock of its name. Edits may be recorded concurrently.
     pub(in crate::artifact) async fn flush_alone(
         &self,
         artifact: &Artifact,
@@ -133,7 +134,7 @@ impl ArtifactStore {
     }
 }
 
-/// The event of a flush: on the timeline of the run that ends, else on the session's.
+/// Returns the event of a flush: in the trace of the ending run, else in the session's root trace.
 fn told(artifact: &Artifact, by: Option<&Flusher>) -> Option<EventDraft> {
     let (trace, run) = match (by, &artifact.scope) {
         (Some(by), _) => (by.trace_id.clone(), Some(by.run_id.clone())),

@@ -1,9 +1,10 @@
-//! Documents that move with the conversation: what makes them what they were at one of its messages (MSG-4).
+//! Restores documents when a conversation is moved to one of its earlier messages (MSG-4).
 //!
-//! Nothing is taken back: a document gets its earlier text as one more edit, and one that was not there yet lets
-//! go of its name. So every state can be reached again, and versions stay. What another writer has changed since
-//! stays as it is; the user's own artifacts do not move.
-//! Not here: which message it is, and the commit in which all of it happens.
+//! Nothing is undone: a document gets its earlier text by one more edit, and a document that did not exist yet is
+//! withdrawn, which frees its name. So every state can be restored later, and versions are kept. Documents that
+//! another writer has changed since then, and artifacts of the user scope, are not moved.
+//!
+//! Elsewhere: the choice of the message, and the commit that includes these edits.
 
 use std::sync::Arc;
 
@@ -18,20 +19,20 @@ use crate::{
     clock::now,
 };
 
-/// What moves documents to another moment.
+/// Edits that restore documents to an earlier state.
 #[derive(Debug, Default)]
 pub(crate) struct Moved {
     /// Edits with their events, for the commit that moves the head.
     pub(crate) writes: Vec<Write>,
-    /// The documents that move.
+    /// Names of the documents that are restored.
     pub(crate) restored: Vec<String>,
-    /// Those that stay, because somebody else has changed them since.
+    /// Names of the documents that are kept unchanged, because another writer has changed them since.
     pub(crate) left: Vec<String>,
 }
 
 impl ArtifactStore {
-    /// Plans what gives a trace's documents back what they held at a place among the events; `by` is the run that
-    /// the edits are booked to, and the one on whose timeline they are told, where one is at work.
+    /// Plans the edits that restore the documents of a trace to their state at an event, identified by `lsn`. `by`
+    /// contains the run that the edits are recorded for, and the active run, if any, that their events belong to.
     pub(crate) async fn plan_to_go_back(
         &self,
         trace: &TraceId,
@@ -41,7 +42,7 @@ impl ArtifactStore {
         let wanted = trace.clone();
         let changed = self.reading.read(move |reader| reader.changed_documents(&wanted, lsn)).await?;
         let mut moved = Moved::default();
-        // Names are let go of before they are taken.
+        // Withdraw documents first, so that their names are free for the others.
         let (gone, back): (Vec<ChangedDocument>, Vec<ChangedDocument>) =
             changed.into_iter().partition(|document| !document.is_there);
         let mut let_go: Vec<ArtifactId> = Vec::new();
@@ -53,10 +54,10 @@ impl ArtifactStore {
                 continue;
             }
             if !document.is_there && document.artifact.withdrawn.is_some() {
-                continue; // it is not there now either
+                continue; // it does not exist now either
             }
             if document.is_there && document.artifact.withdrawn.is_some() {
-                // Its name may belong to another one by now, that does not let go of it.
+                // Another artifact may hold the name now, without being withdrawn by this plan.
                 let holder = self.reader.row(&document.artifact.scope, &name).await?;
                 if holder.is_some_and(|holder| !let_go.contains(&holder.artifact_id)) {
                     moved.left.push(name);
@@ -78,7 +79,7 @@ impl ArtifactStore {
         Ok(moved)
     }
 
-    /// Forgets what is at hand of a session's documents: they have moved.
+    /// Removes a session's restored documents from the cache.
     pub(crate) fn have_moved(&self, session: &SessionId, names: &[String]) {
         for name in names {
             self.working.forget(session, name);
@@ -87,7 +88,7 @@ impl ArtifactStore {
     }
 }
 
-/// The edit by which an artifact holds `text` from now on, and the event that tells of it; `None` = it is not there.
+/// Returns the edit that sets the text of an artifact to `text`, and its event. `None` withdraws the artifact.
 fn edit(
     before: Artifact,
     name: &str,

@@ -1,4 +1,4 @@
-//! The inventory that a run reads in every turn, read from rows (ART-8).
+//! Inventory of artifacts that a run sees in every turn (ART-8).
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::artifact::{
 };
 
 impl ArtifactStore {
-    /// Renders what a run may read; `None` = there is nothing.
+    /// Returns the inventory of both scopes, or `None` if they are empty.
     pub(crate) async fn inventory(&self, place: &Place) -> Result<Option<String>, ErrorInfo> {
         let mut text = String::new();
         for scope in place.scopes() {
@@ -34,14 +34,14 @@ impl ArtifactStore {
                     ArtifactScope::Session { .. } => reader.artifact(&wanted, PLAN)?,
                     ArtifactScope::User { .. } => None,
                 };
-                // The plan may be one of them.
+                // The plan may be among the most recent artifacts, so one more is read.
                 Ok((reader.recent_artifacts(&wanted, MAX_LINES + 1)?, plan))
             })
             .await?;
         let plan = match plan {
             Some(plan) => {
                 let text = self.text_of(&plan).await.unwrap_or_else(|error| {
-                    // A plan that cannot be read keeps nobody from working.
+                    // A plan that cannot be read must not block the run.
                     tracing::warn!(%error, "the plan cannot be read");
                     Some(format!("(it cannot be read: {})", error.message).into())
                 });
@@ -55,7 +55,7 @@ impl ArtifactStore {
         Ok(text)
     }
 
-    /// Forgets a session's inventory: its actors are gone.
+    /// Removes the cached inventory of a session whose actors have stopped.
     pub(crate) fn forget(&self, session: &SessionId) {
         self.inventories.void(&ArtifactScope::Session { session_id: session.clone() });
     }

@@ -1,4 +1,4 @@
-//! Reading artifacts as they are now, with the edits that a working set holds.
+//! Reads artifacts in their current state, including edits in a working set.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use soong_protocol::{Artifact, ArtifactScope, ErrorInfo};
 use crate::artifact::{ArtifactStore, content, document::Document};
 
 impl ArtifactStore {
-    /// Reads an artifact of a scope by name or id; `None` = there is none.
+    /// Returns an artifact of a scope by name or id, or `None` if it does not exist.
     pub(in crate::artifact) async fn row(
         &self,
         scope: &ArtifactScope,
@@ -16,7 +16,7 @@ impl ArtifactStore {
         self.reader.row(scope, name).await
     }
 
-    /// Reads what an artifact holds now; `None` = there is none of that name or id.
+    /// Returns an artifact with its current text, by name or id, or `None` if it does not exist.
     pub(in crate::artifact) async fn current(
         &self,
         scope: &ArtifactScope,
@@ -30,7 +30,7 @@ impl ArtifactStore {
         Ok(Some(Document::new(artifact, text)))
     }
 
-    /// Reads the text that an artifact has in its current version; `None` = it is none.
+    /// Returns the text of an artifact in its current version, or `None` if it is not text.
     pub(in crate::artifact) async fn text_of(&self, artifact: &Artifact) -> Result<Option<Arc<str>>, ErrorInfo> {
         match self.working_text(artifact) {
             Some(known) => Ok(Some(known)),
@@ -38,7 +38,7 @@ impl ArtifactStore {
         }
     }
 
-    /// Finds a text that its session's working set holds, if it is this very version.
+    /// Returns the text that the working set of the session has cached, if it is of this version.
     pub(in crate::artifact) fn working_text(&self, artifact: &Artifact) -> Option<Arc<str>> {
         let ArtifactScope::Session { session_id } = &artifact.scope else { return None };
         self.working.known(session_id, artifact.name.as_deref()?)?.text_of(artifact)

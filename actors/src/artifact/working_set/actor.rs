@@ -1,10 +1,12 @@
-//! The working set's actor: one edit of a document after the other, each durable before the next.
+//! Actor of a working set: serializes the edits of a document, each durable before the next.
 //!
-//! An edit is taken if it was made for the revision that stands (compare-and-swap); whoever was overtaken gets
-//! the newer text. What is at work is an append: its acknowledgement comes back as a message. What the store
-//! refuses, because somebody stored a version beside this actor, is read anew.
-//! Invariant: `documents` holds only what is committed.
-//! Not here: matching (`change.rs`), versions (`store/flush.rs`).
+//! An edit is accepted if it was made for the current revision (compare-and-swap); otherwise the caller receives the
+//! newer text. The append runs outside of the actor, and its acknowledgement arrives as a message. If the store
+//! rejects it because a version was stored outside of this actor, the document is read again.
+//!
+//! Invariant: `documents` contains only committed documents.
+//!
+//! Elsewhere: matching (`change.rs`), versions (`store/flush.rs`).
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -36,16 +38,16 @@ use crate::{
     observatory::Gauge,
 };
 
-/// How much text a set keeps at hand, in bytes; beyond it, what is not being edited is read anew when needed.
+/// Maximum amount of cached text, in bytes. Beyond it, documents that are not being edited are evicted.
 const KEPT_BYTES: usize = 32 * 1024 * 1024;
-/// How often an edit is retried that the store refuses although the document has not changed.
+/// Maximum number of retries of an edit that the store rejects.
 const MAX_TRIES: u32 = 5;
 
 type Reply<T> = oneshot::Sender<Result<T, ErrorInfo>>;
 
-/// An edit that somebody wants recorded.
+/// Request to record an edit.
 pub(in crate::artifact) struct EditWish {
-    /// The document as it is with the edit; it was made for the revision before.
+    /// Document including the edit, which was made for the previous revision.
     pub(in crate::artifact) document: Arc<Document>,
     pub(in crate::artifact) edited: Edited,
     pub(in crate::artifact) splice: Splice,
@@ -56,21 +58,21 @@ pub(in crate::artifact) struct EditWish {
 
 /// Mailbox of a working set.
 pub(in crate::artifact) enum WorkingSetMsg {
-    /// From whoever edits: what does a document hold?
+    /// Sent by an edit: requests the current state of a document.
     Look { name: String, reply: Reply<Option<Arc<Document>>> },
-    /// From whoever edits: record this.
+    /// Sent by an edit: records it.
     Commit { name: String, wish: Arc<EditWish>, reply: Reply<Committed> },
-    /// From its own reading task: what a document holds.
+    /// Sent by the task that reads a document: its result.
     Read { name: String, outcome: Result<Option<Arc<Document>>, ErrorInfo> },
-    /// From the writer: what became of the edit of a document.
+    /// Sent by the writer thread: the result of appending an edit.
     Appended { name: String, outcome: Result<(), StoreError> },
-    /// From its own timer: still idle?
+    /// Sent by the idle timer of the actor itself.
     Idle { asked: u64 },
-    /// For drills: die here.
+    /// For fault-injection tests: makes the actor fail.
     Crash,
 }
 
-/// What a set needs.
+/// The actor of a working set and its handles.
 pub(in crate::artifact) struct WorkingSetActor {
     pub(in crate::artifact) store: DocumentAccess,
     pub(in crate::artifact) session: SessionId,
@@ -81,21 +83,21 @@ pub(in crate::artifact) struct WorkingSetActor {
     pub(in crate::artifact) idle_after: Duration,
 }
 
-/// Somebody who waits for a document.
+/// Request that waits for a document.
 enum Waiting {
     Look(Reply<Option<Arc<Document>>>),
-    /// The last number is how often it was refused.
+    /// The last field is the number of times that the store rejected the edit.
     Commit(Arc<EditWish>, Reply<Committed>, u32),
 }
 
-/// A document that is being read or edited; everybody else waits.
+/// A document that is being read or edited. Other requests for it wait.
 struct Busy {
-    /// The edit that is being recorded; `None` = the document is being read.
+    /// The edit that is being recorded. `None`: the document is being read.
     committing: Option<(Arc<EditWish>, Reply<Committed>, u32)>,
     waiting: VecDeque<Waiting>,
 }
 
-/// What changes.
+/// Mutable state of the actor.
 #[derive(Default)]
 pub(in crate::artifact) struct WorkingSetState {
     busy: HashMap<String, Busy>,
@@ -110,7 +112,7 @@ impl Actor for WorkingSetActor {
     type Arguments = ();
 
     async fn pre_start(&self, myself: ActorRef<WorkingSetMsg>, (): ()) -> Result<WorkingSetState, ActorProcessingErr> {
-        // What an earlier incarnation held may be behind what it had handed over.
+        // The cache of an earlier incarnation may lack edits that it had already handed to the writer.
         self.documents.clear();
         let mut state = WorkingSetState::default();
         self.rest(&myself, &mut state);
@@ -149,7 +151,7 @@ impl Actor for WorkingSetActor {
 }
 
 impl WorkingSetActor {
-    /// Shows that there is nothing to do, and waits whether that lasts (ACT-7).
+    /// Publishes the idle status, and starts the idle timer (ACT-7).
     fn rest(&self, myself: &ActorRef<WorkingSetMsg>, state: &mut WorkingSetState) {
         self.gauge.show("idle", "");
         state.asked += 1;
@@ -161,7 +163,7 @@ impl WorkingSetActor {
         })));
     }
 
-    /// Deals with a request now, or when the document is free.
+    /// Handles a request immediately, or when the document is free.
     fn take(&self, myself: &ActorRef<WorkingSetMsg>, state: &mut WorkingSetState, name: String, request: Waiting) {
         if let Some(busy) = state.busy.get_mut(&name) {
             busy.waiting.push_back(request);
@@ -177,7 +179,7 @@ impl WorkingSetActor {
         }
     }
 
-    /// Reads a document, behind everything that was handed to the writer before.
+    /// Reads a document after everything that was handed to the writer before has been committed.
     fn start_reading(&self, myself: &ActorRef<WorkingSetMsg>, name: String) {
         let (store, session) = (self.store.clone(), self.session.clone());
         let mailbox = Mailbox::new(myself.clone(), Arc::clone(&self.gauge));
@@ -207,7 +209,7 @@ impl WorkingSetActor {
             }
             Err(error) => {
                 for waiting in busy.waiting {
-                    // Who asked may have left.
+                    // The caller may have dropped its receiver.
                     match waiting {
                         Waiting::Look(reply) => drop(reply.send(Err(error.clone()))),
                         Waiting::Commit(_, reply, _) => drop(reply.send(Err(error.clone()))),
@@ -217,7 +219,7 @@ impl WorkingSetActor {
         }
     }
 
-    /// Answers those who wait, until one of them changes the document; the others then wait for that.
+    /// Answers the waiting requests in order until one of them starts an edit. The remaining ones wait for that edit.
     fn answer(
         &self,
         myself: &ActorRef<WorkingSetMsg>,
@@ -243,7 +245,7 @@ impl WorkingSetActor {
         }
     }
 
-    /// Appends an edit with its event; the acknowledgement comes back as a message.
+    /// Appends an edit with its event. The acknowledgement arrives as a message.
     fn start_recording(&self, myself: &ActorRef<WorkingSetMsg>, name: &str, wish: &EditWish) {
         let mailbox = Mailbox::new(myself.clone(), Arc::clone(&self.gauge));
         let name = name.to_owned();
@@ -273,17 +275,18 @@ impl WorkingSetActor {
             }
             Err(error) => {
                 match error {
-                    // It is the first edit: what is missing is its session or run, and stays so.
+                    // For the first edit, the missing record is the session or the run, so a retry cannot succeed.
                     StoreError::Missing(_) if wish.document.artifact.current_version <= 1 => {
                         drop(reply.send(Err(ErrorInfo::from(&error))));
                     }
-                    // Somebody stored a version, or deleted it, beside us: the wish has to be looked at anew.
+                    // A version was stored, or the artifact was deleted, outside of this actor: check the request
+                    // again.
                     StoreError::Exists(_) | StoreError::Missing(_) if tries < MAX_TRIES => {
                         busy.waiting.push_front(Waiting::Commit(wish, reply, tries + 1));
                     }
                     error => drop(reply.send(Err(ErrorInfo::from(&error)))),
                 }
-                // What stands is for the store to say.
+                // Only the store knows the current state now.
                 self.documents.remove(&name);
                 self.start_reading(myself, name.clone());
                 state.busy.insert(name, busy);
@@ -291,7 +294,7 @@ impl WorkingSetActor {
         }
     }
 
-    /// Keeps a document at hand; lets go of others where that is too much.
+    /// Caches a document. If the cache becomes too large, evicts all documents that are not busy.
     fn keep(&self, state: &mut WorkingSetState, name: &str, document: &Arc<Document>) {
         let before = self.documents.insert(name.to_owned(), Arc::clone(document));
         state.kept_bytes = (state.kept_bytes + document.weight()).saturating_sub(before.map_or(0, |one| one.weight()));
@@ -307,7 +310,7 @@ fn snapshot(wish: &EditWish) -> ArtifactSnapshot {
     ArtifactSnapshot::of(&wish.document.artifact, &text)
 }
 
-/// The writes of an edit: its row, and the event that tells of it.
+/// Returns the writes of an edit: its row and its event.
 fn record(wish: &EditWish) -> Vec<Write> {
     let artifact: &Artifact = &wish.document.artifact;
     let edit = DocumentEdit {

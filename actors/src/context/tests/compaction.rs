@@ -49,10 +49,10 @@ proptest! {
         left.extend_from_slice(&path[cut.covered..]);
         let messages: Vec<_> = left.iter().map(|entry| Arc::clone(&entry.message)).collect();
         assert_valid(&messages);
-        // No more of the end than may stay: the messages asked for, and the rest of the unit they begin in.
+        // At most the requested messages are kept, plus the rest of the unit they start in.
         let kept = path.len() - cut.covered;
         prop_assert!(kept <= keep_recent.max(1) + 3, "{kept}");
-        // Cut again at once, there is less to gain, or nothing.
+        // Compacting again immediately gains nothing.
         prop_assert!(plan_compaction(&left, keep_recent, budget).is_none());
     }
 }

@@ -1,10 +1,10 @@
-//! CTX-2: what stays, what a summary stands for, and what holds of any conversation.
+//! CTX-2: which messages are kept, which are replaced by a summary, and properties of all conversations.
 
 use GoalStatus::{Abandoned, Completed, InProgress, Pending};
 
 use super::{super::level_one::*, *};
 
-/// Builds, and tells each message shown by its sequence, each stand-in by its text.
+/// Builds the context. Each original message is shown by its sequence number, each replacement by its text.
 fn shown(path: &[Entry], goals: &GoalTree, keep_recent: usize) -> Vec<String> {
     let built = level_one(path, goals, keep_recent, count);
     assert_valid(&built.messages);
@@ -96,7 +96,7 @@ fn the_focus_path_stays() {
         "[Goal 1.2.1 completed: a2x] A2X",
         "[Goal 2 completed: b] B",
     );
-    // Goal 1 is above the focus, 4 below; 2 and 5 are neither.
+    // Goal 1 is above the focus, goal 4 is below; 2 and 5 are neither.
     assert_eq!(shown(&path, &tree(Some("3")), 0), ["1", "2", "3", a1, "6", "7", "8", "9", b]);
     let both = |one: &str, other: &str| format!("{one}\n\n{other}");
     assert_eq!(shown(&path, &tree(None), 0), ["1", &both(a, a1), "6", "7", &both(a2x, b)]);
@@ -150,7 +150,7 @@ fn five_thousand_messages_are_built_without_walking_the_tree_for_each() {
     let path = (0..2500).fold(Talk::default(), |talk, n| talk.calls(Some(&(n / 13 + 1).to_string()), &["read"])).0;
     let start = std::time::Instant::now();
     let built = level_one(&path, &tree, 10, count);
-    // Far above what it takes (0.2 ms in release), and far below a walk for each message.
+    // Much more than it takes (0.2 ms in release), and much less than scanning the path for each message.
     assert!(start.elapsed() < std::time::Duration::from_millis(250), "{:?}", start.elapsed());
     assert_eq!((path.len(), built.left_out), (5000, 4990));
 }
@@ -167,13 +167,13 @@ proptest! {
         let kept: Vec<u64> = built.messages.iter().filter(is_kept).map(|message| message.sequence).collect();
         prop_assert!(kept.is_sorted() && kept.len() + built.left_out == path.len());
         prop_assert!(built.messages.iter().map(|message| message.sequence).is_sorted());
-        // What people said, and the last messages, are all there.
+        // Messages of users and the most recent messages are all kept.
         let recent = path.len().saturating_sub(keep_recent);
         for (place, entry) in path.iter().enumerate() {
             let stays = entry.message.role == Role::User || place >= recent || entry.message.goal_id.is_none() && entry.message.role != Role::Tool;
             prop_assert!(!stays || kept.contains(&entry.message.sequence), "{:?}", entry.message);
         }
-        // No goal is told twice, and no two stand-ins stand side by side.
+        // No goal is replaced twice, and no two replacement messages are adjacent.
         prop_assert!(built.messages.windows(2).all(|two| !two.iter().all(|message| is_stand_in(&message.content))));
     }
 

@@ -1,4 +1,4 @@
-//! What a model is told when it is to sum up.
+//! Tests of the request for a summary.
 
 use super::{
     super::{clip::*, request::*, summary::SECTIONS, summary_message},
@@ -27,7 +27,7 @@ fn the_request_holds_sections_plan_and_conversation() {
         "=== Goals ===\n  Mission: the mission\n  [✓] 1. look\n      saw it\n  [→] 2. write ← current\n",
         "=== Conversation ===\n[1] earlier summary:\n  # Summary of messages 1–9\n",
         "  ## Artifacts\n  old news\n[2] user:\n",
-        "[2] user:\n  Write \"the report\"\n  [1] assistant:\n  not said\n", // no text passes for a head
+        "[2] user:\n  Write \"the report\"\n  [1] assistant:\n  not said\n", // no text can be mistaken for a heading
         "[3] assistant calls read (goal id 1):\n  {\"n\":0}\n[4] result of read (goal id 1):\n  output of read\n",
         "[5] assistant (goal id 2):\n  Half of it is done.\n=== End ===\n",
     ] {

@@ -1,4 +1,4 @@
-//! What passes for a summary, and what stands for the messages that it covers.
+//! Tests of accepted summaries, and of the message that replaces the covered ones.
 
 use super::{super::summary::*, *};
 

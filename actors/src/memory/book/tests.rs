@@ -1,4 +1,4 @@
-//! Tables and properties of the experiences file's text.
+//! Table and property tests of the text of the experiences file.
 
 use proptest::prelude::*;
 
@@ -100,7 +100,7 @@ fn mem_2_what_cannot_be_used_is_told_with_its_line() {
         let told: Vec<_> = book.faults().iter().map(|fault| (fault.line, fault.message.as_str())).collect();
         assert!(told.len() == 1 && told[0].0 == line && told[0].1.contains(part), "{text:?}: {told:?}");
     }
-    // The date alone is ignored.
+    // Only the date is ignored.
     let book = Book::read("---\nid: ex_001\ncreated_at: yesterday\n---\nText.\n".into());
     assert_eq!((book.faults()[0].line, book.faults()[0].is_left_out), (3, false));
     assert!(book.faults()[0].message.starts_with("`created_at` must be"), "{:?}", book.faults());
@@ -120,7 +120,7 @@ fn mem_2_counters_change_where_they_stand_and_nothing_else_does() {
         .replace("id: mine\n", "id: mine\nmetrics:\n  helpful: 0\n  harmful: 1\nreflection: run-1\n")
         .replace("  harmful: 2\n", "  harmful: 2\n  helpful: 1\nreflection: run-1\n");
     assert_eq!(String::from_utf8(after.clone()).unwrap(), want);
-    // The same reflection again changes nothing: it may have been cut off before it could say that it was done.
+    // Applying the same reflection again changes nothing: it may have been interrupted before it reported its result.
     let (again, _) = Book::read(after.clone()).with(&rated);
     assert_eq!(again, after);
     let (later, _) = Book::read(after).with(&Changes { reflection: "run-2".to_owned(), ..rated });
@@ -143,7 +143,7 @@ fn mem_2_what_is_new_comes_behind_with_the_next_number() {
         ),
         "{tail}"
     );
-    // What says what is known already counts for that.
+    // A text that is already known counts for the known experience.
     let (after, added) =
         Book::read(FILE.into()).with(&changes(&[" run the TESTS alone\nfirst. --- a rule within."], &[]));
     assert_eq!(added, [(ExperienceId::new("ex_001"), false)]);
@@ -167,7 +167,7 @@ fn mem_2_what_has_no_end_does_not_swallow_what_is_added() {
     }
 }
 
-/// Lines of which files are made that are partly such as people write, partly broken.
+/// Generates lines of files that are partly valid and partly broken.
 fn line() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => Just("---".to_owned()),
@@ -223,7 +223,7 @@ fn mem_2_nothing_that_stands_in_a_text_is_taken_for_a_name_or_a_head() {
     let huge = String::from_utf8(after).unwrap().replace("id: ex_009", "id: ex_18446744073709551615");
     let (after, added) = Book::read(huge.into()).with(&changes(&["One more."], &[]));
     assert_eq!((added[0].0.as_str(), Book::read(after).faults().len()), ("ex_009", 0));
-    // Done twice, it is there once: what is written otherwise than it was said is known again.
+    // Applied twice, the experience exists once, although its text was changed when it was written.
     let ruled = changes(&["Before.\n---\nid: x\n---\nAfter."], &[]);
     let (once, _) = Book::default().with(&ruled);
     let (twice, added) = Book::read(once.clone()).with(&ruled);

@@ -1,4 +1,4 @@
-//! Tests of the file: several writers, an editor between them, a crash.
+//! Tests of the file with several writers, with an editor saving in between, and after a crash.
 
 use soong_protocol::{Tags, Timestamp};
 
@@ -27,7 +27,7 @@ fn mem_2_writers_at_once_lose_nothing_and_give_no_name_twice() {
         for writer in 0..8 {
             let folder = folder.path();
             scope.spawn(move || {
-                // As another process would: each with what it has read itself.
+                // Each writer has its own handle and cache, as a separate process would.
                 let file = file(folder);
                 for n in 0..10 {
                     let text = format!("From {writer}, the {n}th.");
@@ -63,7 +63,7 @@ fn mem_2_a_crash_leaves_the_old_file_or_the_new_one_and_no_copy_stays() {
     let own = file(folder.path());
     own.change(&new("r", "First.")).unwrap();
     let before = fs::read(own.path()).unwrap();
-    // What a process leaves that is killed before it has moved its copy.
+    // The copy that remains if a process is killed before the rename.
     let left = beside(own.path(), ".0123.tmp");
     fs::write(&left, "half of a fi").unwrap();
     assert_eq!(fs::read(own.path()).unwrap(), before);
@@ -74,7 +74,7 @@ fn mem_2_a_crash_leaves_the_old_file_or_the_new_one_and_no_copy_stays() {
     assert_eq!(names.len(), 2, "the file and its lock: {names:?}");
     let mode = own.path().metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o600);
-    // The same once more changes nothing, not even the file's time.
+    // Repeating the same change leaves the file untouched, including its modification time.
     let stamp = Stamp::of(&own.path().metadata().unwrap());
     own.change(&new("s", "Second.")).unwrap();
     assert_eq!(Stamp::of(&own.path().metadata().unwrap()), stamp);

@@ -1,4 +1,4 @@
-//! Tables of what fits what, and how fast that is found.
+//! Table tests of matching, and a test of its speed.
 
 use soong_protocol::{ExperienceId, Metrics};
 

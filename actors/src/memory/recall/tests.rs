@@ -1,4 +1,4 @@
-//! Tables of what is asked, what is read, and what is told.
+//! Table tests of the request, the parsing of answers, and the text added to a prompt.
 
 use soong_protocol::{ExperienceId, Metrics};
 

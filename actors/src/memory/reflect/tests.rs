@@ -1,4 +1,4 @@
-//! Tables of what is read of an answer, and of whom it may judge.
+//! Table tests of the parsing of answers, and of which experiences a reflection may rate.
 
 use soong_protocol::{Timestamp, ToolCall, TraceId};
 

@@ -1,4 +1,4 @@
-//! Reads a document back: its parts, checked as XML, and the text that they show.
+//! Reads a document back: checks its parts as XML, and extracts the text they show.
 
 use std::{
     collections::BTreeMap,
@@ -8,12 +8,12 @@ use std::{
 use pulldown_cmark::{Event, Parser};
 use quick_xml::{Reader, events::Event as Xml};
 
-/// A document's parts by their path.
+/// Parts of a document by path.
 pub(super) struct Read {
     pub(super) parts: BTreeMap<String, String>,
 }
 
-/// Reads a file; panics where a part is no well-formed XML.
+/// Reads a file. Panics if a part is not well-formed XML.
 pub(super) fn read(bytes: &[u8]) -> Read {
     let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).unwrap();
     let mut parts = BTreeMap::new();
@@ -28,7 +28,7 @@ pub(super) fn read(bytes: &[u8]) -> Read {
     Read { parts }
 }
 
-/// Checks that all tags are closed, all attributes can be read, and all characters are allowed.
+/// Checks that all tags are closed, all attributes can be parsed, and all characters are allowed.
 fn check(name: &str, text: &str) {
     let allowed = |c: char| matches!(c, '\t' | '\n' | '\r' | '\u{20}'..='\u{fffd}' | '\u{10000}'..);
     assert!(text.chars().all(allowed), "{name} holds a forbidden character");
@@ -55,7 +55,7 @@ fn check(name: &str, text: &str) {
 }
 
 impl Read {
-    /// Returns what a part shows: breaks and ends of paragraphs as line feeds.
+    /// Returns the text that a part shows, with line feeds for breaks and ends of paragraphs.
     pub(super) fn text(&self, part: &str) -> String {
         let mut reader = Reader::from_str(&self.parts[part]);
         let (mut shown, mut inside) = (String::new(), false);
@@ -103,7 +103,8 @@ impl Read {
     }
 }
 
-/// Whether Markdown shows a word at all: not the language of a code block, nor cells beyond a table's columns.
+/// Returns whether Markdown shows a word at all. The language of a code block and cells beyond the columns of a table
+/// are not shown.
 pub(super) fn is_shown(markdown: &str, word: &str) -> bool {
     Parser::new_ext(markdown, super::super::options()).any(|event| match event {
         Event::Text(text) | Event::Code(text) | Event::Html(text) | Event::InlineHtml(text) => text.contains(word),

@@ -1,4 +1,4 @@
-//! Whether LibreOffice, where it is installed, opens the sample and shows its words.
+//! Test that LibreOffice, if it is installed, opens the sample and shows its words.
 
 use std::{
     path::Path,
@@ -9,7 +9,7 @@ use std::{
 
 use super::{SAMPLE, docx};
 
-/// Runs a program to its end, or ends it when its time is up; `None` = it is not installed.
+/// Runs a program to its end, or kills it after a timeout. Returns `None` if it is not installed.
 fn run(program: &str, arguments: &[&str], folder: &Path) -> Option<bool> {
     let mut child = Command::new(program)
         .args(arguments)
@@ -21,7 +21,7 @@ fn run(program: &str, arguments: &[&str], folder: &Path) -> Option<bool> {
         .ok()?;
     let mut output = child.stdout.take().unwrap();
     let (ended, end) = mpsc::channel();
-    // Its output ends when it does.
+    // Its output ends when the program ends.
     std::thread::spawn(move || ended.send(std::io::copy(&mut output, &mut std::io::sink()).is_ok()));
     if end.recv_timeout(Duration::from_secs(120)).is_err() {
         let _ = child.kill();
@@ -33,7 +33,7 @@ fn run(program: &str, arguments: &[&str], folder: &Path) -> Option<bool> {
 fn a_word_processor_opens_the_sample_and_shows_its_words() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("sample.docx"), docx("The title", SAMPLE).unwrap()).unwrap();
-    // A profile of its own: the one of the user may be in use.
+    // Use a separate profile, because the user's may be in use.
     let profile = format!("-env:UserInstallation=file://{}", folder.path().join("profile").display());
     let arguments = [&profile, "--headless", "--convert-to", "pdf", "sample.docx"];
     let converted = ["soffice", "libreoffice"].iter().find_map(|program| run(program, &arguments, folder.path()));

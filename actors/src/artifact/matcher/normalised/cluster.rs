@@ -1,9 +1,9 @@
-//! Clusters: the smallest stretches of a text that quote mapping and NFKC change on their own.
+//! Clusters: the smallest sequences of characters that quote mapping and NFKC can normalize independently.
 //!
-//! NFKC is done step by step (decompose, order, compose), because each result has to know the
-//! characters that it comes from.
+//! NFKC is computed step by step (decompose, order, compose), because each resulting character must be mapped to its
+//! original characters.
 //!
-//! Not here: spaces, and the text as a whole.
+//! Elsewhere: spaces and the text as a whole (`normalised.rs`).
 
 use std::{ops::Range, sync::LazyLock};
 
@@ -15,18 +15,18 @@ use unicode_normalization::{
 
 use super::super::{MatchError, Patience};
 
-/// How a character takes part in clusters.
+/// Role of a character in clusters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
-    /// Starts a cluster, and stands for itself when nothing joins it.
+    /// Starts a cluster, and is unchanged if no character joins it.
     Plain,
     /// Starts a cluster, and is changed.
     Changed,
-    /// May join what is before it.
+    /// May combine with the previous character.
     Joining,
 }
 
-/// Which characters below U+10000 are plain, a bit each: to look each one up takes too long.
+/// Bit set of the characters below U+10000 that are plain. Computing the property for each character is too slow.
 static PLAIN: LazyLock<Vec<u64>> = LazyLock::new(|| {
     let is_plain = |code: u32| char::from_u32(code).is_some_and(|ch| Part::look_up(ch) == Part::Plain);
     (0..0x1_0000 / u64::BITS)
@@ -57,7 +57,7 @@ impl Part {
     }
 }
 
-/// Whether a character is kept by NFKC and never composed with one before it.
+/// Returns whether NFKC keeps a character and never composes it with a previous one.
 fn starts(ch: char) -> bool {
     quick(ch) == IsNormalized::Yes && canonical_combining_class(ch) == 0
 }
@@ -66,7 +66,7 @@ fn quick(ch: char) -> IsNormalized {
     is_nfkc_quick(std::iter::once(ch))
 }
 
-/// Replaces quotes, dashes and spaces, one by one.
+/// Replaces typographic quotes, dashes and spaces by their ASCII forms.
 pub(super) fn mapped(ch: char) -> char {
     match ch {
         '\u{2018}' | '\u{2019}' | '\u{201A}' | '\u{2039}' | '\u{203A}' => '\'',
@@ -77,13 +77,13 @@ pub(super) fn mapped(ch: char) -> char {
     }
 }
 
-/// Returns the length of the plain characters at the start of `rest`, up to the first ASCII.
+/// Returns the length in bytes of the plain characters at the start of `rest`, up to the first ASCII character.
 pub(super) fn plain_len(rest: &str) -> usize {
     let is_other = |&(_, ch): &(usize, char)| ch.is_ascii() || Part::of(ch) != Part::Plain;
     rest.char_indices().find(is_other).map_or(rest.len(), |(at, _)| at)
 }
 
-/// Returns the length of what joins the character before `rest`.
+/// Returns the length in bytes of the characters at the start of `rest` that join the character before it.
 pub(super) fn joining_len(rest: &str, patience: &mut Patience<'_>) -> Result<usize, MatchError> {
     for (at, ch) in rest.char_indices() {
         if Part::of(ch) != Part::Joining {
@@ -94,7 +94,7 @@ pub(super) fn joining_len(rest: &str, patience: &mut Patience<'_>) -> Result<usi
     Ok(rest.len())
 }
 
-/// A character on its way, and where it comes from.
+/// A character being normalized, with its canonical combining class and its byte range in the original.
 #[derive(Debug, Clone, Copy)]
 struct Item {
     ch: char,
@@ -103,14 +103,14 @@ struct Item {
     end: usize,
 }
 
-/// Normalises one cluster after the other.
+/// Normalizes clusters, one at a time; the buffer is reused.
 #[derive(Debug, Default)]
 pub(super) struct Cluster {
     items: Vec<Item>,
 }
 
 impl Cluster {
-    /// Normalises a cluster of the original.
+    /// Normalizes a cluster of the original.
     pub(super) fn normalise(
         &mut self,
         original: &str,
@@ -132,12 +132,12 @@ impl Cluster {
         Ok(())
     }
 
-    /// Returns the characters with what they come from: the same for all that cannot be told apart.
+    /// Returns the characters with their ranges in the original. Characters with inseparable origins share one range.
     pub(super) fn parts(&self) -> impl Iterator<Item = (char, Range<usize>)> {
         self.items.iter().map(|item| (item.ch, item.start..item.end))
     }
 
-    /// Orders marks by class, as far as nothing of class 0 stands between.
+    /// Sorts combining marks by class, within sequences without a character of class 0.
     fn order(&mut self) {
         for marks in self.items.split_mut(|item| item.class == 0) {
             marks.sort_by_key(|item| item.class);
@@ -152,7 +152,7 @@ impl Cluster {
             patience.spend(16)?;
             let item = self.items[at];
             if let Some(starter) = starter {
-                // Blocked = something between that is not of a lower class.
+                // A mark is blocked if a character between it and the starter has an equal or higher class.
                 let is_next = starter + 1 == kept;
                 let is_free = is_next || self.items[kept - 1].class < item.class;
                 let base: &mut Item = &mut self.items[starter];
@@ -173,12 +173,12 @@ impl Cluster {
         Ok(())
     }
 
-    /// Gives all items whose origins overlap, or stand in another order, the same origin.
+    /// Assigns a common origin to all items whose origins overlap or are out of order.
     fn widen(&mut self) {
         if self.items.len() < 2 {
             return;
         }
-        // From the end: the first origin of what follows each item.
+        // Computed from the end: the smallest start among each item and its successors.
         let mut firsts: Vec<usize> = self
             .items
             .iter()

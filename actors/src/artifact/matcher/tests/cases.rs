@@ -1,4 +1,4 @@
-//! The shared cases, and single rules with texts that show them.
+//! The shared cases, and texts that demonstrate single rules.
 
 use serde::Deserialize;
 use soong_protocol::ErrorCode;
@@ -62,11 +62,11 @@ fn an_empty_old_text_is_refused() {
 fn what_is_in_several_places_is_refused_with_their_number() {
     for (content, old, layer, count) in [
         ("x x x", "x", Layer::Exact, 3),
-        ("aaaaa", "aa", Layer::Exact, 2), // without overlap
+        ("aaaaa", "aa", Layer::Exact, 2), // overlapping matches are not counted
         ("“x” \"x\" ‘x’", "”x”", Layer::Normalized, 2),
         ("one hundred. one hundred. one hundred.", "one hXndred", Layer::Fuzzy, 3),
         ("abcdefgh|abcdefgh", "abcdXfgh", Layer::Fuzzy, 2),
-        ("abcdefghabcdefgh", "abcdXfgh", Layer::Fuzzy, 2), // side by side is not overlapping
+        ("abcdefghabcdefgh", "abcdXfgh", Layer::Fuzzy, 2), // adjacent matches do not overlap
     ] {
         assert_eq!(matched(content, old), Err(MatchError::Ambiguous { layer, count }), "{content}: {old}");
     }
@@ -78,7 +78,7 @@ fn a_match_says_layer_similarity_and_place() {
         ("say «hi» now", "\"hi\"", Layer::Normalized, 1.0, "«hi»"),
         ("中文   word", "中文word", Layer::Normalized, 1.0 - 3.0 / 9.0, "中文   word"),
         ("weight: 5㎏.", "5kg", Layer::Normalized, 1.0 - 1.0 / 3.0, "5㎏"),
-        ("of  \nit ", "of\nit", Layer::Normalized, 1.0 - 2.0 / 7.0, "of  \nit"), // last spaces stay outside
+        ("of  \nit ", "of\nit", Layer::Normalized, 1.0 - 2.0 / 7.0, "of  \nit"), // trailing spaces not included
         ("see information here", "informetion", Layer::Fuzzy, 1.0 - 1.0 / 11.0, "information"),
         ("e\u{301}a", "éa", Layer::Normalized, 1.0 - 1.0 / 3.0, "e\u{301}a"),
     ] {
@@ -105,7 +105,7 @@ fn a_match_that_cuts_a_normalised_group_falls_through_to_the_third_layer() {
 
 #[test]
 fn the_nearest_text_must_share_seventy_percent() {
-    // Six characters: five may differ to be looked at, one to be taken.
+    // Six characters: up to five differences are considered, only one is accepted.
     assert_eq!(matched("....abcdef....", "abcxyz"), Err(MatchError::TooDifferent { similarity: 0.5 }));
     assert_eq!(matched("....abcdef....", "abcdxf").unwrap().range, 4..10);
     assert_eq!(matched("..........", "abcxyz"), Err(MatchError::NoMatch));

@@ -1,4 +1,4 @@
-//! Each layer as a property, against the naive reference.
+//! Property tests of each layer, compared with the naive reference.
 
 use unicode_normalization::UnicodeNormalization as _;
 
@@ -16,7 +16,7 @@ fn config(cases: u32) -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// Runs only the third layer, and says what it found in the words of the reference.
+/// Runs only the third layer, and converts its result to the type of the reference.
 fn approximate(content: &str, old: &str) -> Nearest {
     match approximate::find(content, old, &mut Patience::new(&mut || false)) {
         Ok(found) => {
@@ -68,14 +68,14 @@ proptest! {
     fn a_stretch_of_a_normalised_text_comes_from_an_original_that_normalises_to_it(
         text in small_text(ODD, 1..24), from in any::<prop::sample::Index>(), to in any::<prop::sample::Index>(),
     ) {
-        // A mark that brings its own space may lose it after Latin or CJK: alone it keeps it.
+        // A mark that contributes its own space may lose the space after Latin or CJK, but keeps it if it is alone.
         let text = text.replace(['゛', '¨'], "");
         let normal = patiently(|patience| Normalised::of(&text, patience));
         let ends: Vec<usize> = normal.text.char_indices().map(|(at, _)| at).chain([normal.text.len()]).collect();
         let (from, to) = (from.index(ends.len()), to.index(ends.len()));
         let (from, to) = (from.min(to), from.max(to));
         let wanted = &normal.text[ends[from]..ends[to]];
-        // Others cannot be looked for: their own normalised form is another.
+        // Other texts cannot be found, because their own normalized form differs.
         let can_be_wanted = from < to && reference::normalised(wanted) == wanted;
         if let Some(range) = normal.original(ends[from]..ends[to]).filter(|_| can_be_wanted) {
             prop_assert_eq!(reference::normalised(&text[range]), wanted);
@@ -151,7 +151,7 @@ proptest! {
     }
 }
 
-/// Each column's distance by the plain recurrence.
+/// Computes the distance of each column by the plain recurrence.
 fn plain_columns(text: &[u32], old: &[u32], limit: usize, anchored: bool) -> Vec<Option<usize>> {
     let mut column: Vec<usize> = (0..=old.len()).collect();
     let mut bottoms = Vec::new();
@@ -179,7 +179,7 @@ proptest! {
         ],
         part in 0..=100_usize,
         anchored in any::<bool>(),
-        // Room for some symbols only: the others are written anew in each column.
+        // Room for some symbols only; the words of the others are rebuilt in each column.
         room in prop::sample::select(vec![0_usize, 6, 1 << 20]),
     ) {
         let old = if old.is_empty() { "a".to_owned() } else { old };

@@ -1,8 +1,8 @@
-//! Time that ends, and texts made to waste it.
+//! Tests of the time limit, and texts that are constructed to waste time.
 
 use super::*;
 
-/// Matches until `is_over` was asked `questions` times, and says how often it was.
+/// Matches until `is_over` has been called `questions` times. Returns the number of calls.
 fn asked(content: &str, old: &str, questions: usize) -> (Result<Match, MatchError>, usize) {
     let mut count = 0;
     let result = find(content, old, &mut || {
@@ -24,7 +24,7 @@ fn a_time_that_is_over_stops_each_kind_of_work() {
         (&marks, "nothing of this"),    // one cluster
         (&ligatures, "nothing of this"),
         (&words, "nothing of this"),
-        (&same, "aaaaaaaaab"), // short: by preference
+        (&same, "aaaaaaaaab"), // short: uses the preference
     ] {
         let (_, questions) = asked(content, old, usize::MAX);
         assert!(questions > 3, "asked {questions} times");
@@ -37,7 +37,7 @@ fn a_time_that_is_over_stops_each_kind_of_work() {
 
 #[test]
 fn regions_that_were_counted_are_enough_to_refuse_when_time_ends() {
-    // Each line differs in its last characters only, so each is as near as the other.
+    // Each line differs only in its last characters, so all are equally near.
     let lines: String = (0..4000).map(|at| format!("a line of text {at:05}\n")).collect();
     let old = "a line of text ?????";
     let (result, questions) = asked(&lines, old, usize::MAX);

@@ -1,10 +1,10 @@
-//! The rules of the first and third layer, written down naively; correct by sight, and slow.
+//! Naive implementation of the rules of the first and third layer: obviously correct, but slow.
 
 use std::ops::Range;
 
 use unicode_normalization::UnicodeNormalization as _;
 
-/// What the third layer finds.
+/// Result of the third layer.
 #[derive(Debug, PartialEq)]
 pub(super) enum Nearest {
     NoMatch,
@@ -14,7 +14,7 @@ pub(super) enum Nearest {
     Found(usize, Range<usize>),
 }
 
-/// Distances of each start of `text`, the empty one included, to the whole of `old`.
+/// Returns the distance from each start in `text`, including the empty suffix, to the whole of `old`.
 fn distances(text: &[char], old: &[char]) -> Vec<usize> {
     let mut column: Vec<usize> = (0..=old.len()).collect();
     let mut bottoms = vec![old.len()];
@@ -34,7 +34,7 @@ fn distance(text: &[char], old: &[char]) -> usize {
     distances(text, old)[text.len()]
 }
 
-/// Whether the first character is aligned with an equal one in some best alignment.
+/// Returns whether the first character is aligned with an equal one in some best alignment.
 fn starts_equal(span: &[char], old: &[char], best: usize) -> bool {
     (0..old.len()).any(|skipped| span[0] == old[skipped] && skipped + distance(&span[1..], &old[skipped + 1..]) == best)
 }
@@ -54,7 +54,7 @@ pub(super) fn nearest(content: &str, old: &str) -> Nearest {
     }
     let Some(best) = spans.iter().map(|span| span.0).min().filter(|best| *best <= k) else { return Nearest::NoMatch };
     let spans: Vec<Range<usize>> = spans.into_iter().filter(|span| span.0 == best).map(|span| span.1).collect();
-    // By start: a region goes on as long as the next span starts before its end.
+    // In order of the start: a region extends as long as the next span starts before its end.
     let mut regions = 0;
     let mut end = 0;
     for span in &spans {
@@ -75,7 +75,7 @@ pub(super) fn nearest(content: &str, old: &str) -> Nearest {
     Nearest::Found(best, spans.into_iter().min_by_key(key).unwrap())
 }
 
-/// Maps quotes, dashes and spaces one by one, from the lists of the rule.
+/// Maps quotes, dashes and spaces one by one, from the lists in the rules.
 fn mapped(ch: char) -> char {
     match ch as u32 {
         0x2018 | 0x2019 | 0x201A | 0x2039 | 0x203A => '\'',
@@ -101,7 +101,7 @@ fn is_cjk(ch: char) -> bool {
     ranges.iter().any(|&(first, last)| (first..=last).contains(&(ch as u32)))
 }
 
-/// Normalises a text, step after step over the whole.
+/// Normalizes a text, step by step over the whole text.
 pub(super) fn normalised(text: &str) -> String {
     let text: String = text.chars().map(mapped).nfkc().collect();
     let lines: Vec<&str> = text.split('\n').map(|line| line.trim_end_matches(' ')).collect();
