@@ -1,8 +1,8 @@
-//! What the runtime takes from its surroundings: the environment is read once, here (RT-1).
+//! The process environment: read once, in this module (RT-1).
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-/// Environment variables and the user's home, as they were when the runtime was built.
+/// Environment variables, including the user's home directory, as of the time when the runtime was built.
 #[derive(Clone, Default)]
 pub struct Environment {
     variables: BTreeMap<String, String>,
@@ -15,7 +15,7 @@ impl std::fmt::Debug for Environment {
 }
 
 impl Environment {
-    /// Takes the process's environment. Variables that are not UTF-8 are left out.
+    /// Reads the environment of the process. Variables that are not valid UTF-8 are omitted.
     pub fn process() -> Self {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -23,12 +23,12 @@ impl Environment {
         Self { variables: std::env::vars_os().filter_map(text).collect() }
     }
 
-    /// Makes an environment of these variables and no others.
+    /// Creates an environment with these variables only.
     pub fn of<N: Into<String>, V: Into<String>>(variables: impl IntoIterator<Item = (N, V)>) -> Self {
         Self { variables: variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect() }
     }
 
-    /// Returns the same with one more variable, or another value of it.
+    /// Returns a copy with a variable added or replaced.
     #[must_use]
     pub fn with(&self, name: impl Into<String>, value: impl Into<String>) -> Self {
         let mut variables = self.variables.clone();
@@ -36,12 +36,12 @@ impl Environment {
         Self { variables }
     }
 
-    /// Returns a variable; an empty one counts as absent.
+    /// Returns the value of a variable. An empty value counts as unset.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// Returns those of the named variables that are set (TOOL-5).
+    /// Returns the variables in `names` that are set (TOOL-5).
     pub(crate) fn named(&self, names: &[String]) -> BTreeMap<String, String> {
         let named = |name: &String| Some((name.clone(), self.get(name)?.to_owned()));
         names.iter().filter_map(named).collect()
@@ -52,7 +52,7 @@ impl Environment {
         self.variables.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Returns the path that a setting means: behind `~/` one below the user's home; `None` = that is not known.
+    /// Resolves the path of a setting: `~/` means the user's home directory. `None` if that directory is unknown.
     pub(crate) fn below_user(&self, path: &str) -> Option<PathBuf> {
         match path.strip_prefix("~/") {
             Some(rest) => self.get("HOME").map(|home| PathBuf::from(home).join(rest)),
@@ -60,7 +60,7 @@ impl Environment {
         }
     }
 
-    /// Returns the home directory of the runtime (RT-2): `SOONG_AGENT_HOME`, else `~/.soong-agent`.
+    /// Returns the home of the runtime (RT-2): `SOONG_AGENT_HOME`, else `~/.soong-agent`.
     pub fn home(&self) -> Option<PathBuf> {
         let own = self.get("SOONG_AGENT_HOME").map(PathBuf::from);
         own.or_else(|| self.get("HOME").map(|home| PathBuf::from(home).join(".soong-agent")))

@@ -1,11 +1,11 @@
-//! A queue in which those who wait are served in turn, however many items each of them has.
+//! Fair queue: claimants are served in turn, however many items each of them has queued.
 
 use std::{
     collections::{HashMap, VecDeque},
     hash::Hash,
 };
 
-/// Items that wait, a queue per claimant, served round robin.
+/// Queued items, with one queue per claimant, served round-robin.
 #[derive(Debug)]
 pub(crate) struct FairQueue<K, T> {
     queues: HashMap<K, VecDeque<T>>,

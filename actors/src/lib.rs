@@ -1,8 +1,8 @@
 //! Soong: an actor-model multi-agent orchestrator.
 //!
-//! A caller starts a run in a session; the run plans goals, lets child runs explore, work and
-//! evaluate, keeps its results as artifacts, and reports every step on durable event streams.
-//! Everything acknowledged is on disk; everything alive is an actor under a supervisor.
+//! A caller starts a run in a session. The run plans goals, lets child runs explore, work and evaluate, stores its
+//! results as artifacts, and reports every step on durable event streams. Everything acknowledged is on disk;
+//! everything running is an actor under a supervisor.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), soong::ErrorInfo> {

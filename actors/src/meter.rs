@@ -1,7 +1,9 @@
-//! Counting: what a runtime has done since it was built, and how it stands now.
+//! Metrics: counters since the runtime was built, and the current state.
 //!
-//! Work is counted where it is committed, on the writer's thread: only what is on disk is counted, and nothing waits for
-//! it. Elsewhere: the current state of actors (`runtime/metrics.rs`), the Prometheus format.
+//! Work is counted when it is committed, on the writer thread: only data on disk is counted, and nothing waits for
+//! the counting.
+//!
+//! Elsewhere: the current state of actors (`runtime/metrics.rs`), the Prometheus format (`bin/server`).
 
 use std::{
     collections::BTreeMap,
@@ -11,61 +13,61 @@ use std::{
 use soong_protocol::{ContextEvent, Event, MemoryEvent, ModelEvent, RunEvent, RunStatus, Stats, ToolEvent, Usd, Write};
 use soong_storage::{store::Append, writer::WriterStats};
 
-/// What a runtime has done since it was built, and how it stands now.
+/// Counters since the runtime was built, and the current state.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Metrics {
-    /// Runs that have not ended, those of sub-agents too, by where they stand.
+    /// Runs that have not ended, including those of sub-agents, by status.
     pub live_runs: BTreeMap<&'static str, u64>,
-    /// Runs that began, of users and of sub-agents.
+    /// Runs that have started, of users and of sub-agents.
     pub begun_runs: u64,
-    /// Runs that ended, by how.
+    /// Runs that have ended, by final status.
     pub ended_runs: BTreeMap<&'static str, u64>,
-    /// Turns begun.
+    /// Turns started.
     pub turns: u64,
-    /// What model and tool calls have used, of all runs; `cost` is what is known of it.
+    /// Usage of all runs by model and tool calls. `cost` includes only calls with a known price.
     pub used: Stats,
     /// Sessions that have actors.
     pub live_sessions: u64,
-    /// Runs of users that wait behind others of their session.
+    /// User runs that are queued after other runs of their session.
     pub queued_runs: u64,
     /// Sub-agents that wait for a slot.
     pub queued_children: u64,
-    /// Calls of models by profile: on their way, and waiting for the gateway.
+    /// Model calls by profile: in flight, and waiting for the gateway.
     pub gateways: BTreeMap<String, GatewayMetrics>,
     /// Appends that wait for the writer.
     pub queued_appends: u64,
-    /// What the writer has committed.
+    /// Statistics of the journal writer.
     pub journal: WriterStats,
-    /// Events that were committed.
+    /// Events committed.
     pub events: u64,
-    /// Who listens to event streams.
+    /// Subscribers of event streams.
     pub subscribers: SubscriberMetrics,
-    /// How often actors were restarted, by their kind.
+    /// Number of actor restarts, by actor kind.
     pub restarts: BTreeMap<&'static str, u64>,
 }
 
-/// Calls of the models of one profile.
+/// Model calls of one profile.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GatewayMetrics {
-    /// On their way.
+    /// Calls in flight.
     pub in_flight: u64,
-    /// Waiting to be let in.
+    /// Calls waiting for admission.
     pub waiting: u64,
 }
 
-/// Who listens to event streams.
+/// Subscribers of event streams.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SubscriberMetrics {
-    /// How many there are.
+    /// Number of subscribers.
     pub count: u64,
-    /// How many live items wait for the one that is furthest behind; those of whoever has to read on from the store
-    /// are not counted.
+    /// Maximum number of live items buffered for one subscriber. Subscribers that reread from the store are not
+    /// counted.
     pub max_waiting: u64,
-    /// How many have fallen behind what is kept for them, and read on from the store.
+    /// Number of subscribers whose buffer overflowed, and that reread from the store.
     pub behind: u64,
 }
 
-/// Counts what is committed.
+/// Counters of committed work.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     begun: AtomicU64,
@@ -84,12 +86,12 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Counts an append that was committed.
+    /// Counts a committed append.
     pub(crate) fn take(&self, append: &Append) {
         let add = |counter: &AtomicU64, by: u64| {
             counter.fetch_add(by, Relaxed);
         };
-        // Most events use nothing: they are told apart before anything is summed.
+        // Most events have no usage, so they are sorted out before anything is summed.
         for write in &append.writes {
             let Write::Event(draft) = write else { continue };
             add(&self.events, 1);
@@ -127,7 +129,7 @@ impl Meter {
             (&self.cost_nanos, stats.cost.map_or(0, Usd::as_nanos)),
         ] {
             if by > 0 {
-                // A provider may report anything.
+                // Saturate, since a provider may report any number.
                 let _ = counter.fetch_update(Relaxed, Relaxed, |sum| Some(sum.saturating_add(by)));
             }
         }
@@ -135,7 +137,7 @@ impl Meter {
 }
 
 impl Meter {
-    /// Returns what was counted; the rest is at its default.
+    /// Returns the counters. The other fields have their default values.
     pub(crate) fn counted(&self) -> Metrics {
         let get = |counter: &AtomicU64| counter.load(Relaxed);
         let (prompt_tokens, completion_tokens) = (get(&self.prompt_tokens), get(&self.completion_tokens));

@@ -1,8 +1,8 @@
-//! Models: the trait that providers implement, and what passes through it (MOD-1).
+//! Models: the trait that providers implement, with its request, result and error types (MOD-1).
 //!
-//! Free of actors: a provider gets a request and answers with deltas and one completion. Retries,
-//! limits and cancelling are the gateway's (`gateway.rs`): a provider makes one attempt, and is
-//! cancelled by dropping its future.
+//! Independent of actors: a provider receives a request, streams deltas, and returns one completion. A provider makes
+//! one attempt and is cancelled by dropping its future. Retries, limits and cancellation are handled by the gateway
+//! (`gateway.rs`).
 
 pub(crate) mod breaker;
 pub(crate) mod gateway;
@@ -22,85 +22,85 @@ use serde_json::{Map, Value, json};
 use soong_protocol::{Delta, ErrorCode, ErrorInfo, Message, ToolCall, ToolSpec, Usage};
 pub use tokens::TokenDeviation;
 
-/// What a provider is asked to complete; neutral of any provider.
+/// Provider-neutral request for a completion.
 #[derive(Debug, Clone, Default)]
 pub struct ModelRequest {
     /// Blocks of the system prompt, in order.
     pub system: Vec<Arc<str>>,
-    /// The conversation in OpenAI form, without system messages. Every tool call is answered.
+    /// The conversation in OpenAI's form, without system messages. Every tool call has a result.
     pub messages: Vec<Arc<Message>>,
-    /// The tools offered.
+    /// Tools that the model may call.
     pub tools: Arc<[Arc<ToolSpec>]>,
-    /// Sampling temperature; `None` = the profile's.
+    /// Sampling temperature. Default: the profile's.
     pub temperature: Option<f64>,
-    /// Further sampling parameters of the caller's, sent as they are: `top_p`, `seed`, `stop`, …
+    /// Additional sampling parameters of the caller, sent unchanged: `top_p`, `seed`, `stop`, …
     pub params: Map<String, Value>,
-    /// The model's name; `None` = the profile's.
+    /// Model name. Default: the profile's.
     pub model: Option<String>,
-    /// Most tokens of the answer; `None` = the profile's. Never more than that.
+    /// Maximum number of tokens of the answer. Default, and upper limit: the profile's.
     pub max_output_tokens: Option<u64>,
 }
 
-/// What a model answered.
+/// Answer of a model.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Completion {
-    /// The text; empty where it only calls tools.
+    /// The text. Empty if the answer only calls tools.
     pub text: String,
-    /// The reasoning, where the provider tells it.
+    /// The reasoning, if the provider reports it.
     pub reasoning: Option<String>,
-    /// The tools it asks for, in order, with unique ids.
+    /// The requested tool calls, in order, with unique ids.
     pub tool_calls: Vec<ToolCall>,
-    /// What it used, where the provider tells it.
+    /// The usage, if the provider reports it.
     pub usage: Option<Usage>,
-    /// Why it stopped, in OpenAI's words where one fits: `stop`, `tool_calls`, `length`.
+    /// Why the model stopped: `stop`, `tool_calls` or `length` if one of them applies, else the provider's own word.
     pub finish_reason: String,
 }
 
-/// What went wrong with an attempt; decides whether there is another one.
+/// Kind of failure of an attempt. Determines whether the call is retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
     /// The service could not be reached, or answered with a server error.
     Unavailable,
-    /// The stream broke off, or made no sense.
+    /// The stream ended early, or could not be parsed.
     Broken,
-    /// The service stayed silent too long.
+    /// The service sent nothing for too long.
     Timeout,
-    /// The service limits the rate; it may say for how long.
+    /// The service limits the request rate. It may say how long to wait.
     RateLimited {
-        /// What `Retry-After` said, in milliseconds.
+        /// Value of `Retry-After`, in milliseconds.
         retry_after_ms: Option<u64>,
     },
-    /// The key is missing or was refused.
+    /// The API key is missing or was rejected.
     Auth,
-    /// The request was refused; sending it again does not help.
+    /// The request was rejected; a retry does not help.
     Refused,
-    /// The prompt does not fit the model's window.
+    /// The prompt does not fit into the model's context window.
     PromptTooLong,
-    /// The answer is larger than it may be.
+    /// The answer exceeds the configured size limits.
     AnswerTooLarge,
-    /// The service lacks what the request needs.
+    /// The service does not support a feature that the request needs.
     Unsupported,
 }
 
-/// A failed attempt.
+/// Error of a failed attempt.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ModelError {
-    /// What kind of failure.
+    /// Kind of failure.
     pub failure: Failure,
-    /// What happened, with the service's own words, and what to do. Never holds a key.
+    /// Description with the service's own message and advice. Never contains a key.
     pub message: String,
-    /// The HTTP status of the answer, where there was one.
+    /// HTTP status of the response, if there was one.
     pub status: Option<u16>,
 }
 
 impl ModelError {
-    /// Makes an error.
+    /// Creates an error without an HTTP status.
     pub fn new(failure: Failure, message: impl Into<String>) -> Self {
         Self { failure, message: message.into(), status: None }
     }
 
-    /// Returns whether another attempt may succeed (MOD-3).
+    /// Returns whether a retry may succeed (MOD-3).
     pub fn is_retryable(&self) -> bool {
         matches!(self.failure, Failure::Unavailable | Failure::Broken | Failure::Timeout | Failure::RateLimited { .. })
     }
@@ -122,18 +122,18 @@ impl From<&ModelError> for ErrorInfo {
     }
 }
 
-/// Takes streamed text while a model answers; must not block.
+/// Receiver of streamed text while a model answers. Must not block.
 pub trait DeltaSink: Send {
-    /// Takes the next piece.
+    /// Receives the next piece.
     fn push(&mut self, delta: Delta);
 }
 
 /// A model provider.
 ///
-/// One call is one attempt. The future may be dropped at any moment; the provider must then stop
-/// working on it.
+/// One call is one attempt. The future may be dropped at any time; the provider must then stop working on the
+/// request.
 pub trait Model: Send + Sync + 'static {
-    /// Returns the name of the model, for people and price tables.
+    /// Returns the name of the model, for display and price tables.
     fn name(&self) -> &str;
 
     /// Returns whether requests may offer tools.
@@ -141,7 +141,7 @@ pub trait Model: Send + Sync + 'static {
         true
     }
 
-    /// Completes a request, streaming text as it comes.
+    /// Completes a request, and streams text as it arrives.
     fn complete<'a>(
         &'a self,
         request: &'a ModelRequest,

@@ -1,8 +1,10 @@
-//! The observatory: what every actor shows of itself (ACT-6).
+//! Status of all actors of a runtime (ACT-6).
 //!
-//! Each actor has a [`Gauge`] that it and its senders update with atomics and short locks; the
-//! observatory holds the gauges. Reading the whole tree asks no actor anything.
-//! Not here: what is shown (`observatory/view.rs`); drawing; telling what changes (`observatory/watch.rs`).
+//! Each actor has a [`Gauge`] that the actor and its senders update with atomics and short locks; the observatory
+//! holds the gauges. Reading the whole tree sends no message to any actor.
+//!
+//! Elsewhere: the shape that clients see (`observatory/view.rs`), notification of changes (`observatory/watch.rs`),
+//! and display.
 
 mod view;
 mod watch;
@@ -20,30 +22,31 @@ pub use watch::{TreeEvent, TreeWatch};
 
 use crate::clock::now;
 
-/// What changes while an actor lives.
+/// The part of an actor's status that changes during its life.
 #[derive(Debug, Clone)]
 struct Look {
     state: &'static str,
     activity: String,
     since: Timestamp,
-    /// What the activity waits for at the moment, and since when.
+    /// Reason why the activity waits, and the start of the wait.
     pause: Option<(String, Timestamp)>,
     last_error: Option<String>,
     run: Option<RunView>,
 }
 
-/// Changes with what an actor shows: of itself, in messages handled and waiting, and beside it.
+/// Version of an actor's status: changes of the status, messages handled, messages queued, and the version of its
+/// [`Face`].
 type Stamp = [u64; 4];
 
-/// What lies beside an actor and changes without it, or faster than it could say: read where somebody looks.
+/// Status of an actor that is stored outside it, and changes without it or too often to be pushed. Read on demand.
 pub(crate) trait Face: Send + Sync {
-    /// Returns a number that is another one after each change of what it fills in.
+    /// Returns a number that differs after each change of what [`fill`](Self::fill) adds.
     fn stamp(&self) -> u64;
-    /// Completes the picture of its actor.
+    /// Adds this status to the view of the actor.
     fn fill(&self, view: &mut ActorView);
 }
 
-/// One actor's observable state. It outlives a crash: the next incarnation goes on with it.
+/// Observable status of one actor. It outlives a crash: the next incarnation continues to use it.
 pub(crate) struct Gauge {
     kind: ActorKind,
     id: String,
@@ -51,17 +54,17 @@ pub(crate) struct Gauge {
     started_at: Timestamp,
     restart_limit: &'static str,
     restarts: AtomicU32,
-    /// Those of all actors by kind, also of those that are gone.
+    /// Restarts of all actors by kind, including those that are gone.
     all_restarts: Arc<Restarts>,
     mailbox: AtomicUsize,
     handled: AtomicU64,
-    /// How often what it shows has changed, but for its mailbox.
+    /// Number of changes of the status, not counting its mailbox.
     looks: AtomicU64,
     look: Mutex<Look>,
     face: OnceLock<Box<dyn Face>>,
-    /// Its stamp when those who watch were told of it last.
+    /// The version that was last published to watchers.
     told: Mutex<Option<Stamp>>,
-    /// Whether anybody may know of it: who does is told when it leaves.
+    /// Whether a watcher or a snapshot has seen the actor; then watchers are notified of its end.
     is_known: AtomicBool,
 }
 
@@ -72,7 +75,7 @@ impl std::fmt::Debug for Gauge {
 }
 
 impl Gauge {
-    /// Names an actor over all kinds.
+    /// Returns an id that is unique across all kinds of actors.
     pub(crate) fn actor_id(kind: ActorKind, id: &str) -> String {
         format!("{}:{id}", kind.as_str())
     }
@@ -86,12 +89,12 @@ impl Gauge {
         self.handled.fetch_add(1, Relaxed);
     }
 
-    /// Returns how many messages were taken.
+    /// Returns the number of messages handled.
     pub(crate) fn handled(&self) -> u64 {
         self.handled.load(Relaxed)
     }
 
-    /// A new incarnation has an empty mailbox.
+    /// Records a restart. The new incarnation has an empty mailbox.
     pub(crate) fn restarted(&self, error: &str) {
         self.restarts.fetch_add(1, Relaxed);
         self.all_restarts.0[self.kind as usize].fetch_add(1, Relaxed);
@@ -111,21 +114,21 @@ impl Gauge {
         });
     }
 
-    /// Shows what last went wrong, to die of or not.
+    /// Records the last error, fatal or not.
     pub(crate) fn went_wrong(&self, error: String) {
         self.change(|look| look.last_error.replace(error) != look.last_error);
     }
 
-    /// Says what lies beside the actor. An incarnation that says so again changes nothing.
+    /// Sets the status source outside the actor. Later incarnations that set it again change nothing.
     pub(crate) fn set_face(&self, face: impl Face + 'static) {
         let _ = self.face.set(Box::new(face));
     }
 
-    /// Shows what the activity waits for; `None` = it goes on. Another activity ends the wait.
+    /// Sets what the activity waits for; `None`: it continues. Another activity ends the wait.
     pub(crate) fn pause(&self, reason: Option<String>) {
         self.change(|look| {
             let before = look.pause.take();
-            // A further reason is the same wait.
+            // Another reason continues the same wait.
             let since = before.as_ref().map(|(_, since)| *since);
             look.pause = reason.map(|reason| (reason, since.unwrap_or_else(now)));
             look.pause != before
@@ -139,25 +142,25 @@ impl Gauge {
         });
     }
 
-    /// Returns what is another after each change of what it shows, but for one that comes and goes.
+    /// Returns the current version. It may miss a change that is undone before the next call.
     fn stamp(&self) -> Stamp {
         let mailbox = u64::try_from(self.mailbox.load(Relaxed)).unwrap_or_default();
         let beside = self.face.get().map_or(0, |face| face.stamp());
         [self.looks.load(Relaxed), self.handled.load(Relaxed), mailbox, beside]
     }
 
-    /// Takes what it shows for told; returns whether it is another than was told last.
+    /// Marks the current status as published. Returns whether it differs from the last published one.
     fn tell(&self) -> bool {
         self.is_known.store(true, Relaxed);
         let stamp = Some(self.stamp());
         std::mem::replace(&mut *self.told.lock().unwrap_or_else(PoisonError::into_inner), stamp) != stamp
     }
 
-    /// Changes what it shows; `change` says whether it did: nobody is told of what stays as it is.
+    /// Changes the status. `change` returns whether it changed something; otherwise watchers are not notified.
     fn change(&self, change: impl FnOnce(&mut Look) -> bool) {
         let mut look = self.look();
         if change(&mut look) {
-            // Whoever sees the new stamp finds the new look.
+            // Incremented under the lock: a reader that sees the new version finds the new status.
             self.looks.fetch_add(1, Relaxed);
         }
     }
@@ -167,7 +170,7 @@ impl Gauge {
     }
 }
 
-/// All gauges of one runtime.
+/// Status of all actors of one runtime.
 #[derive(Debug, Default)]
 pub(crate) struct Observatory {
     gauges: DashMap<String, Arc<Gauge>>,
@@ -175,12 +178,12 @@ pub(crate) struct Observatory {
     restarts: Arc<Restarts>,
 }
 
-/// How often actors were restarted, by kind.
+/// Number of restarts of actors, by kind.
 #[derive(Debug, Default)]
 struct Restarts([AtomicU64; ActorKind::ALL.len()]);
 
 impl Observatory {
-    /// Gives an actor its gauge; the one that it had before a crash, if any.
+    /// Returns the gauge of an actor. After a crash, returns its previous gauge.
     pub(crate) fn enter(
         &self,
         kind: ActorKind,
@@ -218,12 +221,12 @@ impl Observatory {
         Arc::clone(self.gauges.entry(Gauge::actor_id(kind, id)).or_insert_with(fresh).value())
     }
 
-    /// Forgets an actor that is gone for good.
+    /// Removes an actor that has ended permanently.
     pub(crate) fn leave(&self, kind: ActorKind, id: &str) {
         self.forget(kind, id, None);
     }
 
-    /// Forgets a run that has ended.
+    /// Removes a run that has ended.
     pub(crate) fn leave_ended(&self, end: RunEnd) {
         let run_id = end.run_id.clone();
         self.forget(ActorKind::Run, run_id.as_str(), Some(end));
@@ -237,22 +240,22 @@ impl Observatory {
         }
     }
 
-    /// Forgets everybody: the tree is gone.
+    /// Removes all actors, when the tree has ended.
     pub(crate) fn clear(&self) {
         self.gauges.clear();
     }
 
-    /// Returns how often actors of a kind were restarted.
+    /// Returns the number of restarts of actors of a kind.
     pub(crate) fn restarts(&self, kind: ActorKind) -> u64 {
         self.restarts.0[kind as usize].load(Relaxed)
     }
 
-    /// Returns how many actors are alive.
+    /// Returns the number of live actors.
     pub(crate) fn len(&self) -> usize {
         self.gauges.len()
     }
 
-    /// Copies the whole tree; `None` before the runtime has started.
+    /// Returns a snapshot of the whole tree. `None` before the runtime has started.
     pub(crate) fn tree(&self) -> Option<ActorView> {
         let mut by_parent: std::collections::HashMap<Option<String>, Vec<ActorView>> = std::collections::HashMap::new();
         for entry in &self.gauges {
@@ -295,7 +298,7 @@ fn view(gauge: &Gauge) -> ActorView {
     view
 }
 
-/// Hangs every view under its supervisor; the tree is never deeper than the house.
+/// Attaches the children of a view, recursively. The depth is bounded by that of the supervision tree.
 fn attach(view: &mut ActorView, by_parent: &mut std::collections::HashMap<Option<String>, Vec<ActorView>>) {
     view.children = by_parent.remove(&Some(view.actor_id.clone())).unwrap_or_default();
     view.children.sort_by(|a, b| (a.kind.as_str(), a.started_at, &a.id).cmp(&(b.kind.as_str(), b.started_at, &b.id)));

@@ -1,10 +1,11 @@
-//! The offline model: a deterministic, rule-based stand-in that needs no key and no network.
+//! The offline model: a deterministic, rule-based model that needs no key and no network.
 //!
-//! It decides from the request alone: which tools are offered, what was asked, what the calls since
-//! then brought. It keeps nothing between calls, so a run that was restarted goes on identically.
-//! By what it is offered and asked it is an orchestrator, an explorer, the writer of a report, a
-//! judge, one who sums up, or a plain helper; each has a file. It says in every answer that it is no language model.
-//! Not here: any claim to understand; it is never used in place of a configured provider.
+//! It decides only from the request: the offered tools, the task, and the results of the calls since the task. It
+//! keeps no state between calls, so a restarted run continues identically. Depending on the request, it acts as
+//! orchestrator, explorer, report writer, evaluator, summarizer, reflector, tagger or plain assistant; each role has
+//! a file. Every answer says that it is not from a language model.
+//!
+//! It claims no understanding, and never replaces a configured provider automatically.
 
 mod child;
 mod conversation;
@@ -29,13 +30,13 @@ use soong_protocol::{Delta, ToolCall, Usage};
 
 use crate::model::{Completion, DeltaSink, Model, ModelError, ModelRequest, tokens::estimate_tokens as tokens};
 
-/// What every answer says about its author.
+/// Text in every answer that identifies its author.
 const STAND_IN: &str = "offline stand-in: rules, no language model";
-/// Most pieces in which an answer is streamed, and the least characters of one.
+/// Maximum number of pieces in which an answer is streamed, and minimum length of a piece in characters.
 const MAX_PIECES: usize = 8;
 const MIN_PIECE_CHARS: usize = 48;
 
-/// What the model says and asks for in one turn.
+/// Text and tool calls of one turn.
 #[derive(Debug, Default, PartialEq)]
 struct Turn {
     text: String,
@@ -43,12 +44,12 @@ struct Turn {
 }
 
 impl Turn {
-    /// Ends the run with an answer.
+    /// Returns a turn that ends the run with an answer.
     fn answer(text: impl Into<String>) -> Self {
         Self { text: text.into(), calls: Vec::new() }
     }
 
-    /// Asks for tools; `text` says why, to people.
+    /// Returns a turn with tool calls. `text` explains them to users.
     fn ask(text: impl Into<String>, calls: Vec<(&'static str, Value)>) -> Self {
         Self { text: text.into(), calls }
     }
@@ -57,17 +58,17 @@ impl Turn {
 /// The model `offline`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Offline {
-    /// How long it takes for an answer.
+    /// Time that an answer takes.
     pace: Duration,
 }
 
 impl Offline {
-    /// Makes the model; it answers at once.
+    /// Creates the model. It answers immediately.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes one that takes its time for each answer, as a service does: so that people can watch it.
+    /// Creates a model that takes this time per answer, as a service would, so that users can watch a run.
     pub fn at_pace(pace: Duration) -> Self {
         Self { pace }
     }
@@ -87,7 +88,7 @@ impl Model for Offline {
             let conversation = Conversation::read(request);
             let turn = decide(&conversation);
             let pieces = pieces(&turn.text);
-            // As long before the first piece as between them.
+            // The delay before the first piece is as long as those between the pieces.
             let pause = self.pace / u32::try_from(pieces.len() + 1).unwrap_or(u32::MAX);
             for piece in pieces {
                 wait(pause).await;
@@ -105,7 +106,7 @@ async fn wait(pause: Duration) {
     }
 }
 
-/// Decides what to do next. Pure: the same conversation leads to the same turn.
+/// Decides the next turn. Pure: the same conversation always yields the same turn.
 fn decide(conversation: &Conversation<'_>) -> Turn {
     if summary::is_asked(conversation) {
         return summary::next(conversation);
@@ -159,7 +160,7 @@ fn completion(request: &ModelRequest, turn: usize, decided: Turn) -> Completion 
     Completion { text: decided.text, reasoning: None, tool_calls, usage: Some(usage), finish_reason }
 }
 
-/// Cuts a text into a few pieces, as a stream would bring it.
+/// Splits a text into a few pieces, as a streamed answer would arrive.
 fn pieces(text: &str) -> Vec<&str> {
     let size = text.chars().count().div_ceil(MAX_PIECES).max(MIN_PIECE_CHARS);
     let mut pieces = Vec::new();
@@ -173,7 +174,7 @@ fn pieces(text: &str) -> Vec<&str> {
     pieces
 }
 
-/// Puts text of unknown origin on one line, without backticks: those mark paths, and only paths.
+/// Puts text of unknown origin on one line, without backticks: only paths are in backticks.
 fn plain_line(text: &str, max_chars: usize) -> String {
     let mut line = text.split_whitespace().collect::<Vec<_>>().join(" ").replace('`', "'");
     line.retain(|c| !c.is_control());
@@ -184,7 +185,7 @@ fn plain_line(text: &str, max_chars: usize) -> String {
     line
 }
 
-/// Writes `1 file`, `2 files`.
+/// Formats a count: `1 file`, `2 files`.
 fn count(number: u64, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }

@@ -1,7 +1,7 @@
-//! The runtime: the library's front door (RT-1 … RT-6).
+//! The runtime: entry point of the library (RT-1 … RT-6).
 //!
-//! Not here: what happens behind the doors. Starting is the session supervisor's, reading the
-//! store's, and a run's own door is its [`RunHandle`].
+//! Elsewhere: starting runs (the session supervisor), reading stored data (the store), controlling a run
+//! ([`RunHandle`]).
 
 mod admission;
 mod artifacts;
@@ -69,7 +69,7 @@ use crate::{
     skill::Skills,
 };
 
-/// One process-wide actor tree over one home directory. Cheap to clone; all clones are one runtime.
+/// The actor tree that owns one home directory. Cheap to clone; all clones refer to the same runtime.
 #[derive(Clone)]
 pub struct Runtime {
     inner: Arc<Inner>,
@@ -85,19 +85,19 @@ struct Inner {
     services: Arc<Services>,
     root: ActorRef<StartGateway>,
     project_dir: Arc<Path>,
-    /// The user's home folder, if new sessions there are refused.
+    /// The user's home folder, if new sessions in it are rejected.
     refused_home: Option<PathBuf>,
     threads: Mutex<Option<JournalThreads>>,
-    /// Held for as long as the home is owned.
+    /// Held as long as this runtime owns the home.
     lock: Mutex<Option<HomeLock>>,
     closed: tokio::sync::OnceCell<()>,
     left_behind: LeftBehind,
-    /// The agent types, with where they come from.
+    /// The presets, each with its source.
     presets: Vec<KnownPreset>,
 }
 
 impl Drop for Inner {
-    /// Closing without `close`: the same in the background (RT-1).
+    /// Closes the runtime in the background if it is dropped without a call of `close` (RT-1).
     fn drop(&mut self) {
         let services = &self.services;
         services.lifetime.closing().cancel();
@@ -111,7 +111,7 @@ impl Drop for Inner {
         let lock = self.lock.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(threads) = threads {
             let journal = services.journal.clone();
-            // The home is free when its last commit is made, not before.
+            // The home stays locked until the last commit is on disk.
             std::thread::spawn(move || {
                 journal.close_blocking(threads);
                 drop(lock);
@@ -121,12 +121,12 @@ impl Drop for Inner {
 }
 
 impl Runtime {
-    /// Begins a runtime.
+    /// Returns a builder for a runtime.
     pub fn builder() -> RuntimeBuilder {
         RuntimeBuilder::default()
     }
 
-    /// Starts a run, hands every item of its stream to `on_event`, and returns how it ended (RT-5).
+    /// Starts a run, passes every item of its stream to `on_event`, and returns its outcome (RT-5).
     pub async fn run_result(
         &self,
         start: impl Into<Start>,
@@ -140,21 +140,24 @@ impl Runtime {
         run.wait().await
     }
 
-    /// Finds a run, alive, interrupted or ended.
+    /// Reads a run that is running, interrupted or ended.
     pub async fn run(&self, id: &RunId) -> Result<Run, ErrorInfo> {
         let (services, wanted) = (&self.inner.services, id.clone());
         let run = services.reader.read(move |reader| reader.run(&wanted)).await?;
         services.mark_run(run.ok_or_else(|| not_found(ErrorCode::RunNotFound, "run", id.as_str()))?).await
     }
 
-    /// Reads how a run ended, also one of long ago; `None` while it has not.
+    /// Returns the outcome of a run that has ended, in this process or an earlier one. `None` if the run has not
+    /// ended.
     pub async fn outcome(&self, id: &RunId) -> Result<Option<RunOutcome>, ErrorInfo> {
         let run = self.run(id).await?;
         self.inner.services.finalizer.read_outcome(run).await
     }
 
-    /// Refuses a project folder that a new session cannot have. The program that built the runtime chose its own folder, so
-    /// only a folder that a session names is checked for kernel file systems and the home.
+    /// Rejects a project folder that a new session must not use.
+    ///
+    /// Only a folder that the session names (`is_named`) is checked for kernel file systems and for the home of
+    /// soong. The default folder was chosen by the program that built the runtime.
     fn check_project(&self, dir: &Path, is_named: bool, allows_home: bool) -> Result<(), ErrorInfo> {
         if is_named {
             project::check(dir, self.home())?;
@@ -165,54 +168,57 @@ impl Runtime {
         }
     }
 
-    /// Returns the handle of the run that is at work on a trace; where none is, of the one that is next, and
-    /// without any of one that is just ending.
+    /// Returns a handle of the trace's running run. If none is running, returns the next queued run; if there is none
+    /// either, a run that is ending.
     pub fn active(&self, trace: &TraceId) -> Option<RunHandle> {
         let open = self.inner.services.runs.select(|run| run.trace_id == *trace);
-        // Ids grow with time.
+        // Ids are ordered by creation time.
         let next = open.into_iter().min_by_key(|run| (run.is_ending(), !run.has_begun(), run.run_id.clone()));
         next.map(|live| RunHandle::new(Arc::clone(&self.inner.services), live))
     }
 
-    /// Cancels every user's run, queued ones too, and waits for their ends as [`RunHandle::cancel`] does; returns the
-    /// first error.
+    /// Cancels every run that a user started, including queued runs, and waits for their ends as
+    /// [`RunHandle::cancel`] does. Returns the first error.
     pub async fn cancel_all(&self) -> Result<(), ErrorInfo> {
         let services = &self.inner.services;
         let own = services.runs.select(|run| run.parent_run_id.is_none());
         futures::future::join_all(own.iter().map(|run| cancel(services, run))).await.into_iter().collect()
     }
 
-    /// Sums up what runs have used that began, each with its own work (RUN-6). What the price of is unknown is
-    /// counted, and its cost is not guessed (BUD-2).
+    /// Sums up the usage of all runs that have started; each run counts its own work only (RUN-6). Runs without a known
+    /// price are counted separately; their cost is not estimated (BUD-2).
     pub async fn usage(&self, by: UsageBy, filter: UsageFilter) -> Result<UsageReport, ErrorInfo> {
         self.inner.services.reader.read(move |reader| reader.usage(by, &filter)).await.map(UsageReport::of)
     }
 
-    /// Returns how many runs have not ended, those of sub-agents too.
+    /// Returns the number of runs that have not ended, including those of sub-agents.
     pub fn live_runs(&self) -> usize {
         self.inner.services.runs.len()
     }
 
-    /// Returns how many runs have not ended that a user started.
+    /// Returns the number of runs that a user started and that have not ended.
     pub fn live_user_runs(&self) -> usize {
         self.inner.services.runs.select(|run| run.parent_run_id.is_none()).len()
     }
 
-    /// Returns how many user's runs are at work or will be by themselves: not those of sessions that only wait for
-    /// people.
+    /// Returns the number of user runs that are running or will run without further input. Runs of sessions that only
+    /// wait for user input are not counted.
     pub fn user_runs_at_work(&self) -> usize {
         let parked = self.inner.services.runs.sessions_awaiting_input();
         let is_at_work = |run: &RunEntry| run.parent_run_id.is_none() && !parked.contains(&run.session_id);
         self.inner.services.runs.select(is_at_work).len()
     }
 
-    /// Returns whether a session waits for people, and for nothing else: it goes on when a question is answered, and
-    /// not before.
+    /// Returns whether a session only waits for user input: nothing in it runs until a question or a permission
+    /// request is answered.
     pub fn is_parked(&self, id: &SessionId) -> bool {
         self.inner.services.runs.sessions_awaiting_input().contains(id)
     }
 
     /// Returns the handle of a run that has not ended.
+    ///
+    /// # Errors
+    /// `nothing_running` if this runtime does not execute the run.
     pub fn handle(&self, id: &RunId) -> Result<RunHandle, ErrorInfo> {
         let live = self.inner.services.runs.get(id);
         let live = live.ok_or_else(|| {
@@ -231,7 +237,7 @@ impl Runtime {
         session.ok_or_else(|| not_found(ErrorCode::SessionNotFound, "session", id.as_str()))
     }
 
-    /// Lists sessions, newest first; `limit` at most 100.
+    /// Lists sessions, newest first. `limit` is at most 100.
     pub async fn sessions(
         &self,
         filter: SessionFilter,
@@ -248,7 +254,7 @@ impl Runtime {
         services.mark_trace(trace.ok_or_else(|| not_found(ErrorCode::TraceNotFound, "trace", id.as_str()))?).await
     }
 
-    /// Lists traces, newest first; `limit` at most 100.
+    /// Lists traces, newest first. `limit` is at most 100.
     pub async fn traces(
         &self,
         filter: TraceFilter,
@@ -258,14 +264,14 @@ impl Runtime {
         self.inner.services.marked_traces(filter, limit.clamp(1, 100), cursor).await
     }
 
-    /// Reads a trace's goals.
+    /// Reads the goals of a trace.
     pub async fn goal_tree(&self, id: &TraceId) -> Result<GoalTree, ErrorInfo> {
         let wanted = id.clone();
         let tree = self.inner.services.reader.read(move |reader| reader.goal_tree(&wanted)).await?;
         tree.ok_or_else(|| not_found(ErrorCode::TraceNotFound, "trace", id.as_str()))
     }
 
-    /// Reads a trace's messages.
+    /// Reads the messages of a trace.
     pub async fn messages(&self, id: &TraceId, path: MessagePath) -> Result<Vec<Message>, ErrorInfo> {
         let wanted = id.clone();
         self.inner.services.reader.read(move |reader| reader.messages(&wanted, path)).await
@@ -277,7 +283,7 @@ impl Runtime {
         self.inner.services.reader.read(move |reader| reader.events(&wanted, since, limit)).await
     }
 
-    /// Reads up to `limit` stored events of a whole session after `since` (a `session_seq`), in order.
+    /// Reads up to `limit` stored events of a session after `since` (a `session_seq`), in order.
     pub async fn replay_session(
         &self,
         id: &SessionId,
@@ -290,7 +296,7 @@ impl Runtime {
         self.inner.services.reader.read(read).await
     }
 
-    /// Lists the children of a trace in the order of their start; those of what it is a copy of come first.
+    /// Lists the child traces of a trace by start time. In a copied session, the children of the source come first.
     pub async fn sub_traces(&self, id: &TraceId) -> Result<Vec<Trace>, ErrorInfo> {
         let wanted = id.clone();
         let read =
@@ -299,21 +305,22 @@ impl Runtime {
         services.mark_traces(services.reader.read(read).await?).await
     }
 
-    /// Streams a trace's events after `since` (an `event_id`), stored ones first, until no run of it is at work (EVT-3).
+    /// Streams the events of a trace after `since` (an `event_id`), stored events first (EVT-3).
     ///
-    /// For an unknown trace the stream's first item is the error `trace_not_found`. It ends where the last run of the
-    /// trace has ended, at once if that was before; [`follow_trace`](Self::follow_trace) waits for further runs.
+    /// The stream ends when the last run of the trace has ended, or immediately if no run is active;
+    /// [`follow_trace`](Self::follow_trace) waits for further runs. For an unknown trace, the first item is the error
+    /// `trace_not_found`.
     pub fn trace_events(&self, id: &TraceId, since: u64) -> EventStream {
         self.stream(Scope::Trace(id.clone()), since).until_ended()
     }
 
-    /// Streams a trace's events after `since` as [`trace_events`](Self::trace_events) does, also those of further runs,
-    /// for as long as the runtime lives.
+    /// Streams the events of a trace after `since` as [`trace_events`](Self::trace_events) does, including those of
+    /// further runs, until the runtime closes.
     pub fn follow_trace(&self, id: &TraceId, since: u64) -> EventStream {
         self.stream(Scope::Trace(id.clone()), since)
     }
 
-    /// Streams the events of a whole session after `since` (a `session_seq`), merged (EVT-4).
+    /// Streams the events of all traces of a session after `since` (a `session_seq`), merged into one stream (EVT-4).
     pub fn session_events(&self, id: &SessionId, since: u64) -> EventStream {
         self.stream(Scope::Session(id.clone()), since)
     }
@@ -323,14 +330,15 @@ impl Runtime {
         EventStream::open(Arc::clone(&services.hub), services.reader.clone(), scope, since)
     }
 
-    /// Copies the supervision tree as it is now (ACT-6). `None` once the runtime has closed.
+    /// Returns a snapshot of the supervision tree (ACT-6). `None` if the runtime has closed.
     pub fn tree(&self) -> Option<ActorView> {
         let mut tree = self.inner.services.observatory.tree()?;
         tree.redact(&self.inner.services.resolver.redactor);
         Some(tree)
     }
 
-    /// Watches the supervision tree: the whole of it first, then what changes (RT-5). Costs its actors nothing.
+    /// Watches the supervision tree: sends a snapshot first, then changes (RT-5). Watching sends no message to any
+    /// actor.
     pub fn watch_tree(&self) -> TreeWatch {
         let services = &self.inner.services;
         TreeWatch::begin(
@@ -341,23 +349,23 @@ impl Runtime {
         )
     }
 
-    /// Returns the skills that runs may have, without those of projects (MEM-1).
+    /// Returns the skills that runs may load, except those of projects (MEM-1).
     pub fn skills(&self) -> Arc<Skills> {
         Arc::clone(&self.inner.services.resolver.skills)
     }
 
-    /// Returns the agent types with where they come from (SUB-5), by name.
+    /// Returns the presets, each with its source, sorted by name (SUB-5).
     pub fn presets(&self) -> &[KnownPreset] {
         &self.inner.presets
     }
 
-    /// Lists the tools that runs may be given (TOOL-1), those of servers as they are now.
+    /// Lists the tools that can be given to runs (TOOL-1), including the current tools of MCP servers.
     pub fn tools(&self) -> Vec<ToolSpec> {
         self.inner.services.resolver.mcp.registry().specs().map(|spec| ToolSpec::clone(spec)).collect()
     }
 
-    /// Makes an actor crash, to see it come back. `actor_id` is one of the tree's; the journal and the
-    /// root cannot be crashed.
+    /// Crashes an actor, to test its recovery. `actor_id` is an id from the tree. The journal and the root cannot be
+    /// crashed.
     pub fn crash(&self, actor_id: &str) -> Result<(), ErrorInfo> {
         let services = &self.inner.services;
         let (kind, id) = actor_id.split_once(':').unwrap_or((actor_id, ""));
@@ -397,7 +405,7 @@ impl Runtime {
         crashed.then_some(()).ok_or_else(gone)
     }
 
-    /// Counts what was done since the runtime was built, and says how it stands. Asks no actor.
+    /// Returns the counters since the runtime was built, and the current state. Sends no message to any actor.
     pub fn metrics(&self) -> Metrics {
         metrics::read(&self.inner.services)
     }
@@ -407,7 +415,7 @@ impl Runtime {
         &self.inner.services.config
     }
 
-    /// Returns the file of what a user's runs have learned (MEM-2).
+    /// Returns the experience file of a user (MEM-2).
     pub fn memory(&self, uid: &str) -> Arc<MemoryFile> {
         self.inner.services.resolver.memory.of(uid)
     }
@@ -422,28 +430,29 @@ impl Runtime {
         &self.inner.project_dir
     }
 
-    /// Tells how far our counts of prompts are from what providers reported, by model (CTX-4).
+    /// Returns by how much local token counts of prompts differ from the counts that providers report, by model
+    /// (CTX-4).
     pub fn token_deviations(&self) -> BTreeMap<String, TokenDeviation> {
         self.inner.services.token_deviations.all()
     }
 
-    /// Returns whether the runtime closes or has closed: it takes nothing new in. Costs nothing, unlike
+    /// Returns whether the runtime is closing or has closed, and so accepts no new work. Cheap, unlike
     /// [`Runtime::tree`].
     pub fn is_closing(&self) -> bool {
         self.inner.services.lifetime.is_closing()
     }
 
-    /// Returns how many actors and tasks are alive; nothing is after `close`.
+    /// Returns the number of live actors, tasks and runs. Zero after `close`.
     pub fn alive(&self) -> usize {
         let services = &self.inner.services;
         services.observatory.len() + services.lifetime.tasks().len() + services.runs.len()
     }
 
-    /// Closes the runtime: admits nothing new, stops all actors, and waits until everything accepted
-    /// is on disk and the home is free. A second call does nothing.
+    /// Closes the runtime: accepts no new work, stops all actors, and waits until all accepted appends are on disk
+    /// and the home is unlocked. A second call waits for the first one.
     ///
-    /// Runs that are at work are cut off without an end of their own; the next owner of the home
-    /// ends them `interrupted`.
+    /// Active runs are stopped without a terminal event. The next owner of the home resumes them, or ends them as
+    /// `interrupted` if `runtime.recovery = "fail"`.
     pub async fn close(&self) {
         let inner = &*self.inner;
         let parts = || {
@@ -451,7 +460,7 @@ impl Runtime {
             let lock = inner.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
             (Arc::clone(&inner.services), inner.root.clone(), threads, lock)
         };
-        // In a task of its own: a caller that leaves does not leave it half done.
+        // In a separate task, so that closing completes even if the caller is dropped.
         let closing = inner.closed.get_or_init(|| async {
             let (services, root, threads, lock) = parts();
             let _ = tokio::spawn(close(services, root, threads, lock)).await;
@@ -491,7 +500,7 @@ fn not_found(code: ErrorCode, what: &str, id: &str) -> ErrorInfo {
     ErrorInfo::new(code, format!("there is no {what} {id}"))
 }
 
-/// Cancels a run and waits for its end, at most as long as cancelling may take (RT-6).
+/// Cancels a run and waits for its end, at most `runtime.cancel_timeout_ms` (RT-6).
 async fn cancel(services: &Arc<Services>, live: &Arc<RunEntry>) -> Result<(), ErrorInfo> {
     services.runs.cancel(live);
     let after_ms = services.config.runtime.cancel_timeout_ms;
@@ -504,7 +513,7 @@ async fn cancel(services: &Arc<Services>, live: &Arc<RunEntry>) -> Result<(), Er
     }
 }
 
-/// Cancels a run and waits until that is durable, at most as long as cancelling may take.
+/// Cancels a run and waits until the request is durable, at most `runtime.cancel_timeout_ms`.
 async fn request_cancel(services: &Arc<Services>, live: &Arc<RunEntry>) -> Result<(), ErrorInfo> {
     services.runs.cancel(live);
     let limit = Duration::from_millis(services.config.runtime.cancel_timeout_ms);

@@ -1,22 +1,24 @@
-//! When a profile's provider is down, and when it is tried again (MOD-3).
+//! Circuit breaker of a profile: when its provider counts as down, and when it is tried again (MOD-3).
 //!
-//! Pure: time is an argument, counted from when the gateway was made; calls are known by their number.
-//! Invariants: while it is open, nobody begins before the pause is over; then one probe at a time
-//! decides; any answer closes it. Not here: what counts as a failure of the provider, and how long a
-//! call is willing to wait (`gateway/ledger.rs`).
+//! Pure: the time since the gateway was created is an argument; calls are identified by number.
+//!
+//! Invariants: while the breaker is open, no call begins before the pause has ended; after that, one probe at a time
+//! decides; any answer closes the breaker.
+//!
+//! Elsewhere: which failures count, and how long a call waits (`gateway/ledger.rs`).
 
 use std::time::Duration;
 
-/// How many failures in a row mean that the provider is down, and not that a call had bad luck.
+/// Number of consecutive failures after which the provider counts as down.
 pub(crate) const TRIPS_AFTER: u32 = 5;
 
-/// Since when the provider fails.
+/// Status of a provider that is down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Down {
     pub(crate) since: Duration,
-    /// Failures since then.
+    /// Failures in a row.
     pub(crate) failures: u32,
-    /// When it is tried again; `None` = somebody does right now.
+    /// When the provider is tried again. `None` while a probe is in flight.
     pub(crate) until: Option<Duration>,
 }
 
@@ -27,26 +29,26 @@ enum State {
     HalfOpen { probe: u64, pause: Duration },
 }
 
-/// Keeps calls from a provider that is down.
+/// Holds calls back from a provider that is down.
 #[derive(Debug)]
 pub(crate) struct Breaker {
     first_pause: Duration,
     longest_pause: Duration,
     state: State,
-    /// Failures in a row.
+    /// Number of consecutive failures.
     failures: u32,
-    /// When the first of them was.
+    /// Time of the first of these failures.
     since: Duration,
 }
 
 impl Breaker {
-    /// Makes a closed breaker; pauses double from the first to the longest.
+    /// Creates a closed breaker. Pauses double from `first_pause` up to `longest_pause`.
     pub(crate) fn new(first_pause: Duration, longest_pause: Duration) -> Self {
         let first_pause = first_pause.min(longest_pause);
         Self { first_pause, longest_pause, state: State::Closed, failures: 0, since: Duration::ZERO }
     }
 
-    /// Tells what keeps a call from being let through at the moment, if anything does.
+    /// Returns why no call may pass at the moment, or `None` if calls may pass.
     pub(crate) fn down(&self, now: Duration) -> Option<Down> {
         let until = match self.state {
             State::Closed => return None,
@@ -57,14 +59,14 @@ impl Breaker {
         Some(Down { since: self.since, failures: self.failures, until })
     }
 
-    /// A call is let through, where nothing keeps it; behind a pause it is the probe.
+    /// Records that a call was admitted. After a pause, this call is the probe.
     pub(crate) fn enter(&mut self, id: u64) {
         if let State::Open { pause, .. } = self.state {
             self.state = State::HalfOpen { probe: id, pause };
         }
     }
 
-    /// Whether a call that was let through may begin: the provider may have failed since.
+    /// Whether an admitted call may begin: the provider may have failed since it was admitted.
     pub(crate) fn lets_begin(&self, id: u64) -> bool {
         match self.state {
             State::Closed => true,
@@ -73,7 +75,7 @@ impl Breaker {
         }
     }
 
-    /// A call failed in a way that says that the provider is down.
+    /// Records a failure that indicates that the provider is down.
     pub(crate) fn failed(&mut self, id: u64, now: Duration) {
         self.failures = self.failures.saturating_add(1);
         if self.failures == 1 {
@@ -83,18 +85,19 @@ impl Breaker {
         self.state = match self.state {
             State::Closed if self.failures >= TRIPS_AFTER => open(self.first_pause),
             State::HalfOpen { probe, pause } if probe == id => open(pause.saturating_mul(2).min(self.longest_pause)),
-            // Calls that began before say nothing new.
+            // Failures of calls that began earlier carry no new information.
             state => state,
         };
     }
 
-    /// The provider answered, whatever it said.
+    /// Records that the provider answered, with any content.
     pub(crate) fn answered(&mut self) {
         self.failures = 0;
         self.state = State::Closed;
     }
 
-    /// A call ended without any news of the provider; where it was the probe, the next call is.
+    /// Records that a call ended without information about the provider. If it was the probe, the next call becomes
+    /// the probe.
     pub(crate) fn lost(&mut self, id: u64, now: Duration) {
         if let State::HalfOpen { probe, pause } = self.state
             && probe == id
@@ -117,7 +120,7 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// Fails as often as it takes, at 10 s.
+    /// Returns a breaker that was opened at 10 s.
     fn tripped() -> Breaker {
         let mut breaker = Breaker::new(FIRST, LONGEST);
         (0..TRIPS_AFTER.into()).for_each(|id| breaker.failed(id, at(10)));

@@ -1,11 +1,13 @@
-//! The gateway of a model profile: shared by all runs, it bounds and repeats calls (MOD-3).
+//! Gateway of a model profile: limits and retries the model calls of all runs (MOD-3).
 //!
-//! The actor lets calls in, fair between sessions (`actor.rs`, `line.rs`), as far as the books allow:
-//! calls at the same time, requests and tokens per minute, pauses that the service asked for, a provider
-//! that is down (`ledger.rs`, `pause.rs`, `../limiter.rs`, `../breaker.rs`). A call itself runs in its
-//! caller's task (`call.rs`), so the actor never waits for a model. The books lie beside the actor
-//! (`books.rs`): a restarted one finds what is out, and what was used of the rate.
-//! All time is tokio's. Not here: how one attempt is made (the providers), how long to wait (`retry.rs`).
+//! The actor admits calls fairly between sessions (`actor.rs`, `line.rs`), within these limits: concurrent calls,
+//! requests and tokens per minute, pauses that the service requested, and a provider that is down (`ledger.rs`,
+//! `pause.rs`, `../limiter.rs`, `../breaker.rs`). A call itself runs in its caller's task (`call.rs`), so the actor
+//! never waits for a model. The state is kept outside the actor (`books.rs`): a restarted actor finds the outstanding
+//! permits and the rate that was used.
+//!
+//! All times are those of tokio's clock. Elsewhere: how one attempt is made (the providers), how long to wait
+//! (`retry.rs`).
 
 mod actor;
 mod books;
@@ -33,7 +35,7 @@ use crate::{
     observatory::Gauge,
 };
 
-/// The door to a gateway; names a profile, not an incarnation. Cheap to clone.
+/// Handle of a gateway. It identifies a profile, not an actor incarnation. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Gateway {
     pub(crate) profile: Arc<str>,
@@ -41,73 +43,73 @@ pub(crate) struct Gateway {
     books: Arc<Books>,
 }
 
-/// How a call ended, and how long it did nothing but wait.
+/// Outcome of a call, and how long the call only waited.
 #[derive(Debug)]
 pub(crate) struct Called {
     pub(crate) outcome: Result<Completion, ErrorInfo>,
-    /// In the line, for limits, pauses and a provider that is down, and between tries; in milliseconds.
+    /// Time in the queue (for limits, pauses and a provider that is down) and between attempts, in milliseconds.
     pub(crate) waited_ms: u64,
 }
 
-/// Takes what a call has to say before it ends.
+/// Receiver of what a call reports before it ends.
 pub(crate) trait CallSink: DeltaSink {
-    /// The call waits, or will be tried again.
+    /// The call is waiting, or will be retried.
     fn note(&mut self, event: ModelEvent);
-    /// What the call waits for at the moment; `None` = it goes on. Time in between is the gateway's.
-    /// A further reason replaces the one before; `None` may come without any.
+    /// The current reason for waiting; `None`: the call continues. The time in between is spent in the gateway.
+    /// Another reason replaces the previous one. `None` may be reported without a preceding reason.
     fn waits(&mut self, reason: Option<String>);
-    /// A request is on its way to the provider.
+    /// A request is being sent to the provider.
     fn sends(&mut self);
-    /// What streamed so far is void: the call starts over.
+    /// Text streamed so far is invalid: the call starts over.
     fn start_over(&mut self);
 }
 
 impl Gateway {
-    /// Makes the gateway of a profile; its actor is started by whoever supervises it.
+    /// Creates the gateway of a profile. Its supervisor starts the actor.
     pub(crate) fn new(profile: &str, model: Arc<dyn Model>, config: &ModelConfig) -> Self {
         Self { profile: profile.into(), model, books: Arc::new(Books::new(config)) }
     }
 
-    /// Makes an actor for the gateway, to be seated once it is started.
+    /// Creates an actor of the gateway. After it is started, pass its mailbox to [`sit`](Self::sit).
     pub(crate) fn actor(&self, gauge: Arc<Gauge>) -> GatewayActor {
         gauge.set_face(Shown(Arc::clone(&self.books)));
         GatewayActor { books: Arc::clone(&self.books), gauge }
     }
 
-    /// Returns whether the gateway's actor has been started.
+    /// Returns whether an actor of the gateway has been started.
     pub(crate) fn is_seated(&self) -> bool {
         self.books.seated().is_some()
     }
 
-    /// Puts the gateway's actor in place.
+    /// Sets the mailbox of the gateway's actor.
     pub(crate) fn sit(&self, actor: Mailbox<GatewayMsg>) {
         self.books.sit(actor);
     }
 
-    /// Gives the gateway up: calls that wait, and those that come, end with this error.
+    /// Gives up the gateway: waiting calls and all later calls fail with this error.
     pub(crate) fn give_up(&self, failure: ErrorInfo) {
         self.books.give_up(failure);
     }
 
-    /// Returns why the gateway was given up, if it was.
+    /// Returns the reason if the gateway was given up.
     pub(crate) fn failure(&self) -> Option<ErrorInfo> {
         self.books.failure()
     }
 
-    /// Returns how many calls are on their way, and how many wait.
+    /// Returns the number of calls in flight and of waiting calls.
     pub(crate) fn metrics(&self) -> GatewayMetrics {
         GatewayMetrics { in_flight: count(self.books.ledger().out()), waiting: self.books.waiting() }
     }
 
-    /// Makes the gateway's actor crash; permits that are out stay out.
+    /// Crashes the gateway's actor. Outstanding permits stay valid. Returns whether there is an actor.
     pub(crate) fn crash(&self) -> bool {
         self.books.cast(GatewayMsg::Crash)
     }
 
-    /// Completes a request within the profile's limits, trying again where that may help.
+    /// Completes a request within the profile's limits, with retries if the failure allows them.
     ///
-    /// `estimated_tokens` is what the request may use: its prompt, and the longest answer. What it really
-    /// used takes its place when it is known. Cancelled by dropping the future; what it held comes back.
+    /// `estimated_tokens` is the most that the request may use: its prompt and the longest answer. It is replaced by
+    /// the actual usage when that is known. Dropping the future cancels the call and releases what it held.
     pub(crate) async fn complete(
         &self,
         session: &SessionId,

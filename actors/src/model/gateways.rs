@@ -1,4 +1,4 @@
-//! The gateways of a runtime, one per model profile, made on first use.
+//! The gateways of a runtime, one per model profile, created on first use.
 //!
 //! The runtime supervisor starts the actor of a gateway. Elsewhere: what a gateway does (`gateway.rs`).
 
@@ -15,10 +15,10 @@ use tokio::sync::oneshot;
 use super::{Model, gateway::Gateway};
 use crate::actor_base::closing;
 
-/// Makes a model for a profile on first use.
+/// Creates the model of a profile on first use.
 pub(crate) type ModelFactory = Box<dyn Fn(&str, &Config) -> Result<Arc<dyn Model>, ErrorInfo> + Send + Sync>;
 
-/// Asks the runtime supervisor to start the actor of a gateway.
+/// Request to the runtime supervisor to start the actor of a gateway.
 pub(crate) struct StartGateway {
     pub(crate) gateway: Gateway,
     /// Notified when the actor runs.
@@ -92,7 +92,7 @@ impl ModelGateways {
             return Ok(gateway);
         }
         let model = (self.make_model)(profile, &self.config)?;
-        // A profile that only a program knows has the limits of [model].
+        // A profile that a program registered without configuration has the limits of [model].
         let mut settings = self.config.profile(profile).unwrap_or_else(|| self.config.model.clone());
         let is_built_in = profile == "offline" && !self.registered.contains_key(profile);
         if is_built_in || settings.provider == Provider::Offline {

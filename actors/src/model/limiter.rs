@@ -1,64 +1,66 @@
-//! How many calls, and how many tokens, a profile may send in a minute (MOD-3, ACT-4).
+//! Rate limiter: requests and tokens that a profile may send per minute (MOD-3, ACT-4).
 //!
-//! Pure: time is an argument, counted from when the gateway was made. Nobody tells us how a service
-//! counts: in fixed windows, in sliding ones, or in buckets that fill up. So this counts in the way
-//! that none of them refuses: in any 60 s no more than the limit is begun, all of which may be at once.
-//! Invariants: the limit holds for any window, whatever is reserved, begun, given back and settled in
-//! between; what is reserved counts until it is given back.
-//! Not here: who is next, and who waits (`gateway/`).
+//! Pure: the time since the gateway was created is an argument. Services count in different ways: in fixed windows,
+//! sliding windows or token buckets. This limiter satisfies all of them: in any 60 s, no more than the limit is sent,
+//! and all of it may be sent at once.
+//!
+//! Invariants: the limit holds in every window, in any order of reserving, beginning, giving back and settling; a
+//! reservation counts until it is given back.
+//!
+//! Elsewhere: which call is next, and which calls wait (`gateway/`).
 
 use std::{
     collections::{BTreeMap, HashMap},
     time::Duration,
 };
 
-/// Most tokens that a call counts as: a provider may report anything, and sums are to stay far from overflowing.
+/// Maximum number of tokens counted for one call. Protects the sums from overflow, whatever a provider reports.
 const MOST_TOKENS: u64 = 1 << 40;
-/// For how long a call counts. A service counts calls when they arrive, not when they are sent; the
-/// second beyond the minute is for that difference, and costs 1.6 % of the rate.
+/// How long a call counts. Services count calls when they arrive, not when they are sent; the second beyond the
+/// minute covers that difference and costs 1.6 % of the rate.
 pub(crate) const WINDOW: Duration = Duration::from_secs(61);
 
-/// Which limit is reached.
+/// A limit that is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Limit {
     Requests,
     Tokens,
 }
 
-/// Why there is no room for a call at the moment.
+/// Why a call does not fit at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Full {
     pub(crate) limit: Limit,
-    /// When there is room at the earliest, if nothing comes back before.
+    /// The earliest time at which the call fits, unless tokens are given back sooner.
     pub(crate) until: Duration,
 }
 
-/// How much of the limits is used.
+/// Usage of the limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Rate {
     pub(crate) requests: u64,
-    /// 0 = no limit; the same for tokens.
+    /// 0 if there is no limit; the same applies to tokens.
     pub(crate) max_requests: u64,
     pub(crate) tokens: u64,
     pub(crate) max_tokens: u64,
 }
 
-/// Counts what was sent in the last minute, and what is about to be.
+/// Counts the calls of the last window, both sent and reserved.
 #[derive(Debug)]
 pub(crate) struct Limiter {
-    /// 0 = no limit; the same for tokens.
+    /// 0 if there is no limit; the same applies to tokens.
     max_requests: u64,
     max_tokens: u64,
-    /// Tokens of the calls that were begun, by time and number; those within the window.
+    /// Tokens of calls that have begun within the window, by time and call id.
     begun: BTreeMap<(Duration, u64), u64>,
-    /// Tokens of the calls that have a permit and did not begin yet, by number.
+    /// Tokens of calls that hold a permit but have not begun, by call id.
     reserved: HashMap<u64, u64>,
-    /// Sum of the tokens in both.
+    /// Sum of the tokens in both maps.
     tokens: u64,
 }
 
 impl Limiter {
-    /// Makes a limiter; 0 = no limit.
+    /// Creates a limiter. 0 means no limit.
     pub(crate) fn new(requests_per_minute: u64, tokens_per_minute: u64) -> Self {
         Self {
             max_requests: requests_per_minute,
@@ -69,10 +71,10 @@ impl Limiter {
         }
     }
 
-    /// Takes room for the call with this number, for as many tokens as it may use.
+    /// Reserves the tokens that a call may use.
     ///
-    /// A call that is larger than the whole limit gets through when nothing else counts: alone,
-    /// rather than never.
+    /// A call larger than the whole limit is admitted when nothing else counts, so that it runs alone instead of
+    /// never.
     pub(crate) fn reserve(&mut self, id: u64, tokens: u64, now: Duration) -> Result<(), Full> {
         if !self.counts() {
             return Ok(());
@@ -89,21 +91,21 @@ impl Limiter {
         Ok(())
     }
 
-    /// The call begins: from now on the window runs.
+    /// Starts a call: its window starts now.
     pub(crate) fn begin(&mut self, id: u64, now: Duration) {
         if let Some(tokens) = self.reserved.remove(&id) {
             self.begun.insert((now, id), tokens);
         }
     }
 
-    /// The call was never made.
+    /// Releases the reservation of a call that was never made.
     pub(crate) fn give_back(&mut self, id: u64) {
         if let Some(tokens) = self.reserved.remove(&id) {
             self.tokens -= tokens;
         }
     }
 
-    /// The call that began at `begun` used this many tokens. What has left the window is not counted again.
+    /// Sets the tokens that a call used, which began at `begun`. Calls that have left the window are ignored.
     pub(crate) fn settle(&mut self, id: u64, begun: Duration, used: u64) {
         let Some(tokens) = self.begun.get_mut(&(begun, id)) else { return };
         if self.max_tokens > 0 {
@@ -116,7 +118,7 @@ impl Limiter {
         }
     }
 
-    /// Returns what counts now.
+    /// Returns the current usage.
     pub(crate) fn rate(&self, now: Duration) -> Rate {
         let begun = || self.begun.iter().rev().take_while(|((at, _), _)| *at + WINDOW > now).map(|(_, tokens)| *tokens);
         let (sent, sent_tokens) = begun().fold((0, 0), |(calls, sum), tokens| (calls + 1, sum + tokens));
@@ -133,7 +135,8 @@ impl Limiter {
         self.max_requests > 0 || self.max_tokens > 0
     }
 
-    /// What a call takes of the tokens: at least one, so that what is remembered is bounded by the limit.
+    /// Returns the tokens that a call counts as: at least one, so that the number of remembered calls is bounded by
+    /// the limit.
     fn cost(&self, tokens: u64) -> u64 {
         if self.max_tokens == 0 { 0 } else { tokens.clamp(1, self.max_tokens) }
     }
@@ -146,7 +149,7 @@ impl Limiter {
         }
     }
 
-    /// When one more request has room; `None` = now.
+    /// Returns when one more request fits; `None` if it fits now.
     fn requests_free_at(&self, now: Duration) -> Option<Duration> {
         let count = self.begun.len() + self.reserved.len();
         let max = usize::try_from(self.max_requests).unwrap_or(usize::MAX);
@@ -157,7 +160,7 @@ impl Limiter {
         Some(oldest.unwrap_or(now) + WINDOW)
     }
 
-    /// When that many tokens have room; `None` = now.
+    /// Returns when that many tokens fit; `None` if they fit now.
     fn tokens_free_at(&self, tokens: u64, now: Duration) -> Option<Duration> {
         let mut over = (self.tokens + tokens).saturating_sub(self.max_tokens);
         if self.max_tokens == 0 || over == 0 {
@@ -185,7 +188,8 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// Sends calls with these tokens one after the other, each as soon as it may; returns when, in seconds.
+    /// Sends calls with these tokens one after the other, each as soon as possible. Returns when each was sent, in
+    /// seconds.
     fn sent_at(limiter: &mut Limiter, calls: &[u64]) -> Vec<u64> {
         let mut now = Duration::ZERO;
         let times = (0_u64..).zip(calls).map(|(id, tokens)| {
@@ -205,10 +209,10 @@ mod tests {
             (0, 0, vec![9; 4], vec![0, 0, 0, 0]),        // no limit
             (2, 0, vec![9; 5], vec![0, 0, 61, 61, 122]), // a burst, then the next window
             (0, 10, vec![4; 5], vec![0, 0, 61, 61, 122]),
-            (3, 10, vec![4; 5], vec![0, 0, 61, 61, 122]), // the narrower limit counts
+            (3, 10, vec![4; 5], vec![0, 0, 61, 61, 122]), // the narrower limit applies
             (1, 10, vec![4; 3], vec![0, 61, 122]),
             (0, 10, vec![4, 50, 4], vec![0, 61, 122]), // larger than the limit: alone
-            (0, 10, vec![0; 12], [vec![0; 10], vec![61; 2]].concat()), // nobody knows how many: one at least
+            (0, 10, vec![0; 12], [vec![0; 10], vec![61; 2]].concat()), // unknown number of tokens: at least one
         ] {
             let mut limiter = Limiter::new(requests, tokens);
             assert_eq!(sent_at(&mut limiter, &calls), want, "{requests} requests, {tokens} tokens: {calls:?}");
@@ -288,7 +292,7 @@ mod tests {
                     Step::GiveBack { which } if !waiting.is_empty() => {
                         limiter.give_back(waiting.remove(which % waiting.len()).0);
                     }
-                    // Estimates are upper bounds here: what is used beyond them nobody can keep out.
+                    // Estimates are upper bounds here: the limiter cannot prevent usage beyond an estimate.
                     Step::Settle { which, share } if !begun.is_empty() => {
                         let which = which % begun.len();
                         let (at, id, tokens) = &mut begun[which];
@@ -307,7 +311,7 @@ mod tests {
                 let is_alone = window().filter(|(_, _, tokens)| *tokens > 0).count() == 1;
                 prop_assert!(max_tokens == 0 || used <= max_tokens || is_alone, "{used} tokens by {end:?}");
             }
-            // Whatever happened: when all is given back and the window has passed, all of the limit is there.
+            // When everything is given back and the window has passed, the whole limit is available.
             for (id, _) in waiting {
                 limiter.give_back(id);
             }

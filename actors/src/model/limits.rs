@@ -1,24 +1,24 @@
-//! How large one answer of a model may be (MOD-4).
+//! Size limits of one model answer (MOD-4).
 //!
-//! An answer is held in memory, stored and shown, so an endless one would cost the process its memory and the home its
-//! disk. A provider checks while it reads; the gateway checks whatever a provider returns.
+//! An answer is held in memory, stored and displayed, so an unlimited one could exhaust the memory of the process and
+//! the disk of the home. A provider checks the size while it reads; the gateway checks every completion.
 
 use soong_protocol::ModelConfig;
 
 use super::{Completion, Failure, ModelError};
 
-/// Limits of one answer; zero is not possible.
+/// Limits of one answer. The configuration rejects zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AnswerLimits {
-    /// Most bytes of the arguments of all tool calls.
+    /// Maximum size of the arguments of all tool calls, in bytes.
     pub(crate) argument_bytes: usize,
-    /// Most bytes of text, reasoning, and tool calls.
+    /// Maximum size of text, reasoning and tool calls, in bytes.
     pub(crate) answer_bytes: usize,
-    /// Most tool calls.
+    /// Maximum number of tool calls.
     pub(crate) tool_calls: usize,
 }
 
-/// Size of an answer, or of as much as has come of it.
+/// Size of an answer, or of the part received so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct AnswerSize {
     pub(crate) argument_bytes: usize,
@@ -37,7 +37,7 @@ impl AnswerLimits {
         }
     }
 
-    /// Checks a size; an error says which limit it exceeds.
+    /// Checks a size. The error names the limit that is exceeded.
     pub(crate) fn check(&self, size: AnswerSize) -> Result<(), ModelError> {
         let what = if size.tool_calls > self.tool_calls {
             format!("more than {} tool calls (model.max_tool_calls)", self.tool_calls)

@@ -1,10 +1,12 @@
-//! OpenAI-compatible services, by chat completions: OpenAI, OpenRouter, Ollama, vLLM and the like.
+//! Provider for OpenAI-compatible services with a chat completions API: OpenAI, OpenRouter, Ollama, vLLM and others.
 //!
-//! One call is one attempt and always streams. Architecture invariant: nothing here retries a
-//! failure; the one thing asked twice is a call whose parameter the model does not know, in the
-//! dialect it does know. Parts: `request` writes the body (`names` of tools as they fit), `http` sends it with the `headers` of the profile, `answer` reads what
-//! comes (`events` → `wire` → `assemble`), `failure` says what went wrong. Not here: waiting,
-//! limits, backoff (`gateway.rs`, `retry.rs`).
+//! One call is one attempt and always streams. Architecture invariant: this module does not retry failures. A request
+//! is only repeated if the model rejects one of its parameters, in a dialect without that parameter.
+//!
+//! Parts: `request` writes the body (with tool names from `names`), `http` sends it with the `headers` of the
+//! profile, `answer` reads the response (`events` → `wire` → `assemble`), `failure` builds the errors.
+//!
+//! Elsewhere: waiting, limits and backoff (`gateway.rs`, `retry.rs`).
 
 mod answer;
 mod assemble;
@@ -41,12 +43,12 @@ use self::{
 use super::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest, limits::AnswerLimits};
 use crate::{environment::Environment, redaction::Redactor};
 
-/// Most changes of dialect in one call: one for each thing that can differ.
+/// Maximum number of dialect changes in one call: one per parameter that can differ.
 const MAX_DIALECT_CHANGES: usize = 3;
-/// How much of an error body is read.
+/// Maximum number of bytes read from an error body.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
 
-/// An OpenAI-compatible service.
+/// Provider for an OpenAI-compatible service.
 pub struct OpenAi {
     name: String,
     max_output_tokens: u64,
@@ -56,23 +58,27 @@ pub struct OpenAi {
     limits: AnswerLimits,
     http: Http,
     origin: Origin,
-    /// By model name: one service may serve models of several kinds.
+    /// Dialects by model name: one service may serve different kinds of models.
     dialects: Mutex<HashMap<String, Dialect>>,
 }
 
 impl OpenAi {
-    /// Makes the provider of a profile; does not connect.
+    /// Creates the provider of a profile. Does not connect.
     ///
-    /// Without a `key` it sends `none`, which local servers take. The profile's `base_url` wins over
-    /// the argument, which wins over OpenAI's own. Fails on an address, a key or a header that cannot be sent, and
-    /// where the profile has `header_env`: its variables need [`from_environment`](Self::from_environment).
+    /// Without a `key`, the key `none` is sent, which local servers accept. The base URL is the profile's `base_url`,
+    /// else the argument, else OpenAI's.
+    ///
+    /// # Errors
+    /// An address, key or header that cannot be sent; a profile with `header_env`, whose variables require
+    /// [`from_environment`](Self::from_environment).
     pub fn new(config: &ModelConfig, key: Option<String>, base_url: Option<String>) -> Result<Self, ModelError> {
         Self::with(config, key, base_url, &Environment::default())
     }
 
-    /// Makes the provider of a profile with the key, `OPENAI_BASE_URL` and `header_env` of an environment.
+    /// Creates the provider of a profile with the key, `OPENAI_BASE_URL` and `header_env` of an environment.
     ///
-    /// Fails as [`new`](Self::new) does, and where a variable of `header_env` is not set.
+    /// # Errors
+    /// Those of [`new`](Self::new); a variable of `header_env` that is not set.
     pub fn from_environment(config: &ModelConfig, environment: &Environment) -> Result<Self, ModelError> {
         let get = |name: &str| environment.get(name).map(str::to_owned);
         Self::with(config, get(&config.api_key_env), get("OPENAI_BASE_URL"), environment)
@@ -151,7 +157,7 @@ impl OpenAi {
     }
 
     fn dialect(&self, model: &str) -> Dialect {
-        // A map of plain values is whole even if somebody panicked beside it.
+        // The map stays valid even if another thread panicked while holding the lock.
         let dialects = self.dialects.lock().unwrap_or_else(PoisonError::into_inner);
         dialects.get(model).copied().unwrap_or_default()
     }
@@ -162,7 +168,7 @@ impl OpenAi {
     }
 }
 
-/// Returns the beginning of an error body; what cannot be read is not worth another error.
+/// Returns the beginning of an error body. Read errors are ignored.
 async fn error_body(mut response: Response) -> Vec<u8> {
     let mut body = Vec::new();
     while let Ok(Some(bytes)) = response.chunk().await {

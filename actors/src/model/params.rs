@@ -1,12 +1,12 @@
-//! Sampling parameters that a caller adds to the requests of a run: which may be, and which are ours.
+//! Check of the sampling parameters that a caller adds to the requests of a run.
 //!
-//! They are sent as they are; what a model refuses, its service says. Not here: `temperature`, which every provider
-//! knows.
+//! They are sent unchanged; parameters that the model does not support are rejected by its service. `temperature` is
+//! not one of them: it has its own setting.
 
 use serde_json::{Map, Value};
 use soong_protocol::{ErrorCode, ErrorInfo};
 
-/// What every request says anyway, or what would change the form of the answer.
+/// Parameters that the caller cannot set: every request sets them, or they would change the form of the answer.
 const OURS: [&str; 16] = [
     "model",
     "messages",
@@ -25,10 +25,10 @@ const OURS: [&str; 16] = [
     "modalities",
     "store",
 ];
-/// Longest they may be, as JSON, in bytes: they go with every request.
+/// Maximum size of the parameters as JSON, in bytes: they are sent with every request.
 const MAX_BYTES: usize = 8_192;
 
-/// Refuses parameters that are not the caller's to set.
+/// Rejects parameters that the caller cannot set, and parameters that are too large.
 pub(crate) fn check_params(params: &Map<String, Value>) -> Result<(), ErrorInfo> {
     let refuse = |why: String| Err(ErrorInfo::new(ErrorCode::ValidationError, format!("llm_params: {why}")));
     if let Some(ours) = params.keys().find(|key| OURS.contains(&key.as_str())) {

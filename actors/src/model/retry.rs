@@ -1,9 +1,9 @@
-//! When a failed model call is tried again, and after how long (MOD-3).
+//! When a failed model call is retried, and after which delay (MOD-3).
 //!
-//! Pure: no clock, no randomness, no waiting; jitter arrives as an argument. Not here: which
-//! failures are worth another try ([`ModelError::is_retryable`]), and who waits (`gateway.rs`).
-//! A failure is a matter of one call, and that call waits. A 429 is about the account: the whole
-//! profile pauses ([`pause`]).
+//! Pure: no clock, no randomness, no waiting; the jitter is an argument. A failure concerns one call, and that call
+//! waits. A 429 response concerns the account: the whole profile pauses ([`pause`]).
+//!
+//! Elsewhere: which failures are retryable ([`ModelError::is_retryable`]), and who waits (`gateway.rs`).
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use soong_protocol::RetryConfig;
 
 use super::{Failure, ModelError};
 
-/// Longest pause of a profile, whatever `Retry-After` asks for. A service may say "tomorrow"; it is
-/// asked again before, in case that somebody has paid.
+/// Maximum pause of a profile, whatever `Retry-After` asks for. If a service asks for a day, it is tried again
+/// sooner, in case the account has been topped up.
 pub const MAX_PAUSE: Duration = Duration::from_secs(300);
 
-/// Returns how long to wait before another try; `None` = give up.
+/// Returns the delay before the next attempt. `None`: give up.
 ///
-/// `attempt` is the number of the try that just failed, from 1. The wait doubles from try to try,
-/// from `initial_backoff_ms` up to `max_backoff_ms`; `jitter` (0 to 1) takes between 50 % and
-/// 100 % of it, so that callers who failed together do not return together. What `Retry-After`
-/// asks for is never undercut; more than `longest_ms` and `max_backoff_ms` ends the call.
+/// `attempt` is the number of the attempt that failed, starting at 1. The delay doubles with each attempt, from
+/// `initial_backoff_ms` up to `max_backoff_ms`. `jitter` (0 to 1) reduces it to between 50 % and 100 %, so that calls
+/// that failed together do not retry together. The delay is never shorter than `Retry-After`. If that is longer than
+/// both `longest_ms` and `max_backoff_ms`, the call ends.
 pub fn wait_before_retry(
     config: &RetryConfig,
     longest_ms: u64,
@@ -42,17 +42,18 @@ pub fn wait_before_retry(
     Some(wait.max(Duration::from_millis(asked_ms)))
 }
 
-/// Returns how long nobody of a profile calls after a 429; `round` is the number of pauses in a row, from 1.
+/// Returns how long the calls of a profile pause after a 429 response. `round` is the number of pauses in a row,
+/// starting at 1.
 ///
-/// As long as `Retry-After` asks for, and no shorter than the backoff; at most [`MAX_PAUSE`].
+/// The pause is the longer of `Retry-After` and the backoff, but at most [`MAX_PAUSE`].
 pub fn pause(config: &RetryConfig, round: u32, retry_after_ms: Option<u64>, jitter: f64) -> Duration {
     let asked = Duration::from_millis(retry_after_ms.unwrap_or(0));
     backoff(config, round, jitter).max(asked).min(MAX_PAUSE)
 }
 
-/// Returns how long a call that has used up `attempts` tries would wait between those that it has left.
+/// Returns the sum of the delays that a call would have between its remaining attempts, after `attempts` of them.
 ///
-/// So long it waits for a provider that is down: no longer than if it had tried all the time.
+/// This is how long the call waits for a provider that is down: no longer than if it had retried all the time.
 pub fn patience(config: &RetryConfig, attempts: u32) -> Duration {
     let max_ms = config.max_backoff_ms;
     let mut left_ms = 0_u64;
@@ -60,7 +61,7 @@ pub fn patience(config: &RetryConfig, attempts: u32) -> Duration {
         let full_ms = full_ms(config, attempt);
         left_ms = left_ms.saturating_add(full_ms);
         if full_ms >= max_ms || full_ms == 0 {
-            // The waits do not grow any more.
+            // The delays do not grow any further.
             let rest = u64::from(config.max_attempts - 1 - attempt);
             return Duration::from_millis(left_ms.saturating_add(rest.saturating_mul(full_ms)));
         }
@@ -68,7 +69,7 @@ pub fn patience(config: &RetryConfig, attempts: u32) -> Duration {
     Duration::from_millis(left_ms)
 }
 
-/// The wait after a try, before jitter takes from it.
+/// Returns the delay after an attempt, before jitter.
 fn full_ms(config: &RetryConfig, attempt: u32) -> u64 {
     let doublings = attempt.saturating_sub(1).min(63);
     config.initial_backoff_ms.saturating_mul(1 << doublings).min(config.max_backoff_ms)
@@ -76,7 +77,7 @@ fn full_ms(config: &RetryConfig, attempt: u32) -> u64 {
 
 fn backoff(config: &RetryConfig, attempt: u32, jitter: f64) -> Duration {
     let full_ms = full_ms(config, attempt);
-    // The float rounds; the bound keeps it from passing the full wait.
+    // Rounding could exceed the full delay, so it is bounded.
     let spread_ms = (full_ms.div_ceil(2) as f64 * jitter.clamp(0.0, 1.0)) as u64;
     Duration::from_millis((full_ms / 2).saturating_add(spread_ms).min(full_ms))
 }
@@ -103,8 +104,8 @@ mod tests {
             (Failure::Timeout, 3, 1.0, Some(2_000)),
             (Failure::Timeout, 4, 1.0, Some(3_000)),     // capped
             (Failure::Timeout, 4, 0.5, Some(2_250)),     // jitter after the cap
-            (Failure::Timeout, 5, 1.0, None),            // tries used up
-            (limited(None), 1, 0.0, Some(250)),          // no word from the service: as any failure
+            (Failure::Timeout, 5, 1.0, None),            // no attempts left
+            (limited(None), 1, 0.0, Some(250)),          // no `Retry-After`: like any failure
             (limited(Some(2_000)), 1, 0.0, Some(2_000)), // a minimum
             (limited(Some(10)), 1, 1.0, Some(500)),
             (limited(Some(3_000)), 1, 0.0, Some(3_000)),

@@ -1,9 +1,10 @@
-//! How many tokens a text is: exact where a tokenizer fits the model, one estimate everywhere else (CTX-4).
+//! Token counts of texts: exact if a tokenizer fits the model, otherwise estimated (CTX-4).
 //!
-//! The vocabulary is read in a thread that [`Counter::load_soon`] starts; until it is there the
-//! estimate answers, so nothing waits for it. Counting takes a bounded time, whatever the text: long
-//! texts are counted in pieces, very long ones by samples.
-//! Not here: what the provider says that it counted (its usage is stored apart), and windows.
+//! [`Counter::load_soon`] starts a thread that reads the vocabulary. Until it is loaded, counts are estimated, so
+//! nothing waits for it. Counting takes a bounded time for any text: long texts are counted in pieces, very long ones
+//! by samples.
+//!
+//! Elsewhere: the counts that providers report (stored as usage), and context windows.
 
 mod deviation;
 mod estimate;
@@ -15,23 +16,23 @@ use soong_protocol::Message;
 pub use self::deviation::TokenDeviation;
 pub(crate) use self::{deviation::TokenDeviations, estimate::estimate_tokens};
 
-/// What a message costs beside its texts: role and separators, as OpenAI counts them.
+/// Tokens of a message in addition to its texts: role and separators, as OpenAI counts them.
 const MESSAGE_TOKENS: u64 = 4;
-/// What a call costs beside its name and arguments.
+/// Tokens of a tool call in addition to its name and arguments.
 const CALL_TOKENS: u64 = 4;
 
-/// Counts tokens for one model.
+/// Token counter for one model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Counter {
-    /// By the vocabulary `o200k_base`, once it is loaded.
+    /// Counts with the vocabulary `o200k_base`, once it is loaded.
     #[cfg(feature = "tokenizer")]
     O200k,
-    /// By rules of thumb.
+    /// Estimates by rules.
     Estimate,
 }
 
 impl Counter {
-    /// Chooses the counter that fits a model by its name; nothing is loaded yet.
+    /// Returns the counter for a model name. Loads nothing yet.
     pub(crate) fn of_model(name: &str) -> Self {
         match name {
             #[cfg(feature = "tokenizer")]
@@ -40,9 +41,9 @@ impl Counter {
         }
     }
 
-    /// Has what exact counts need loaded in the background; to be asked as often as one likes.
+    /// Starts to load the data for exact counts in the background. Can be called repeatedly.
     ///
-    /// It costs some 46 MiB for good: worth it once a conversation comes near its limit.
+    /// The data occupies about 46 MiB permanently, so load it only when a conversation approaches its limit.
     pub(crate) fn load_soon(self) {
         match self {
             #[cfg(feature = "tokenizer")]
@@ -51,7 +52,7 @@ impl Counter {
         }
     }
 
-    /// Counts a message with what it costs beside its texts. Reasoning is never sent, so never counted.
+    /// Counts a message including its overhead. Reasoning is not counted, since it is never sent.
     pub(crate) fn count(self, message: &Message) -> u64 {
         let call = |call: &soong_protocol::ToolCall| {
             CALL_TOKENS + self.count_text(&call.name) + self.count_text(&call.arguments)
@@ -68,7 +69,7 @@ impl Counter {
         }
     }
 
-    /// Returns whether counts are exact by now; `false` = estimated.
+    /// Returns whether counts are exact at the moment. `false`: estimated.
     pub(crate) fn is_exact(self) -> bool {
         match self {
             #[cfg(feature = "tokenizer")]
@@ -78,12 +79,13 @@ impl Counter {
     }
 }
 
-/// Whether a model of OpenAI's reads text in tokens of `o200k_base`, by its name.
+/// Whether a model uses the vocabulary `o200k_base`, judged by its name.
 ///
-/// Those before `gpt-4o` do not: their vocabulary would cost 1.7 MB more for models that are gone.
+/// OpenAI models before `gpt-4o` do not. Their vocabulary is not included: it would add 1.7 MB for discontinued
+/// models.
 #[cfg(feature = "tokenizer")]
 fn speaks_o200k(name: &str) -> bool {
-    // `openai/gpt-4o` at gateways, `ft:gpt-4o-mini:…` of fine-tuned ones.
+    // Gateways use names like `openai/gpt-4o`, fine-tuned models like `ft:gpt-4o-mini:…`.
     let name = name.rsplit('/').next().unwrap_or(name);
     let name = name.strip_prefix("ft:").unwrap_or(name);
     let starts = ["gpt-4o", "gpt-4.1", "gpt-4.5", "gpt-5", "chatgpt-4o", "gpt-oss", "codex-"];

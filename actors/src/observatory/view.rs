@@ -1,6 +1,6 @@
 //! The status of an actor in the shape that clients see.
 //!
-//! Data only. Not here: where it comes from (`observatory.rs`).
+//! Data only. Elsewhere: how it is collected (`observatory.rs`).
 
 use std::borrow::Cow;
 
@@ -9,39 +9,39 @@ use soong_protocol::{BudgetDimension, ErrorInfo, RunId, RunMode, RunStatus, Time
 
 use crate::redaction::Redactor;
 
-/// What kind of actor.
+/// Kind of an actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ActorKind {
-    /// The root.
+    /// Root of the tree.
     RuntimeSupervisor,
     /// Owner of the writer thread.
     Journal,
-    /// Door to the model of one profile.
+    /// Gateway to the model of one profile.
     ModelGateway,
-    /// Keeper of the connections to servers of tools.
+    /// Supervisor of the connections to MCP servers.
     McpSupervisor,
-    /// Connection to one server of tools.
+    /// Connection to one MCP server.
     McpServer,
-    /// Keeper of working sets.
+    /// Supervisor of the working sets.
     ArtifactStoreSupervisor,
-    /// The documents that one session's runs edit.
+    /// Documents that the runs of one session edit.
     WorkingSet,
-    /// Keeper of sessions.
+    /// Supervisor of the sessions.
     SessionSupervisor,
     /// One session.
     Session,
-    /// Keeper of a session's user runs.
+    /// Supervisor of a session's user runs.
     RunSupervisor,
-    /// Keeper of a session's child runs.
+    /// Supervisor of a session's child runs.
     SubAgentSupervisor,
     /// One run.
     Run,
 }
 
 impl ActorKind {
-    /// Every kind, in the order of their declaration.
+    /// All kinds, in the order of their declaration.
     pub const ALL: [Self; 12] = [
         Self::RuntimeSupervisor,
         Self::Journal,
@@ -57,7 +57,7 @@ impl ActorKind {
         Self::Run,
     ];
 
-    /// Returns the kind as clients see it.
+    /// Returns the name of the kind, as used by clients.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::RuntimeSupervisor => "runtime_supervisor",
@@ -76,108 +76,108 @@ impl ActorKind {
     }
 }
 
-/// What a run shows beyond other actors.
+/// Additional status of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ActorRun))]
 pub struct RunView {
-    /// Its trace.
+    /// Trace of the run.
     pub trace_id: TraceId,
-    /// Who it works for.
+    /// Parent of a child run.
     pub parent_run_id: Option<RunId>,
-    /// What kind of agent leads it.
+    /// Mode of the run.
     pub mode: RunMode,
-    /// Its preset.
+    /// Preset of the run.
     pub agent_type: String,
-    /// What it was asked to do, shortened.
+    /// Task of the run, shortened.
     pub task: String,
-    /// Turns begun.
+    /// Number of turns started.
     pub turn: u32,
-    /// The focused goal, numbered.
+    /// Focused goal, with its number.
     pub goal: Option<String>,
-    /// Tokens used, its own.
+    /// Tokens used by the run itself.
     pub tokens: u64,
-    /// What that cost; `None` where the price is unknown.
+    /// Cost of these tokens. `None` if the price is unknown.
     pub cost: Option<Usd>,
-    /// Events of it that are recorded: the number of its last one. A run that an earlier process left behind shows 0
-    /// until it has recorded one here.
+    /// Number of the last recorded event of the run. A run that was resumed after a process restart shows 0 until it
+    /// records an event in this process.
     #[serde(default)]
     pub events: u64,
-    /// Questions and permissions that it waits for people with.
+    /// Number of pending questions and permission requests of the run.
     #[serde(default)]
     pub asks: u32,
-    /// When something last came of it (RUN-7).
+    /// Time of the last progress (RUN-7).
     #[serde(default)]
     pub last_progress: Option<Timestamp>,
-    /// The limits that it was given, and what it and all below it have used of them (BUD-1).
+    /// Limits of the run, and how much of them the run and its descendants have used (BUD-1).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budget: Vec<BudgetShare>,
-    /// Whether nothing has come of it for longer than it should (RUN-7).
+    /// Whether the run has made no progress for longer than allowed (RUN-7).
     #[serde(default)]
     pub stuck: bool,
-    /// Whether its actor has left while it waits, and comes back when it is needed (ACT-7).
+    /// Whether the run is passivated: it waits without an actor until it is needed again (ACT-7).
     #[serde(default)]
     pub passive: bool,
 }
 
-/// How much of a limit is used.
+/// Usage of one budget limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BudgetShare {
-    /// What is limited.
+    /// Dimension that is limited.
     pub dimension: BudgetDimension,
-    /// What is used; money as a decimal.
+    /// Amount used; money as a decimal number.
     pub used: String,
-    /// What may be.
+    /// The limit.
     pub limit: String,
 }
 
-/// What the gateway to a model shows beyond other actors (MOD-3).
+/// Additional status of a model gateway (MOD-3).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ActorGateway))]
 pub struct GatewayView {
-    /// Calls on their way.
+    /// Calls in flight.
     pub in_flight: u64,
-    /// How many may be.
+    /// Maximum number of calls in flight.
     pub max_concurrency: u64,
-    /// Calls that wait to be let in.
+    /// Calls waiting for admission.
     pub waiting: u64,
-    /// What the first of them waits for: `concurrency`, `requests_per_minute`, `tokens_per_minute`, `retry_after`,
-    /// `provider_down`.
+    /// Reason why the first waiting call waits: `concurrency`, `requests_per_minute`, `tokens_per_minute`,
+    /// `retry_after` or `provider_down`.
     pub waits_for: Option<String>,
-    /// Until when at least, where that is known.
+    /// Earliest time at which that call can begin, if known.
     pub waits_until: Option<Timestamp>,
-    /// Calls sent since it was made, tries included.
+    /// Requests sent since the gateway was created, including retries.
     pub sent: u64,
-    /// How many of them count for the limit by the minute; 0 without one.
+    /// Requests that count towards the limit per minute. 0 if there is no limit.
     pub requests: u64,
-    /// That limit; `None` = there is none.
+    /// The limit of requests per minute. `None` if there is none.
     pub requests_per_minute: Option<u64>,
-    /// Tokens that count for the limit by the minute; 0 without one.
+    /// Tokens that count towards the limit per minute. 0 if there is no limit.
     pub tokens: u64,
-    /// That limit; `None` = there is none.
+    /// The limit of tokens per minute. `None` if there is none.
     pub tokens_per_minute: Option<u64>,
-    /// When the pause ends that the service asked for; `None` = there is none.
+    /// End of the pause that the service requested. `None` if there is none.
     pub retry_after: Option<Timestamp>,
-    /// Whether the provider is taken to be down.
+    /// Whether the provider counts as down.
     pub is_down: bool,
 }
 
-/// How a run ended, as it is recorded.
+/// Recorded end of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunEnd {
     /// The run.
     pub run_id: RunId,
-    /// How it ended; terminal.
+    /// Final status.
     pub status: RunStatus,
-    /// Why it failed.
+    /// Why the run failed.
     pub error: Option<ErrorInfo>,
-    /// When.
+    /// Time of the end.
     pub completed_at: Timestamp,
-    /// Turns begun.
+    /// Number of turns started.
     pub turn: u32,
-    /// Tokens used, its own.
+    /// Tokens used by the run itself.
     pub tokens: u64,
-    /// What that cost; `None` where the price is unknown.
+    /// Cost of these tokens. `None` if the price is unknown.
     pub cost: Option<Usd>,
 }
 
@@ -185,47 +185,47 @@ pub struct RunEnd {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ActorView {
-    /// Its name over all kinds: `kind:id`.
+    /// Id that is unique across all kinds: `kind:id`.
     pub actor_id: String,
-    /// What kind of actor.
+    /// Kind of the actor.
     pub kind: ActorKind,
-    /// Its id within its kind.
+    /// Id within the kind.
     pub id: String,
-    /// What people call it: a run's preset, otherwise its kind.
+    /// Display name: the preset of a run, otherwise the kind.
     pub name: String,
-    /// Its supervisor.
+    /// `actor_id` of the supervisor.
     pub parent: Option<String>,
-    /// What state it is in.
+    /// State of the actor.
     pub state: Cow<'static, str>,
-    /// What it does now.
+    /// Current activity.
     pub activity: String,
-    /// Since when.
+    /// Start of the current activity.
     pub since: Timestamp,
-    /// When its first incarnation started.
+    /// Start of the first incarnation.
     pub started_at: Timestamp,
-    /// How often it was restarted.
+    /// Number of restarts.
     pub restarts: u32,
-    /// How often it may be: `restarts/window`.
+    /// Limit of restarts: `restarts/window`.
     pub restart_limit: Cow<'static, str>,
-    /// Messages that wait for it.
+    /// Messages in the mailbox.
     pub mailbox: usize,
-    /// Messages that it has handled.
+    /// Messages handled.
     pub handled: u64,
-    /// What it last died of; of a run also what became of its last model call, tool call or child that failed.
+    /// Error of the last crash. For a run, also the last failure of a model call, tool call or child run.
     pub last_error: Option<String>,
-    /// What a run shows beyond that.
+    /// Additional status of a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunView>,
-    /// What a model gateway shows beyond that.
+    /// Additional status of a model gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<GatewayView>,
-    /// Those that it supervises.
+    /// Actors supervised by this one.
     #[cfg_attr(feature = "openapi", schema(no_recursion))]
     pub children: Vec<ActorView>,
 }
 
 impl ActorView {
-    /// Takes the secrets out of the view and of those below it.
+    /// Removes secrets from the view and its descendants.
     pub(crate) fn redact(&mut self, redactor: &Redactor) {
         redactor.redact(&mut self.activity);
         redactor.redact_some(&mut self.last_error);

@@ -1,8 +1,10 @@
-//! Watching the supervision tree: a picture of all of it first, then what has changed.
+//! Watching the supervision tree: a snapshot first, then changes.
 //!
-//! One task looks at the gauges while somebody watches, and at nothing but their stamps where nothing has changed; no
-//! actor is asked, and none is held up. Whoever reads too slowly loses changes, is told how many, and gets a whole
-//! picture in their place. Not here: drawing.
+//! While there are watchers, one task polls the gauges. It only compares versions if nothing has changed, sends no
+//! message to any actor, and delays none. A watcher that reads too slowly loses changes, learns how many, and
+//! receives a new snapshot instead.
+//!
+//! Elsewhere: display.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -16,37 +18,38 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{ActorView, Observatory, RunEnd, view};
 use crate::redaction::Redactor;
 
-/// How often is looked.
+/// Minimum interval between two polls.
 const LOOK: Duration = Duration::from_millis(250);
-/// How many times longer than a look takes there is none: of a large tree less is told, and looking stays cheap.
+/// Minimum ratio of the interval to the duration of a poll: a large tree is polled less often, so polling stays
+/// cheap.
 const LOOK_SHARE: u32 = 100;
-/// How many changes wait for one who watches; a slower one gets a whole picture again.
+/// Number of changes buffered per watcher. A slower watcher receives a snapshot again.
 const WAITING_CHANGES: usize = 32;
 
-/// What one who watches the tree is told.
+/// Update for a watcher of the tree.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "event", content = "data")]
 pub enum TreeEvent {
-    /// The whole tree. What was told before it is void.
+    /// Snapshot of the whole tree. Replaces everything sent before.
     #[serde(rename = "tree_snapshot")]
     Snapshot {
-        /// The root with all below it.
+        /// The root with all its descendants.
         tree: Box<ActorView>,
-        /// How many changes were not told since the watch began.
+        /// Number of changes that this watcher has missed so far.
         dropped: u64,
     },
-    /// What has changed since what was told last.
+    /// Changes since the previous update.
     #[serde(rename = "tree_changed")]
     Changed {
-        /// Actors that are new or show something else, without their children: `parent` says where they hang.
+        /// New or changed actors, without their children. `parent` is the supervisor.
         changed: Arc<[ActorView]>,
-        /// Actors that are gone, by their `actor_id`. One that has `changed` as well has come back since.
+        /// Removed actors, by `actor_id`. An actor that is in `changed` as well was removed and started again.
         gone: Arc<[String]>,
-        /// How the runs among them ended. One whose end is missing here has not ended: its runtime let go of it. What
-        /// ended while changes were not told is to be read where runs are recorded.
+        /// Ends of the removed runs. A removed run without an entry has not ended: its runtime stopped executing it.
+        /// The ends of runs that ended while changes were missed must be read from their records.
         #[serde(default)]
         ended: Arc<[RunEnd]>,
-        /// How many changes were not told since the watch began.
+        /// Number of changes that this watcher has missed so far.
         dropped: u64,
     },
 }
@@ -58,7 +61,7 @@ struct Change {
     ended: Arc<[RunEnd]>,
 }
 
-/// Those who watch; `None` = nobody does.
+/// The watchers. `None` if there are none.
 #[derive(Debug, Default)]
 pub(crate) struct Watched(Mutex<Option<Audience>>);
 
@@ -68,7 +71,7 @@ struct Audience {
     left: Left,
 }
 
-/// Actors that somebody may know of, and that have left since the last look.
+/// Actors that watchers may know, and that were removed since the last poll.
 #[derive(Debug, Default)]
 struct Left {
     gone: Vec<String>,
@@ -88,12 +91,12 @@ impl Watched {
     }
 }
 
-/// A watch over the supervision tree; see [`Runtime::watch_tree`](crate::Runtime::watch_tree).
+/// Subscription to the supervision tree; see [`Runtime::watch_tree`](crate::Runtime::watch_tree).
 pub struct TreeWatch {
     observatory: Arc<Observatory>,
     redactor: Redactor,
     changes: broadcast::Receiver<Arc<Change>>,
-    /// Whether a whole picture is owed.
+    /// Whether a snapshot must be sent next.
     is_behind: bool,
     dropped: u64,
 }
@@ -105,7 +108,7 @@ impl std::fmt::Debug for TreeWatch {
 }
 
 impl TreeWatch {
-    /// Begins to watch. The task that looks for changes runs among `tasks`, until `closing` is cancelled.
+    /// Starts a watch. The polling task is spawned on `tasks` and runs until `closing` is cancelled.
     pub(crate) fn begin(
         observatory: &Arc<Observatory>,
         redactor: &Redactor,
@@ -118,7 +121,7 @@ impl TreeWatch {
             None => {
                 let (fresh, changes) = broadcast::channel(WAITING_CHANGES);
                 *audience = Some(Audience { changes: fresh, left: Left::default() });
-                // Before anybody has the whole picture: what changes from now on is told.
+                // Mark everything as published before the snapshot is taken: changes from now on are sent.
                 observatory.gauges.iter().for_each(|gauge| _ = gauge.tell());
                 tasks.spawn(look(Arc::clone(observatory), redactor.clone(), closing.clone()));
                 changes
@@ -128,9 +131,9 @@ impl TreeWatch {
         Self { observatory: Arc::clone(observatory), redactor: redactor.clone(), changes, is_behind: true, dropped: 0 }
     }
 
-    /// Returns what is to be told next: the whole tree at first, and then its changes, at most four a second.
+    /// Waits for the next update: first a snapshot of the tree, then its changes, at most four per second.
     ///
-    /// `None` = the runtime has closed.
+    /// `None` if the runtime has closed.
     pub async fn next(&mut self) -> Option<TreeEvent> {
         loop {
             if std::mem::take(&mut self.is_behind) {
@@ -145,7 +148,7 @@ impl TreeWatch {
                 }
                 Err(RecvError::Lagged(missed)) => {
                     self.dropped += missed + u64::try_from(self.changes.len()).unwrap_or(0);
-                    // What still waits is older than the picture that follows.
+                    // Buffered changes are older than the snapshot that follows.
                     self.changes = self.changes.resubscribe();
                     self.is_behind = true;
                 }
@@ -155,7 +158,7 @@ impl TreeWatch {
     }
 }
 
-/// Returns what has changed since the last look; those who have `left` since then are gone.
+/// Returns the changes since the last poll. `left` holds the actors removed since then.
 fn changes(observatory: &Observatory, redactor: &Redactor, left: Left) -> Change {
     let gauges = observatory.gauges.iter();
     let mut changed: Vec<ActorView> = gauges.filter(|gauge| gauge.tell()).map(|gauge| view(gauge.value())).collect();
@@ -163,7 +166,7 @@ fn changes(observatory: &Observatory, redactor: &Redactor, left: Left) -> Change
     Change { changed: changed.into(), gone: left.gone.into(), ended: left.ended.into() }
 }
 
-/// Looks for changes and tells them, until nobody watches any more or the runtime closes.
+/// Polls for changes and sends them, until there are no watchers or the runtime closes.
 async fn look(observatory: Arc<Observatory>, redactor: Redactor, closing: CancellationToken) {
     let mut wait = LOOK;
     loop {
@@ -172,7 +175,7 @@ async fn look(observatory: Arc<Observatory>, redactor: Redactor, closing: Cancel
             () = closing.cancelled() => break,
         }
         let begun = Instant::now();
-        // Taken before it is looked: who comes back under the same name has gone first.
+        // Taken before polling: an actor with the same id that is found by the poll was started after the removal.
         let left = {
             let mut audience = observatory.watched.audience();
             let Some(there) = audience.as_mut().filter(|there| there.changes.receiver_count() > 0) else {
@@ -186,7 +189,7 @@ async fn look(observatory: Arc<Observatory>, redactor: Redactor, closing: Cancel
         if (!change.changed.is_empty() || !change.gone.is_empty())
             && let Some(Audience { changes, .. }) = observatory.watched.audience().as_ref()
         {
-            let _ = changes.send(Arc::new(change)); // the last one may just have left
+            let _ = changes.send(Arc::new(change)); // the last watcher may be gone
         }
     }
     *observatory.watched.audience() = None;

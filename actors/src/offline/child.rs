@@ -1,4 +1,5 @@
-//! The explorer: lists its part, reads what tells most, searches once, answers with what it saw.
+//! The explorer: lists its part of the project, reads the most informative files, searches once, and answers with the
+//! result.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ use super::{
     purpose,
 };
 
-/// Most folders that are listed, and files that are read.
+/// Maximum numbers of folders listed and of files read.
 const MAX_LISTED: usize = 20;
 const MAX_READ: usize = 24;
 const READ_LINES: u64 = 40;
@@ -47,7 +48,7 @@ fn listings(scope: &Scope) -> Vec<(&'static str, Value)> {
     calls
 }
 
-/// What the listings told of the scope; totals of whole folders, shown or not.
+/// Combines the listings of the scope. Totals cover whole folders, including files that the listing omitted.
 fn listed(conversation: &Conversation<'_>, scope: &Scope) -> Listing {
     let mut listing = Listing::default();
     for exchange in conversation.calls("list_files") {
@@ -72,7 +73,7 @@ fn listed(conversation: &Conversation<'_>, scope: &Scope) -> Listing {
     listing
 }
 
-/// The second look: the most telling files, and one search.
+/// Returns the second step: reads of the most informative files, and one search.
 fn closer(conversation: &Conversation<'_>, scope: &Scope, listing: &Listing) -> Vec<(&'static str, Value)> {
     let mut calls = Vec::new();
     if conversation.offers("read") && scope.question == Question::Overview {
@@ -138,7 +139,7 @@ fn headline(listing: &Listing) -> String {
     text
 }
 
-/// What the search brought, in a line.
+/// Describes the search results in one line.
 fn found(conversation: &Conversation<'_>, scope: &Scope) -> String {
     let what = match scope.question {
         Question::EntryPoints => "Places where a program begins",
@@ -158,18 +159,18 @@ fn found(conversation: &Conversation<'_>, scope: &Scope) -> String {
     }
 }
 
-/// A list of the files, as many as there is room for.
+/// Lists the files, as many as fit.
 fn files(conversation: &Conversation<'_>, listing: &Listing, question: Question, room: usize) -> String {
     let reads = conversation.calls("read").filter_map(|exchange| Some((exchange.text("path")?, exchange.ok()?)));
     let pages: BTreeMap<&str, &str> = reads.collect();
     let mut order: Vec<(&str, u64)> = listing.files.iter().map(|(path, size)| (path.as_str(), *size)).collect();
     match question {
         Question::Sizes => order.sort_by(|a, b| (b.1, a.0).cmp(&(a.1, b.0))),
-        // What was read comes first: where room is short, the telling files stay.
+        // Files that were read come first: if there is little room, the informative ones are kept.
         _ => order.sort_by_key(|(path, _)| (!pages.contains_key(path), *path)),
     }
     let (mut text, mut shown, mut shown_bytes) = (String::new(), 0_u64, 0_u64);
-    // The closing line on what is left out needs room as well.
+    // Reserve room for the last line about omitted files.
     let room = room.saturating_sub(60);
     for (path, size) in order {
         let purpose = match pages.get(path) {

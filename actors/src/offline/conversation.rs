@@ -1,4 +1,4 @@
-//! The conversation as the offline model reads it: what was asked last, and what came of the calls since.
+//! The conversation as the offline model reads it: the last task, and the results of the calls since then.
 
 use std::collections::HashMap;
 
@@ -11,12 +11,12 @@ use crate::{
     model::ModelRequest,
 };
 
-/// Messages after a task by which every task of ours is long done.
+/// Number of messages after a task at which the run is stopped. No task takes that many.
 const ENDLESS_MESSAGES: u64 = 250;
-/// How context that a run puts in between looks at its beginning; it is no new task.
+/// Beginnings of context messages that a run inserts; they are not tasks.
 const CONTEXT_MARKS: [&str; 4] = ["## ", "# ", "<", "Mission:"];
 
-/// One tool call with what came of it.
+/// One tool call with its result.
 #[derive(Debug)]
 pub(super) struct Exchange<'a> {
     pub(super) name: &'a str,
@@ -30,7 +30,7 @@ impl<'a> Exchange<'a> {
         self.result.filter(|text| !is_error(text))
     }
 
-    /// Returns the error, where the call failed.
+    /// Returns the error, if the call failed.
     pub(super) fn error(&self) -> Option<&'a str> {
         self.result.filter(|text| is_error(text))
     }
@@ -41,7 +41,8 @@ impl<'a> Exchange<'a> {
     }
 }
 
-/// Whether a tool message tells a failure: by its beginning, or as an object with a sole error.
+/// Whether a tool message reports a failure, judged by its beginning, or by being an object with `error` but no
+/// `status`.
 pub(super) fn is_error(text: &str) -> bool {
     let text = text.trim_start();
     let starts = |mark: &str| text.get(..mark.len()).is_some_and(|head| head.eq_ignore_ascii_case(mark));
@@ -51,32 +52,32 @@ pub(super) fn is_error(text: &str) -> bool {
     if ErrorCode::ALL.iter().any(|code| text.strip_prefix(code.as_str()).is_some_and(|rest| rest.starts_with(':'))) {
         return true;
     }
-    // A child that failed is a result, with a status; a call that failed is not.
+    // The result of a failed child has a status; that of a failed call has none.
     let object = || serde_json::from_str::<Value>(text).ok();
     text.starts_with('{') && object().is_some_and(|value| value.get("error").is_some() && value.get("status").is_none())
 }
 
-/// What the model sees.
+/// The request as the model reads it.
 pub(super) struct Conversation<'a> {
     request: &'a ModelRequest,
-    /// What was asked last.
+    /// The last task.
     pub(super) task: &'a str,
     /// The calls since then, in order.
     pub(super) exchanges: Vec<Exchange<'a>>,
     /// The calls of earlier tasks.
     pub(super) earlier: Vec<Exchange<'a>>,
-    /// Assistant messages so far.
+    /// Number of assistant messages so far.
     pub(super) turn: usize,
     length: u64,
 }
 
 impl<'a> Conversation<'a> {
-    /// Reads a request.
+    /// Parses a request.
     pub(super) fn read(request: &'a ModelRequest) -> Self {
         let messages: Vec<&'a Message> = request.messages.iter().map(AsRef::as_ref).collect();
         let start = task_index(&messages);
         let task = start.and_then(|index| messages.get(index)).map_or("", |message| message.content.as_str());
-        // What earlier runs have learned is told along with a task, and is none.
+        // Experiences of earlier runs are appended to a task and are not part of it.
         let task = task.split(&format!("\n\n{TOLD_HEAD}\n")).next().unwrap_or(task);
         let (before, since) = messages.split_at(start.unwrap_or(0));
         let length = match (since.first(), since.last()) {
@@ -108,28 +109,28 @@ impl<'a> Conversation<'a> {
         self.calls(name).next().is_some()
     }
 
-    /// Returns the text after `mark` of the first line that begins with it, in the task or the prompt.
+    /// Returns the rest of the first line that begins with `mark`, in user messages or the system prompt.
     pub(super) fn marked(&self, mark: &str) -> Option<&'a str> {
         let users = self.request.messages.iter().filter(|message| message.role == Role::User);
         let texts = users.map(|message| message.content.as_str()).chain(self.request.system.iter().map(AsRef::as_ref));
         texts.flat_map(str::lines).find_map(|line| line.trim_start().strip_prefix(mark))
     }
 
-    /// Returns whether the system prompt holds a text.
+    /// Returns whether the system prompt contains a text.
     pub(super) fn is_told(&self, text: &str) -> bool {
         self.request.system.iter().any(|block| block.contains(text))
     }
 
-    /// Returns whether the work goes on for far too long, by whatever mishap.
+    /// Returns whether the task has taken far too many messages, for any reason.
     pub(super) fn is_endless(&self) -> bool {
         self.length > ENDLESS_MESSAGES
     }
 }
 
-/// Finds the last real task: a person's message, and not context that the run put in between.
+/// Returns the index of the last task: a message of the user, not context that the run inserted.
 fn task_index(messages: &[&Message]) -> Option<usize> {
     let users = || (0..messages.len()).filter(|index| messages[*index].role == Role::User);
-    // A person speaks first, or after an answer; context comes behind their message, or behind results.
+    // A user writes first or after an answer; context follows the user's message or tool results.
     let follows_on = |index: usize| index > 0 && messages[index - 1].role != Role::Assistant;
     let is_marked = |index: usize| CONTEXT_MARKS.iter().any(|mark| messages[index].content.starts_with(mark));
     let stands_for_others = |index: usize| is_summary(messages[index]) || is_stand_in(&messages[index].content);
@@ -138,7 +139,7 @@ fn task_index(messages: &[&Message]) -> Option<usize> {
 }
 
 fn exchanges<'a>(messages: &[&'a Message]) -> Vec<Exchange<'a>> {
-    // By place, not only by id: an id may come again after an earlier task.
+    // By position as well as by id, since an id may be reused after an earlier task.
     let mut results: HashMap<&str, Vec<(usize, &'a str)>> = HashMap::new();
     for (place, message) in messages.iter().enumerate() {
         if let Some(id) = message.tool_call_id.as_deref() {

@@ -1,6 +1,6 @@
-//! The judge: reads the report and checks that it is whole and names only what exists.
+//! The evaluator: reads the report, and checks that it is complete and names only existing paths.
 //!
-//! It can fail: a folder without a section, a path that is not there, a report that was cut off or
+//! It can fail the report: a folder without a section, a path that does not exist, and a report that is truncated or
 //! cannot be read are each a finding.
 
 use std::collections::BTreeSet;
@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use super::{STAND_IN, Turn, conversation::Conversation, listing::Listing, plain_line, plan::Scope, report::LAST_LINE};
 
 const CHECK_MARK: &str = "Check: ";
-/// Most pages of the report that are read, most paths that are looked up one by one, most findings told.
+/// Maximum numbers of report pages read, of paths looked up one by one, and of findings reported.
 const MAX_PAGES: usize = 6;
 const MAX_LOOKED_UP: usize = 60;
 const MAX_FINDINGS: usize = 20;
 
-/// What is to be checked.
+/// Items to check.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Check {
     artifact: String,
@@ -26,7 +26,7 @@ struct Check {
     folders: Vec<String>,
 }
 
-/// Writes the context of an evaluation.
+/// Returns the context of an evaluation.
 pub(super) fn context(artifact: &str, scopes: &[Scope]) -> String {
     let check = Check {
         artifact: artifact.to_owned(),
@@ -44,14 +44,14 @@ fn check(conversation: &Conversation<'_>) -> Option<Check> {
     serde_json::from_str(conversation.marked(CHECK_MARK)?.trim()).ok()
 }
 
-/// Returns whether the conversation asks for a judgement.
+/// Returns whether the request asks for an evaluation.
 pub(super) fn is_asked(conversation: &Conversation<'_>) -> bool {
     let task = conversation.task.trim_start().to_lowercase();
     let begins = ["evaluate", "judge", "check whether"].iter().any(|word| task.starts_with(word));
     begins || check(conversation).is_some() || conversation.is_told("You judge whether a goal is met")
 }
 
-/// Decides the judge's next turn.
+/// Decides the evaluator's next turn.
 pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
     let check = check(conversation).unwrap_or_else(|| Check { artifact: "report".to_owned(), ..Check::default() });
     if !conversation.has_called("read_artifact") && !conversation.has_called("list_files") {
@@ -84,19 +84,19 @@ pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
     verdict(&findings, &remark)
 }
 
-/// Returns the report as far as it was read.
+/// Returns the pages of the report that were read.
 fn read(conversation: &Conversation<'_>) -> Option<String> {
     let pages: Vec<&str> = conversation.calls("read_artifact").filter_map(|exchange| exchange.ok()).collect();
     (!pages.is_empty()).then(|| pages.join("\n"))
 }
 
-/// Returns what stands in backticks: paths, by the rule of the report.
+/// Returns the texts in backticks. By the convention of the report, these are paths.
 fn named_paths(report: &str) -> BTreeSet<&str> {
     let in_line = |line| str::split(line, '`').skip(1).step_by(2);
     report.lines().flat_map(in_line).filter(|path| !path.is_empty()).collect()
 }
 
-/// Returns the named paths that the listing does not show.
+/// Returns the named paths that the listing does not contain.
 fn unknown_paths(conversation: &Conversation<'_>, report: &str) -> Vec<String> {
     let listing = conversation.calls("list_files").find(|exchange| exchange.text("path") == Some("."));
     let listing = listing.and_then(|exchange| exchange.ok()).map(Listing::parse).unwrap_or_default();
@@ -105,7 +105,7 @@ fn unknown_paths(conversation: &Conversation<'_>, report: &str) -> Vec<String> {
     named_paths(report).into_iter().filter(|path| !known(path)).map(str::to_owned).collect()
 }
 
-/// Asks about paths one by one, once.
+/// Returns calls that look up paths one by one. Made only once.
 fn lookups(conversation: &Conversation<'_>, unknown: &[String]) -> Vec<(&'static str, Value)> {
     let asked = conversation.has_called("read") || conversation.calls("list_files").count() > 1;
     if asked {
@@ -150,7 +150,7 @@ fn judge(conversation: &Conversation<'_>, check: &Check, report: &str, unknown: 
     (findings, remark)
 }
 
-/// A file that is binary or too large is there all the same.
+/// Whether an error means that the path does not exist. A file that is binary or too large exists.
 fn is_missing(error: &str) -> bool {
     ["file_not_found", "outside_allowed_roots", "there is no"].iter().any(|mark| error.contains(mark))
 }

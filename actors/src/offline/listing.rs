@@ -1,34 +1,34 @@
-//! What `list_files` told, read back from its text; tolerant of text that was cut.
+//! Parser of the text output of `list_files`. Tolerates truncated text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::purpose::{ending, language};
 
-/// A listing, or several put together.
+/// A listing, or several merged ones.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Listing {
-    /// Files with their size in bytes.
+    /// Files with their sizes in bytes.
     pub(super) files: BTreeMap<String, u64>,
-    /// Folders, each with a slash at its end.
+    /// Folders, each with a trailing slash.
     pub(super) folders: BTreeSet<String>,
-    /// All files there are, shown or not.
+    /// Total number of files, including those not shown.
     pub(super) total_files: u64,
-    /// Their bytes.
+    /// Total size of these files in bytes.
     pub(super) total_bytes: u64,
-    /// Whether there is more than is shown.
+    /// Whether some entries are not shown.
     pub(super) cut: bool,
-    /// What could not be read, in the tool's words.
+    /// Paths that could not be read, in the tool's words.
     pub(super) unreadable: Vec<String>,
 }
 
 impl Listing {
-    /// Reads one listing.
+    /// Parses one listing.
     pub(super) fn parse(text: &str) -> Self {
         let mut listing = Self { cut: true, ..Self::default() };
         let mut told = None;
         for line in text.lines() {
             if let Some((path, size)) = line.rsplit_once('\t') {
-                // Symlinks and files of unknown size are there, but have no size to count.
+                // Symlinks and files of unknown size exist, but have no size to count.
                 listing.files.insert(path.to_owned(), size.parse().unwrap_or(0));
             } else if let Some(note) = line.strip_prefix('[').and_then(|note| note.strip_suffix(']')) {
                 told = totals(note);
@@ -44,7 +44,7 @@ impl Listing {
         listing
     }
 
-    /// Adds another listing of another place.
+    /// Adds a listing of another folder.
     pub(super) fn merge(&mut self, other: Self) {
         self.files.extend(other.files);
         self.folders.extend(other.folders);
@@ -54,19 +54,19 @@ impl Listing {
         self.unreadable.extend(other.unreadable);
     }
 
-    /// Returns the files below a folder (`./` is the project) with their sizes.
+    /// Returns the files below a folder with their sizes. `./` is the project.
     pub(super) fn below<'a>(&'a self, folder: &'a str) -> impl Iterator<Item = (&'a str, u64)> {
         let prefix = folder.strip_prefix("./").unwrap_or(folder);
         self.files.iter().filter(move |(path, _)| path.starts_with(prefix)).map(|(path, size)| (path.as_str(), *size))
     }
 
-    /// Returns the files that lie in a folder itself.
+    /// Returns the files directly in a folder.
     pub(super) fn directly_in<'a>(&'a self, folder: &'a str) -> impl Iterator<Item = (&'a str, u64)> {
         let depth = folder.strip_prefix("./").unwrap_or(folder).len();
         self.below(folder).filter(move |(path, _)| !path[depth..].contains('/'))
     }
 
-    /// Returns the folders that lie in a folder itself.
+    /// Returns the folders directly in a folder.
     pub(super) fn folders_in<'a>(&'a self, folder: &'a str) -> impl Iterator<Item = &'a str> {
         let prefix = folder.strip_prefix("./").unwrap_or(folder);
         let is_child = move |path: &&String| {
@@ -77,7 +77,7 @@ impl Listing {
     }
 }
 
-/// Reads `N files, M folders, B bytes` out of a note.
+/// Parses `N files, M folders, B bytes` in a note.
 fn totals(note: &str) -> Option<(u64, u64)> {
     let counts = note.split_once(" files,")?;
     let files = counts.0.rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
@@ -85,7 +85,7 @@ fn totals(note: &str) -> Option<(u64, u64)> {
     Some((files, bytes))
 }
 
-/// Returns the most common languages among files, by bytes then name: `Rust (3 files, 1200 bytes)`.
+/// Returns the most common languages among files, by bytes, then by name: `Rust (3 files, 1200 bytes)`.
 pub(super) fn languages<'a>(files: impl Iterator<Item = (&'a str, u64)>, most: usize) -> String {
     let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for (path, size) in files {

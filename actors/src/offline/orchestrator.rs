@@ -1,8 +1,8 @@
-//! The orchestrator: lists the project, sets goals, explores, has a report written and judged.
+//! The orchestrator: lists the project, sets goals, starts explorers, and has a report written and evaluated.
 //!
-//! Each step looks whether its calls stand in the conversation since the task; the first one that
-//! lacks them is the next turn. A step is never asked for more often than its bound, whatever came
-//! back: so the run ends, with a truthful answer, also when every tool fails.
+//! Each step checks whether the conversation since the task contains its calls; the first step that lacks them
+//! provides the next turn. The number of attempts of each step is bounded, whatever the results. So the run always
+//! ends with a truthful answer, even if every tool fails.
 
 use serde_json::{Value, json};
 
@@ -19,14 +19,14 @@ use super::{
 
 const GOALS: [&str; 3] = ["Understand the project", "Write a report", "Check the report"];
 const PLAN: &str = "task_plan";
-/// Most calls of `goal` for one task: three closings, three focuses, and some that fail.
+/// Maximum number of `goal` calls per task: three closings, three focuses, and some failures.
 const MAX_GOAL_CALLS: usize = 12;
-/// Most names that are tried for a report.
+/// Maximum number of names tried for a report.
 const MAX_STORES: usize = 4;
-/// Most reports that are written: the first, and one more after a check that did not pass.
+/// Maximum number of reports: the first, and one more if its evaluation did not pass.
 const MAX_REPORTS: usize = 2;
 
-/// Returns whether the run is told to orchestrate, and not only offered sub-agents.
+/// Returns whether the run is instructed to orchestrate. Having the `agent` tool is not enough.
 pub(super) fn is_asked(conversation: &Conversation<'_>) -> bool {
     conversation.is_told("You orchestrate")
 }
@@ -39,7 +39,7 @@ pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
     work.tick(turn)
 }
 
-/// The work as the conversation shows it.
+/// Progress of the work, read from the conversation.
 struct Work<'c, 'a> {
     conversation: &'c Conversation<'a>,
 }
@@ -55,7 +55,7 @@ impl Work<'_, '_> {
         let mut calls = Vec::new();
         if self.conversation.offers("goal") && self.added_goals().is_none() {
             let mut goals = json!({"add": GOALS, "reason": "the task, step by step"});
-            // In a trace that has goals already the first new one has another number: see `begin`.
+            // If the trace already has goals, the first new one has a different number: see `begin`.
             if !self.conversation.earlier.iter().any(|exchange| exchange.name == "goal") {
                 goals["focus"] = json!("1");
             }
@@ -67,7 +67,7 @@ impl Work<'_, '_> {
         (!calls.is_empty()).then(|| Turn::ask("I set goals and write down the plan.", calls))
     }
 
-    /// Writes the plan down; what has been explored is ticked off.
+    /// Writes the plan. Explored parts are checked off.
     fn checklist(&self) -> String {
         let found = self.findings();
         let is_done = |scope: &Scope| {
@@ -84,19 +84,20 @@ impl Work<'_, '_> {
         text + &format!("- [ ] {}\n- [ ] {}\n", GOALS[1], GOALS[2])
     }
 
-    /// Ticks the plan off after a result (ART-8): beside calls that it cannot harm, else in a turn of its own.
+    /// Adds the call that checks off the plan after a result (ART-8): to a turn whose calls it cannot affect, else as
+    /// a separate turn.
     fn tick(&self, mut turn: Turn) -> Turn {
         let Some(call) = self.due_tick() else { return turn };
         let is_harmless = |name: &str| matches!(name, "goal" | "create_artifact");
         if turn.calls.is_empty() || !turn.calls.iter().all(|(name, _)| is_harmless(name)) {
             return Turn::ask("I tick off the plan.", vec![call]);
         }
-        // Last: should it fail, nothing behind it is skipped.
+        // Last in the turn: if it fails, no other call is skipped.
         turn.calls.push(call);
         turn
     }
 
-    /// Finds what is to be ticked off next; each is asked for once, whatever came of it.
+    /// Returns the next call that checks off the plan. Each is made once, whatever its result.
     fn due_tick(&self) -> Option<(&'static str, Value)> {
         let offers = |name| self.conversation.offers(name);
         if !offers("update_artifact") || !offers("rewrite_artifact") || !offers("create_artifact") {
@@ -117,7 +118,7 @@ impl Work<'_, '_> {
         Some(("update_artifact", json!({"name": PLAN, "old": old, "new": new})))
     }
 
-    /// Turns the focus to the first goal where its number was not the one foreseen.
+    /// Focuses the first goal, if its number differs from the expected one.
     fn begin(&self) -> Option<Turn> {
         if self.conversation.has_called("agent") {
             return None;
@@ -135,7 +136,7 @@ impl Work<'_, '_> {
         Some(Turn::ask(text, vec![("agent", json!({"task": tasks}))]))
     }
 
-    /// Has the report written and stores it; a second time after a check that did not pass.
+    /// Delegates the report and stores it; once more if the evaluation did not pass.
     fn report(&self) -> Option<Turn> {
         let found = self.findings();
         if self.reports().next().is_none() {
@@ -157,7 +158,7 @@ impl Work<'_, '_> {
         Turn::ask(text, vec![("agent", json!({"task": report::task(self.conversation.task, objections, found)}))])
     }
 
-    /// Stores the latest report, under a name that is free.
+    /// Stores the latest report under a free name.
     fn store(&self) -> Option<Turn> {
         if !self.conversation.offers("create_artifact") {
             return None;
@@ -170,7 +171,7 @@ impl Work<'_, '_> {
         wanted.then(|| Turn::ask("I store the report.", vec![("create_artifact", content)]))
     }
 
-    /// Has the stored report judged, once for each report.
+    /// Requests an evaluation of the stored report, once per report.
     fn judge(&self) -> Option<Turn> {
         let stored = self.since_latest_report("create_artifact").filter(|exchange| exchange.ok().is_some()).last()?;
         let artifact = stored.text("name")?.to_owned();
@@ -229,7 +230,7 @@ impl Work<'_, '_> {
         Turn::answer(text)
     }
 
-    /// Says in a sentence how the last check ended.
+    /// Describes the result of the last evaluation in one sentence.
     fn judged(&self) -> String {
         match self.verdict() {
             Some(Outcome { passed: Some(true), .. }) => "The check of the report passed.".to_owned(),
@@ -245,7 +246,8 @@ impl Work<'_, '_> {
         }
     }
 
-    /// Focuses a goal, unless that was asked for already; closes the goal before it where `done` tells how.
+    /// Focuses a goal, unless this was requested before. If `done` is set, also closes the previous goal with that
+    /// summary.
     fn focus(&self, number: &str, done: Option<&str>, text: &str) -> Option<Turn> {
         let goals: Vec<&Exchange<'_>> = self.conversation.calls("goal").collect();
         if goals.len() >= MAX_GOAL_CALLS || goals.iter().any(|exchange| exchange.text("focus") == Some(number)) {
@@ -262,12 +264,12 @@ impl Work<'_, '_> {
         self.conversation.calls("goal").find(|exchange| exchange.arguments.get("add").is_some())
     }
 
-    /// Returns the display number of one of our goals: as the latest result shows it, else its place.
+    /// Returns the display number of a goal: from the latest result, else its position.
     fn number(&self, index: usize) -> Option<String> {
         self.added_goals().filter(|exchange| exchange.ok().is_some())?;
         let results: Vec<&str> = self.conversation.calls("goal").filter_map(|exchange| exchange.ok()).collect();
         let shown = results.iter().rev().find_map(|text| {
-            // The last one of that name: earlier tasks of the trace had the same goals.
+            // The last goal with that name: earlier tasks of the trace had the same goals.
             text.lines().rev().find_map(|line| number_before(line, GOALS[index]))
         });
         Some(shown.unwrap_or_else(|| (index + 1).to_string()))
@@ -288,7 +290,7 @@ impl Work<'_, '_> {
         self.conversation.calls("agent").find(|exchange| exchange.arguments.get("task").is_some_and(Value::is_array))
     }
 
-    /// What was explored, in the order of the tasks, with what came of it.
+    /// Returns the explored parts in the order of the tasks, each with its outcome.
     fn findings(&self) -> Vec<(Scope, Option<Outcome>)> {
         let Some(explored) = self.explored() else { return Vec::new() };
         let tasks = explored.arguments.get("task").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -304,7 +306,7 @@ impl Work<'_, '_> {
         self.conversation.calls("agent").filter(|exchange| exchange.text("task").is_some())
     }
 
-    /// The calls of a tool after the latest report was asked for.
+    /// Returns the calls of a tool after the latest report was requested.
     fn since_latest_report<'s>(&'s self, name: &'s str) -> impl Iterator<Item = &'s Exchange<'s>> {
         let all = &self.conversation.exchanges;
         let latest = all.iter().rposition(|exchange| exchange.name == "agent" && exchange.text("task").is_some());
@@ -317,20 +319,20 @@ impl Work<'_, '_> {
         (outcome.is_complete() && !outcome.summary.trim().is_empty()).then_some(outcome.summary)
     }
 
-    /// The calls that make an artifact whose name begins so.
+    /// Returns the calls that create an artifact whose name starts with `prefix`.
     fn stored<'s>(&'s self, prefix: &'s str) -> impl Iterator<Item = &'s Exchange<'s>> {
         let is_named =
             move |exchange: &&Exchange<'_>| exchange.text("name").is_some_and(|name| name.starts_with(prefix));
         self.conversation.calls("create_artifact").filter(is_named)
     }
 
-    /// The latest report that was stored.
+    /// Returns the name of the latest stored report.
     fn artifact(&self) -> Option<String> {
         let stored = self.stored("report").filter(|exchange| exchange.ok().is_some()).last()?;
         stored.text("name").map(str::to_owned)
     }
 
-    /// Returns `report`, or `report-2` and so on where that was used in this conversation.
+    /// Returns `report`, or `report-2` and so on if the name was used in this conversation.
     fn free_name(&self) -> String {
         let all = self.conversation.earlier.iter().chain(&self.conversation.exchanges);
         let used: Vec<&str> = all
@@ -345,14 +347,14 @@ impl Work<'_, '_> {
         self.conversation.calls("evaluate")
     }
 
-    /// How the latest check ended; an error of the call counts as a check without verdict.
+    /// Returns the outcome of the latest evaluation. A failed call counts as an evaluation without a verdict.
     fn verdict(&self) -> Option<Outcome> {
         let judged = self.judgements().last()?;
         Some(judged.ok().and_then(outcome::single).unwrap_or_else(|| Outcome::failed(judged.error())))
     }
 }
 
-/// Reads the display number in front of a goal: `[→] 1.2. Write a report`.
+/// Parses the display number before a goal: `[→] 1.2. Write a report`.
 fn number_before(line: &str, goal: &str) -> Option<String> {
     let (before, _) = line.split_once(goal)?;
     let number = before.split_whitespace().last()?.trim_end_matches(['.', ':', ')']);

@@ -1,31 +1,31 @@
-//! What `agent` and `evaluate` brought back, read from their JSON; also where that was cut.
+//! Results of `agent` and `evaluate`, parsed from their JSON, even if it is truncated.
 
 use serde_json::{Deserializer, Value};
 
-/// How one child ended.
+/// Outcome of one child run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Outcome {
-    /// Its status, as told.
+    /// Reported status.
     pub(super) status: String,
     /// Its answer.
     pub(super) summary: String,
-    /// What an evaluation found.
+    /// Findings of an evaluation.
     pub(super) findings: Vec<String>,
     /// Whether an evaluation passed.
     pub(super) passed: Option<bool>,
-    /// Why it failed.
+    /// Why the run failed.
     pub(super) error: Option<String>,
-    /// Its place in the list of tasks, from 0, where its trace's name tells.
+    /// Index in the list of tasks, starting at 0, if the trace id contains it.
     place: Option<usize>,
 }
 
 impl Outcome {
-    /// Makes the outcome of a call that failed as a whole.
+    /// Returns the outcome of a call that failed as a whole.
     pub(super) fn failed(error: Option<&str>) -> Self {
         Self { status: "failed".to_owned(), error: error.map(str::to_owned), ..Self::default() }
     }
 
-    /// Returns whether the child did what it was to do.
+    /// Returns whether the child completed its task.
     pub(super) fn is_complete(&self) -> bool {
         self.status == "completed"
     }
@@ -48,13 +48,13 @@ impl Outcome {
     }
 }
 
-/// Reads the place in the task list out of `…@explore-003-…`.
+/// Parses the index in the task list from `…@explore-003-…`.
 fn place(trace_id: &str) -> Option<usize> {
     let number = trace_id.rsplit('@').next()?.strip_prefix("explore-")?.split('-').next()?;
     number.parse::<usize>().ok()?.checked_sub(1)
 }
 
-/// Reads all outcomes in a result; in a text that was cut, those that are whole.
+/// Parses all outcomes of a result; of a truncated text, the complete ones.
 fn outcomes(result: &str) -> Vec<Outcome> {
     if let Ok(value) = serde_json::from_str::<Value>(result.trim()) {
         let listed = value.get("results").and_then(Value::as_array);
@@ -79,7 +79,7 @@ pub(super) fn single(result: &str) -> Option<Outcome> {
     outcomes(result).into_iter().next()
 }
 
-/// Returns the outcomes of `tasks` children in the order of the tasks; `None` where nothing came back.
+/// Returns the outcomes of `tasks` children in the order of the tasks. `None` for a child without a result.
 pub(super) fn of_tasks(result: &str, tasks: usize) -> Vec<Option<Outcome>> {
     let mut ordered = vec![None; tasks];
     for (index, outcome) in outcomes(result).into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The plain helper: looks for the words of a question in the project, and says what it is.
+//! The plain assistant: searches the project for the words of a question, and describes the best match.
 
 use serde_json::json;
 
@@ -64,7 +64,7 @@ fn answer(conversation: &Conversation<'_>, words: &[String], best: Option<(Strin
     text
 }
 
-/// Returns the file with most hits, and its first line with one.
+/// Returns the file with the most matches, and the line of its first match.
 fn best_hit(conversation: &Conversation<'_>) -> Option<(String, u64)> {
     let result = conversation.calls("grep").find_map(|exchange| exchange.ok())?;
     let mut hits: Vec<(&str, u64, usize)> = Vec::new();
@@ -76,12 +76,12 @@ fn best_hit(conversation: &Conversation<'_>) -> Option<(String, u64)> {
             None => hits.push((path, number, 1)),
         }
     }
-    // The first of equals: `max_by_key` would take the last.
+    // The first one of several with the same number; `max_by_key` would return the last.
     let most = hits.iter().map(|(.., found)| *found).max()?;
     hits.into_iter().find(|(.., found)| *found == most).map(|(path, line, _)| (path.to_owned(), line))
 }
 
-/// Returns what to look for: what stands in quotes, else the longest words, in order.
+/// Returns the search terms: quoted texts, else the longest words, in order.
 fn words(question: &str) -> Vec<String> {
     let quoted = question.split(['"', '`', '“', '”']).skip(1).step_by(2);
     let quoted: Vec<String> = quoted.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()).collect();
@@ -95,11 +95,11 @@ fn words(question: &str) -> Vec<String> {
     words.into_iter().take(MAX_WORDS).map(|word| word.chars().take(40).collect()).collect()
 }
 
-/// Makes a regular expression that means a text literally.
+/// Returns a regular expression that matches a text literally.
 fn escaped(text: &str) -> String {
     let mut pattern = String::new();
     for c in text.chars() {
-        // `\<` and `\>` mean something else; `_` means itself.
+        // `\<` and `\>` have another meaning, and `_` needs no escape.
         if c.is_ascii_punctuation() && !matches!(c, '<' | '>' | '_') {
             pattern.push('\\');
         }

@@ -1,6 +1,6 @@
-//! How a project is cut into parts that children explore, and the text of their tasks.
+//! Dividing a project into parts for child runs, and the text of their tasks.
 //!
-//! A task is written for people; its last line, `Scope: {…}`, says the same for the offline child.
+//! A task is written for readers; its last line, `Scope: {…}`, contains the same for the offline child.
 
 use std::cmp::Reverse;
 
@@ -8,31 +8,31 @@ use serde::{Deserialize, Serialize};
 
 use super::listing::Listing;
 
-/// Parts of a project where nobody says how many.
+/// Minimum and maximum number of parts, if the user names no number.
 const FEWEST: usize = 4;
 const MOST: usize = 8;
-/// Most children that a message may ask for.
+/// Maximum number of children that a user can request.
 const MOST_ASKED: usize = 200;
-/// Bytes of all children's answers together, so that the joint result stays readable in one piece.
+/// Maximum size of the answers of all children, in bytes, so that the combined result can be read in one piece.
 const ANSWERS_BYTES: usize = 36_000;
 const LONGEST_ANSWER_BYTES: usize = 5_000;
 const SHORTEST_ANSWER_BYTES: usize = 200;
 const SCOPE_MARK: &str = "Scope: ";
 
-/// What a child is to find out about its part.
+/// Question that a child answers about its part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Question {
-    /// What is there and what it is for.
+    /// Contents of the part, and their purpose.
     #[default]
     Overview,
-    /// Which files are largest.
+    /// The largest files.
     Sizes,
-    /// Which kinds of files there are.
+    /// Kinds of files.
     Kinds,
-    /// Where programs begin.
+    /// Entry points of programs.
     EntryPoints,
-    /// What is marked as unfinished.
+    /// Work that is marked as unfinished.
     OpenWork,
 }
 
@@ -56,10 +56,10 @@ impl Question {
 pub(super) struct Scope {
     /// Heading of its section in the report; unique.
     pub(super) label: String,
-    /// Folders with all that is below them.
+    /// Folders, including everything below them.
     #[serde(default)]
     pub(super) folders: Vec<String>,
-    /// Folders of which only the files that lie in them themselves count.
+    /// Folders of which only the direct files belong to the part.
     #[serde(default)]
     pub(super) direct: Vec<String>,
     /// Single files.
@@ -68,30 +68,30 @@ pub(super) struct Scope {
     /// The question.
     #[serde(default)]
     pub(super) question: Question,
-    /// Longest answer in bytes.
+    /// Maximum size of the answer, in bytes.
     #[serde(default)]
     pub(super) max_bytes: usize,
 }
 
 impl Scope {
-    /// Reads the scope out of a task; `None` where the task is not of our making.
+    /// Parses the scope of a task. `None` if this model did not write the task.
     pub(super) fn parse(task: &str) -> Option<Self> {
         let line = task.starts_with("Explore ").then(|| task.lines().find_map(|line| line.strip_prefix(SCOPE_MARK)));
         line.flatten().and_then(Self::from_json)
     }
 
-    /// Reads a scope from its JSON.
+    /// Parses a scope from JSON.
     pub(super) fn from_json(json: &str) -> Option<Self> {
         serde_json::from_str(json.trim()).ok()
     }
 
-    /// Writes the scope as one line of JSON.
+    /// Serializes the scope as one line of JSON.
     pub(super) fn to_json(&self) -> String {
-        // Names and numbers only: this cannot fail; an empty scope would be told as such.
+        // Cannot fail, since it contains only names and numbers.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Returns whether a file belongs to it.
+    /// Returns whether a file belongs to the part.
     pub(super) fn holds(&self, path: &str) -> bool {
         let folder = path.rfind('/').map_or("./", |end| &path[..=end]);
         self.folders.iter().any(|own| path.starts_with(own.as_str()))
@@ -99,7 +99,7 @@ impl Scope {
             || self.files.iter().any(|own| own == path)
     }
 
-    /// Writes the task for a child.
+    /// Returns the task for a child.
     pub(super) fn task(&self) -> String {
         let what = match (self.folders.as_slice(), self.direct.as_slice(), self.files.as_slice()) {
             ([_], [], []) => format!("the folder {}", self.label),
@@ -150,7 +150,7 @@ impl Part {
     }
 }
 
-/// Reads how many children a message asks for: `with exactly N children`.
+/// Parses the number of children that a message asks for: `with exactly N children`.
 pub(super) fn asked_count(message: &str) -> Option<usize> {
     let message = message.to_lowercase();
     let counts = message.split("exactly ").skip(1).filter_map(|rest| {
@@ -161,7 +161,7 @@ pub(super) fn asked_count(message: &str) -> Option<usize> {
     counts.map(|number| number.clamp(1, MOST_ASKED)).next()
 }
 
-/// Cuts a project into parts: as many as asked for, else four to eight; one for an empty project.
+/// Divides a project into the requested number of parts, else into four to eight; an empty project has one part.
 pub(super) fn parts(top: &Listing, deep: &Listing, asked: Option<usize>) -> Vec<Scope> {
     let (fewest, most) = asked.map_or((FEWEST, MOST), |number| (number, number));
     let folder = |path: &str| Scope { folders: vec![path.to_owned()], ..Scope::default() };
@@ -187,13 +187,13 @@ pub(super) fn parts(top: &Listing, deep: &Listing, asked: Option<usize>) -> Vec<
     scopes
 }
 
-/// Folders first, by path; loose files last.
+/// Sort key: folders first, by path, then other parts.
 fn key(scope: &Scope) -> (bool, &str) {
     let first = scope.folders.first().or(scope.direct.first()).or(scope.files.first());
     (scope.folders.is_empty(), first.map_or("", String::as_str))
 }
 
-/// Splits the largest part that can be split, until there are enough.
+/// Splits the largest part that can be split, until there are enough parts.
 fn split_until(parts: &mut Vec<Part>, fewest: usize, all: &Listing) {
     while parts.len() < fewest {
         let mut order: Vec<usize> = (0..parts.len()).collect();
@@ -219,13 +219,13 @@ fn split(scope: &Scope, all: &Listing) -> Option<Vec<Scope>> {
             let mut pieces: Vec<Scope> = all.folders_in(folder).map(folder_of).collect();
             let loose = direct(folder);
             if pieces.is_empty() {
-                // A listing that was cut does not name every file: the folder stays whole.
+                // A truncated listing does not name every file, so the folder is not split.
                 return if all.cut { None } else { halves(loose) };
             }
             if !loose.is_empty() || all.cut {
                 pieces.push(Scope { direct: vec![folder.clone()], ..Scope::default() });
             }
-            // One folder in another and nothing else: the same part under a longer name.
+            // A folder that contains only one folder would be the same part under a longer name.
             (pieces.len() >= 2).then_some(pieces).or_else(|| split(&folder_of(all.folders_in(folder).next()?), all))
         }
         ([], [folder], []) if folder == "./" || !all.cut => halves(direct(folder)),
@@ -250,7 +250,7 @@ fn join_until(parts: &mut Vec<Part>, most: usize) {
     }
 }
 
-/// Asks other questions about the same parts where there are fewer parts than children.
+/// Adds further questions about the same parts, if there are fewer parts than requested children.
 fn ask_more(scopes: &mut Vec<Scope>, fewest: usize) {
     let parts = scopes.clone();
     for extra in parts.len()..fewest {

@@ -1,10 +1,10 @@
-//! What a file is for, as far as its name, its ending and its first lines tell.
+//! Purpose of a file, judged by its name, its extension and its first lines.
 
 use super::plain_line;
 
 const MAX_CHARS: usize = 140;
 
-/// Returns the ending of a path in small letters, without the dot; empty where there is none.
+/// Returns the extension of a path in lower case, without the dot. Empty if there is none.
 pub(super) fn ending(path: &str) -> String {
     let name = path.rsplit('/').next().unwrap_or(path);
     match name.rsplit_once('.') {
@@ -13,7 +13,7 @@ pub(super) fn ending(path: &str) -> String {
     }
 }
 
-/// Returns the language or format of an ending.
+/// Returns the language or format of an extension.
 pub(super) fn language(ending: &str) -> Option<&'static str> {
     Some(match ending {
         "rs" => "Rust",
@@ -44,7 +44,7 @@ pub(super) fn language(ending: &str) -> Option<&'static str> {
     })
 }
 
-/// How telling a file is: smaller is read sooner; `None` = not worth reading.
+/// Returns how informative a file is; lower is read first. `None` if it is not worth reading.
 pub(super) fn rank(path: &str) -> Option<u8> {
     let name = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
     if name.starts_with("readme") {
@@ -60,7 +60,7 @@ pub(super) fn rank(path: &str) -> Option<u8> {
     language(&ending(path)).map(|_| if is_entry { 2 } else { 3 })
 }
 
-/// Says what a file is for from its name alone.
+/// Describes a file by its name alone.
 pub(super) fn by_name(path: &str) -> String {
     let name = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
     let known = match name.as_str() {
@@ -98,7 +98,7 @@ pub(super) fn by_name(path: &str) -> String {
     }
 }
 
-/// Says what a file is for from its first lines, as `read` shows them; else from its name.
+/// Describes a file by its first lines, in the form that `read` returns, else by its name.
 pub(super) fn by_content(path: &str, page: &str) -> String {
     let lines: Vec<&str> = page.lines().filter_map(|line| line.split_once('\t').map(|(_, text)| text)).collect();
     let name = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
@@ -143,7 +143,7 @@ fn heading(lines: &[&str]) -> Option<String> {
         .map(|rest| rest.trim_start_matches('#').to_owned())
 }
 
-/// Takes the first paragraph of comments at the top of a file.
+/// Returns the first paragraph of comments at the top of a file.
 fn comment(lines: &[&str], marks: &[&str]) -> Option<String> {
     let body = |line: &str| {
         let mark = marks.iter().find(|mark| line.starts_with(**mark))?;

@@ -1,18 +1,18 @@
-//! The one who looks back: keeps by rules what went wrong, or which tools were used for what (MEM-4).
+//! The reflector: by rules, keeps the first error, or the tools that were used (MEM-4).
 //!
-//! Not here: what is asked for (`memory/reflect.rs`), how the conversation is written (`context/`).
+//! Elsewhere: the request (`memory/reflect.rs`), and how the conversation is written (`context/`).
 
 use serde_json::{Value, json};
 
 use super::{STAND_IN, Turn, conversation::Conversation, summary, tagger};
 use crate::memory::REFLECTOR;
 
-/// Returns whether a look back is asked for.
+/// Returns whether the request asks for a reflection.
 pub(super) fn is_asked(conversation: &Conversation<'_>) -> bool {
     conversation.is_told(REFLECTOR)
 }
 
-/// Answers with what is to be kept.
+/// Answers with the experiences to keep.
 pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
     let seen = summary::Seen::read(conversation.task);
     let tags = tagger::tags("", &seen.request);

@@ -1,6 +1,6 @@
-//! The writer of the report: puts findings together, in the same words for the same findings.
+//! The report writer: combines findings deterministically.
 //!
-//! Invariant: backticks hold paths and nothing else, so that a judge can check each of them.
+//! Invariant: backticks contain only paths, so that the evaluator can check each of them.
 
 use serde_json::json;
 
@@ -18,13 +18,13 @@ const FINDING_MARK: &str = "=== Findings ";
 const STATUS_MARK: &str = "Status: ";
 const SCOPE_MARK: &str = "Scope: ";
 const ASKED_MARK: &str = "Asked: ";
-/// Most bytes of findings in a task, and of one of them.
+/// Maximum size of all findings in a task, and of one finding, in bytes.
 const FINDINGS_BYTES: usize = 60_000;
 const FINDING_BYTES: usize = 6_000;
-/// The line by which a reader knows that nothing was cut off.
+/// Last line of a report. Its presence shows that the report is not truncated.
 pub(super) const LAST_LINE: &str = "_Made by rules from what the tools showed; no language model was used._";
 
-/// Writes the task: what was asked, what a check found, and what the explorers saw.
+/// Returns the task: the user's request, the findings of the last evaluation, and the explorers' results.
 pub(super) fn task(asked: &str, objections: &[String], found: &[(Scope, Option<Outcome>)]) -> String {
     let mut text = match objections {
         [] => "Write a report on the project.\n".to_owned(),
@@ -55,11 +55,11 @@ pub(super) fn task(asked: &str, objections: &[String], found: &[(Scope, Option<O
     text
 }
 
-/// Keeps the lines of `body` that fit, and says what does not.
+/// Returns the lines of `body` that fit, with a note if some were cut.
 fn whole_lines(body: &str, room: usize) -> String {
     let mut text = String::new();
     for line in body.lines() {
-        // Nothing in a finding may pass for the next one.
+        // No line of a finding may look like the start of the next finding.
         let line = if line.starts_with("===") || line.starts_with('#') { format!(" {line}") } else { line.to_owned() };
         if text.len() + line.len() + 1 > room {
             text.push_str("(the rest was cut)\n");
@@ -71,12 +71,12 @@ fn whole_lines(body: &str, room: usize) -> String {
     text
 }
 
-/// Returns whether a task is one of ours.
+/// Returns whether a task was written by this model.
 pub(super) fn is_asked(task: &str) -> bool {
     task.starts_with("Write a report") && task.contains(FINDING_MARK)
 }
 
-/// Decides the writer's next turn.
+/// Decides the report writer's next turn.
 pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
     if conversation.offers("list_files") && !conversation.has_called("list_files") {
         let list = json!({"path": ".", "recursive": true, "limit": 1000});
@@ -162,7 +162,7 @@ fn section(finding: &Finding<'_>, listing: Option<&Listing>) -> String {
         }
         text.push('\n');
     }
-    // Each explorer says what it is; once for the whole report is enough.
+    // Each explorer adds the notice; once per report is enough.
     let body = finding.body.replace(&format!("({STAND_IN}.)"), "");
     text.push_str(body.trim());
     text.push('\n');

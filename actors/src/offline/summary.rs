@@ -1,8 +1,9 @@
-//! The one who sums up: draws a summary from the text of a conversation, by rules (CTX-3).
+//! The summarizer: derives a summary from the text of a conversation, by rules (CTX-3).
 //!
-//! It quotes requests, names artifacts and files, counts tools, tells errors, open goals and what was
-//! done last. What an earlier summary of its own says is taken over. It understands nothing, and says
-//! so. Not here: what is asked for, and how the conversation is written (`context/`).
+//! It quotes requests, and lists artifacts and files, counts of tool calls, errors, open goals and the last action.
+//! It includes the contents of an earlier summary of its own. It understands nothing, and says so.
+//!
+//! Elsewhere: the request, and how the conversation is written (`context/`).
 
 use std::collections::BTreeMap;
 
@@ -13,13 +14,13 @@ use super::{
 };
 use crate::context::{CONVERSATION_HEAD, GOALS_HEAD, SECTIONS, SUMMARISER};
 
-/// Most lines of a section, and longest line, in characters.
+/// Maximum number of lines of a section, and maximum length of a line in characters.
 const MAX_LINES: usize = 10;
 const MAX_CHARS: usize = 160;
-/// What a section says that has nothing to say.
+/// Text of an empty section.
 const NONE: &str = "none";
 
-/// Returns whether the conversation asks for a summary.
+/// Returns whether the request asks for a summary.
 pub(super) fn is_asked(conversation: &Conversation<'_>) -> bool {
     conversation.is_told(SUMMARISER)
 }
@@ -51,21 +52,21 @@ pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
     Turn::answer(format!("{text}\n\n({STAND_IN}: quoted and counted, nothing is judged.)"))
 }
 
-/// What somebody sees of a conversation who looks back on it.
+/// Data that the reflector extracts from a conversation.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// What was asked first.
+    /// The first request.
     pub(super) request: String,
-    /// What went wrong.
+    /// The errors.
     pub(super) errors: Vec<String>,
-    /// Which tools were called, and how often.
+    /// The tools that were called, with counts.
     pub(super) tools: Vec<String>,
-    /// The experiences that were told.
+    /// Ids of the experiences that the run received.
     pub(super) told: Vec<String>,
 }
 
 impl Seen {
-    /// Reads the text of a conversation.
+    /// Parses the text of a conversation.
     pub(super) fn read(text: &str) -> Self {
         let shown = Shown::read(text);
         let told = shown.by("user").flat_map(str::lines);
@@ -79,7 +80,7 @@ impl Seen {
     }
 }
 
-/// One message as the request tells it.
+/// One message in the text of the request.
 #[derive(Debug, PartialEq)]
 struct Passage {
     /// `user`, `assistant`, `assistant calls read`, `result of read`, `earlier summary`.
@@ -87,7 +88,7 @@ struct Passage {
     text: String,
 }
 
-/// What the request shows.
+/// Contents of the request.
 #[derive(Debug, Default)]
 struct Shown<'a> {
     goals: Vec<&'a str>,
@@ -117,7 +118,7 @@ impl<'a> Shown<'a> {
         shown
     }
 
-    /// The names and arguments of all calls, in order.
+    /// Returns the names and arguments of all calls, in order.
     fn calls(&self) -> impl DoubleEndedIterator<Item = (&str, &str)> {
         self.passages
             .iter()
@@ -129,7 +130,7 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// Reads `[12] assistant (goal id 3):`; who it was, without the goal.
+/// Parses `[12] assistant (goal id 3):`, and returns the author without the goal.
 fn head(line: &str) -> Option<&str> {
     let (number, who) = line.strip_prefix('[')?.strip_suffix(':')?.split_once("] ")?;
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
@@ -150,7 +151,7 @@ fn requests(shown: &Shown<'_>) -> Vec<String> {
     lines
 }
 
-/// Names of artifacts and files, each with the tools that touched it.
+/// Lists artifacts and files, each with the tools that used it.
 fn artifacts(shown: &Shown<'_>) -> Vec<String> {
     let mut touched: Vec<(String, Vec<&str>)> = Vec::new();
     for (tool, arguments) in shown.calls() {
@@ -163,19 +164,19 @@ fn artifacts(shown: &Shown<'_>) -> Vec<String> {
             None => touched.push((name, vec![tool])),
         }
     }
-    // Artifacts first: there may be many files.
+    // Artifacts first, since there may be many files.
     touched.sort_by_key(|(name, _)| !name.starts_with("artifact"));
     touched.into_iter().map(|(name, tools)| format!("{name} ({})", tools.join(", "))).collect()
 }
 
-/// Finds a text argument, also in arguments that were cut.
+/// Finds a text argument, even in truncated arguments.
 fn argument<'a>(arguments: &'a str, name: &str) -> Option<&'a str> {
     let (_, behind) = arguments.split_once(&format!("\"{name}\""))?;
     let value = behind.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
     value.split_once('"').map(|(value, _)| value).filter(|value| !value.is_empty())
 }
 
-/// Counts the calls of each tool, with those that an earlier summary counted.
+/// Counts the calls of each tool, including those counted by an earlier summary.
 fn tools(shown: &Shown<'_>, earlier: &BTreeMap<&str, Vec<String>>) -> Vec<String> {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     for line in earlier.get(SECTIONS[2]).into_iter().flatten() {
@@ -225,7 +226,7 @@ fn next_step(shown: &Shown<'_>) -> Vec<String> {
     wish.or(goal).into_iter().collect()
 }
 
-/// Writes the lines of a section: the first ones, and the latest.
+/// Formats the lines of a section: the first and the last ones, if there are too many.
 fn list(lines: &[String]) -> String {
     if lines.is_empty() {
         return NONE.to_owned();
@@ -239,7 +240,7 @@ fn list(lines: &[String]) -> String {
     head.map(item).chain([gone]).chain(tail.map(item)).collect::<Vec<_>>().join("\n")
 }
 
-/// Reads a summary of its own: the lines of each section.
+/// Parses an earlier summary of this model: the lines of each section.
 fn sections_of(text: &str) -> BTreeMap<&'static str, Vec<String>> {
     let mut sections: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
     let mut current = None;

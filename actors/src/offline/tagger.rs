@@ -1,20 +1,20 @@
-//! The one who tags: says by the words of a task what it is about (MEM-3).
+//! The tagger: derives tags from the words of a task (MEM-3).
 //!
-//! Tags in use are taken where all their words stand in the task. Not here: what is asked for (`memory/recall.rs`).
+//! Existing tags are used if all their words occur in the task. Elsewhere: the request (`memory/recall.rs`).
 
 use serde_json::{Value, json};
 
 use super::{Turn, conversation::Conversation};
 use crate::memory::{KNOWN_HEAD, TAGGER, TASK_HEAD, plain_tag};
 
-/// Words that say what is wanted.
+/// Words that indicate the intent of a task.
 const VERBS: [&str; 14] = [
     "fix", "write", "add", "test", "review", "document", "explore", "explain", "refactor", "find", "count", "report",
     "compare", "describe",
 ];
-/// Most tags of a kind.
+/// Maximum number of tags of a kind.
 const MAX_TAGS: usize = 5;
-/// Words that say how things stand.
+/// Words that describe the subject of a task.
 const THINGS: [&str; 12] = [
     "rust",
     "python",
@@ -30,7 +30,7 @@ const THINGS: [&str; 12] = [
     "project",
 ];
 
-/// Returns whether tags are asked for.
+/// Returns whether the request asks for tags.
 pub(super) fn is_asked(conversation: &Conversation<'_>) -> bool {
     conversation.is_told(TAGGER)
 }
@@ -41,7 +41,8 @@ pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
     Turn::answer(tags(known.trim_start_matches(KNOWN_HEAD), task).to_string())
 }
 
-/// Finds tags for a task: those in use that fit, `intent: a, b` and `state: c` in lines, and our own.
+/// Returns tags for a task: existing ones that fit (`in_use`: lines `intent: a, b` and `state: c`), and built-in
+/// ones.
 pub(super) fn tags(in_use: &str, task: &str) -> Value {
     let words = plain_words(task);
     let has = |tag: &str| tag.split('-').all(|part| words.iter().any(|word| is_same(word, part)));
@@ -56,12 +57,12 @@ pub(super) fn tags(in_use: &str, task: &str) -> Value {
     json!({"intent": tags("intent", &VERBS, "task"), "state": tags("state", &THINGS, "project")})
 }
 
-/// Returns the words of a text, as tags are written.
+/// Returns the words of a text in the form of tags.
 fn plain_words(text: &str) -> Vec<String> {
     text.split_whitespace().flat_map(|word| plain_tag(word).split('-').map(str::to_owned).collect::<Vec<_>>()).collect()
 }
 
-/// Returns whether two words are one, but for an ending: `test` and `tests`, `fix` and `fixed`.
+/// Returns whether a word equals `part` except for an ending: `tests` and `test`, `fixed` and `fix`.
 fn is_same(word: &str, part: &str) -> bool {
     word.strip_prefix(part).is_some_and(|rest| matches!(rest, "" | "s" | "es" | "ed" | "ing"))
 }

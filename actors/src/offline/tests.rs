@@ -1,4 +1,4 @@
-//! The offline model at work on whole projects.
+//! Tests of the offline model on whole projects.
 
 mod world;
 
@@ -65,7 +65,7 @@ async fn the_same_project_gets_the_same_report_and_a_restart_changes_nothing() {
         let world = World::new(small_repository());
         let ended = world.orchestrate("Describe it.").await;
         reports.push((world.artifact("report"), ended.answer.clone()));
-        // From any point of the conversation the next turn is the one that was taken.
+        // The next turn is the same, whichever point the conversation is resumed from.
         for (place, message) in ended.messages.iter().enumerate().filter(|(_, message)| message.role == Role::Assistant)
         {
             let tools = world.registry.specs().cloned().collect();
@@ -183,7 +183,7 @@ async fn a_report_that_lacks_a_folder_or_names_what_is_not_there_is_sent_back_on
     assert_eq!(sent_back, 1);
     assert!(!world.artifact("report").is_empty() && !world.artifact("report-2").is_empty());
 
-    // The second time it is right.
+    // The second attempt is correct.
     let mut world = World::new(small_repository());
     world.tamper = |_, mode, mut result| {
         let text = result["summary"].as_str().unwrap().to_owned();

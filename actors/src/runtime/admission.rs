@@ -1,7 +1,8 @@
-//! Taking runs in: what a caller asks for becomes rows and a request to the session supervisor.
+//! Admission of runs: turns a caller's request into rows and a message to the session supervisor.
 //!
-//! What cannot run is refused here, before anything is accepted.
-//! Not here: queues and first commits, which are the session's.
+//! A request that cannot run is rejected here, before anything is stored.
+//!
+//! Elsewhere: queues and first commits (`session`).
 
 use std::{path::Path, sync::Arc};
 
@@ -26,16 +27,16 @@ use crate::{
     text::shorten,
 };
 
-/// Longest name that a trace gets from its task, in characters (RUN-6a).
+/// Maximum length of a trace name derived from its task, in characters (RUN-6a).
 const NAME_CHARS: usize = 60;
-/// How many copies of copies are looked through for what was run last.
+/// Maximum number of copies of copies that are followed to find the last run.
 const COPIES: usize = 32;
 
-/// A run as the session gets it, and where it answers.
+/// A run prepared for its session, and the channel on which the session replies.
 pub(super) type Prepared = (StartRequest, oneshot::Receiver<Result<Arc<RunEntry>, ErrorInfo>>);
 
 impl Runtime {
-    /// Starts a run; returns once it is durable, at work or queued behind others of its session.
+    /// Starts a run. Returns once the run is durable, either running or queued after other runs of its session.
     pub async fn start(&self, start: impl Into<Start>) -> Result<RunHandle, ErrorInfo> {
         let start = start.into();
         let services = &self.inner.services;
@@ -48,7 +49,7 @@ impl Runtime {
         if let Some(left_behind) = self.take_up_left_behind(&start).await? {
             return Ok(left_behind);
         }
-        // The first run sees the tools of servers, too.
+        // Wait until MCP servers have connected or failed, so that the first run has their tools.
         tokio::select! {
             () = services.resolver.mcp.settled() => {}
             () = services.lifetime.closing().cancelled() => return Err(closing()),
@@ -69,7 +70,8 @@ impl Runtime {
         Ok(RunHandle::new(Arc::clone(services), live))
     }
 
-    /// Says why a start was refused that had seen its session: it may have been deleted since.
+    /// Replaces a start error with `session_not_found` (retryable) if the session was deleted after the request was
+    /// prepared.
     async fn explain(&self, error: ErrorInfo, run: &Run, is_known: bool) -> ErrorInfo {
         let may_be_gone = is_known && error.code == ErrorCode::StorageError && !error.retryable;
         let is_gone = |found: &Result<Session, ErrorInfo>| {
@@ -81,7 +83,8 @@ impl Runtime {
         error
     }
 
-    /// Where a run that another process left behind is what going on means: has it go on.
+    /// Resumes the interrupted run of a session if the request asks for no more than that: it has no message and
+    /// names no earlier message, or it is a reflection and a reflection was interrupted.
     async fn take_up_left_behind(&self, start: &Start) -> Result<Option<RunHandle>, ErrorInfo> {
         let reflects = start.reflects.is_some();
         let Some(Ok(id)) = start.session_id.as_deref().map(SessionId::parse) else { return Ok(None) };
@@ -94,17 +97,17 @@ impl Runtime {
             Err(error) if error.code == ErrorCode::SessionNotFound => return Ok(None),
             Err(error) => return Err(error),
         }
-        // A look back that was cut off is what another one would be.
+        // An interrupted reflection is resumed instead of starting a second one.
         if reflects && !self.left_in(&id).await?.iter().any(|run| run.settings.reflects.is_some()) {
             return Ok(None);
         }
         self.resume(&id).await
     }
 
-    /// Finds out what became of a start whose session crashed before it could answer.
+    /// Finds out whether a run was accepted, if its session crashed before it replied.
     async fn find_unanswered(&self, run: &Run) -> Result<Arc<RunEntry>, ErrorInfo> {
         let services = &self.inner.services;
-        // Behind everything that the session had handed over.
+        // Waits until everything that the session had sent to the journal is written.
         let barrier = services.journal.append_and_wait(Append::default()).await;
         barrier.map_err(|error| ErrorInfo::from(&error))?;
         match self.run(&run.run_id).await {
@@ -150,7 +153,7 @@ impl Runtime {
             known.live.iter().any(|run| !services.runs.contains(run)) && !services.sessions.contains(&session_id)
         };
         if (after_sequence.is_some() || start.reject_if_busy) && stored.as_ref().is_some_and(is_left_behind) {
-            // It is not taken up for the sake of a refusal.
+            // Interrupted runs are not resumed only to reject this request.
             let message = format!(
                 "session {session_id} has a run that was cut off with its process: stop it, or let it go on first"
             );
@@ -178,7 +181,7 @@ impl Runtime {
             return Err(refuse("temperature has to be a number from 0 to 2".to_owned()));
         }
         let mut settings = settings;
-        // Deny rules stay in force for the session, and for copies of it.
+        // Deny rules stay in force for the session and for copies of it.
         let denied = stored.iter().filter_map(|known| known.before.as_ref()).flat_map(|before| &before.settings.deny);
         settings.deny.extend(denied.filter(|text| !start.deny.contains(text)).cloned());
         let tools: Vec<String> = services.resolver.mcp.registry().specs().map(|spec| spec.name.clone()).collect();
@@ -196,7 +199,7 @@ impl Runtime {
             .as_ref()
             .filter(|_| goes_on || after_sequence.is_some())
             .and_then(|known| Some(known.last.as_ref()?.run_id.clone()));
-        // What was prepared begins with this run: one commit, as for a new one.
+        // In a session without runs, the first run is committed together with its start, as in a new session.
         let past = match &stored {
             Some(known) if known.live.iter().any(|run| !services.runs.contains(run)) => Past::LeftBehind,
             Some(known) if known.last.is_some() || known.copied.is_some() => Past::Settled,
@@ -221,7 +224,7 @@ impl Runtime {
         let mut run = Run { mode, ..queued };
         services.resolver.redactor.run(&mut run);
         services.resolver.projects.refresh(&project_dir).await;
-        // Refused here rather than after it was accepted.
+        // Check the settings before the run is accepted.
         let spec = services.resolver.resolve(&run, &project_dir);
         let spec = spec.map_err(|error| if inherits { settings::explain(&start, error) } else { error })?;
         run.settings.agent_type.clone_from(&spec.preset.name);
@@ -251,13 +254,13 @@ impl Runtime {
             None => vec![Write::Session(session), Write::Trace(trace)],
         };
         let (reply, answer) = oneshot::channel();
-        // Where the head will be when its turn comes, nobody can say yet.
+        // Such a run is not queued, since the head may have moved by the time its turn comes.
         let reject_if_busy = start.reject_if_busy || after_sequence.is_some() || goes_on;
         Ok((StartRequest { run, rows, past, project_dir, reject_if_busy, follows, reply }, answer))
     }
 
-    /// Makes sure that the gateways which a run's presets need are there, so that a missing key or
-    /// profile is said before the run is accepted.
+    /// Opens the gateways that a run and its presets need, so that a missing key or profile is reported before the
+    /// run is accepted.
     async fn ensure_gateways(&self, run: &Run) -> Result<(), ErrorInfo> {
         let services = &self.inner.services;
         let presets = services.resolver.presets.values().filter_map(|preset| preset.model.as_deref());
@@ -271,7 +274,7 @@ impl Runtime {
         let needed = preset.and_then(|preset| preset.model.as_deref()).unwrap_or(&run.settings.model);
         for name in wanted {
             match services.resolver.models.open(name).await.map(drop) {
-                // The run may never call it.
+                // The run may never call this model.
                 Err(error) if error.code == ErrorCode::RuntimeFailed && name != needed => {}
                 outcome => outcome?,
             }
@@ -280,32 +283,32 @@ impl Runtime {
     }
 }
 
-/// A session that exists, as far as a further run of it is concerned.
+/// State of an existing session, as far as a new run needs it.
 struct Known {
     session: Session,
-    /// The last run of its root trace; `None` = it was prepared, or made as a copy, and has had none.
+    /// The last run of the root trace. `None` if the session was created without a run, or is a copy without runs.
     last: Option<Run>,
-    /// The mode of the conversation that it is a copy of; `None` = it is none, or has had a run.
+    /// The mode of the source conversation, if the session is a copy that has had no run.
     copied: Option<RunMode>,
-    /// The run whose settings a further one takes: its last run that waits in the queue or has begun; of a copy that has
-    /// had none, the last run of what it is a copy of.
+    /// The settings that a new run inherits: those of the last run that is queued or has started. For a copy without
+    /// runs, those of the last run of its source.
     before: Option<Before>,
-    /// Its runs that have not ended.
+    /// The runs of the session that have not ended.
     live: Vec<RunId>,
-    /// Where it may go on; looked for only where a run brings no message.
+    /// The point from which to continue. Read only if the new run has no message.
     left_off: Option<LeftOff>,
-    /// What the message is, behind which a run wants to go on.
+    /// The position of the message after which the new run continues.
     place: Option<Place>,
 }
 
-/// Where a conversation stands.
+/// The end of a conversation.
 struct LeftOff {
-    /// The last run that began: what waited in the queue and never did has said and done nothing. Absent in a copy
-    /// of what is gone.
+    /// The last run that started; a run that was cancelled in the queue is skipped. `None` if the source of a copy
+    /// was deleted.
     run: Option<Run>,
-    /// What the trace was asked first.
+    /// The first task of the trace.
     task: String,
-    /// The last message; of the part that is kept, where it goes back first.
+    /// The last message; if the conversation is rewound first, the last message that is kept.
     head: Message,
 }
 
@@ -324,7 +327,7 @@ fn read_known(
     };
     let before = match last.as_ref().filter(|last| !last.status.is_terminal() || last.started_at.is_some()) {
         Some(last) => Some(Before::of(last)),
-        // It has had none, or the last one was cancelled in the queue.
+        // The session has had no run, or the last one was cancelled in the queue.
         None => last_before(reader, &root)?,
     };
     let place = match after {
@@ -338,7 +341,7 @@ fn read_known(
 
 fn read_left_off(reader: &dyn Reader, root: &TraceId, place: Option<&Place>) -> Result<Option<LeftOff>, StoreError> {
     let Some(trace) = reader.trace(root)? else { return Ok(None) };
-    // Who goes on from an earlier message goes on as the run did that said it.
+    // A run that continues after an earlier message uses the settings of the run that wrote that message.
     let said_by = match place.and_then(|place| place.run_id.as_ref()) {
         Some(id) => reader.run(id)?,
         None => None,
@@ -349,7 +352,7 @@ fn read_left_off(reader: &dyn Reader, root: &TraceId, place: Option<&Place>) -> 
     Ok(head.map(|head| LeftOff { run, task: trace.task, head }))
 }
 
-/// Reads what a further run of a conversation keeps; in a copy that has had no run, as its source had it.
+/// Reads the settings that a new run of a conversation inherits. For a copy without runs, reads those of its source.
 pub(super) fn last_before(reader: &dyn Reader, root: &TraceId) -> Result<Option<Before>, StoreError> {
     let mut trace = root.clone();
     for _ in 0..COPIES {
@@ -368,10 +371,10 @@ pub(super) fn last_before(reader: &dyn Reader, root: &TraceId) -> Result<Option<
     Ok(None)
 }
 
-/// Reads the last run of a conversation that began; in a copy that has had none, that of what it is a copy of.
+/// Reads the last run of a conversation that has started. For a copy without runs, reads that of its source.
 fn last_begun_run(reader: &dyn Reader, root: &TraceId) -> Result<Option<Run>, StoreError> {
     let mut trace = root.clone();
-    // An id may be used again: what is a copy of what may go in a circle.
+    // The number of steps is limited: since ids can be reused, the chain of copies can form a cycle.
     for _ in 0..COPIES {
         if let Some(run) = reader.last_begun_run(&trace)? {
             return Ok(Some(run));
@@ -385,13 +388,13 @@ fn last_begun_run(reader: &dyn Reader, root: &TraceId) -> Result<Option<Run>, St
 }
 
 impl Known {
-    /// Returns the run whose settings a further one takes.
+    /// Returns the settings that a new run inherits.
     fn before(&self) -> Option<Before> {
         let run = self.left_off.as_ref().and_then(|left_off| left_off.run.as_ref());
         run.map(Before::of).or_else(|| self.before.clone())
     }
 
-    /// Returns the message that the conversation goes back to; `None` = it stands there.
+    /// Returns the message to rewind to. `None` if the conversation ends there already.
     fn way_back(&self, sequence: u64) -> Result<Option<u64>, ErrorInfo> {
         match &self.place {
             Some(place) if place.is_on_path => Ok((place.sequence != place.head).then_some(sequence)),
@@ -399,7 +402,7 @@ impl Known {
         }
     }
 
-    /// Returns what the session was asked last, if there is something left to do about it (MSG-2).
+    /// Returns the last task of the session if it has no answer yet (MSG-2).
     fn unfinished_task(&self) -> Result<String, ErrorInfo> {
         let id = &self.session.session_id;
         if self.last.as_ref().is_some_and(|last| !last.status.is_terminal()) {

@@ -1,6 +1,6 @@
-//! Artifacts by program and by clients: the library's doors (RT-5, ART-6, ART-11 … ART-13).
+//! Artifacts for programs and clients (RT-5, ART-6, ART-11 … ART-13).
 //!
-//! Thin: what is done lies behind `artifact`. A server needs nothing more than these doors.
+//! A thin layer over `artifact`; a server needs no other interface to artifacts.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -20,23 +20,23 @@ use crate::{
     clock::now,
 };
 
-/// A session to be made before its first run, so that files can come first.
+/// Session to create before its first run, for example to upload files first.
 #[derive(Debug, Clone, Default)]
 pub struct NewSessionSpec {
-    /// Its id; made if absent.
+    /// Session id. Default: generated.
     pub session_id: Option<String>,
-    /// What people call it; absent = after its first task.
+    /// Display name. Default: derived from the first task.
     pub name: Option<String>,
-    /// Whose it is; absent = `local`.
+    /// User that owns the session. Default: `local`.
     pub uid: Option<String>,
-    /// The project that its runs work in; absent = the runtime's.
+    /// Project directory of its runs. Default: that of the runtime.
     pub project_dir: Option<PathBuf>,
-    /// Allows the user's home folder or a folder above it as the project, if the runtime refuses that.
+    /// Allows the user's home folder or one of its parents as the project, if the runtime rejects that by default.
     pub allow_home_project: bool,
 }
 
 impl Runtime {
-    /// Makes a session without a run. `validation_error` where one of that id exists.
+    /// Creates a session without a run. Fails with `validation_error` if a session with that id exists.
     pub async fn create_session(&self, wish: NewSessionSpec) -> Result<Session, ErrorInfo> {
         let services = &self.inner.services;
         if services.lifetime.is_closing() {
@@ -83,7 +83,7 @@ impl Runtime {
         self.session(&session_id).await
     }
 
-    /// Returns the door to artifacts: save, load, list, versions, delete (ART-14).
+    /// Returns the artifact service: save, load, list, versions, delete (ART-14).
     pub fn artifact_service(&self) -> Arc<dyn ArtifactService> {
         Arc::new(self.door())
     }
@@ -93,18 +93,19 @@ impl Runtime {
         ArtifactDoor { store: Arc::clone(&services.artifacts), tasks: services.lifetime.tasks().clone() }
     }
 
-    /// Returns whose names a session's are; `session_not_found` where there is none.
+    /// Returns the owner of a session's artifact names. Fails with `session_not_found` if the session does not exist.
     pub async fn artifact_place(&self, session_id: &SessionId) -> Result<Place, ErrorInfo> {
         let session = self.session(session_id).await?;
         Ok(Place { session_id: session.session_id, uid: session.uid })
     }
 
-    /// Lists the artifacts of a session and of its user as they are now, edits included (ART-6).
+    /// Lists the current artifacts of a session and of its user, including unsaved edits (ART-6).
     pub async fn artifacts(&self, place: &Place) -> Result<Vec<Artifact>, ErrorInfo> {
         self.door().list(place).await
     }
 
-    /// Loads what an artifact holds now, or a stored version; `artifact_not_found`, `version_not_found`.
+    /// Loads the current content of an artifact, or a stored version. Errors: `artifact_not_found`,
+    /// `version_not_found`.
     pub async fn artifact(&self, place: &Place, key: &str, version: Option<u64>) -> Result<Loaded, ErrorInfo> {
         let door = self.door();
         if let Some(loaded) = door.load(place, key, version).await? {
@@ -113,12 +114,12 @@ impl Runtime {
         Err(door.store.reader.missing(place, key, version).await?)
     }
 
-    /// Lists the stored versions of an artifact in order; `artifact_not_found`.
+    /// Lists the stored versions of an artifact in order. Error: `artifact_not_found`.
     pub async fn artifact_versions(&self, place: &Place, key: &str) -> Result<Vec<ArtifactVersion>, ErrorInfo> {
         self.door().store.reader.versions_of(place, key).await
     }
 
-    /// Reads what is recorded of a stored version; `artifact_not_found`, `version_not_found`.
+    /// Reads the record of a stored version. Errors: `artifact_not_found`, `version_not_found`.
     pub async fn artifact_version(&self, place: &Place, key: &str, version: u64) -> Result<ArtifactVersion, ErrorInfo> {
         let door = self.door();
         let found = door.get_version(place, key, version).await?;
@@ -128,7 +129,7 @@ impl Runtime {
         }
     }
 
-    /// Stores what a client writes as the next version, at once (ART-5).
+    /// Stores a client's content as the next version immediately (ART-5).
     pub async fn put_artifact(
         &self,
         place: &Place,
@@ -140,8 +141,8 @@ impl Runtime {
         self.door().save(place, save).await
     }
 
-    /// Takes in a file of a user: stored at once, under a name made from the file's; where that is taken,
-    /// `_1`, `_2` come before the ending (ART-11).
+    /// Stores a user's file immediately, under a name derived from the file name. If the name is taken, `_1`, `_2`, …
+    /// is inserted before the extension (ART-11).
     pub async fn upload_artifact(
         &self,
         place: &Place,
@@ -159,7 +160,7 @@ impl Runtime {
         self.door().save(place, save).await
     }
 
-    /// Replaces one part of an artifact's text, found as ART-7 says; the next version is stored at once.
+    /// Replaces one passage of an artifact's text, matched as defined by ART-7. Stores the next version immediately.
     pub async fn edit_artifact(&self, place: &Place, key: &str, old: &str, new: &str) -> Result<Edited, ErrorInfo> {
         let request = EditRequest {
             key: key.to_owned(),
@@ -171,7 +172,7 @@ impl Runtime {
         self.door().edit(place, request).await
     }
 
-    /// Deletes an artifact with all its versions; `artifact_not_found`.
+    /// Deletes an artifact with all its versions. Error: `artifact_not_found`.
     pub async fn delete_artifact(&self, place: &Place, key: &str) -> Result<(), ErrorInfo> {
         match self.door().delete(place, key).await? {
             true => Ok(()),
@@ -179,13 +180,13 @@ impl Runtime {
         }
     }
 
-    /// Writes the last stored version of a text as a `.docx` file (ART-12).
+    /// Exports the last stored version of a text as a `.docx` file (ART-12).
     #[cfg(feature = "docx")]
     pub async fn export_docx(&self, place: &Place, key: &str) -> Result<Vec<u8>, ErrorInfo> {
         self.door().store.reader.export_docx(place, key).await
     }
 
-    /// Lists which artifacts may go and why, and deletes them unless it is a dry run (ART-13).
+    /// Lists the artifacts that can be deleted, with the reason, and deletes them unless it is a dry run (ART-13).
     pub async fn cleanup_artifacts(&self, wish: Cleanup) -> Result<CleanupReport, ErrorInfo> {
         self.door().clean_up(wish).await
     }

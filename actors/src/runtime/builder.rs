@@ -50,16 +50,16 @@ use crate::{
     tool::{Roots, Surroundings, Tool, ToolRegistry},
 };
 
-/// Gathers what a runtime is made of.
+/// Builder of a [`Runtime`].
 #[derive(Default)]
 pub struct RuntimeBuilder {
     home: Option<PathBuf>,
     project_dir: Option<PathBuf>,
     refuses_home_projects: bool,
-    /// The configuration that was given.
+    /// The configuration set by the program.
     config: Option<Config>,
     loads_config: bool,
-    /// Grants beside those of the configuration.
+    /// Permission grants in addition to those of the configuration.
     allow: Vec<String>,
     is_offline: bool,
     environment: Option<Environment>,
@@ -75,102 +75,104 @@ pub struct RuntimeBuilder {
     task_place: Option<TaskPlace>,
 }
 
-/// Puts something between the journal and the store.
+/// Wraps the store that the journal writes to.
 type StoreWrapper = Box<dyn FnOnce(SqliteStore) -> Box<dyn Store> + Send>;
 
 impl RuntimeBuilder {
-    /// Sets the home directory; otherwise `SOONG_AGENT_HOME`, else `~/.soong-agent`. It is made if
-    /// missing, on Unix for its owner alone.
+    /// Sets the home directory. Default: `SOONG_AGENT_HOME`, else `~/.soong-agent`. The directory is created if it is
+    /// missing; on Unix, only its owner can access it.
     #[must_use]
     pub fn home(mut self, home: impl Into<PathBuf>) -> Self {
         self.home = Some(home.into());
         self
     }
 
-    /// Refuses new sessions whose project is the user's home folder or above it, unless they ask for it with
-    /// [`Start::allow_home_project`](field@crate::Start::allow_home_project). Without this they are allowed.
+    /// Rejects new sessions whose project is the user's home folder or one of its parents, unless they set
+    /// [`Start::allow_home_project`](field@crate::Start::allow_home_project). By default they are allowed.
     #[must_use]
     pub fn refuse_home_projects(mut self) -> Self {
         self.refuses_home_projects = true;
         self
     }
 
-    /// Sets the project directory of new sessions; otherwise the current one. A file means its parent.
+    /// Sets the project directory of new sessions. Default: the current directory. For a file, its parent is used.
     #[must_use]
     pub fn project_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.project_dir = Some(dir.into());
         self
     }
 
-    /// Allows what every run may do without asking: a tool, or a tool and a scope, such as `write:docs` or
-    /// `bash:unconfined`. Adds to `permissions.allow` of the configuration.
+    /// Grants a permission to every run: a tool, or a tool and a scope, such as `write:docs` or `bash:unconfined`.
+    /// Extends `permissions.allow` of the configuration.
     #[must_use]
     pub fn allow(mut self, grant: impl Into<String>) -> Self {
         self.allow.push(grant.into());
         self
     }
 
-    /// Sets the configuration; otherwise defaults. A file is read by [`Config::parse`], that of the home by
-    /// [`load_config`](Self::load_config).
+    /// Sets the configuration. Default: built-in defaults. To read a file, use [`Config::parse`]; to read the file of
+    /// the home, use [`load_config`](Self::load_config).
     #[must_use]
     pub fn config(mut self, config: Config) -> Self {
         self.config = Some(config);
         self
     }
 
-    /// Uses the configuration of the home: its `config.toml`, unless one is given by [`config`](Self::config), and the
-    /// commands of its `hooks.json`. Without this neither is read.
+    /// Loads the configuration of the home: `config.toml`, unless [`config`](Self::config) sets one, and the hooks of
+    /// `hooks.json`. By default neither file is read.
     #[must_use]
     pub fn load_config(mut self) -> Self {
         self.loads_config = true;
         self
     }
 
-    /// Makes the built-in rule-based stand-in the default model: no key, no network, no language model.
+    /// Uses the built-in rule-based model as the default model. It needs no key and no network, and is no language
+    /// model.
     #[must_use]
     pub fn offline(mut self) -> Self {
         self.is_offline = true;
         self
     }
 
-    /// Sets what stands for the process's environment.
+    /// Sets the environment to use instead of the process's environment.
     #[must_use]
     pub fn environment(mut self, environment: Environment) -> Self {
         self.environment = Some(environment);
         self
     }
 
-    /// Uses `model` for a profile; `default` is the default one.
+    /// Uses `model` for a profile. The default profile is named `default`.
     #[must_use]
     pub fn register_provider(mut self, profile: impl Into<String>, model: Arc<dyn Model>) -> Self {
         self.models.insert(profile.into(), model);
         self
     }
 
-    /// Adds a tool beside the built-in ones.
+    /// Adds a tool to the built-in ones.
     #[must_use]
     pub fn register_tool(mut self, tool: Arc<dyn Tool>) -> Self {
         self.tools.push(tool);
         self
     }
 
-    /// Has a program decide about calls that need leave (PERM-1). People may decide too, and be faster. Without a
-    /// handler, and without people, what needs leave is refused at once.
+    /// Sets a program that decides permission requests (PERM-1). Users can decide them too; the first decision
+    /// counts. Without a handler or [`permissions_by_people`](Self::permissions_by_people), calls that require
+    /// permission are denied immediately.
     #[must_use]
     pub fn permission_handler(mut self, handler: Arc<dyn PermissionHandler>) -> Self {
         self.answerer = Answerer::Program(handler);
         self
     }
 
-    /// Has runs wait for people where a call needs leave: until [`Runtime::decide_permission`], the command line or the
-    /// server decides, without end unless `permissions.timeout_s` says so.
+    /// Lets runs wait for a user's decision if a call requires permission: through [`Runtime::decide_permission`],
+    /// the command line or the server. The wait is unlimited unless `permissions.timeout_s` is set.
     #[must_use]
     pub fn permissions_by_people(mut self) -> Self {
         self.answerer = Answerer::People;
         self
     }
 
-    /// Adds a preset. It stands in for one of that name that is built in, a file of the home, or in the
+    /// Adds a preset. It replaces a preset of the same name that is built in, in a file of the home, or in the
     /// configuration (SUB-5).
     #[must_use]
     pub fn register_preset(mut self, preset: Preset) -> Self {
@@ -178,39 +180,39 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Leaves the files of the home alone that make presets and skills: `agents/*.md`, `skills/*.md`.
+    /// Ignores the preset and skill files of the home: `agents/*.md` and `skills/*.md`.
     #[must_use]
     pub fn without_home_files(mut self) -> Self {
         self.ignores_home_files = true;
         self
     }
 
-    /// Calls `hook` at every fault point of every run; it may panic to crash the run's actor.
+    /// Calls `hook` at every fault point of every run. The hook may panic to crash the run's actor.
     #[must_use]
     pub fn fault_hook(mut self, hook: FaultHook) -> Self {
         self.faults.hook = Some(hook);
         self
     }
 
-    /// Lets things go wrong as `plan` says: runs, commits, bytes of artifacts.
+    /// Injects faults according to `plan`, in runs, commits and artifact bytes.
     #[must_use]
     pub fn faults(mut self, plan: FaultPlan) -> Self {
         self.faults.plan = Some(plan);
         self
     }
 
-    /// Lets things go wrong as the environment variable `SOONG_FAULTS` says, in the words of [`FaultPlan`], where no
-    /// plan is given. Such a plan may end the process. The variable has no effect without this.
+    /// Injects faults according to the environment variable `SOONG_FAULTS` (syntax: [`FaultPlan`]), if no plan is
+    /// set. Such a plan may terminate the process. Without this call the variable has no effect.
     #[must_use]
     pub fn faults_from_env(mut self) -> Self {
         self.faults_from_env = true;
         self
     }
 
-    /// Returns what will go wrong on purpose, if anything: the plan that was given, or the environment's.
+    /// Returns the fault plan in effect: the one set by the program, else that of the environment.
     ///
     /// # Errors
-    /// `config_error` where the environment holds a text that is no plan, as [`RuntimeBuilder::build`] will say.
+    /// `config_error` if the environment holds an invalid plan; [`RuntimeBuilder::build`] fails with the same error.
     pub fn fault_plan(&self) -> Result<Option<FaultPlan>, ErrorInfo> {
         match (&self.faults.plan, &self.environment) {
             (Some(plan), _) => Ok(Some(plan.clone())),
@@ -220,21 +222,21 @@ impl RuntimeBuilder {
         }
     }
 
-    /// Puts something between the journal and the store, such as one that fails by plan.
+    /// Wraps the store that the journal writes to, for example to inject failures.
     #[must_use]
     pub fn wrap_store(mut self, wrap: impl FnOnce(SqliteStore) -> Box<dyn Store> + Send + 'static) -> Self {
         self.wrap_store = Some(Box::new(wrap));
         self
     }
 
-    /// Sets which of the runs that an earlier process left behind are taken up at once; all by default.
+    /// Sets which interrupted runs of an earlier process are resumed when the home is opened. Default: all.
     #[must_use]
     pub fn recover(mut self, recover: Recover) -> Self {
         self.recover = recover;
         self
     }
 
-    /// Sets where task journals are kept; otherwise in the project, and under the home where that takes none
+    /// Sets where task journals are stored. Default: in the project, or under the home if the project is not writable
     /// (TASK-1).
     #[must_use]
     pub fn task_journals(mut self, place: TaskPlace) -> Self {
@@ -242,12 +244,14 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Opens the home, takes its ownership, and starts the tree.
+    /// Opens the home, takes its ownership, and starts the actor tree.
     ///
-    /// Runs that an earlier owner left behind go on, or are ended (see [`RuntimeBuilder::recover`]); sessions that it had begun to
-    /// delete go on going, in the background. Fails with
-    /// `home_locked` if another process owns the home, and with `config_error` where the configuration, a preset or a
-    /// skill of the home cannot be used; changes nothing then.
+    /// Interrupted runs of an earlier owner are resumed or ended (see [`RuntimeBuilder::recover`]). Session deletions
+    /// that an earlier owner started continue in the background.
+    ///
+    /// # Errors
+    /// `home_locked` if another process owns the home; `config_error` if the configuration, a preset or a skill of
+    /// the home is invalid. In both cases nothing is changed.
     pub async fn build(mut self) -> Result<Runtime, ErrorInfo> {
         let environment = self.environment.clone().unwrap_or_else(Environment::process);
         self.faults.plan = self.fault_plan()?;
@@ -286,13 +290,13 @@ impl RuntimeBuilder {
         let ((left_behind, unfinished), journals, removals) = match mended.await {
             Ok(found) => found,
             Err(error) => {
-                services.journal.close(threads).await; // before the lock goes
+                services.journal.close(threads).await; // before the home is unlocked
                 return Err(error);
             }
         };
         let root = start_tree(&services, wired.sessions).await?;
         services.task_journals.complete(journals);
-        // What an earlier owner had begun to delete goes on, while others work.
+        // Deletions that an earlier owner started continue in the background.
         for Removal { session_id: session, .. } in removals {
             services.sessions.to_supervisor(SessionSupervisorMsg::Delete { session, reply: oneshot::channel().0 });
         }
@@ -311,7 +315,7 @@ impl RuntimeBuilder {
         Ok(runtime)
     }
 
-    /// Opens the store of a home, with the faults and the wrapper that were set.
+    /// Opens the store of a home, with the configured faults and wrapper.
     async fn open_store(
         &mut self,
         home: &Path,
@@ -343,7 +347,8 @@ impl RuntimeBuilder {
         })
     }
 
-    /// Returns the configuration that was given, else that of the home if it is to be used, with what was set beside it.
+    /// Returns the program's configuration, else that of the home if it is to be loaded, with the builder's other
+    /// settings applied.
     fn effective_config(&mut self, home: &Path) -> Result<Config, ErrorInfo> {
         let mut config = match self.config.take() {
             Some(config) => config,
@@ -424,7 +429,7 @@ impl RuntimeBuilder {
     }
 }
 
-/// Starts the actors of a runtime, and the tasks that watch its runs.
+/// Starts the actors of a runtime, and the tasks that detect stuck and idle runs.
 async fn start_tree(services: &Services, sessions: SessionServices) -> Result<ActorRef<StartGateway>, ErrorInfo> {
     let gauge = services.observatory.enter(ActorKind::RuntimeSupervisor, ONLY, None, restart::NEVER.shown, None);
     let idle_after = Duration::from_secs(services.config.runtime.idle_session_s);
@@ -451,7 +456,7 @@ async fn start_tree(services: &Services, sessions: SessionServices) -> Result<Ac
     Ok(root)
 }
 
-/// Reads a configuration file; one that is not there sets nothing.
+/// Reads a configuration file. A missing file yields the defaults.
 fn read_config(path: &Path) -> Result<Config, ErrorInfo> {
     match std::fs::read_to_string(path) {
         Ok(text) => Config::parse(&path.display().to_string(), &text).map_err(|error| config_error(error.to_string())),
@@ -460,7 +465,7 @@ fn read_config(path: &Path) -> Result<Config, ErrorInfo> {
     }
 }
 
-/// Resolves a project directory: symlinks once, a file means its parent (RT-2).
+/// Resolves a project directory: follows symlinks once; for a file, returns its parent (RT-2).
 pub(super) fn resolve_project(dir: &Path) -> Result<PathBuf, ErrorInfo> {
     let refuse = |error: std::io::Error| {
         let message = format!("the project directory {} cannot be used: {error}", dir.display());

@@ -1,6 +1,6 @@
-//! Conversations as a whole: from which message one goes on (MSG-2 … MSG-4).
+//! Moving the head of a conversation to another message (MSG-2 … MSG-4).
 //!
-//! Not here: going back as a part of a run (`run/machine/lifecycle/start.rs`), copies of a conversation (`fork.rs`).
+//! Elsewhere: rewinding as part of a run (`run/machine/lifecycle/start.rs`), copies of a conversation (`fork.rs`).
 
 use soong_protocol::{ErrorCode, ErrorInfo, EventDraft, MessageEvent, SessionId, TraceId, Write};
 use soong_storage::store::{Append, Place, StoreError};
@@ -8,37 +8,37 @@ use soong_storage::store::{Append, Place, StoreError};
 use super::Runtime;
 use crate::{artifact::Moved, clock::now, run::no_head};
 
-/// How often a switch is tried again because somebody changed a document meanwhile.
+/// Maximum number of attempts if a document is changed concurrently.
 const ROUNDS: usize = 20;
 
-/// Where a conversation stands after a switch.
+/// Result of a head switch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Switched {
-    /// The head now: the message that was asked for, or where it makes or answers tool calls the last of their
-    /// results (MSG-3).
+    /// The new head: the requested message, or, if it makes or answers tool calls, the last of their results (MSG-3).
     pub sequence: u64,
-    /// The head before.
+    /// The previous head.
     pub from_sequence: u64,
-    /// Documents that have their text at that message again.
+    /// Documents that were restored to their text at that message.
     pub restored: Vec<String>,
-    /// Documents that stay as they are, because somebody else has changed them since.
+    /// Documents that were not restored, because another writer has changed them since.
     pub left: Vec<String>,
 }
 
 impl Runtime {
-    /// Lets a session's conversation go on from another message, on its main path or off it; goals and documents
-    /// move along, in one commit. No run is started.
+    /// Continues a session's conversation from another message, on its main path or off it. Goals and documents are
+    /// restored to that message in the same commit. No run is started.
     ///
     /// # Errors
-    /// `session_not_found`; `session_active` while a run of it has not ended; `validation_error` where the message
-    /// is none to go on from; `storage_error`.
+    /// `session_not_found`; `session_active` while a run of the session has not ended; `validation_error` if the
+    /// conversation cannot continue from that message; `overloaded` (retryable) if documents are changed during every
+    /// attempt; `storage_error`.
     pub async fn switch_head(&self, id: &SessionId, sequence: u64) -> Result<Switched, ErrorInfo> {
         self.session(id).await?;
         let trace = TraceId::root(id);
         for _ in 0..ROUNDS {
             match self.try_switch(id, &trace, sequence).await? {
                 Some(switched) => return Ok(switched),
-                None => continue, // somebody else changed a document meanwhile
+                None => continue, // a document was changed concurrently
             }
         }
         Err(ErrorInfo::retryable(ErrorCode::Overloaded, "its documents are changed all the time: try again"))
@@ -72,7 +72,7 @@ impl Runtime {
         goal_tree.rewind(sequence);
         let moved = match &last {
             Some(last) => services.artifacts.plan_to_go_back(trace, (&last.run_id, None), lsn).await?,
-            None => Moved::default(), // a copy without a run of its own: nobody has edited anything
+            None => Moved::default(), // a copy without runs: it has no edits
         };
         let event = MessageEvent::HeadSwitched {
             sequence,

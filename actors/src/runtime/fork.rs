@@ -1,8 +1,10 @@
-//! Forking: a session that begins as a copy of another one's conversation up to a message (MSG-1, MSG-3, MSG-4).
+//! Forks: a new session that starts as a copy of another session's conversation up to a message (MSG-1, MSG-3,
+//! MSG-4).
 //!
-//! One commit for all of it; the bytes of artifacts are there before, announced, so that a crash leaves nothing but
-//! what the next owner removes. The source does not change, and may be at work.
-//! Not here: how rows are copied (`storage`), bytes (`artifact/store/copy.rs`).
+//! All rows are written in one commit. Artifact bytes are written before it and announced, so that after a crash the
+//! next owner of the home removes them. The source does not change, and may have a running run.
+//!
+//! Elsewhere: copying rows (`storage`) and bytes (`artifact/store/copy.rs`).
 
 use std::sync::Arc;
 
@@ -15,40 +17,41 @@ use soong_storage::store::{Append, Reader, StoreError};
 use super::{Runtime, admission::last_before, not_found, services::Services};
 use crate::{actor_base::closing, artifact::registered, clock::now, run::no_head};
 
-/// What is said of a copy of a session; everything has a default.
+/// Options of a fork. Every option has a default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fork {
-    /// The last message that comes along, on the main path or off it; where it makes or answers tool calls, the last of
-    /// their results (MSG-3). Absent = the head, with the artifacts as they are now unless a run is at work.
+    /// Last message to copy, on the main path or off it. If the message makes or answers tool calls, the last of
+    /// their results is used (MSG-3). Default: the head, with the current artifacts unless a run is active.
     pub at: Option<u64>,
-    /// The copy's id; made if absent.
+    /// Id of the copy. Default: generated.
     pub session_id: Option<String>,
-    /// What people call it; absent = as the source.
+    /// Display name of the copy. Default: that of the source.
     pub name: Option<String>,
 }
 
-/// What there is to copy.
+/// Contents to copy.
 struct Found {
     source: Session,
     trace: TraceId,
     at: u64,
     goal_tree: GoalTree,
-    /// Each with the number that it had.
+    /// The artifacts, each with the version number that it had.
     artifacts: Vec<(Artifact, u64)>,
-    /// Settings of its last run.
+    /// The settings of the last run.
     settings: Option<Box<RunSettings>>,
 }
 
 impl Runtime {
-    /// Makes a session that begins as a copy of another one: its conversation up to a message, with the same numbers,
-    /// and its goals and artifacts as they were then. Sub-traces are linked. No run is started; the source does not
-    /// change, also while it is at work.
+    /// Creates a session that is a copy of another session's conversation up to a message. Messages keep their
+    /// numbers; goals and artifacts are copied in their state at that message. Sub-traces are linked. No run is
+    /// started. The source does not change, and may have an active run.
     ///
-    /// What was used for the messages is counted for the source alone.
+    /// The usage of the copied messages is counted for the source only.
     ///
     /// # Errors
-    /// `session_not_found`; `validation_error` where the message is none to go on from, or the id is taken;
-    /// `session_active` while a session of that id is being deleted; `storage_error`. Then nothing has changed.
+    /// `session_not_found`; `validation_error` if the conversation cannot continue from that message, or the id is
+    /// taken; `session_active` while a session with that id is being deleted; `storage_error`. On an error nothing
+    /// has changed.
     pub async fn fork_session(&self, id: &SessionId, wish: Fork) -> Result<Session, ErrorInfo> {
         let services = &self.inner.services;
         if services.lifetime.is_closing() {
@@ -63,12 +66,12 @@ impl Runtime {
         if self.session(&session_id).await.is_ok() {
             return Err(taken(&session_id));
         }
-        // In a task of its own: a caller that leaves does not leave it half done.
+        // In a separate task, so that copying completes even if the caller is dropped.
         let (copying, name, copy_id) = (Arc::clone(services), wish.name, session_id.clone());
         let made = services.lifetime.spawn(async move { copy(&copying, found, copy_id, name).await }).await;
         match made.unwrap_or_else(|error| Err(ErrorInfo::new(ErrorCode::InternalError, error.to_string()))) {
             Ok(()) => self.session(&session_id).await,
-            // It was deleted meanwhile, and its files with it.
+            // The session was deleted meanwhile, together with its files.
             Err(error) => Err(self.session(id).await.err().unwrap_or(error)),
         }
     }
@@ -96,13 +99,13 @@ fn read(reader: &dyn Reader, id: &SessionId, at: Option<u64>) -> Result<Option<R
         return Ok(Some(Err(ErrorInfo::new(ErrorCode::ValidationError, message))));
     }
     let Some(place) = reader.place(&trace, wanted)? else { return Ok(Some(Err(no_head(&trace, wanted)))) };
-    // What a run at work has edited since its last message belongs to what it says next.
+    // Edits that an active run made after its last message belong to its next message.
     let is_as_now = at.is_none() && source.live_runs == 0;
     let artifacts = reader.artifacts_at(id, if is_as_now { u64::MAX } else { place.lsn })?;
     let goal_tree = match is_as_now {
         true => reader.goal_tree(&trace)?.unwrap_or_default().bare(),
         false => {
-            // What was made since leaves its ids behind: they are given to nobody else.
+            // Ids of goals that were created later stay reserved, so that they are not assigned again.
             let mut goals = reader.goal_tree(&trace)?.unwrap_or_default();
             goals.replace(reader.goal_tree_at(&trace, place.until_lsn)?.unwrap_or_default());
             goals.rewind(place.sequence);
@@ -113,7 +116,7 @@ fn read(reader: &dyn Reader, id: &SessionId, at: Option<u64>) -> Result<Option<R
     Ok(Some(Ok(Found { source, trace, at: place.sequence, goal_tree, artifacts, settings })))
 }
 
-/// Copies bytes, then makes the session.
+/// Copies the artifact bytes, then creates the session.
 async fn copy(services: &Services, found: Found, session_id: SessionId, name: Option<String>) -> Result<(), ErrorInfo> {
     let Found { source, trace, at, goal_tree, artifacts, settings } = found;
     let copies = services.artifacts.copy_all(&session_id, artifacts).await?;
@@ -129,7 +132,7 @@ async fn copy(services: &Services, found: Found, session_id: SessionId, name: Op
     let event = RunEvent::SessionForked { source: trace.clone(), at, goal_tree: Box::new(goal_tree), settings };
     let (made, told) = registered(copies, &trace_id);
     let fork = Write::Fork(Box::new(NewFork { session, trace_id: trace_id.clone(), source: trace.clone(), at }));
-    // The copies before the event: so they are as old as each message that was copied.
+    // The copies are written before the event, so that they are no newer than any copied message.
     let writes = [fork].into_iter().chain(made);
     let writes = writes.chain([Write::Event(EventDraft::new(trace_id, None, time, event))]).chain(told).collect();
     let error = match services.journal.append_and_wait(Append { fence: None, writes }).await {
@@ -139,8 +142,8 @@ async fn copy(services: &Services, found: Found, session_id: SessionId, name: Op
         }
         Err(error) => error,
     };
-    // Whether it was written is unclear, or will be clear when the disk works again: what is announced and not
-    // registered is removed by the next owner.
+    // After a transient error or `Closed` it is not known whether the commit was written, so the copies are kept. The
+    // next owner of the home removes those that are announced but not registered.
     if !error.is_transient() && error != StoreError::Closed {
         services.artifacts.discard_copies(&paths).await;
     }

@@ -1,4 +1,4 @@
-//! Handles: a program's door to a run (RT-4).
+//! Handles with which a program controls a run (RT-4).
 
 use std::{ops::Deref, sync::Arc, time::Duration};
 
@@ -17,14 +17,15 @@ use crate::{
     text::find_json,
 };
 
-/// A program's door to a run. It names the run, not its actor: crashes do not break it. Cheap to clone.
+/// Handle with which a program controls a run. It identifies the run, not its actor, so it stays valid when the actor
+/// crashes. Cheap to clone.
 ///
-/// A run that a program drives needs a handle: see [`Start::driven`](fn@crate::Start::driven).
+/// A run that is driven by a program needs a handle: see [`Start::driven`](fn@crate::Start::driven).
 #[derive(Clone)]
 pub struct RunHandle {
     services: Arc<Services>,
     live: Arc<RunEntry>,
-    /// Counted by the run: a driven run without a handle ends.
+    /// Shared with the run, which counts its handles: a driven run without a handle is ended.
     _counted: Arc<()>,
 }
 
@@ -55,22 +56,22 @@ impl RunHandle {
         &self.live.session_id
     }
 
-    /// Returns what kind of agent leads the run.
+    /// Returns the mode of the run.
     pub fn mode(&self) -> RunMode {
         self.live.mode
     }
 
-    /// Returns whether the run had to wait behind others of its session when it was accepted.
+    /// Returns whether the run was queued after other runs of its session when it was accepted.
     pub fn was_queued(&self) -> bool {
         self.live.published().was_queued
     }
 
-    /// Returns where the run stands.
+    /// Returns the status of the run.
     pub async fn status(&self) -> Result<RunStatus, ErrorInfo> {
         self.record().await.map(|run| run.status)
     }
 
-    /// Reads the run as it is stored.
+    /// Reads the stored record of the run.
     pub async fn record(&self) -> Result<Run, ErrorInfo> {
         let id = self.live.run_id.clone();
         let missing = ErrorInfo::new(ErrorCode::RunNotFound, format!("there is no run {id}"));
@@ -78,9 +79,9 @@ impl RunHandle {
         self.services.mark_run(run).await
     }
 
-    /// Streams the run's events from its first one to its terminal one, with streamed text between.
+    /// Streams the run's events from the first to the terminal one, with streamed text in between.
     ///
-    /// There is one consumer: a second call is refused. Further watchers take the trace's stream.
+    /// The stream can be taken once; a second call is rejected. Further watchers use the stream of the trace.
     pub fn events(&self) -> Result<EventStream, ErrorInfo> {
         if !self.live.take_events() {
             let message = "the run's events are taken already: watch its trace instead";
@@ -104,28 +105,28 @@ impl RunHandle {
         self.live.outcome().await
     }
 
-    /// Cancels the run and everything below it, and waits for its end.
+    /// Cancels the run and all its descendants, and waits for its end.
     ///
-    /// From now on no model call, tool or child starts there. Waits at most `runtime.cancel_timeout_ms`; then cleaning
-    /// up continues in the background. An ended run stays as it is.
+    /// From now on they start no model call, tool or child run. Waits at most `runtime.cancel_timeout_ms`; after
+    /// that, cleanup continues in the background. A run that has ended does not change.
     ///
     /// # Errors
-    /// `storage_error` (retryable) if not even the request could be stored in that time, `closing`. The run is
-    /// cancelled all the same, as long as this process lives.
+    /// `storage_error` (retryable) if the request could not be stored in that time; the run is cancelled
+    /// nevertheless, as long as this process lives. `closing` if the runtime closes.
     pub async fn cancel(&self) -> Result<(), ErrorInfo> {
         super::cancel(&self.services, &self.live).await
     }
 
     /// Cancels like [`cancel`](Self::cancel), but returns as soon as the request is durable: the run is not resumed
-    /// after a crash of the process. Its end shows on its events.
+    /// after a crash of the process. Its end is reported on its event stream.
     ///
     /// # Errors
-    /// As [`cancel`](Self::cancel).
+    /// Same as [`cancel`](Self::cancel).
     pub async fn request_cancel(&self) -> Result<(), ErrorInfo> {
         super::request_cancel(&self.services, &self.live).await
     }
 
-    /// Lists the run's children in the order of their start.
+    /// Lists the children of the run by start time.
     pub async fn children(&self) -> Result<Vec<Run>, ErrorInfo> {
         let id = self.live.run_id.clone();
         let children = self.services.reader.read(move |reader| reader.children(&id)).await?;
@@ -141,23 +142,24 @@ impl RunHandle {
         })
     }
 
-    /// Streams a child's events from its first one to its terminal one.
+    /// Streams a child's events from the first to the terminal one.
     pub async fn child_events(&self, child: &RunId) -> Result<EventStream, ErrorInfo> {
         let run = self.inspect_child(child).await?;
         let scope = Scope::Run { trace: run.trace_id, run: run.run_id };
         Ok(EventStream::open(Arc::clone(&self.services.hub), self.services.reader.clone(), scope, 0))
     }
 
-    /// Reads what the run's children brought back that have ended, in the order of their start (SUB-4).
+    /// Reads the results of the run's children that have ended, by start time of the child (SUB-4).
     pub async fn results(&self) -> Result<Vec<ChildResult>, ErrorInfo> {
         let id = self.live.run_id.clone();
         self.services.reader.read(move |reader| reader.child_results(&id)).await
     }
 
-    /// Waits for the end of the run, and reads its answer as a value.
+    /// Waits for the end of the run, and parses its answer as a value of type `T`.
     ///
-    /// Fails with the run's own error where it did not complete, and with `validation_error` where its answer is no
-    /// JSON of that form: let the run be started with a schema that fits (`expected_output_schema`).
+    /// # Errors
+    /// The run's own error if it did not complete; `validation_error` if the answer is not JSON that parses as `T`.
+    /// To prevent the latter, set a matching schema when starting the run (`expected_output_schema`).
     pub async fn wait_as<T: DeserializeOwned>(&self) -> Result<T, ErrorInfo> {
         let outcome = self.wait().await?;
         if outcome.status != RunStatus::Completed {
@@ -170,18 +172,18 @@ impl RunHandle {
         serde_json::from_value(value).map_err(|error| refuse(error.to_string()))
     }
 
-    /// Adds a child to the run by program; it is supervised, limited, budgeted and visible like any other.
+    /// Adds a child run. It is supervised, limited, budgeted and visible like any other child run.
     ///
-    /// Returns once the child is durable; it works when it gets a slot. Its result goes to whoever
-    /// holds the handle, and into the run's conversation only if it is to be delivered. The run does not end
-    /// before it.
+    /// Returns once the child is durable; the child starts when it gets a slot. The caller reads its result through
+    /// the returned handle; the result is added to the conversation of this run only if the spec asks for delivery.
+    /// The run does not end before the child.
     pub async fn spawn(&self, spec: impl Into<ChildSpec>) -> Result<RunHandle, ErrorInfo> {
         let mut children = self.spawn_all([spec.into()]).await?;
-        // As many come as were asked for.
+        // One child per spec, so there is exactly one.
         children.0.pop().ok_or_else(takes_no_children)
     }
 
-    /// Adds several children at once, all or none: one commit, and all of them work side by side.
+    /// Adds several children, all or none, in one commit. They run concurrently.
     pub async fn spawn_all(
         &self,
         specs: impl IntoIterator<Item = impl Into<ChildSpec>>,
@@ -202,14 +204,14 @@ impl RunHandle {
         let runs = Arc::clone(&self.services.runs);
         let reply = SpawnReply::new(move |rows| {
             let register = |rows: Vec<Run>| rows.iter().map(|row| runs.register(row)).collect::<Vec<_>>();
-            let _ = sender.send(rows.map(register)); // the program may have left
+            let _ = sender.send(rows.map(register)); // the caller may be gone
         });
         let is_open = || !self.live.published().phase.is_final();
         while self.live.door.is_shut() {
             if !is_open() {
                 return Err(takes_no_children());
             }
-            // Between two incarnations, or queued: the actor is on its way.
+            // The actor is being restarted, or the run is queued.
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         self.services.runs.send(&self.live, RunMsg::Spawn { orders, reply });
@@ -221,14 +223,14 @@ impl RunHandle {
         Ok(Children(live.into_iter().map(|live| Self::new(Arc::clone(&self.services), live)).collect()))
     }
 
-    /// Returns the run's children in the order of their start, and spawns those that are missing.
+    /// Returns the run's children by start time, and spawns the missing ones.
     ///
-    /// For a program that resumes a driven run of an earlier process. It names the same tasks in the same order as that
-    /// process did. Children that have ended are not started again.
+    /// Use it to resume a driven run of an earlier process. Pass the same tasks in the same order as that process
+    /// did. Children that have ended are not started again.
     ///
     /// # Errors
-    /// `validation_error` if the run has more children than tasks are named, or a child has another task; those of
-    /// [`RunHandle::spawn_all`].
+    /// `validation_error` if the run has more children than `specs`, or a child has a different task; otherwise those
+    /// of [`RunHandle::spawn_all`].
     pub async fn children_or_spawn(
         &self,
         specs: impl IntoIterator<Item = impl Into<ChildSpec>>,
@@ -267,28 +269,29 @@ impl RunHandle {
         })
     }
 
-    /// Ends a driven run as completed, once its children have ended.
+    /// Completes a driven run, once its children have ended.
     ///
     /// # Errors
-    /// `validation_error` where a model drives the run ([`Start::driven`](fn@crate::Start::driven)): it ends by itself.
+    /// `validation_error` if the run is driven by a model instead of a program
+    /// ([`Start::driven`](fn@crate::Start::driven)); such a run ends automatically.
     pub fn finish(&self, summary: impl Into<String>) -> Result<(), ErrorInfo> {
         if !self.live.driven {
             let message = format!("run {} is driven by a model: it ends by itself, or by `cancel`", self.run_id());
             return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         }
         let summary = self.live.request_finish(|| summary.into());
-        // An incarnation that is not there yet finds it when it loads.
+        // If the actor is being restarted, it reads the request when it loads.
         self.services.runs.notify(&self.live, News::End(EndInput::Finish { summary }));
         Ok(())
     }
 }
 
-/// A child of a driven run: running, or ended in an earlier process.
+/// A child of a driven run: running, or ended.
 #[derive(Debug, Clone)]
 pub enum Child {
     /// The child has not ended.
     Running(RunHandle),
-    /// The outcome of a child that has ended.
+    /// The child has ended with this outcome.
     Ended(Arc<RunOutcome>),
 }
 
@@ -301,7 +304,7 @@ impl Child {
         }
     }
 
-    /// Waits for the child's end, like [`RunHandle::wait`].
+    /// Waits for the end of the child, like [`RunHandle::wait`].
     pub async fn wait(&self) -> Result<Arc<RunOutcome>, ErrorInfo> {
         match self {
             Self::Running(handle) => handle.wait().await,
@@ -310,17 +313,17 @@ impl Child {
     }
 }
 
-/// Children that were started together, in the order in which they were asked for.
+/// Children that were started together, in the order of their specs.
 #[derive(Debug, Clone)]
 pub struct Children(pub(super) Vec<RunHandle>);
 
 impl Children {
-    /// Waits for all of them; one that fails cancels nobody. In their order.
+    /// Waits for all children, and returns their outcomes in order. A child that fails does not cancel the others.
     pub async fn join(&self) -> Vec<Result<Arc<RunOutcome>, ErrorInfo>> {
         join_all(self.0.iter().map(RunHandle::wait)).await
     }
 
-    /// Cancels all of them, and waits for their ends as [`RunHandle::cancel`] does.
+    /// Cancels all children, and waits for their ends as [`RunHandle::cancel`] does.
     pub async fn cancel(&self) -> Result<(), ErrorInfo> {
         join_all(self.0.iter().map(RunHandle::cancel)).await.into_iter().collect()
     }

@@ -1,6 +1,6 @@
-//! Whether a runtime works: the parts that it has lost for good, and a disk that takes nothing.
+//! Health of a runtime: parts that it has lost permanently, and disks that reject writes.
 //!
-//! Not here: when a part is given up (`runtime/supervisor.rs`).
+//! Elsewhere: when a part is given up (`runtime/supervisor.rs`).
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,11 +10,11 @@ use soong_storage::store::Append;
 use super::Runtime;
 use crate::events::{cursor_unknown, store_name};
 
-/// How long a disk may take to write a page before it counts as refusing.
+/// Maximum time to write a page; a slower disk counts as rejecting writes.
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
 
 impl Runtime {
-    /// Returns the id of this store. A restored backup has another one; cursors are valid for one store only.
+    /// Returns the id of this store. A restored backup has a different id. Cursors are valid for one store only.
     ///
     /// # Errors
     /// `storage_error`.
@@ -22,10 +22,10 @@ impl Runtime {
         self.inner.services.reader.read(|reader| reader.store_id()).await.map(store_name)
     }
 
-    /// Refuses a cursor of another store, or one beyond `last`, the number of the last event.
+    /// Rejects a cursor of another store, or one beyond `last`, the number of the last event.
     ///
     /// # Errors
-    /// `cursor_unknown`, with where to start again in its details; `storage_error`.
+    /// `cursor_unknown`, with the number to restart from in its details; `storage_error`.
     pub async fn check_cursor(&self, cursor: u64, last: u64, store_id: Option<&str>) -> Result<(), ErrorInfo> {
         if cursor == 0 || (cursor <= last && store_id.is_none()) {
             return Ok(());
@@ -35,13 +35,13 @@ impl Runtime {
         if is_other || cursor > last { Err(cursor_unknown(cursor, last, store)) } else { Ok(()) }
     }
 
-    /// Returns why the runtime takes no new work, if a part that it cannot work without is lost for good
+    /// Returns why the runtime accepts no new work, if it has permanently lost a part that it needs
     /// (`runtime_failed`). Its runs are interrupted; they resume when the home is opened again.
     pub fn failure(&self) -> Option<ErrorInfo> {
         self.inner.services.lifetime.failure().cloned()
     }
 
-    /// Checks that the disk takes what is written, where the last commit was refused: by writing once more.
+    /// Checks that the disk accepts writes: if the last commit was rejected, tries another write.
     ///
     /// # Errors
     /// `storage_error`, retryable.
@@ -55,12 +55,12 @@ impl Runtime {
         }
     }
 
-    /// Returns whether there is a writer: without one nothing that is stored can be changed.
+    /// Returns whether the writer thread is running. Without it, stored data cannot be changed.
     pub fn can_write(&self) -> bool {
         !self.inner.services.journal.is_closed()
     }
 
-    /// Lists the model profiles whose gateway is lost for good, with the reason, by name. Other profiles work.
+    /// Lists the model profiles whose gateway was given up, by name, with the reason. Other profiles work.
     pub fn failed_profiles(&self) -> BTreeMap<String, ErrorInfo> {
         let gateways = self.inner.services.resolver.models.all().into_iter();
         gateways.filter_map(|gateway| Some((gateway.profile.to_string(), gateway.failure()?))).collect()

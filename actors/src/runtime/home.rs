@@ -1,24 +1,24 @@
-//! Opening a home: its folder, and the lock that says who owns it (DUR-3).
+//! Opening a home: its folder, and the lock file that determines its owner (DUR-3).
 
 use std::path::{Path, PathBuf};
 
 use soong_protocol::{ErrorCode, ErrorInfo};
 
-/// Name of the file whose lock says who owns the home.
+/// Name of the lock file in the home.
 const LOCK: &str = "lock";
 
-/// The ownership of a home, until it is dropped.
+/// Ownership of a home. Dropping it unlocks the home.
 #[derive(Debug)]
 pub(crate) struct HomeLock(std::fs::File);
 
 impl Drop for HomeLock {
     fn drop(&mut self) {
-        // Closing the file alone does not do: a child process that is just being started holds it too, for a moment.
+        // Closing the file is not enough: a child process that is being started may briefly hold it too.
         let _ = self.0.unlock();
     }
 }
 
-/// Makes a folder that only its owner enters, since it holds conversations. One that is there keeps its mode.
+/// Creates a folder that only its owner can access, since it holds conversations. An existing folder keeps its mode.
 fn make_private(folder: &Path) -> std::io::Result<()> {
     if folder.is_dir() {
         return Ok(());
@@ -30,13 +30,13 @@ fn make_private(folder: &Path) -> std::io::Result<()> {
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     match builder.create(folder) {
-        // Somebody else was quicker.
+        // Another process created it first.
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
         made => made,
     }
 }
 
-/// Makes the home if it is missing, and takes its lock.
+/// Creates the home if it is missing, and takes its lock.
 pub(super) fn open(home: &Path) -> Result<(PathBuf, HomeLock), ErrorInfo> {
     let failed = |error: std::io::Error| {
         let message = format!("the home {} cannot be used: {error}", home.display());
@@ -88,7 +88,7 @@ mod tests {
         let error = open(dir.path()).unwrap_err();
         assert_eq!(error.code, ErrorCode::HomeLocked);
         assert!(error.message.starts_with("this process owns the home"), "{error}");
-        // As a child process does between its start and its program.
+        // A child process holds the file like this between fork and exec.
         let _held = lock.0.try_clone().unwrap();
         drop(lock);
         open(dir.path()).unwrap();

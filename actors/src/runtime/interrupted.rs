@@ -1,7 +1,8 @@
-//! Which runs are interrupted: stored as not ended, in a session that this process does not execute.
+//! Which runs are interrupted: stored as not ended, but not executed by this process.
 //!
-//! The store does not know which process executes a run; whoever reads it adds that. Not here: how such runs are
-//! resumed or ended (`recovery.rs`).
+//! The store does not know which process executes a run, so the status is corrected after each read.
+//!
+//! Elsewhere: how such runs are resumed or ended (`recovery.rs`).
 
 use soong_protocol::{ErrorInfo, Run, RunStatus, SessionId, Trace, TraceStatus};
 use soong_storage::store::{Page, Reader, TraceFilter};
@@ -9,18 +10,20 @@ use soong_storage::store::{Page, Reader, TraceFilter};
 use super::services::Services;
 
 impl Services {
-    /// Returns whether runs of a session are executed: a session that has actors has all of its runs.
+    /// Returns whether this process executes the runs of a session: if a session has actors, it executes all its
+    /// runs.
     fn executes(&self, session: &SessionId) -> bool {
-        // A runtime that fails wakes who waits for a run before it has removed all sessions.
+        // If the runtime fails, callers that wait for a run are woken before all sessions are removed from the
+        // registry.
         self.lifetime.failure().is_none() && self.sessions.contains(session)
     }
 
-    /// Marks a run that was read as interrupted, where it is.
+    /// Sets the status of a stored run to `interrupted`, if it has not ended and this process does not execute it.
     pub(super) async fn mark_run(&self, run: Run) -> Result<Run, ErrorInfo> {
         if run.status.is_terminal() || self.executes(&run.session_id) {
             return Ok(run);
         }
-        // It may have ended since, and its session have gone idle.
+        // Read again: the run may have ended meanwhile, and its session may have been passivated.
         let id = run.run_id.clone();
         let run = self.reader.read(move |reader| reader.run(&id)).await?.unwrap_or(run);
         let status = if run.status.is_terminal() { run.status } else { RunStatus::Interrupted };
@@ -36,7 +39,7 @@ impl Services {
         Ok(marked)
     }
 
-    /// Marks a trace as interrupted, where it is.
+    /// Sets the status of a stored trace to `interrupted`, if it has runs that this process does not execute.
     pub(super) async fn mark_trace(&self, trace: Trace) -> Result<Trace, ErrorInfo> {
         if trace.status != TraceStatus::Running || self.executes(&trace.session_id) {
             return Ok(trace);
@@ -45,7 +48,7 @@ impl Services {
         let read = move |reader: &dyn Reader| Ok((reader.trace(&id)?, reader.session(&session)?));
         let (found, session) = self.reader.read(read).await?;
         let (trace, has_runs) = (found.unwrap_or(trace), session.is_some_and(|session| session.live_runs > 0));
-        // One that was made before its first run has none, and counts as running.
+        // A trace that was created before its first run has no run, and counts as running.
         let is_interrupted = trace.status == TraceStatus::Running && has_runs;
         Ok(Trace { status: if is_interrupted { TraceStatus::Interrupted } else { trace.status }, ..trace })
     }
@@ -59,7 +62,7 @@ impl Services {
         Ok(marked)
     }
 
-    /// Lists traces; a status in the filter is that of a marked trace.
+    /// Lists traces. A status in the filter refers to the status after marking.
     pub(super) async fn marked_traces(
         &self,
         filter: TraceFilter,
@@ -68,7 +71,7 @@ impl Services {
     ) -> Result<Page<Trace>, ErrorInfo> {
         let wanted = filter.status;
         let is_open = wanted.is_some_and(TraceStatus::is_open);
-        // The store knows running traces only.
+        // The store knows the status `running` only.
         let stored = TraceFilter { status: if is_open { Some(TraceStatus::Running) } else { wanted }, ..filter };
         let mut found = Vec::new();
         loop {

@@ -1,6 +1,6 @@
 //! The metrics of a runtime: its counters, and the current state of runs, sessions, gateways and streams.
 //!
-//! No message is sent to an actor: all values are read from shared registries.
+//! Sends no message to an actor: all values are read from shared registries.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,7 @@
-//! Permissions: which calls wait for leave, and the decisions (PERM-1).
+//! Permission requests of tool calls, and their decisions (PERM-1).
 //!
-//! Not here: who is asked by itself (`permission.rs`), how a call waits (`run/machine/tool_calls/approval.rs`).
+//! Elsewhere: which approver is asked automatically (`permission.rs`), how a call waits
+//! (`run/machine/tool_calls/approval.rs`).
 
 use soong_protocol::{Decision, ErrorCode, ErrorInfo, Permission, PermissionDecision, PermissionId};
 use soong_storage::store::PermissionFilter;
@@ -9,22 +10,22 @@ use super::{Runtime, not_found};
 use crate::clock::now;
 
 impl Runtime {
-    /// Lists permissions, the oldest first.
+    /// Lists permission requests, oldest first.
     pub async fn permissions(&self, filter: PermissionFilter) -> Result<Vec<Permission>, ErrorInfo> {
         self.inner.services.reader.read(move |reader| reader.permissions(&filter)).await
     }
 
-    /// Reads a permission.
+    /// Reads a permission request.
     pub async fn permission(&self, id: &PermissionId) -> Result<Permission, ErrorInfo> {
         let wanted = id.clone();
         let found = self.inner.services.reader.read(move |reader| reader.permission(&wanted)).await?;
         found.ok_or_else(|| not_found(ErrorCode::PermissionNotFound, "permission", id.as_str()))
     }
 
-    /// Decides whether a call may run; its run goes on.
+    /// Grants or denies a permission request and resumes its run.
     ///
-    /// Refused as `already_decided` where somebody was first, or the run has ended. A run that an earlier process left
-    /// behind takes the decision when it is taken up: see [`Runtime::resume`](super::Runtime::resume).
+    /// Fails with `already_decided` if the request has a decision, or the run has ended. An interrupted run of an
+    /// earlier process reads the decision when it is resumed: see [`Runtime::resume`](super::Runtime::resume).
     pub async fn decide_permission(
         &self,
         id: &PermissionId,
@@ -34,7 +35,7 @@ impl Runtime {
         self.decide_permission_as(id, decision, reason, "api").await
     }
 
-    /// Decides like [`decide_permission`](Self::decide_permission), and records who decided, such as `terminal`.
+    /// Decides like [`decide_permission`](Self::decide_permission), and records the approver, such as `terminal`.
     pub async fn decide_permission_as(
         &self,
         id: &PermissionId,

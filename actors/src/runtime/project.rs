@@ -1,4 +1,4 @@
-//! Project folders that no new session gets.
+//! Folders that a new session must not use as its project.
 //!
 //! Elsewhere: how a folder is resolved (`builder.rs`), what tools can reach in it (`tool/roots.rs`).
 
@@ -9,7 +9,7 @@ use soong_protocol::{ErrorCode, ErrorInfo};
 
 use crate::tool::kernel_files;
 
-/// Refuses a resolved folder that no session can have: one of the kernel's, of devices, or the runtime's own home.
+/// Rejects a resolved folder that no session may use: on a kernel or device file system, or within the home of soong.
 pub(super) fn check(dir: &Path, home: &Path) -> Result<(), ErrorInfo> {
     let refuse = |why: &str| {
         let message = format!("the project folder {} cannot be used: {why}. Name another folder", dir.display());
@@ -27,7 +27,7 @@ pub(super) fn check(dir: &Path, home: &Path) -> Result<(), ErrorInfo> {
     }
 }
 
-/// Refuses the user's home folder and everything above it: writing there changes what other programs run.
+/// Rejects the user's home folder and its parents: files written there can change what other programs execute.
 pub(super) fn check_is_no_user_home(dir: &Path, user_home: Option<&PathBuf>) -> Result<(), ErrorInfo> {
     let user_home = user_home.and_then(|home| home.canonicalize().ok());
     let is_above = dir.parent().is_none() || user_home.is_some_and(|home| home.starts_with(dir));
@@ -43,19 +43,20 @@ pub(super) fn check_is_no_user_home(dir: &Path, user_home: Option<&PathBuf>) -> 
     Err(refused(message))
 }
 
-/// Refuses the value of the field `project_dir`.
+/// Returns the error for an invalid value of the field `project_dir`.
 fn refused(message: String) -> ErrorInfo {
     ErrorInfo { details: json!({ "field": "project_dir" }), ..ErrorInfo::new(ErrorCode::ValidationError, message) }
 }
 
-/// Whether two paths lead to the same folder, through mounts as well.
+/// Whether two paths refer to the same folder, also through mounts.
 fn is_same(one: &Path, other: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let identity = |path: &Path| path.metadata().ok().map(|known| (known.dev(), known.ino()));
     identity(one).is_some_and(|one| identity(other) == Some(one))
 }
 
-/// Whether a folder is on the file system of `/dev`; what is mounted below it, such as `/dev/shm`, is not.
+/// Whether a folder is on the file system of `/dev`. Other file systems mounted below it, such as `/dev/shm`, are
+/// not.
 fn is_device_folder(dir: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let device = |path: &Path| path.metadata().ok().map(|known| known.dev());

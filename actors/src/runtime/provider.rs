@@ -1,4 +1,4 @@
-//! The model of a profile: which provider, with which key.
+//! Construction of the model of a profile, from its provider and API key.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use soong_protocol::{Config, ErrorCode, ErrorInfo, Provider};
 
 use crate::{environment::Environment, model::Model, offline::Offline};
 
-/// Makes the model that a profile describes; a missing key is said with its variable and user.
+/// Creates the model that a profile describes. If the key is missing, the error names its variable and the profile.
 pub(super) fn make_model(
     profile: &str,
     config: &Config,
@@ -34,7 +34,7 @@ pub(super) fn make_model(
             }
             let model = crate::model::openai::OpenAi::from_environment(&settings, environment).map_err(|error| {
                 match ErrorInfo::from(&error) {
-                    // An address that is none is nobody's refusal.
+                    // An invalid address is a configuration error, not an error of the provider.
                     info if info.code == ErrorCode::ProviderError => {
                         config_error(format!("model profile {profile:?}: {}", info.message))
                     }

@@ -1,7 +1,9 @@
-//! Questions to people: which there are, and their answers (SUB-9).
+//! Questions to users, and their answers (SUB-9).
 //!
-//! An answer is a row before anybody hears of it: the first one counts, and the run takes it from there, now or when
-//! it is taken up again. Not here: how a run asks (`run/machine/tool_calls/questions.rs`).
+//! An answer is stored before the run is notified. The first answer counts; the run reads it from the store,
+//! immediately or when it is resumed.
+//!
+//! Elsewhere: how a run asks (`run/machine/tool_calls/questions.rs`).
 
 use soong_protocol::{ErrorCode, ErrorInfo, Question, QuestionId, QuestionStatus, Write};
 use soong_storage::store::{Append, QuestionFilter, StoreError};
@@ -10,7 +12,7 @@ use super::{Runtime, not_found};
 use crate::{clock::now, run::Awaited};
 
 impl Runtime {
-    /// Lists questions, the oldest first.
+    /// Lists questions, oldest first.
     pub async fn questions(&self, filter: QuestionFilter) -> Result<Vec<Question>, ErrorInfo> {
         self.inner.services.reader.read(move |reader| reader.questions(&filter)).await
     }
@@ -22,10 +24,10 @@ impl Runtime {
         question.ok_or_else(|| not_found(ErrorCode::QuestionNotFound, "question", id.as_str()))
     }
 
-    /// Answers a question; its run goes on with the answer.
+    /// Answers a question and resumes its run.
     ///
-    /// Refused as `already_decided` where somebody was first, or the run has ended. A run that an earlier process left
-    /// behind takes the answer when it is taken up: see [`Runtime::resume`](super::Runtime::resume).
+    /// Fails with `already_decided` if the question has an answer, or the run has ended. An interrupted run of an
+    /// earlier process reads the answer when it is resumed: see [`Runtime::resume`](super::Runtime::resume).
     pub async fn answer_question(&self, id: &QuestionId, answer: impl Into<String>) -> Result<Question, ErrorInfo> {
         let (services, answer) = (&self.inner.services, answer.into());
         if answer.trim().is_empty() {
@@ -46,7 +48,7 @@ impl Runtime {
                 return Err(ErrorInfo::from(error));
             }
         }
-        // Also where somebody was first: who was may not know that it is stored.
+        // Notify the run even if another answer came first: its author may not know that it is stored.
         services.approvals.notify(awaited).await;
         let question = self.question(id).await?;
         let is_same = question.decided_at == Some(at);
@@ -57,7 +59,7 @@ impl Runtime {
     }
 }
 
-/// Says that a question takes no answer any more, and why.
+/// Returns the error for a question that accepts no answer any more, with the reason.
 pub fn already_decided(question: &Question) -> ErrorInfo {
     let id = &question.question_id;
     let message = match question.status {

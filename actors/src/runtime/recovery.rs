@@ -1,9 +1,11 @@
-//! Runs that an earlier process left behind: found when a home is opened, or when their session is used again
-//! (DUR-3).
+//! Recovery of interrupted runs: runs of an earlier process that had not ended. They are found when a home is opened,
+//! or when their session is used again (DUR-3).
 //!
-//! They go on under their ids: entered among the living first, parents before children, so that handles, tokens
-//! and links are there before any actor is; then their sessions are woken.
-//! Not here: how a run goes on (`run/machine/transition.rs`), in which order a session takes its runs up (`session/actor.rs`).
+//! Interrupted runs are resumed under their ids. They are added to the registry first, parents before children, so
+//! that handles, tokens and links exist before any actor does. Then their sessions are started.
+//!
+//! Elsewhere: how a run is resumed (`run/machine/transition.rs`), and in which order a session resumes its runs
+//! (`session/actor.rs`).
 
 use std::{collections::HashSet, path::Path, sync::Arc};
 
@@ -16,26 +18,26 @@ use crate::{
     session::{Lost, SessionSupervisorMsg},
 };
 
-/// Which of the runs that an earlier process left behind are taken up when a home is opened.
+/// Which interrupted runs are resumed when a home is opened.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Recover {
-    /// All of them.
+    /// All interrupted runs.
     #[default]
     All,
-    /// Those of this session.
+    /// Those of one session.
     Session(SessionId),
-    /// None. They wait until their session is used, or somebody opens the home who takes them up.
+    /// None. They stay interrupted until their session is used, or until the home is opened with another policy.
     Nothing,
 }
 
-/// What was found when the home was opened.
+/// Number of interrupted runs that were found when the home was opened, by outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LeftBehind {
-    /// Runs that go on.
+    /// Runs that were resumed.
     pub resumed: usize,
-    /// Runs that were ended as `interrupted`, by `runtime.recovery = "fail"`.
+    /// Runs that were ended as `interrupted`, because of `runtime.recovery = "fail"`.
     pub ended: usize,
-    /// Runs that stay as they are.
+    /// Runs that stay interrupted.
     pub untouched: usize,
 }
 
@@ -48,7 +50,7 @@ impl Recover {
         }
     }
 
-    /// Looks at what was left behind, and ends it where that is wanted; returns what is to go on.
+    /// Finds interrupted runs, and ends them if `runtime.recovery = "fail"`. Returns the runs to resume.
     pub(super) async fn look(&self, services: &Arc<Services>) -> Result<(LeftBehind, Vec<Run>), ErrorInfo> {
         let found = services.reader.read(|reader| reader.live_runs(None)).await?;
         let all = found.len();
@@ -63,7 +65,7 @@ impl Recover {
     }
 }
 
-/// Has runs go on that nobody has at work; returns when they are among the living.
+/// Resumes runs that no actor executes. Returns when they are in the registry.
 pub(super) async fn take_up(services: &Arc<Services>, runs: &[Run]) -> Result<(), ErrorInfo> {
     let sessions: HashSet<SessionId> = runs.iter().map(|run| run.session_id.clone()).collect();
     let wanted: Vec<SessionId> = sessions.into_iter().collect();
@@ -72,7 +74,7 @@ pub(super) async fn take_up(services: &Arc<Services>, runs: &[Run]) -> Result<()
         .read(move |reader| wanted.iter().map(|id| reader.session(id)).collect::<Result<Vec<_>, _>>())
         .await?;
     let used = services.finalizer.read_used(runs).await?;
-    // From here on somebody has them: the session supervisor wakes their sessions, or strikes them again.
+    // From here on the session supervisor owns these runs: it starts their sessions, or deregisters the runs again.
     services.finalizer.register_interrupted(runs, &used);
     for session in found.into_iter().flatten() {
         let project_dir: Arc<Path> = Path::new(&session.project_dir).into();
@@ -85,24 +87,24 @@ pub(super) async fn take_up(services: &Arc<Services>, runs: &[Run]) -> Result<()
 }
 
 impl Runtime {
-    /// Tells what was found of earlier processes when the home was opened.
+    /// Returns the number of interrupted runs that were found when the home was opened.
     pub fn left_behind(&self) -> LeftBehind {
         self.inner.left_behind
     }
 
     /// Returns handles of the driven runs that this runtime has resumed and that no program holds a handle of.
     ///
-    /// A program continues them with [`RunHandle::children_or_spawn`] and [`RunHandle::finish`]. A driven run without any
-    /// handle ends as `interrupted` when it has made no progress for `runtime.stuck_after_s`.
+    /// A program continues them with [`RunHandle::children_or_spawn`] and [`RunHandle::finish`]. A driven run without
+    /// any handle ends as `interrupted` when it has made no progress for `runtime.stuck_after_s`.
     pub fn undriven(&self) -> Vec<RunHandle> {
         let services = &self.inner.services;
         let is_undriven = |run: &RunEntry| run.driven && !run.has_handle() && !run.is_ending();
         services.runs.select(is_undriven).into_iter().map(|live| RunHandle::new(Arc::clone(services), live)).collect()
     }
 
-    /// Has a session's runs go on that an earlier process left behind; returns the one whose turn it is.
+    /// Resumes the interrupted runs of a session. Returns the handle of the run that is active then.
     ///
-    /// `None` = there are none, or `runtime.recovery = "fail"` has ended them now.
+    /// `None`: there are none, or they were ended now because of `runtime.recovery = "fail"`.
     ///
     /// # Errors
     /// `session_not_found`, `storage_error`, `closing`.
@@ -124,12 +126,12 @@ impl Runtime {
         Ok(self.active(&TraceId::root(id)))
     }
 
-    /// Ends a run that an earlier process left behind on a trace, with everything below it and nothing else: the one
-    /// that was at work, or the next in the queue. No step of any run is made.
+    /// Cancels an interrupted run of a trace together with its descendants: the run that was executing, or else the
+    /// next one in the queue. Other runs do not change, and no run executes any step.
     ///
     /// # Errors
-    /// `trace_not_found`; `nothing_running` where none was left behind, or one is at work here: see
-    /// [`Runtime::active`]; `storage_error`.
+    /// `trace_not_found`; `nothing_running` if no run of the trace is interrupted, or one is running in this process:
+    /// see [`Runtime::active`]; `storage_error`.
     pub async fn end_left_behind(&self, id: &TraceId) -> Result<Run, ErrorInfo> {
         let trace = self.trace(id).await?;
         let services = &self.inner.services;
@@ -140,7 +142,7 @@ impl Runtime {
             let message = format!("no run is at work on trace {id}: there is nothing to stop");
             return Err(ErrorInfo::new(ErrorCode::NothingRunning, message));
         };
-        // Parents come before their children.
+        // Parents are listed before their children.
         let mut below: Vec<&Run> = vec![run];
         for other in &runs {
             let parent = other.parent_run_id.as_ref();
@@ -157,7 +159,8 @@ impl Runtime {
         self.run(&run.run_id).await
     }
 
-    /// Reads the runs of a session that nobody has at work. One that has actors has all of its runs.
+    /// Reads the interrupted runs of a session. If the session has actors, it executes all its runs, so there are
+    /// none.
     pub(super) async fn left_in(&self, id: &SessionId) -> Result<Vec<Run>, ErrorInfo> {
         let services = &self.inner.services;
         if services.sessions.contains(id) {

@@ -1,6 +1,6 @@
-//! Taking in a look back on a session (MEM-4): a run of its queue, on a side branch of its conversation.
+//! Admission of reflections on a session (MEM-4): a run of the session's queue, on a side branch of its conversation.
 //!
-//! Not here: what it does (`run/machine/memory/reflection.rs`).
+//! Elsewhere: what such a run does (`run/machine/memory/reflection.rs`).
 
 use std::{path::Path, sync::Arc};
 
@@ -14,11 +14,11 @@ use crate::{
     session::{Past, StartRequest},
 };
 
-/// Most turns: one to answer, one to mend an answer that does not fit, one in reserve.
+/// Maximum number of turns: one for the answer, one to correct an invalid answer, one in reserve.
 const MAX_TURNS: u32 = 3;
 
 impl Runtime {
-    /// Makes a run that looks back on a session, of what a caller says.
+    /// Prepares a reflection run from a caller's request.
     pub(super) async fn prepare_reflection(&self, start: Start) -> Result<Prepared, ErrorInfo> {
         let services = &self.inner.services;
         let refuse = |message: &str| Err(ErrorInfo::new(ErrorCode::ValidationError, message));

@@ -1,4 +1,4 @@
-//! The handles that the methods of a runtime and of its run handles use.
+//! Handles shared by the methods of `Runtime` and `RunHandle`.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -17,7 +17,7 @@ use crate::{
     task_journal::TaskJournals,
 };
 
-/// The handles that the methods of a runtime and of its run handles use.
+/// Handles shared by the methods of `Runtime` and `RunHandle`.
 pub(super) struct Services {
     pub(super) config: Arc<Config>,
     pub(super) home: PathBuf,

@@ -1,6 +1,7 @@
-//! Deleting sessions, one or all that are old: the library's doors (RT-5, SES-4).
+//! Deletion of sessions: of one session, or of all old ones (RT-5, SES-4).
 //!
-//! Not here: the order of its steps (`session/removal.rs`), and which are old (`session/cleanup.rs`).
+//! Elsewhere: the order of the deletion steps (`session/removal.rs`), and which sessions are old
+//! (`session/cleanup.rs`).
 
 use soong_protocol::{ErrorCode, ErrorInfo, Session, SessionId};
 use soong_storage::store::SessionFilter;
@@ -13,11 +14,11 @@ use crate::{
     session::{SessionCleanup, SessionCleanupFailure, SessionCleanupReport, SessionSupervisorMsg},
 };
 
-/// How many sessions are read at a time.
+/// Number of sessions read at a time.
 const PAGE: usize = 100;
 
 impl Runtime {
-    /// Reads to which users sessions belong, at once; those that are not there are left out.
+    /// Reads the users that own the given sessions, in one query. Unknown sessions are omitted.
     ///
     /// # Errors
     /// `storage_error`.
@@ -25,19 +26,19 @@ impl Runtime {
         self.inner.services.reader.read(move |reader| reader.session_owners(&ids)).await
     }
 
-    /// Deletes a session: its traces with those of its sub-agents, runs, messages, events, goals and artifacts,
-    /// rows and files. Its streams end. What belongs to its user stays, also what its runs made of it, and so
-    /// do files in projects.
+    /// Deletes a session: its traces and those of its sub-agents, runs, messages, events, goals and artifacts, both
+    /// rows and files. Its streams end. User-level artifacts and files in projects are kept, including those that its
+    /// runs created.
     ///
-    /// Returns when it is gone; then its id is free. Meanwhile nobody finds it, and a start under its id is
-    /// refused as `session_active`, to be tried again. Once begun, it is finished even if the caller leaves or
-    /// the process ends: then by the next owner of the home.
+    /// Returns when the session is deleted; then its id is free. While the deletion runs, the session is not found,
+    /// and a start with its id is rejected with `session_active` (retryable). Once started, the deletion completes
+    /// even if the caller is dropped. If the process ends, the next owner of the home completes it.
     ///
     /// # Errors
-    /// `session_active` with a run that waits or is at work, `session_not_found`: nothing has changed.
-    /// `storage_error` with `details.files` where files cannot be removed: the session is there as before, and
-    /// can be deleted again. Of local files none is gone then, unless the disk failed while they were unlinked;
-    /// in a bucket, which has no way back, those that are not named are gone.
+    /// `session_active` if a run is queued or running, `session_not_found`: nothing has changed. `storage_error` with
+    /// `details.files` if files cannot be removed: the session still exists and can be deleted again. No local file
+    /// is removed then, unless the disk failed during the removal. In a bucket, where removal cannot be undone, all
+    /// files except the listed ones are removed.
     pub async fn delete_session(&self, id: &SessionId) -> Result<(), ErrorInfo> {
         let services = &self.inner.services;
         if services.lifetime.is_closing() {
@@ -53,12 +54,12 @@ impl Runtime {
         })
     }
 
-    /// Lists the sessions in which nothing has happened for long, and deletes them one after the other unless it
-    /// is a dry run, each as [`Runtime::delete_session`] does. What is at work is left, and so is one in which
-    /// something happens meanwhile; where one cannot be deleted, the others go on.
+    /// Lists the sessions that have been inactive for long, and deletes them one by one, as
+    /// [`Runtime::delete_session`] does, unless it is a dry run. Sessions with active runs and sessions that became
+    /// active meanwhile are skipped. If one cannot be deleted, the cleanup continues with the others.
     ///
     /// # Errors
-    /// Where the sessions cannot be listed; what became of each is in the report.
+    /// Fails if the sessions cannot be listed. The outcome for each session is in the report.
     pub async fn cleanup_sessions(&self, wish: SessionCleanup) -> Result<SessionCleanupReport, ErrorInfo> {
         let mut all = Vec::new();
         let mut cursor = None;
@@ -86,7 +87,7 @@ impl Runtime {
         Ok(report)
     }
 
-    /// Deletes a session unless something has happened in it, or it is gone; returns whether it did.
+    /// Deletes a session if it exists and has had no events since it was listed. Returns whether it was deleted.
     async fn delete_unchanged(&self, session: &Session) -> Result<bool, ErrorInfo> {
         match self.session(&session.session_id).await {
             Ok(now) if now.last_session_seq == session.last_session_seq => {}

@@ -1,6 +1,6 @@
-//! Settings of a further run: what its caller leaves out is taken from the run before.
+//! Settings of a new run in an existing session: options that the caller omits are inherited from the previous run.
 //!
-//! Pure. Not here: which run that is (`admission.rs`), presets and configuration (`run/resolver.rs`).
+//! Pure. Elsewhere: which run is the previous one (`admission.rs`), presets and configuration (`run/resolver.rs`).
 
 use soong_protocol::{Budget, ErrorCode, ErrorInfo, Run, RunMode, RunSettings};
 
@@ -19,16 +19,16 @@ impl Before {
     }
 }
 
-/// Returns the mode of a run; `before` is the mode of the session so far.
+/// Returns the mode of a new run. `before` is the mode of the session so far.
 pub(super) fn mode(start: &Start, before: Option<RunMode>) -> RunMode {
     let before = before.filter(|_| !start.reset.contains(&RunSetting::Mode));
     start.mode.or(before).unwrap_or_default()
 }
 
-/// Returns the settings of a run in `mode`, as its caller set them, and else as those of the run `before`.
+/// Returns the settings of a new run in `mode`: those that the caller sets, else those of the run `before`.
 ///
-/// Only what the caller sets or resets makes the ceiling wider (SUB-6). `goes_on` tells that the run brings no message.
-/// `configured` fills the limits that are still open.
+/// Only an option that the caller sets or resets can extend what the run may do (SUB-6). `goes_on` is set if the run
+/// has no message. `configured` fills in limits that neither the caller nor the earlier run sets.
 pub(super) fn resolve(
     start: &Start,
     mode: RunMode,
@@ -70,7 +70,7 @@ pub(super) fn resolve(
     }
 }
 
-/// Returns what a run takes from the one before it, whose budget then is the one that was given.
+/// Returns the settings that a run inherits from the one before it, with the budget as the caller gave it.
 fn kept(start: &Start, mode: RunMode, before: Option<&Before>) -> RunSettings {
     let open = RunSettings::default();
     let Some(before) = before else { return open };
@@ -101,7 +101,7 @@ fn kept(start: &Start, mode: RunMode, before: Option<&Before>) -> RunSettings {
     kept
 }
 
-/// Adds to an error about settings where they come from, if the caller has set none of those that can be wrong.
+/// Adds to an error about settings that they were inherited, if the caller set none of those that can be wrong.
 pub(super) fn explain(start: &Start, mut error: ErrorInfo) -> ErrorInfo {
     let is_kept = start.agent_type.is_none() && start.tools.is_none() && start.skills.is_none();
     let codes = [ErrorCode::ValidationError, ErrorCode::ToolNotAvailable, ErrorCode::SkillNotFound];
@@ -117,7 +117,7 @@ mod tests {
 
     use super::*;
 
-    /// A run with every setting set.
+    /// Returns a run with every setting set.
     fn full() -> Before {
         let budget = Budget { tokens: Some(100), usd: None, model_calls: Some(7), ..Budget::default() };
         let given = Budget { tokens: Some(100), ..Budget::default() };
@@ -161,7 +161,7 @@ mod tests {
             timeout_ms: None,
             allow: Vec::new(),
             unattended: false,
-            // The caller's part of the budget stays, the rest is as configured now.
+            // The caller's part of the budget is kept; the other limits are those configured now.
             budget: Budget { tokens: Some(100), model_calls: Some(9), ..Budget::default() },
             ..before.settings.clone()
         };

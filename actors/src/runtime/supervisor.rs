@@ -1,9 +1,13 @@
-//! The runtime supervisor: the root of the tree.
+//! The runtime supervisor: root of the actor tree.
 //!
-//! One for one: a gateway or the session supervisor that crashes comes back, at most 5 times in
-//! 30 s. A gateway that crashes more often is given up: sessions that need it are interrupted, others go on.
-//! The journal is never restarted. Without it, or without the session or artifact store supervisor, the runtime has
-//! failed: all runs are interrupted, all streams end with the reason, nothing new is taken in. It stays readable.
+//! Strategy: one for one. A gateway, the MCP supervisor, the session supervisor or the artifact store supervisor is
+//! restarted after a crash, at most 5 times in 30 s. A gateway that crashes more often is given up: sessions that
+//! call it are interrupted, other sessions continue. If the MCP supervisor crashes more often, only the MCP tools are
+//! lost.
+//!
+//! The journal is never restarted. Without the journal, the session supervisor or the artifact store supervisor, the
+//! runtime has failed: all runs are interrupted, all streams end with the reason, and new work is rejected. Stored
+//! data stays readable.
 
 use std::{
     collections::HashMap,
@@ -37,7 +41,7 @@ enum Child {
     Gateway(Gateway),
 }
 
-/// What the root needs.
+/// The root actor and the handles that it needs.
 pub(crate) struct RuntimeSupervisorActor {
     pub(crate) journal: JournalHandle,
     pub(crate) artifacts: Arc<ArtifactStore>,
@@ -47,12 +51,12 @@ pub(crate) struct RuntimeSupervisorActor {
     pub(crate) hub: Arc<Hub>,
     pub(crate) observatory: Arc<Observatory>,
     pub(crate) lifetime: Lifetime,
-    /// How long nothing may happen in a session before its working set leaves (`runtime.idle_session_s`).
+    /// How long a session must be inactive before its working set is passivated (`runtime.idle_session_s`).
     pub(crate) idle_after: Duration,
     pub(crate) gauge: Arc<Gauge>,
 }
 
-/// What changes.
+/// State of the root actor: its children, with their recent crashes.
 #[derive(Default)]
 pub(crate) struct Children {
     by_actor: HashMap<ActorId, (Child, Crashes)>,
@@ -107,7 +111,7 @@ impl Actor for RuntimeSupervisorActor {
         tracing::error!(%error, "a child of the runtime crashed");
         if crashes.record(Instant::now()).is_none() {
             match child {
-                // Nobody needs it to go on.
+                // The runtime works without MCP servers.
                 Child::Mcp => mcp::give_up(&self.mcp, &self.observatory),
                 Child::Gateway(gateway) => self.give_up_gateway(&gateway, &error.to_string()),
                 Child::Journal => self.fail(failed("the journal cannot write any more", &error.to_string())),
@@ -157,7 +161,7 @@ impl RuntimeSupervisorActor {
         self.enter(kind, id, restart::KEEPER.shown).restarted(error);
     }
 
-    /// Gives a gateway up. Sessions are interrupted when they next call its model (`run/tasks/model_call.rs`).
+    /// Gives up a gateway. Sessions are interrupted when they next call its model (`run/tasks/model_call.rs`).
     fn give_up_gateway(&self, gateway: &Gateway, error: &str) {
         let failure = crashed_too_often(&format!("the model gateway of profile {:?}", gateway.profile), error);
         tracing::error!(%failure, "a model gateway is given up");
@@ -167,14 +171,14 @@ impl RuntimeSupervisorActor {
         gateway.give_up(failure);
     }
 
-    /// Takes no new work from now on: interrupts every run, and ends every stream with the reason. The next owner of
-    /// the home resumes the runs.
+    /// Marks the runtime as failed: it accepts no new work, interrupts every run, and ends every stream with the
+    /// reason. The next owner of the home resumes the runs.
     fn fail(&self, failure: ErrorInfo) {
         tracing::error!(%failure, "the runtime has failed: it takes no new work");
         self.gauge.went_wrong(failure.message.clone());
         self.gauge.show("failed", failure.message.clone());
         self.lifetime.fail(failure.clone());
-        // Their actors first, so that none of them takes a tripped token for a request to cancel.
+        // Kill the actors first, so that none of them takes a cancelled token for a request to cancel its run.
         if let Some(supervisor) = self.sessions.sessions.supervisor() {
             supervisor.actor().kill();
         }
@@ -186,7 +190,7 @@ impl RuntimeSupervisorActor {
         self.hub.fail(failure);
     }
 
-    /// Starts the artifact store supervisor; working sets come when they are asked for.
+    /// Starts the artifact store supervisor. Working sets are started on demand.
     async fn start_artifacts(
         &self,
         myself: &ActorRef<StartGateway>,
@@ -208,7 +212,7 @@ impl RuntimeSupervisorActor {
         Ok(())
     }
 
-    /// Starts the supervisor of the servers of tools, where there are any.
+    /// Starts the MCP supervisor, if MCP servers are configured.
     async fn start_mcp(
         &self,
         myself: &ActorRef<StartGateway>,
@@ -222,7 +226,7 @@ impl RuntimeSupervisorActor {
         Ok(())
     }
 
-    /// Starts the session supervisor, with the sessions that an earlier incarnation had.
+    /// Starts the session supervisor, and lets it restore the sessions of the previous incarnation.
     async fn start_sessions(
         &self,
         myself: &ActorRef<StartGateway>,

@@ -1,6 +1,6 @@
-//! Task journals by program and by clients: the library's doors (TASK-2).
+//! Task journals for programs and clients (TASK-2).
 //!
-//! Thin: what is done lies behind `task_journal`.
+//! A thin layer over `task_journal`.
 
 use std::path::{Path, PathBuf};
 
@@ -10,16 +10,17 @@ use super::{Runtime, builder};
 use crate::task_journal::{ProjectTask, TaskCleanup, TaskCleanupReport, clean_up_tasks, project_tasks};
 
 impl Runtime {
-    /// Lists the task journals of a project, what was written last first; those under the home too.
+    /// Lists the task journals of a project, last written first, including those stored under the home.
     pub async fn project_tasks(&self, project: &Path) -> Result<Vec<ProjectTask>, ErrorInfo> {
         let project = project.to_owned();
         self.on_disk(move |home| project_tasks(Some(&home), &builder::resolve_project(&project)?)).await
     }
 
-    /// Lists which task journals of a project may go and why, and deletes them unless it is a dry run.
+    /// Lists the task journals of a project that can be deleted, with the reason, and deletes them unless it is a dry
+    /// run.
     ///
-    /// Those of completed tasks go, others by their flag; never one whose last line does not say that its task is
-    /// over.
+    /// Task journals of completed tasks are deleted; other finished ones only if their option is set. A task journal
+    /// whose last line does not mark the end of its task is never deleted.
     pub async fn cleanup_project_tasks(&self, wish: TaskCleanup) -> Result<TaskCleanupReport, ErrorInfo> {
         self.on_disk(move |home| {
             let project_dir = builder::resolve_project(&wish.project_dir)?;

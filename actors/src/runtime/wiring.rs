@@ -1,4 +1,4 @@
-//! Connects the parts of a runtime: each actor and task gets the handles that it uses.
+//! Wiring of a runtime: gives each actor and task the handles that it uses.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -34,7 +34,7 @@ pub(super) struct OpenStore {
     pub(super) blobs: Blobs,
 }
 
-/// The settings that the parts of a runtime are made from.
+/// Settings from which the parts of a runtime are built.
 pub(super) struct Settings {
     pub(super) home: PathBuf,
     pub(super) resolver: RunResolver,
@@ -46,12 +46,12 @@ pub(super) struct Settings {
 /// The services of a runtime whose actors are not started yet.
 pub(super) struct Wired {
     pub(super) services: Services,
-    /// For the session supervisor.
+    /// Services of the session supervisor.
     pub(super) sessions: SessionServices,
     pub(super) threads: JournalThreads,
 }
 
-/// Starts the journal, and makes all handles of a runtime.
+/// Starts the journal, and creates all handles of a runtime.
 pub(super) fn wire(open: OpenStore, settings: Settings) -> Result<Wired, ErrorInfo> {
     let Settings { home, resolver, permissions, faults, task_place } = settings;
     let (resolver, permissions) = (Arc::new(resolver), Arc::new(permissions));
@@ -107,7 +107,7 @@ pub(super) fn wire(open: OpenStore, settings: Settings) -> Result<Wired, ErrorIn
     Ok(Wired { services, sessions, threads })
 }
 
-/// Makes the handles of the session supervisor, and of everything below it.
+/// Creates the handles of the session supervisor and of everything below it.
 fn sessions(services: &Services, permissions: &Arc<Permissions>, faults: Faults) -> SessionServices {
     let run_services = RunServices {
         runs: Arc::clone(&services.runs),
@@ -147,7 +147,7 @@ fn sessions(services: &Services, permissions: &Arc<Permissions>, faults: Faults)
     }
 }
 
-/// Makes the handles of the tasks of runs.
+/// Creates the handles of the tasks that runs start.
 fn tasks(services: &Services, permissions: &Arc<Permissions>) -> TaskServices {
     let (config, resolver) = (&services.config, &services.resolver);
     let traffic_dump = config.runtime.debug_artifacts.then(|| TrafficDump {
@@ -191,7 +191,7 @@ fn tasks(services: &Services, permissions: &Arc<Permissions>) -> TaskServices {
     }
 }
 
-/// Returns after how many milliseconds without progress a run is reported as stuck.
+/// Returns the time without progress after which a run is reported as stuck, in milliseconds.
 pub(super) fn stuck_after_ms(config: &Config) -> u64 {
     config.runtime.stuck_after_s.saturating_mul(1_000)
 }

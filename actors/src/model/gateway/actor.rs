@@ -1,8 +1,9 @@
-//! The gateway actor: keeps the line, and lets in whoever is next as soon as the books allow.
+//! The gateway actor: holds the queue, and admits the next call as soon as the limits allow it.
 //!
-//! It never waits for a model: a call runs in its caller's task. What it holds is the line alone; when it
-//! crashes, those who waited ask the next one, with the tickets that they have.
-//! Not here: the books (`books.rs`), which outlive it.
+//! It never waits for a model, since a call runs in its caller's task. It holds only the queue: if it crashes, the
+//! waiting calls queue again with the next actor under their old tickets.
+//!
+//! Elsewhere: the state that outlives the actor (`books.rs`).
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,7 +18,7 @@ use super::{
 };
 use crate::observatory::Gauge;
 
-/// How often it looks at the time where calls wait for one, so that the tree shows how long they still will.
+/// Maximum time between two checks while calls wait for a point in time, so that the tree shows the remaining time.
 const TICK: Duration = Duration::from_secs(1);
 
 /// The gateway actor.
@@ -26,13 +27,13 @@ pub(crate) struct GatewayActor {
     pub(super) gauge: Arc<Gauge>,
 }
 
-/// What changes.
+/// State of the gateway actor.
 pub(crate) struct Desk {
     line: Line<SessionId, Wish>,
     alarm: Option<Alarm>,
 }
 
-/// A timer that ends with whoever set it.
+/// A timer that is aborted when dropped.
 struct Alarm {
     at: Duration,
     timer: JoinHandle<()>,
@@ -48,13 +49,13 @@ impl GatewayActor {
     fn serve(&self, myself: &ActorRef<GatewayMsg>, desk: &mut Desk) {
         let blocked = loop {
             let Some(tokens) = desk.line.head().map(|wish| wish.tokens) else { break None };
-            // One begins after the other: what one hears may keep the next from beginning, and many who
-            // are let in and sent back would mix up the turns.
+            // Calls begin one after the other: the response to one may block the next, and admitting many calls that
+            // are then sent back would disturb the order of turns.
             if self.books.ledger().is_one_beginning() {
                 break None;
             }
             match self.books.admit(tokens) {
-                // A caller that has left drops the permit, which brings it back.
+                // If the caller is gone, the permit is dropped, which returns it.
                 Ok(permit) => drop(desk.line.pop().map(|wish| wish.reply.send(permit))),
                 Err(blocked) => break Some(blocked),
             }
@@ -80,13 +81,13 @@ impl GatewayActor {
         let (myself, wait) = (myself.clone(), at.saturating_sub(now));
         let timer = tokio::spawn(async move {
             tokio::time::sleep(wait).await;
-            let _ = myself.cast(GatewayMsg::Look); // it may be gone
+            let _ = myself.cast(GatewayMsg::Look); // the actor may be gone
         });
         desk.alarm = Some(Alarm { at, timer });
     }
 }
 
-/// Says what is out, what waits, what for, and how long that still takes.
+/// Describes the calls in flight, the waiting calls, the reason, and the remaining time.
 fn activity(out: usize, waiting: usize, blocked: Option<Blocked>, now: Duration) -> String {
     match (out, waiting, blocked) {
         (0, 0, _) => String::new(),
@@ -96,7 +97,7 @@ fn activity(out: usize, waiting: usize, blocked: Option<Blocked>, now: Duration)
     }
 }
 
-/// Writes what is waited for: `concurrency`, `requests_per_minute, 23 s`.
+/// Formats a reason for waiting: `concurrency`, `requests_per_minute, 23 s`.
 pub(super) fn reason(blocked: Blocked, now: Duration) -> String {
     let reason = blocked.reason.as_str();
     match blocked.until.map(|until| until.saturating_sub(now).as_millis().div_ceil(1000)) {

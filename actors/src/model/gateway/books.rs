@@ -1,8 +1,10 @@
-//! The books under their lock, with a clock; permits, and where the gateway's actor sits.
+//! Shared state of a gateway: its accounting under a lock, the clock, permits, and the mailbox of its actor.
 //!
-//! They lie beside the actor: whatever becomes of it, permits come back, and what was used of the rate
-//! stays known. Invariant: a permit is a guard; it comes back when dropped, whatever happens.
-//! Not here: what the books say (`ledger.rs`).
+//! The state outlives the actor: whatever happens to the actor, permits are returned, and the used rate stays known.
+//!
+//! Invariant: a permit is a guard that is returned when dropped, in every case.
+//!
+//! Elsewhere: the rules of the accounting (`ledger.rs`).
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -27,46 +29,46 @@ use crate::{
 use soong_protocol::SessionId;
 use tokio::sync::oneshot;
 
-/// Mailbox of the gateway actor.
+/// Messages of the gateway actor.
 pub(crate) enum GatewayMsg {
-    /// From a call: wants a permit.
+    /// From a call: requests a permit.
     Acquire(Wish),
-    /// From a call: waits no longer.
+    /// From a call: it stops waiting.
     Leave { session: SessionId, ticket: u64 },
     /// From a permit: its call has begun.
     Begun,
-    /// From a permit: it is free again.
+    /// From a permit: it was returned.
     Returned,
-    /// From its own timer: a call may be admitted by now.
+    /// From the actor's timer: a call may be admissible now.
     Look,
-    /// For drills: die here.
+    /// For tests: crash the actor.
     Crash,
 }
 
-/// A call that wants to be let in.
+/// Request for admission of a call.
 pub(crate) struct Wish {
     pub(super) session: SessionId,
     pub(super) ticket: u64,
     /// Maximum number of tokens that the call may use.
     pub(super) tokens: u64,
-    /// Whether it was let in before, and did not get through.
+    /// Whether the call was admitted before without success.
     pub(super) again: bool,
     pub(super) reply: oneshot::Sender<Permit>,
 }
 
-/// What a gateway knows, whichever actor serves.
+/// State of a gateway, independent of the actor that serves it.
 pub(super) struct Books {
-    /// How large an answer may be.
+    /// Maximum size of an answer.
     pub(super) limits: AnswerLimits,
     ledger: Mutex<Ledger>,
-    /// When time began, by both clocks.
+    /// Time of creation, by both clocks.
     origin: Instant,
     origin_at: Timestamp,
     tickets: AtomicU64,
     seat: RwLock<Option<Mailbox<GatewayMsg>>>,
-    /// How many calls stand in the line, as its keeper saw it last.
+    /// Number of queued calls, as the actor last reported it.
     waiting: AtomicU64,
-    /// Why there is no actor any more, and never will be.
+    /// Why the gateway was given up; then no actor is started any more.
     failure: watch::Sender<Option<ErrorInfo>>,
 }
 
@@ -84,12 +86,12 @@ impl Books {
         }
     }
 
-    /// Returns the time since the gateway was made.
+    /// Returns the time since the gateway was created.
     pub(super) fn now(&self) -> Duration {
         self.origin.elapsed()
     }
 
-    /// Returns when a time since the gateway was made is by the clock on the wall.
+    /// Converts a time since creation to wall-clock time.
     fn on_the_wall(&self, time: Duration) -> Timestamp {
         let millis = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
         Timestamp::from_millis(self.origin_at.as_millis().saturating_add(millis))
@@ -100,7 +102,7 @@ impl Books {
         self.ledger().load(now)
     }
 
-    /// Returns the next number; whoever has the smaller one came first.
+    /// Returns the next ticket. A smaller ticket means that the call arrived earlier.
     pub(super) fn ticket(&self) -> u64 {
         self.tickets.fetch_add(1, Relaxed)
     }
@@ -114,17 +116,17 @@ impl Books {
     }
 
     pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        // Each change of the books is whole before anything could panic.
+        // Each change of the ledger completes before anything can panic.
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a call in that may use this many tokens.
+    /// Admits a call that may use this many tokens.
     pub(super) fn admit(self: &Arc<Self>, tokens: u64) -> Result<Permit, Blocked> {
         let id = self.ledger().admit(tokens, self.now())?;
         Ok(Permit { id, books: Arc::clone(self), ended: false })
     }
 
-    /// The provider begins to answer somebody: it is not down.
+    /// Records that the provider has begun to answer a call, and so is not down.
     pub(super) fn heard(&self) {
         if self.ledger().heard(self.now()) {
             self.cast(GatewayMsg::Returned);
@@ -147,24 +149,24 @@ impl Books {
         self.failure.borrow().clone()
     }
 
-    /// Waits until the gateway is given up; returns why.
+    /// Waits until the gateway is given up, and returns the reason.
     pub(super) async fn given_up(&self) -> ErrorInfo {
         let mut failure = self.failure.subscribe();
         let known = failure.wait_for(Option::is_some).await.ok().and_then(|failure| failure.clone());
         match known {
             Some(failure) => failure,
-            // Not reached: the sender lives as long as the books.
+            // Unreachable: the sender lives as long as this state.
             None => std::future::pending().await,
         }
     }
 
-    /// Sends to the gateway's actor; `false` = it is gone.
+    /// Sends a message to the gateway's actor. `false` if there is none.
     pub(super) fn cast(&self, message: GatewayMsg) -> bool {
         self.seated().is_some_and(|gateway| gateway.cast(message))
     }
 }
 
-/// What a gateway's actor shows: the books lie beside it, and change without it.
+/// Status source of the gateway's actor. The state is outside the actor and changes without it.
 pub(super) struct Shown(pub(super) Arc<Books>);
 
 impl Face for Shown {
@@ -197,7 +199,7 @@ impl Face for Shown {
     }
 }
 
-/// A place among the calls that are made at the same time, with room in the rate.
+/// Permission to make one of the concurrent calls, with its reserved share of the rate.
 pub(crate) struct Permit {
     id: u64,
     books: Arc<Books>,
@@ -205,7 +207,8 @@ pub(crate) struct Permit {
 }
 
 impl Permit {
-    /// The call begins now; `false` = somebody was turned away since the permit was given: drop it.
+    /// Starts the call. `false` if it may not begin any more, because another call was rate limited or the provider
+    /// failed since the permit was granted: then drop the permit.
     pub(super) fn begin(&self) -> bool {
         let begins = self.books.ledger().begin(self.id, self.books.now());
         if begins {
@@ -214,7 +217,7 @@ impl Permit {
         begins
     }
 
-    /// Books how the call ended; the permit is free then.
+    /// Records the outcome of the call, and returns the permit.
     pub(super) fn end(mut self, tries: &mut Tries, outcome: &Result<Completion, ModelError>) -> Next {
         self.ended = true;
         self.books.ledger().end(self.id, tries, outcome, jitter(), self.books.now())
@@ -226,12 +229,12 @@ impl Drop for Permit {
         if !self.ended {
             self.books.ledger().give_back(self.id, self.books.now());
         }
-        // Whoever sits there now: an actor that takes over later reads the books by itself.
+        // Goes to the current actor. An actor that is started later reads the state anyway.
         self.books.cast(GatewayMsg::Returned);
     }
 }
 
-/// A number in 0..1 that differs from call to call; spreads retries, no more.
+/// Returns a number from 0 to 1 that differs between calls, to spread retries. Not cryptographically random.
 fn jitter() -> f64 {
     use std::hash::{BuildHasher, RandomState};
     let random = RandomState::new().hash_one(0_u8);

@@ -1,9 +1,10 @@
-//! One call: in the line, through the provider, and back into the line until it has ended.
+//! One model call: waits in the queue, calls the provider, and repeats this until it ends.
 //!
-//! It runs in its caller's task and is cancelled by dropping it: its permit, its place in the line and
-//! what it reserved of the rate come back by guards. Its ticket is the same all along, so it never loses
-//! its place. While it waits it holds no permit, says what it waits for, and its clock is the gateway's.
-//! Not here: whether it may go, and whether it goes on (`ledger.rs`).
+//! A call runs in its caller's task and is cancelled by dropping it; guards release its permit, its place in the
+//! queue and its reserved rate. It keeps its ticket, so it never loses its place. While it waits, it holds no permit
+//! and reports the reason; that time is not counted as run time.
+//!
+//! Elsewhere: whether a call may begin, and whether it is retried (`ledger.rs`).
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -21,20 +22,20 @@ use super::{
 };
 use crate::model::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest};
 
-/// Where nothing is in the way a permit comes within a moment; whoever waits longer is shown as waiting.
+/// Time after which a call is shown as waiting; an unblocked call gets its permit sooner.
 const MOMENT: Duration = Duration::from_millis(5);
-/// Whoever waits so long says so in its trace.
+/// Waiting time after which a call records the wait in its trace.
 const TOLD_AFTER: Duration = Duration::from_millis(200);
-/// How often it looks whether waiting is still worth it, and shows what for.
+/// Interval at which a waiting call checks whether it should keep waiting, and shows the reason.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often a call that waits may write into its trace that it is something else by now.
+/// Minimum time before a waiting call records a different reason in its trace.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
-/// How long a gateway may be without an actor: longer than all restarts that it has take.
+/// Maximum time that a gateway may be without an actor. Longer than all of its allowed restarts take.
 const GONE_FOR: Duration = Duration::from_secs(30);
-/// How often a gateway without an actor is asked again.
+/// Interval at which a gateway without an actor is asked again.
 const ASK_EVERY: Duration = Duration::from_millis(5);
 
-/// A call that is being made.
+/// A model call in progress.
 pub(super) struct Call<'a> {
     books: &'a Arc<Books>,
     session: &'a SessionId,
@@ -43,11 +44,11 @@ pub(super) struct Call<'a> {
     ticket: u64,
     tries: Tries,
     waited: Duration,
-    /// Whether it was let in, and did not get through.
+    /// Whether the call was admitted before without success: it was rate limited, or could not use its permit.
     again: bool,
 }
 
-/// A place in the line, left when dropped.
+/// A place in the queue, given up when dropped.
 struct Place<'a> {
     books: &'a Books,
     session: &'a SessionId,
@@ -66,7 +67,7 @@ impl Drop for Place<'_> {
 /// One wait for a permit.
 struct Wait {
     start: Instant,
-    /// Since when it waits for a provider that is down.
+    /// Since when the call has waited for a provider that is down.
     down_since: Option<Instant>,
     told: Option<(Reason, Instant)>,
 }
@@ -118,7 +119,7 @@ impl<'a> Call<'a> {
         self.sink.start_over();
     }
 
-    /// Waits for a permit; the call begins with it.
+    /// Waits for a permit and begins the call with it.
     async fn permit(&mut self) -> Result<Permit, ErrorInfo> {
         let mut wait = Wait { start: Instant::now(), down_since: None, told: None };
         if self.again || self.books.ledger().is_blocked() {
@@ -130,7 +131,7 @@ impl<'a> Call<'a> {
         permit
     }
 
-    /// Stands in the line; a gateway that crashes meanwhile is asked again.
+    /// Waits in the queue. If the gateway's actor crashes, queues the call again with the next one.
     async fn wait_in_line(&mut self, wait: &mut Wait) -> Result<Permit, ErrorInfo> {
         let mut gone_since: Option<Instant> = None;
         loop {
@@ -158,8 +159,8 @@ impl<'a> Call<'a> {
                 }
             };
             place.served = true;
-            // Where somebody was turned away, or the provider failed, since the permit was given, it
-            // goes back, and the call to its place.
+            // If the service rate limited a call or the provider failed after the permit was granted, the permit is
+            // returned and the call takes its place in the queue again.
             self.again = match permit {
                 Ok(permit) if permit.begin() => return Ok(permit),
                 Ok(_) => true,
@@ -181,16 +182,16 @@ impl<'a> Call<'a> {
             return regular;
         }
         let since = *wait.down_since.get_or_insert_with(Instant::now);
-        // Not before a moment is over: the gateway may let it in as the next probe.
+        // Wait at least `MOMENT`: the gateway may admit this call as the next probe.
         regular.min((since + ledger.patience(&self.tries, now)).max(Instant::now() + MOMENT))
     }
 
-    /// Says what it waits for, or why it does so no longer.
+    /// Shows what the call waits for, or fails if it must stop waiting.
     fn look(&mut self, wait: &mut Wait) -> Result<(), ErrorInfo> {
         let now = self.books.now();
         let down_for = wait.down_since.map_or(Duration::ZERO, |since| since.elapsed());
         let blocked = self.books.ledger().look(&self.tries, down_for, now).map_err(|error| *error)?;
-        // Not known where it has just come to the front.
+        // The reason is unknown if the call has only just become the first one.
         let blocked = blocked.unwrap_or(Blocked { reason: Reason::Concurrency, until: None });
         self.sink.waits(Some(match blocked.reason {
             Reason::Concurrency => "waits for a free model call".to_owned(),
@@ -221,7 +222,7 @@ async fn attempt(
 ) -> Result<Completion, ModelError> {
     struct Deltas<'a> {
         sink: &'a mut dyn CallSink,
-        /// Who is told of the first one.
+        /// Gateway state to notify of the first delta.
         told: Option<&'a Books>,
     }
     impl DeltaSink for Deltas<'_> {
@@ -241,8 +242,8 @@ async fn attempt(
     Ok(completion)
 }
 
-/// Gives calls with an empty id, or one that an earlier call of the answer has, an id of their own:
-/// answers refer to calls by it.
+/// Assigns a new id to each call whose id is empty or used by an earlier call of the answer, because results refer to
+/// calls by id.
 fn make_ids_unique(completion: &mut Completion) {
     let mut seen = HashSet::new();
     for place in 0..completion.tool_calls.len() {

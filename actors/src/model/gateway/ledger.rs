@@ -1,13 +1,18 @@
-//! The books of a gateway: what is out, what was used of the rate, and what keeps a call waiting.
+//! Accounting of a gateway: outstanding permits, the used rate, and why a call has to wait.
 //!
-//! Pure: time is an argument, counted from when the gateway was made; jitter too. A call asks to be let
-//! in, begins, and ends; at each of these something else may keep it.
-//! Invariants: never more permits out than there may be; whatever is let in is ended or given back, and
-//! then nothing of it is held, except what was really sent; nobody begins in a pause, nor while the
-//! provider is down. Rules of ending: being limited counts as a try only in a dry round (`pause.rs`),
-//! but then for everybody who waits, so a service that turns everything away ends all calls after
-//! `max_attempts` rounds; a failure counts for its own call.
-//! Not here: who is next (`line.rs`), clocks and locks (`books.rs`).
+//! Pure: the time since the gateway was created and the jitter are arguments. A call is admitted, begins and ends;
+//! each step can be blocked for a different reason.
+//!
+//! Invariants:
+//! - Never more permits are outstanding than the limit allows.
+//! - Each admitted call is ended or given back. After that it holds nothing, but tokens that were sent stay counted.
+//! - No call begins during a pause, or while the provider is down.
+//!
+//! How calls end: a rate-limited attempt counts as a try only in an unsuccessful ("dry") round (`pause.rs`), but then
+//! for every waiting call. So a service that rejects everything ends all calls after `max_attempts` rounds. Any other
+//! failure counts only for its own call.
+//!
+//! Elsewhere: which call is next (`line.rs`), clocks and locks (`books.rs`).
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -21,12 +26,13 @@ use crate::model::{
     retry,
 };
 
-/// What a service that counts by the minute may ask for, even where `max_backoff_ms` is less.
+/// Minimum limit for `Retry-After`, in milliseconds: a service that limits per minute may ask for a minute, even if
+/// `max_backoff_ms` is less.
 const MINUTE_MS: u64 = 60_000;
-/// How many backoffs the first pause for a provider that is down is long.
+/// Length of the first pause while the provider is down, in initial backoffs.
 const FIRST_BREAK: u64 = 4;
 
-/// What a call waits for.
+/// Reason why a call waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Reason {
     Concurrency,
@@ -48,71 +54,71 @@ impl Reason {
     }
 }
 
-/// Why nobody is let in at the moment.
+/// Why no call is admitted at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Blocked {
     pub(super) reason: Reason,
-    /// Until when at least, where that is known.
+    /// The earliest end, if it is known.
     pub(super) until: Option<Duration>,
 }
 
-/// How a gateway stands.
+/// Current load of a gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Load {
     pub(super) in_flight: usize,
     pub(super) max_concurrency: usize,
-    /// Calls sent so far.
+    /// Number of requests sent so far.
     pub(super) sent: u64,
-    /// Why the head of the line waits.
+    /// Why the first call of the queue waits.
     pub(super) blocked: Option<Blocked>,
     pub(super) rate: Rate,
-    /// Until when nobody may begin, because the service asked for it.
+    /// End of the pause that the service requested. `None` if there is none.
     pub(super) pause: Option<Duration>,
     pub(super) is_down: bool,
 }
 
-/// What one call has behind it.
+/// Attempts of one call so far.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tries {
-    /// Tries made, limited ones included.
+    /// Number of attempts, including rate-limited ones.
     pub(super) made: u32,
-    /// Those that failed.
+    /// Number of failed attempts, without rate-limited ones.
     failed: u32,
-    /// Dry rounds before it came.
+    /// Number of dry rounds before the call arrived.
     mark: u64,
 }
 
-/// What becomes of a call after a try.
+/// Decision about a call after an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// It has ended, well or not.
+    /// The call has ended, with or without success.
     Ends,
-    /// It was limited: it goes back into the line; nobody begins before this time is over.
+    /// The call was rate limited and is queued again. No call begins for this time.
     Queues(Duration),
-    /// It waits by itself, then goes back into the line.
+    /// The call waits for this time, and is then queued again.
     BacksOff(Duration),
 }
 
-/// The books.
+/// Accounting of a gateway.
 #[derive(Debug)]
 pub(super) struct Ledger {
     max_concurrency: usize,
     retry: RetryConfig,
-    /// Longest `Retry-After` that a call waits for, in milliseconds.
+    /// Longest `Retry-After` that a call waits for, in milliseconds (`timeout_ms`).
     longest_ms: u64,
     limiter: Limiter,
     pause: Pause,
     breaker: Breaker,
-    /// The calls that hold a permit, and when they began.
+    /// Calls that hold a permit, with the time when each began; `None` if it has not begun.
     out: BTreeMap<u64, Option<Duration>>,
     last_id: u64,
-    /// How many calls were sent.
+    /// Number of requests sent so far.
     sent: u64,
-    /// Why the head of the line was not let in, when it was looked at.
+    /// Why the first call of the queue was not admitted at the last check.
     blocked: Option<Blocked>,
-    /// What the service said when it turned somebody away, the last time.
+    /// The service's error when it last rate limited a call.
     limited_by: Option<ModelError>,
-    /// What the last failure of the provider was.
+    /// The last failure of the provider.
     down_by: Option<ModelError>,
 }
 
@@ -136,12 +142,12 @@ impl Ledger {
         }
     }
 
-    /// A call comes; what happened before does not count against it.
+    /// Registers a new call. Earlier dry rounds do not count against it.
     pub(super) fn join(&self) -> Tries {
         Tries { made: 0, failed: 0, mark: self.pause.mark() }
     }
 
-    /// Lets a call in that may use this many tokens: takes a permit, and room in the rate.
+    /// Admits a call that may use this many tokens: takes a permit and reserves its share of the rate.
     pub(super) fn admit(&mut self, tokens: u64, now: Duration) -> Result<u64, Blocked> {
         if let Some(blocked) = self.closed(now) {
             return Err(blocked);
@@ -163,7 +169,7 @@ impl Ledger {
         Ok(id)
     }
 
-    /// A call that was let in begins; `false` = not now after all: it gives its permit back.
+    /// Starts an admitted call. `false` if it may not begin any more; then it must give its permit back.
     pub(super) fn begin(&mut self, id: u64, now: Duration) -> bool {
         if self.pause.until(now).is_some() || !self.breaker.lets_begin(id) {
             return false;
@@ -175,9 +181,9 @@ impl Ledger {
         true
     }
 
-    /// A permit comes back without any news: the call was never made, or was cut off.
+    /// Returns a permit without an outcome: the call was never made, or was cancelled.
     ///
-    /// What was sent stays counted: the service has counted it too.
+    /// Tokens that were sent stay counted, since the service has counted them too.
     pub(super) fn give_back(&mut self, id: u64, now: Duration) {
         if self.out.remove(&id).is_some() {
             self.limiter.give_back(id);
@@ -185,7 +191,7 @@ impl Ledger {
         }
     }
 
-    /// A try ended: books what it says about the service, and decides what becomes of the call.
+    /// Records the outcome of an attempt, and decides how the call continues.
     pub(super) fn end(
         &mut self,
         id: u64,
@@ -212,7 +218,7 @@ impl Ledger {
                 self.down_by = Some(error.clone());
                 self.breaker.failed(id, now);
             }
-            // It answered, and may have used what was reserved.
+            // The service answered, and may have used the reserved tokens.
             Failure::Broken | Failure::AnswerTooLarge => self.breaker.answered(),
             Failure::RateLimited { .. }
             | Failure::Auth
@@ -246,10 +252,10 @@ impl Ledger {
         self.pause.turned_away(begun, at_work, now, length);
         self.limited_by = Some(error.clone());
         let ends = if self.pause.is_moving(now) {
-            // A minute's limit does its work; it asks for what is left of the minute.
+            // Other calls succeed, so this is the limit per minute: the service may ask for the rest of the minute.
             asked_ms.unwrap_or(0) > self.retry.max_backoff_ms.max(self.longest_ms).max(MINUTE_MS)
         } else {
-            // The first time may be no dry round, but it is a try.
+            // The first rejection may not complete a dry round, but counts as a try.
             let attempts = self.attempts(tries, now).max(1);
             retry::wait_before_retry(&self.retry, self.longest_ms, attempts, error, jitter).is_none()
         };
@@ -259,8 +265,8 @@ impl Ledger {
         Next::Queues(self.pause.until(now).unwrap_or(now) - now)
     }
 
-    /// Tells a call that waits what for, or why it does so no longer; `down_for` = how long it has
-    /// waited for a provider that is down.
+    /// Returns why a call waits, or an error if it must stop waiting. `down_for` is how long it has waited for a
+    /// provider that is down.
     pub(super) fn look(
         &self,
         tries: &Tries,
@@ -274,7 +280,7 @@ impl Ledger {
             let message = format!("nobody gets through to the model: {error}");
             return Err(Box::new(ErrorInfo::retryable(ErrorCode::ProviderRateLimited, message)));
         }
-        // While somebody tries whether it is back, everybody waits for what comes of that.
+        // While a probe is in flight, all calls wait for its result.
         if let Some(down) = self.breaker.down(now).filter(|down| down.until.is_some())
             && down_for >= self.patience(tries, now)
             && let Some(error) = &self.down_by
@@ -284,12 +290,12 @@ impl Ledger {
         Ok(self.blocked)
     }
 
-    /// How long a call waits for a provider that is down.
+    /// Returns how long a call waits for a provider that is down.
     pub(super) fn patience(&self, tries: &Tries, now: Duration) -> Duration {
         retry::patience(&self.retry, self.attempts(tries, now))
     }
 
-    /// The provider begins to answer; returns whether that is news.
+    /// Records that the provider has begun to answer. Returns whether it had counted as down.
     pub(super) fn heard(&mut self, now: Duration) -> bool {
         let was_down = self.breaker.down(now).is_some();
         self.breaker.answered();
@@ -301,32 +307,32 @@ impl Ledger {
         self.breaker.down(now).is_some()
     }
 
-    /// Notes why the head of the line waits.
+    /// Records why the first call of the queue waits.
     pub(super) fn note(&mut self, blocked: Option<Blocked>) {
         self.blocked = blocked;
     }
 
-    /// Whether the head of the line waits.
+    /// Whether the first call of the queue waits.
     pub(super) fn is_blocked(&self) -> bool {
         self.blocked.is_some()
     }
 
-    /// Whether a call was let in that has not begun yet.
+    /// Whether an admitted call has not begun yet.
     pub(super) fn is_one_beginning(&self) -> bool {
         self.out.values().any(Option::is_none)
     }
 
-    /// Returns how many permits may be out.
+    /// Returns the maximum number of outstanding permits.
     pub(super) fn most_out(&self) -> usize {
         self.max_concurrency
     }
 
-    /// Returns how many permits are out.
+    /// Returns the number of outstanding permits.
     pub(super) fn out(&self) -> usize {
         self.out.len()
     }
 
-    /// Says how the gateway stands, for people.
+    /// Returns the current load, for display.
     pub(super) fn load(&self, now: Duration) -> Load {
         Load {
             in_flight: self.out.len(),
@@ -339,12 +345,12 @@ impl Ledger {
         }
     }
 
-    /// The tries of a call that count.
+    /// Returns the number of a call's attempts that count towards `max_attempts`.
     fn attempts(&self, tries: &Tries, now: Duration) -> u32 {
         tries.failed.saturating_add(self.pause.dry_rounds(tries.mark, now))
     }
 
-    /// What keeps everybody out, whatever their number.
+    /// Returns the reason that blocks all calls regardless of the limits, if there is one.
     fn closed(&self, now: Duration) -> Option<Blocked> {
         if let Some(until) = self.pause.until(now) {
             return Some(Blocked { reason: Reason::RetryAfter, until: Some(until) });

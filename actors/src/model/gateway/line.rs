@@ -1,30 +1,32 @@
-//! The line before a gateway: whose call is next (MOD-3).
+//! Fair queue of model calls: round-robin over sessions (MOD-3).
 //!
-//! Pure. Sessions take turns, however many calls each has: a round is one call of each session that
-//! waits. Within a session the elder call goes first, by its ticket; so a call that comes back, because
-//! it was limited or the gateway crashed, is at the front of its session again.
-//! Invariants: a session that waits is served once in every round; nobody gains rounds by leaving and
-//! coming back; a call that comes back limited gives its session the turn back. So a session with few
-//! calls gets as much as one with hundreds, also where most of those that are served come back.
-//! Not here: `fair_queue.rs`, which is enough where nobody comes back.
+//! Pure. One round serves one call of every waiting session, however many calls each session has. Within a session,
+//! calls are served in ticket order, so a call that is requeued (rate limited, or after a gateway crash) comes first
+//! again.
+//!
+//! Invariants: a waiting session is served once per round; a session gains nothing by leaving the queue and
+//! returning; a rate-limited call that is requeued gives its session the turn back. So a session with few calls gets
+//! the same share as one with hundreds, even if most of the served calls are requeued.
+//!
+//! Elsewhere: `fair_queue.rs`, which is sufficient if items are never requeued.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     hash::Hash,
 };
 
-/// Calls that wait, by session and ticket.
+/// Waiting calls, by session and ticket.
 #[derive(Debug)]
 pub(super) struct Line<K, T> {
     sessions: HashMap<K, Queue<T>>,
-    /// The round that each session waits for, and the ticket of its first call: the first goes next.
+    /// The next round of each session with the ticket of its first call. The smallest entry is served next.
     turns: BTreeSet<(u64, u64, K)>,
-    /// Where sessions stand that do not wait: they may have had more turns than those that do, and
-    /// what they were served may come back.
+    /// The next round of sessions that have no waiting call. They may have had more turns than the waiting sessions,
+    /// and their served calls may be requeued.
     away: HashMap<K, u64>,
     /// The round that was served last.
     round: u64,
-    /// How many calls may come back at most.
+    /// Maximum number of calls that can be requeued.
     most_out: u64,
     length: usize,
 }
@@ -37,20 +39,21 @@ struct Queue<T> {
 }
 
 impl<K: Hash + Ord + Clone, T> Line<K, T> {
-    /// Makes a line of which no more than `most_out` calls are served at the same time.
+    /// Creates a queue of which at most `most_out` calls are served at the same time.
     pub(super) fn new(most_out: usize) -> Self {
         let most_out = u64::try_from(most_out).unwrap_or(u64::MAX);
-        // From a round on before which there is room for whoever is owed a turn.
+        // Start at round `most_out`, so that a session that is owed a turn can be placed before it.
         let (sessions, turns, away, round) = (HashMap::new(), BTreeSet::new(), HashMap::new(), most_out);
         Self { sessions, turns, away, round, most_out, length: 0 }
     }
 
-    /// Takes a call in; `again` = it was served, and comes back without having got through.
+    /// Adds a call. `again` if the call was served without success and is requeued.
     pub(super) fn push(&mut self, session: K, ticket: u64, item: T, again: bool) {
         let mut queue = match self.take_queue(&session) {
             Some(queue) => queue,
             None => {
-                // Those who wait say where the line stands: what was served last may have come back.
+                // Start at the round of the waiting sessions, not at the last served one: its calls may have been
+                // requeued.
                 let now = self.turns.first().map_or(self.round, |(round, _, _)| *round);
                 let round = match self.away.remove(&session) {
                     Some(round) if again => round,
@@ -65,20 +68,20 @@ impl<K: Hash + Ord + Clone, T> Line<K, T> {
         self.put_queue(session, queue);
     }
 
-    /// Returns the call that is next.
+    /// Returns the next call.
     pub(super) fn head(&self) -> Option<&T> {
         let (_, ticket, session) = self.turns.first()?;
         self.sessions.get(session)?.items.get(ticket)
     }
 
-    /// Takes the call that is next out of the line.
+    /// Removes and returns the next call.
     pub(super) fn pop(&mut self) -> Option<T> {
         let (round, _, session) = self.turns.first()?.clone();
         let mut queue = self.take_queue(&session)?;
         let (_, item) = queue.items.pop_first()?;
         self.length -= 1;
         if round > self.round {
-            // Whoever is so far back has nothing to come back for.
+            // Forget sessions so many rounds back that none of their calls can still be requeued.
             self.away.retain(|_, stands| stands.saturating_add(self.most_out) > round);
         }
         self.round = round;
@@ -87,14 +90,14 @@ impl<K: Hash + Ord + Clone, T> Line<K, T> {
         Some(item)
     }
 
-    /// Forgets a call that waits no longer.
+    /// Removes a call that stops waiting.
     pub(super) fn leave(&mut self, session: &K, ticket: u64) {
         let Some(mut queue) = self.take_queue(session) else { return };
         self.length -= usize::from(queue.items.remove(&ticket).is_some());
         self.put_queue(session.clone(), queue);
     }
 
-    /// Returns how many calls wait.
+    /// Returns the number of waiting calls.
     pub(super) fn len(&self) -> usize {
         self.length
     }
@@ -227,7 +230,7 @@ mod tests {
                         line.push(session, old, (session, old), true);
                     }
                 }
-                // No more than a wave apart, and it does not add up.
+                // The sessions differ by no more than one wave, and the difference does not accumulate.
                 let spread = got.iter().max().unwrap() - got.iter().min().unwrap();
                 prop_assert!(spread <= 8, "{:?}", got);
             }

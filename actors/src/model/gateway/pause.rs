@@ -1,46 +1,48 @@
-//! The pause of a profile: what a 429 means for everybody (MOD-3).
+//! Pause of a profile after a rate-limit response (HTTP 429) (MOD-3).
 //!
-//! Pure: time is an argument, counted from when the gateway was made. A service that limits speaks of
-//! the account, not of one call: nobody begins before the pause is over. A *round* is one pause with
-//! all the 429s that belong to it; a round is *dry* where nobody has got through since the one before,
-//! and nobody who was let in before it is still being answered.
-//! Invariants: a pause is never cut short; rounds are counted once, however many calls they turn away.
-//! Not here: how long a pause is (`retry.rs`), and who gives up (`ledger.rs`).
+//! Pure: the time since the gateway was created is an argument. A rate limit applies to the account, not to one call,
+//! so no call of the profile begins before the pause has ended. A *round* is one pause with all the 429 responses
+//! that belong to it. A round is *dry* (unsuccessful) if no call succeeded since the previous round, and no call that
+//! began before that round is still in flight.
+//!
+//! Invariants: a pause is never shortened; a round is counted once, however many calls it rejects.
+//!
+//! Elsewhere: the length of a pause (`retry.rs`), and which calls give up (`ledger.rs`).
 
 use std::time::Duration;
 
-/// After so long without anybody who got through, dry rounds count as tries.
+/// Time without a successful call after which dry rounds count as attempts.
 ///
-/// Services count in minutes. Whoever was let in within the last two is limited, not shut out: with
-/// that, a service may say nothing of when, or too little, and calls wait for the next minute all the same.
+/// Services limit per minute. If a call succeeded within the last two minutes, the account is limited, not locked
+/// out: the service may name no time, or too short a time, and calls wait for the next minute anyway.
 pub(super) const DROUGHT: Duration = Duration::from_secs(120);
 
-/// When calls may begin again, and what has got through since when.
+/// End of the pause, and the outcome of past rounds.
 #[derive(Debug, Default)]
 pub(super) struct Pause {
     until: Duration,
-    /// When the first 429 of the present round came.
+    /// When the first 429 response of the current round arrived.
     round_at: Option<Duration>,
-    /// When somebody got through, the last time.
+    /// When a call last succeeded.
     through_at: Option<Duration>,
-    /// Dry rounds in all; only grows.
+    /// Number of dry rounds. Never decreases.
     dry: u64,
-    /// How many of them there were when somebody got through, the last time.
+    /// Number of dry rounds when a call last succeeded.
     dry_before: u64,
 }
 
 impl Pause {
-    /// Until when nobody may begin; `None` = now.
+    /// Returns the end of the pause. `None` if calls may begin now.
     pub(super) fn until(&self, now: Duration) -> Option<Duration> {
         (self.until > now).then_some(self.until)
     }
 
-    /// Dry rounds so far, for [`dry_rounds`](Self::dry_rounds) to count from.
+    /// Returns the number of dry rounds so far, as the start of a count by [`dry_rounds`](Self::dry_rounds).
     pub(super) fn mark(&self) -> u64 {
         self.dry
     }
 
-    /// How many dry rounds there were since `mark` that count as tries: those after which nobody got through.
+    /// Returns the number of dry rounds since `mark` that count as attempts: those without a success since.
     pub(super) fn dry_rounds(&self, mark: u64, now: Duration) -> u32 {
         if self.is_moving(now) {
             return 0;
@@ -48,21 +50,21 @@ impl Pause {
         u32::try_from(self.dry - mark.max(self.dry_before)).unwrap_or(u32::MAX)
     }
 
-    /// Whether somebody got through lately.
+    /// Whether a call succeeded within [`DROUGHT`].
     pub(super) fn is_moving(&self, now: Duration) -> bool {
         self.through_at.is_some_and(|at| now.saturating_sub(at) <= DROUGHT)
     }
 
-    /// Somebody got through.
+    /// Records that a call succeeded.
     pub(super) fn through(&mut self, now: Duration) {
         self.through_at = Some(now);
         self.dry_before = self.dry;
     }
 
-    /// A call that began at `begun` was turned away.
+    /// Records that the service rate limited a call that began at `begun`.
     ///
-    /// `at_work` is when the eldest of those began that are still being answered; `length` tells how long
-    /// the pause is in the n-th dry round in a row.
+    /// `at_work` is when the oldest call in flight began. `length` returns the length of the pause for the n-th dry
+    /// round in a row.
     pub(super) fn turned_away(
         &mut self,
         begun: Duration,
@@ -70,7 +72,7 @@ impl Pause {
         now: Duration,
         length: impl FnOnce(u32) -> Duration,
     ) {
-        // Whoever began before this round did belongs to it: it went out together with the first.
+        // A call that began before the current round belongs to that round.
         let is_new = self.round_at.is_none_or(|at| begun > at);
         if is_new {
             let last = self.round_at.unwrap_or(Duration::ZERO);

@@ -1,4 +1,4 @@
-//! The gateway with its actor, against a service that counts, under fake time.
+//! Tests of the gateway with its actor, against a service that enforces limits, with paused time.
 
 mod cut_off;
 mod service;
@@ -34,7 +34,7 @@ impl House {
         Arc::new(Self { gateway, observatory, actor })
     }
 
-    /// Has the actor crash; the next one takes over when it is gone.
+    /// Crashes the actor, and starts the next one when it is gone.
     async fn crash(&self) {
         assert!(self.gateway.crash());
         let gone = self.actor.lock().unwrap().clone();
@@ -42,12 +42,12 @@ impl House {
         *self.actor.lock().unwrap() = seat(&self.gateway, &self.observatory).await;
     }
 
-    /// What the tree shows of it.
+    /// Returns the activity that the tree shows.
     fn activity(&self) -> String {
         self.observatory.tree().unwrap().activity
     }
 
-    /// Makes a call for a session; `Ear` tells what it heard.
+    /// Makes a call for a session. Returns what the call reported, too.
     async fn call(&self, session: &str, tokens: u64) -> (Called, Ear) {
         let mut ear = Ear::default();
         let called =
@@ -63,7 +63,7 @@ async fn seat(gateway: &Gateway, observatory: &Observatory) -> ActorRef<GatewayM
     actor
 }
 
-/// Hears what a call says.
+/// Records what a call reports.
 #[derive(Debug, Default)]
 struct Ear {
     notes: Vec<ModelEvent>,
@@ -72,7 +72,7 @@ struct Ear {
 }
 
 impl Ear {
-    /// The reasons that it told of waiting.
+    /// Returns the reported reasons for waiting.
     fn reasons(&self) -> Vec<&str> {
         let mut reasons = Vec::new();
         for note in &self.notes {
@@ -105,19 +105,19 @@ impl CallSink for Ear {
     fn start_over(&mut self) {}
 }
 
-/// Default settings, with limits.
+/// Returns the default settings with these limits.
 fn limits(max_concurrency: usize, requests_per_minute: u64, tokens_per_minute: u64) -> ModelConfig {
     ModelConfig { max_concurrency, requests_per_minute, tokens_per_minute, ..ModelConfig::default() }
 }
 
-/// Calls of many at the same time; panics where one fails.
+/// Makes many calls concurrently. Panics if one fails.
 async fn all_complete(house: &Arc<House>, session: &'static str, calls: usize) -> Vec<Ear> {
     let made = (0..calls).map(|_| {
         let house = Arc::clone(house);
         tokio::spawn(async move {
             let (called, ear) = house.call(session, 10).await;
             called.outcome.unwrap();
-            // But for the moment in which nobody is told yet.
+            // A wait shorter than `MOMENT` is not reported.
             let told = ear.waited.as_millis() as u64;
             assert!(told <= called.waited_ms && called.waited_ms <= told + 30, "{told} of {} ms", called.waited_ms);
             ear
@@ -147,7 +147,7 @@ async fn behind_a_limit_all_complete_at_its_rate_and_sessions_share_it() {
             let minutes = 4;
             let used = log.accepted.iter().filter(|(_, at)| *at < begin + Duration::from_secs(60 * minutes)).count();
             assert!(used as u64 * 100 >= 95 * 100 * minutes, "{name}: {used} of {} used", 100 * minutes);
-            // From when the second session has come until its last call has begun.
+            // From the arrival of the second session until its last call begins.
             let came = begin + Duration::from_secs(70);
             let went = begin + second_ended - Duration::from_millis(answer_ms);
             let count = |session| {
@@ -164,7 +164,7 @@ async fn behind_a_limit_all_complete_at_its_rate_and_sessions_share_it() {
 
 #[tokio::test(start_paused = true)]
 async fn tokens_are_taken_by_estimate_and_corrected_by_usage() {
-    // An answer uses 15 tokens of the 40 that it is thought to.
+    // An answer uses 15 of the 40 tokens that are estimated.
     let service = Service::new(100, 10_000, Duration::from_millis(500));
     let house = House::open(service.clone(), &limits(100, 0, 120)).await;
     let begin = Instant::now();
@@ -174,7 +174,7 @@ async fn tokens_are_taken_by_estimate_and_corrected_by_usage() {
     let log = service.log();
     let times: Vec<u64> = log.accepted.iter().map(|(_, at)| (*at - begin).as_millis() as u64).collect();
     assert_eq!(times, [0, 0, 0, 500, 1_000, 1_500, 61_000, 61_500], "45 used, then 60, then 75, then 90");
-    // Larger than the limit: alone, and not never.
+    // Larger than the limit: runs alone instead of never.
     let (big, small) = tokio::join!(house.call("a", 5_000), house.call("a", 40));
     assert!(big.0.outcome.is_ok() && small.0.outcome.is_ok());
     assert_eq!(big.1.reasons(), ["tokens_per_minute"]);

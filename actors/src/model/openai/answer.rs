@@ -1,7 +1,8 @@
-//! One answer read off its connection: a stream of events, or a whole completion.
+//! Reading one answer from its connection: a stream of events, or a whole completion.
 //!
-//! Owns how long a finished answer is waited on for its tail, and how large an answer may grow.
-//! Not here: statuses that are no success (`failure.rs`), and what pieces add up to (`assemble.rs`).
+//! Decides how long to wait for data after a finished answer, and limits the size of an answer.
+//!
+//! Elsewhere: error statuses (`failure.rs`), and combining the chunks (`assemble.rs`).
 
 use std::time::Duration;
 
@@ -15,12 +16,12 @@ use super::{
 };
 use crate::model::{Completion, DeltaSink, ModelError, limits::AnswerLimits};
 
-/// How long usage may come after the finish reason; then the answer counts without.
+/// Maximum time to wait for the usage after the finish reason. After that, the answer is returned without it.
 const USAGE_GRACE: Duration = Duration::from_secs(2);
-/// How long the end of the body may come after `[DONE]`; a body that was read to its end leaves a
-/// connection that serves the next call.
+/// Maximum time to wait for the end of the body after `[DONE]`. A connection whose body was read to the end can be
+/// reused.
 const END_GRACE: Duration = Duration::from_millis(100);
-/// How much of a senseless answer an error may quote.
+/// Maximum number of bytes of an invalid answer that an error quotes.
 const QUOTED_BYTES: usize = 1024;
 
 /// Reads the answer to its end.
@@ -42,7 +43,7 @@ pub(super) async fn read(
         match piece {
             Ok(Some(bytes)) => reader.take(&bytes, deltas)?,
             Ok(None) => break,
-            // Everything that counts was said before.
+            // The answer is already complete.
             Err(_) if reader.is_complete() => break,
             Err(error) => return Err(origin.transport(&error)),
         }
@@ -50,7 +51,7 @@ pub(super) async fn read(
     reader.finish(deltas)
 }
 
-/// What kind of body comes; its first character tells, because content types lie.
+/// Kind of body, judged by its first character, because content types are unreliable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Unknown,
@@ -63,12 +64,12 @@ struct AnswerReader<'a> {
     limits: AnswerLimits,
     form: Form,
     events: EventReader,
-    /// The whole body where it is one, else its beginning until the first event.
+    /// The whole body, or, for a stream, its beginning until the first event.
     body: Vec<u8>,
     answer: Answer,
 }
 
-/// What the events said so far.
+/// The answer as received so far.
 struct Answer {
     assembler: Assembler,
     chunks: u64,
@@ -91,8 +92,7 @@ impl<'a> AnswerReader<'a> {
         self.answer.done || self.answer.assembler.is_finished()
     }
 
-    /// Returns how long the next bytes are worth waiting for; `None` = as long as the service may
-    /// stay silent.
+    /// Returns how long to wait for more bytes. `None`: as long as the service may stay silent.
     fn patience(&self) -> Option<Duration> {
         match (self.answer.done, self.answer.assembler.is_finished()) {
             (true, _) => Some(END_GRACE),
@@ -163,7 +163,7 @@ impl Answer {
         self.assembler.take(chunk, deltas)
     }
 
-    /// Takes an answer that came in one piece although a stream was asked for.
+    /// Processes an answer that arrived in one piece although a stream was requested.
     fn whole(&mut self, body: &[u8], origin: &Origin, deltas: &mut dyn DeltaSink) -> Result<(), ModelError> {
         let no_completion = || origin.broken("is no completion", quoted(body));
         if is_error(body) {
@@ -177,8 +177,8 @@ impl Answer {
     }
 }
 
-/// Returns whether JSON without choices is an error: `{"error":…}`, `{"object":"error",…}`, `{"detail":…}`, or
-/// a list with one of them.
+/// Returns whether JSON is an error: `{"error":…}`, or, without choices, `{"object":"error",…}`, `{"detail":…}` or
+/// `{"message":…,"code":…}`, or a list that starts with one of them.
 fn is_error(json: &[u8]) -> bool {
     let Ok(value) = serde_json::from_slice::<serde_json::Value>(json) else { return false };
     let value = value.get(0).unwrap_or(&value);

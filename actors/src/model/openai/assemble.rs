@@ -1,7 +1,8 @@
-//! Pieces of an answer put together: text, reasoning, tool calls with unique ids, usage (MOD-4).
+//! Assembling an answer from its chunks: text, reasoning, tool calls with unique ids, usage (MOD-4).
 //!
-//! Pure. Whatever a server sends, the completion that comes out is one that can be sent back: every
-//! call has a name and an id of its own. Not here: bytes (`events.rs`), their form (`wire.rs`).
+//! Pure. Whatever a server sends, the resulting completion can be sent back: every call has a name and a unique id.
+//!
+//! Elsewhere: bytes (`events.rs`) and their form (`wire.rs`).
 
 use std::{borrow::Cow, collections::HashSet};
 
@@ -15,11 +16,11 @@ use crate::model::{
     limits::{AnswerLimits, AnswerSize},
 };
 
-/// An answer that is still coming.
+/// An answer in progress.
 #[derive(Debug)]
 pub(super) struct Assembler {
     limits: AnswerLimits,
-    /// How much of the answer is held.
+    /// Size of the answer so far.
     size: AnswerSize,
     text: String,
     reasoning: String,
@@ -28,7 +29,7 @@ pub(super) struct Assembler {
     finish_reason: Option<String>,
 }
 
-/// A tool call that is still coming.
+/// A tool call in progress.
 #[derive(Debug, Default)]
 struct Call {
     index: Option<u64>,
@@ -50,16 +51,16 @@ impl Assembler {
         }
     }
 
-    /// Takes the next chunk.
+    /// Adds the next chunk.
     ///
     /// # Errors
-    /// Where the answer exceeds its limits.
+    /// Fails if the answer exceeds its limits.
     pub(super) fn take(&mut self, chunk: Chunk<'_>, deltas: &mut dyn DeltaSink) -> Result<(), ModelError> {
-        // Cumulative where it comes with every chunk: the last one counts.
+        // If every chunk has a usage, it is cumulative, so the last one counts.
         if let Some(usage) = chunk.usage.as_ref().and_then(|usage| usage.usage()) {
             self.usage = Some(usage);
         }
-        // One answer was asked for; a second one would mix with it.
+        // One choice was requested; a second one would be mixed into it.
         let first = chunk.choices.unwrap_or_default().into_iter().find(|c| c.index.is_none_or(|index| index.0 == 0));
         first.map_or(Ok(()), |choice| self.choice(choice, deltas))
     }
@@ -84,7 +85,7 @@ impl Assembler {
     }
 
     fn piece(&mut self, piece: Piece<'_>, is_whole: bool, deltas: &mut dyn DeltaSink) -> Result<(), ModelError> {
-        // Servers in transition send both names with the same text.
+        // Some servers send the same text under both names.
         let Text(reasoning) =
             if piece.reasoning_content.0.is_empty() { piece.reasoning } else { piece.reasoning_content };
         if !reasoning.is_empty() {
@@ -108,7 +109,7 @@ impl Assembler {
         Ok(())
     }
 
-    /// Finds the call that a piece belongs to: by index, else by id, else the last one.
+    /// Adds a piece to its call, which is found by index, else by id, else the last call.
     fn call(&mut self, piece: CallPiece<'_>, is_whole: bool) -> Result<(), ModelError> {
         let index = piece.index.map(|index| index.0);
         let Text(id) = piece.id;
@@ -150,17 +151,17 @@ impl Assembler {
         self.text.is_empty() && self.reasoning.is_empty() && self.calls.is_empty()
     }
 
-    /// Returns whether the server said why it stopped: nothing but usage can still come.
+    /// Returns whether the server has sent a finish reason. After that, only usage can arrive.
     pub(super) fn is_finished(&self) -> bool {
         self.finish_reason.is_some()
     }
 
-    /// Returns how much of the answer is held. Ids and names count each time that they come.
+    /// Returns the size of the answer so far. Ids and names count each time they arrive.
     pub(super) fn size(&self) -> AnswerSize {
         self.size
     }
 
-    /// Returns the answer; an error says what is wrong with it.
+    /// Returns the completion, or a description of what is wrong with it.
     pub(super) fn finish(mut self) -> Result<Completion, &'static str> {
         self.calls.retain(|call| !(call.name.is_empty() && call.arguments.is_empty()));
         if self.calls.iter().any(|call| call.name.is_empty()) {
@@ -181,10 +182,10 @@ impl Assembler {
 }
 
 impl Call {
-    /// Returns whether a piece that seems to belong to this call is the beginning of another one.
+    /// Returns whether a piece that seems to belong to this call is the beginning of another call.
     ///
-    /// Servers send every parallel call with index 0, or none, or one id for all; others repeat
-    /// name and id with every piece. What tells them apart is whether the arguments were complete.
+    /// Some servers send all parallel calls with index 0, with no index, or with the same id; others repeat name and
+    /// id with every piece. The calls are distinguished by whether the arguments so far are complete.
     fn is_followed_by(&self, has_index: bool, id: &str, name: &str, arguments: &str) -> bool {
         if name.is_empty() || self.name.is_empty() {
             return false;
@@ -192,7 +193,7 @@ impl Call {
         let other_id = !id.is_empty() && !self.id.is_empty() && id != self.id;
         let other_name = name != self.name;
         if self.arguments.is_empty() {
-            // With the same index and no id, a further name is the rest of the name.
+            // With the same index and no id, another name continues the name.
             return other_id || (other_name && !has_index);
         }
         let is_complete = serde_json::from_str::<IgnoredAny>(&self.arguments).is_ok();
@@ -200,7 +201,7 @@ impl Call {
     }
 }
 
-/// Returns the text of arguments, and whether they came as JSON instead of as text.
+/// Returns the arguments as text, and whether they were sent as a JSON object instead of a string.
 fn arguments_of(raw: Option<&RawValue>) -> (Cow<'_, str>, bool) {
     match raw.map(RawValue::get) {
         None | Some("null") => (Cow::Borrowed(""), false),
@@ -212,11 +213,11 @@ fn arguments_of(raw: Option<&RawValue>) -> (Cow<'_, str>, bool) {
     }
 }
 
-/// Returns the calls with ids that differ: missing ones made up, repeated ones numbered.
+/// Returns the calls with unique ids: missing ids are generated, repeated ones are numbered.
 ///
 /// The same answer always gets the same ids.
 fn with_unique_ids(calls: Vec<Call>) -> Vec<ToolCall> {
-    // An id that came once is never given to another call, whatever the order.
+    // An id that the server sent is never given to another call, whatever the order.
     let received: HashSet<String> = calls.iter().map(|call| call.id.clone()).collect();
     let mut used = HashSet::with_capacity(calls.len());
     let mut unique = Vec::with_capacity(calls.len());
@@ -229,14 +230,14 @@ fn with_unique_ids(calls: Vec<Call>) -> Vec<ToolCall> {
             number += 1;
         }
         used.insert(id.clone());
-        // No arguments at all means none are needed; an empty text is no JSON to send back.
+        // No arguments means that none are needed. An empty text is not valid JSON to send back.
         let arguments = if call.arguments.trim().is_empty() { "{}".to_owned() } else { call.arguments };
         unique.push(ToolCall { id, name: call.name, arguments });
     }
     unique
 }
 
-/// Returns the reason in OpenAI's words where one fits, else as received.
+/// Returns the finish reason in OpenAI's words if one applies, else as received.
 fn finish_reason(reason: &str, has_calls: bool) -> &str {
     match reason.to_ascii_lowercase().as_str() {
         "stop" | "eos" | "eos_token" | "end_turn" | "stop_sequence" | "end" | "complete" | "completed" | "done" => {

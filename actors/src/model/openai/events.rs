@@ -1,21 +1,22 @@
-//! Server-sent events out of bytes, wherever the network cut them.
+//! Parser of server-sent events from chunks of bytes.
 //!
-//! Pure. Works on bytes, so a character split over two pieces is whole again before anybody looks
-//! at it. Takes `\n` and `\r\n`, comments, and an end without the last blank line. Not here: what
-//! the data means (`answer.rs`).
+//! Pure. Works on bytes, so a character that is split between two chunks is complete before it is decoded. Accepts
+//! `\n` and `\r\n`, comments, and a stream that ends without the last blank line.
+//!
+//! Elsewhere: the meaning of the data (`answer.rs`).
 
-/// Reads events; `data` and `line` are kept, so that a stream costs no memory per event.
+/// Parser of events. Its buffers are reused, so that a stream does not allocate per event.
 #[derive(Debug, Default)]
 pub(super) struct EventReader {
-    /// The beginning of a line whose end has not come.
+    /// An incomplete line.
     line: Vec<u8>,
-    /// The data lines of the event so far.
+    /// Data lines of the current event so far.
     data: Vec<u8>,
     has_data: bool,
 }
 
 impl EventReader {
-    /// Takes the next bytes and calls `event` with the data of each event they complete.
+    /// Processes the next bytes, and calls `event` with the data of each event that they complete.
     pub(super) fn take<E>(&mut self, bytes: &[u8], mut event: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let mut rest = bytes;
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
@@ -36,14 +37,14 @@ impl EventReader {
         Ok(())
     }
 
-    /// Takes the end of the stream, which completes an event that lacks its blank line.
+    /// Ends the stream. Completes an event whose blank line is missing.
     pub(super) fn end<E>(&mut self, mut event: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let line = std::mem::take(&mut self.line);
         self.take_line(&line, &mut event)?;
         self.take_line(b"", &mut event)
     }
 
-    /// Returns how many bytes wait for their event to be complete.
+    /// Returns the number of buffered bytes of incomplete events.
     pub(super) fn pending_bytes(&self) -> usize {
         self.line.len() + self.data.len()
     }
@@ -56,7 +57,7 @@ impl EventReader {
             self.data.clear();
             return result;
         }
-        // Only the first line may carry a byte order mark; nowhere else would it be a field's name.
+        // Only the first line may start with a byte order mark; no field name starts with one.
         let line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line);
         if let Some(value) = line.strip_prefix(b"data:") {
             if self.has_data {

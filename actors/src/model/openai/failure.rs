@@ -1,7 +1,8 @@
-//! What a failed call means: status, headers and error body become a [`ModelError`].
+//! Errors of failed calls: turns status, headers and error body into a [`ModelError`].
 //!
-//! Pure but for its name of the service. Messages are one line, say what to do, and never hold the
-//! key. Not here: whether and when to try again (`retry.rs`, the gateway).
+//! Pure. Messages are one line, contain advice, and never contain the key.
+//!
+//! Elsewhere: whether and when a call is retried (`retry.rs`, the gateway).
 
 use std::{
     io::ErrorKind,
@@ -18,39 +19,39 @@ use crate::{
     redaction::Redactor,
 };
 
-/// Longest message of an error, in characters.
+/// Maximum length of an error message, in characters.
 const MAX_MESSAGE_CHARS: usize = 500;
-/// Longest part of it in the service's own words, so that the advice is never cut off.
+/// Maximum length of the service's own message within it, in characters, so that the advice is never cut off.
 const MAX_TOLD_CHARS: usize = 280;
 
-/// The service as errors speak of it.
+/// Description of the service, for error messages.
 pub(super) struct Origin {
     /// Host and port.
     pub(super) host: String,
-    /// Whether the service is on this machine.
+    /// Whether the service runs on this machine.
     pub(super) is_local: bool,
     /// Whether a key is sent.
     pub(super) has_key: bool,
-    /// Knows the key, which must never be shown.
+    /// Removes the key from messages.
     pub(super) redactor: Redactor,
-    /// Which environment variable holds the key.
+    /// Name of the environment variable that holds the key.
     pub(super) key_env: String,
-    /// How long the service may stay silent.
+    /// Maximum time without a byte from the service.
     pub(super) timeout: Duration,
 }
 
-/// What an error body tells.
+/// Contents of an error body.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     message: String,
-    /// `code`, `type` and `param`, in lower case.
+    /// `code`, `type`, `param` and `status`, in lower case.
     words: String,
-    /// A `code` that is an HTTP status.
+    /// The `code`, if it is an HTTP status.
     status: Option<u16>,
 }
 
 impl Told {
-    /// Reads any error body: OpenAI's, FastAPI's, Ollama's, a gateway's, a page of HTML.
+    /// Parses any error body: of OpenAI, FastAPI, Ollama, a gateway, or an HTML page.
     pub(super) fn read(body: &[u8]) -> Self {
         let text = || Self { message: String::from_utf8_lossy(body).into_owned(), ..Self::default() };
         let Ok(mut value) = serde_json::from_slice::<Value>(body) else { return text() };
@@ -72,7 +73,7 @@ impl Told {
             (_, _, Value::Null) => return Self { message: value.to_string(), ..Self::default() },
             (_, _, detail) => detail.to_string(),
         };
-        // OpenRouter passes on what the provider behind it said.
+        // OpenRouter forwards the message of its upstream provider.
         if let Some(raw) = error["metadata"]["raw"].as_str() {
             message = format!("{message}: {raw}");
         }
@@ -81,7 +82,7 @@ impl Told {
         Self { message, words, status }
     }
 
-    /// Returns the HTTP status that fits, where the error came without one.
+    /// Returns the HTTP status that matches an error that arrived without one.
     fn implied_status(&self) -> u16 {
         let says = |words: &[&str]| words.iter().any(|word| self.words.contains(word));
         match self.status {
@@ -119,7 +120,7 @@ impl Told {
             .any(|pattern| message.contains(pattern))
     }
 
-    /// Returns whether a parameter as such was refused, not its value only.
+    /// Returns whether a parameter itself was rejected, not only its value.
     fn refuses(&self, parameter: &str) -> bool {
         const WORDS: [&str; 11] = [
             "unsupported",
@@ -138,7 +139,8 @@ impl Told {
         text.contains(parameter) && WORDS.iter().any(|word| text.contains(word))
     }
 
-    /// Returns how to ask again after the service refused a parameter; `None` = that is not why.
+    /// Returns the dialect for another request after the service rejected a parameter. `None` if it failed for
+    /// another reason.
     pub(super) fn other_dialect(&self, status: u16, dialect: Dialect, has_temperature: bool) -> Option<Dialect> {
         if !matches!(status, 400 | 422) || self.is_about_length() {
             return None;
@@ -170,7 +172,7 @@ impl Told {
 }
 
 impl Origin {
-    /// Returns the error of an answer with a status that is no success.
+    /// Returns the error for a response whose status is not a success.
     pub(super) fn refused(&self, status: u16, headers: &HeaderMap, told: &Told) -> ModelError {
         let retry_after_ms = retry_after_ms(headers, SystemTime::now());
         let failure = told.failure(status, retry_after_ms);
@@ -199,7 +201,7 @@ impl Origin {
         ModelError { status: Some(status), ..error }
     }
 
-    /// Returns the error of a connection that failed.
+    /// Returns the error for a failed connection.
     pub(super) fn transport(&self, error: &reqwest::Error) -> ModelError {
         let cause = root_cause(error);
         if error.is_connect() {
@@ -221,7 +223,7 @@ impl Origin {
         self.error(Failure::Broken, &format!("the answer of {} broke off", self.host), &cause, "")
     }
 
-    /// Returns the error of an answer that makes no sense; `body` is what came instead.
+    /// Returns the error for a response that cannot be parsed. `body` is what arrived instead.
     pub(super) fn broken(&self, what: &str, body: &[u8]) -> ModelError {
         let what = format!("the answer of {} {what}", self.host);
         let is_page = body.trim_ascii_start().starts_with(b"<");
@@ -229,7 +231,7 @@ impl Origin {
         self.error(Failure::Broken, &what, &String::from_utf8_lossy(body), advice)
     }
 
-    /// Says what to do about a connection that was not made, by its cause.
+    /// Returns advice about a connection that could not be made, by its cause.
     fn connect_advice(&self, error: &reqwest::Error) -> &'static str {
         let causes: Vec<&(dyn std::error::Error + 'static)> =
             std::iter::successors(Some(error as &(dyn std::error::Error + 'static)), |error| error.source()).collect();
@@ -271,7 +273,7 @@ impl Origin {
     }
 
     fn error(&self, failure: Failure, what: &str, told: &str, advice: &str) -> ModelError {
-        // Before anything is cut off: half a key would not be found.
+        // Redact before clipping: half a key would not be recognized.
         let told = clip(&self.redactor.text(told), MAX_TOLD_CHARS);
         let colon = if told.is_empty() { "" } else { ": " };
         let message = format!("{what}{colon}{told}{advice}");
@@ -279,7 +281,7 @@ impl Origin {
     }
 }
 
-/// Returns what `Retry-After` and its relatives ask for.
+/// Returns the delay that `Retry-After` or `retry-after-ms` asks for, in milliseconds.
 pub(super) fn retry_after_ms(headers: &HeaderMap, now: SystemTime) -> Option<u64> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let number = |text: &str| text.parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
@@ -295,7 +297,7 @@ pub(super) fn retry_after_ms(headers: &HeaderMap, now: SystemTime) -> Option<u64
     Some(u64::try_from(then_ms.saturating_sub(now_ms)).unwrap_or(0))
 }
 
-/// Returns what lies at the bottom of an error; its upper layers repeat the URL.
+/// Returns the innermost cause of an error; the outer ones repeat the URL.
 fn root_cause(error: &reqwest::Error) -> String {
     let mut cause = std::error::Error::source(error);
     while let Some(below) = cause.and_then(std::error::Error::source) {

@@ -1,4 +1,4 @@
-//! The HTTP headers of a profile: those of the configuration, and those whose values are in the environment.
+//! HTTP headers of a profile: those of the configuration, and those whose values are environment variables.
 
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use soong_protocol::ModelConfig;
@@ -8,15 +8,15 @@ use crate::{
     model::{Failure, ModelError},
 };
 
-/// Headers that carry a key: with one of them no `Authorization` with the profile's key is sent.
+/// Headers that carry a key. If one of them is set, no `Authorization` with the profile's key is sent.
 const KEY_HEADERS: [&str; 3] = ["authorization", "api-key", "x-api-key"];
 
-/// The headers of a profile, ready to be sent.
+/// Headers of a profile, ready to be sent.
 #[derive(Clone, Default)]
 pub(super) struct Headers(HeaderMap);
 
 impl Headers {
-    /// Looks up the values of `header_env`; a header that is in both tables has the value of the environment.
+    /// Reads the values of `header_env`. If a header is in both tables, the environment wins.
     ///
     /// # Errors
     /// A variable that is not set, or a name or value that HTTP does not allow.
@@ -44,7 +44,7 @@ impl Headers {
         Ok(Self(headers))
     }
 
-    /// Returns whether one of them carries a key.
+    /// Returns whether a header carries a key.
     pub(super) fn carries_key(&self) -> bool {
         KEY_HEADERS.iter().any(|name| self.0.contains_key(*name))
     }
@@ -54,7 +54,7 @@ impl Headers {
         self.0.values().filter(|value| value.is_sensitive()).filter_map(|value| value.to_str().ok())
     }
 
-    /// Adds them to the headers of a request, and replaces those of the same name.
+    /// Adds the headers to a request, replacing headers of the same name.
     pub(super) fn apply(&self, request: &mut HeaderMap) {
         if self.carries_key() {
             request.remove(AUTHORIZATION);

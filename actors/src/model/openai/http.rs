@@ -1,11 +1,12 @@
-//! The HTTP client under `async-openai`: one attempt, no retry, the response untouched.
+//! HTTP client used by `async-openai`: one attempt, no retries, unprocessed responses.
 //!
-//! `async-openai` builds the request: address, headers, key, body. Its own way with responses is
-//! passed by, because it retries on its own, forgets status and headers of error bodies that are
-//! not OpenAI's, reads streams in a task of its own through an unbounded queue, and cannot tell a
-//! cut stream from a complete one, nor a timeout from either. Its middleware is where a service may
-//! take the response out, and an error of the service's own type is the only way that leads past
-//! the reader: [`Taken`]. Not here: what a response means.
+//! `async-openai` builds the request: address, headers, key and body. Its response handling is bypassed, because it
+//! retries on its own, drops the status and headers of error bodies that are not in OpenAI's form, reads streams in a
+//! separate task through an unbounded queue, and cannot distinguish a truncated stream or a timeout from a complete
+//! one. Its middleware lets a service take the response. The only way past its response handling is to return the
+//! response in an error of the service's own type: [`Taken`].
+//!
+//! Elsewhere: the meaning of a response.
 
 use std::{
     collections::BTreeMap,
@@ -28,18 +29,18 @@ use serde::{Serialize, de::IgnoredAny};
 use super::{failure::Origin, headers::Headers};
 use crate::model::{Failure, ModelError};
 
-/// Where OpenAI's own service is; used where nothing else is given.
+/// Base URL of OpenAI's own service, the default.
 pub const DEFAULT_BASE_URL: &str = OPENAI_API_BASE;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Sends requests to one service; keeps its connections.
+/// Sends requests to one service, and keeps its connections.
 pub(super) struct Http {
     client: Client<OpenAIConfig>,
 }
 
 impl Http {
-    /// Makes the client of a service. `key` must be fit for a header; `query` is added to that of `base_url`.
+    /// Creates the client of a service. `key` must be valid in a header. `query` is added to the query of `base_url`.
     pub(super) fn new(
         base_url: &Url,
         query: &BTreeMap<String, String>,
@@ -52,9 +53,9 @@ impl Http {
             .connect_timeout(CONNECT_TIMEOUT.min(timeout))
             .read_timeout(timeout)
             .tcp_nodelay(true)
-            // A compressed stream arrives in lumps; other parts of the crate do ask for gzip.
+            // A compressed stream arrives in large blocks; other parts of the crate enable gzip.
             .no_gzip()
-            // A redirected POST becomes a GET, and the key would travel along: better say so.
+            // A redirected POST would become a GET and carry the key along, so redirects are reported as errors.
             .redirect(redirect::Policy::none());
         if is_loopback(base_url) {
             builder = builder.no_proxy(); // this machine is not reachable from a proxy
@@ -62,7 +63,7 @@ impl Http {
         let client = builder
             .build()
             .map_err(|error| ModelError::new(Failure::Refused, format!("could not set up HTTP: {error}")))?;
-        // Everything is set, so that nothing comes from environment variables behind our back.
+        // Set every option, so that none is read from environment variables.
         let (base, query) = split_query(base_url, query);
         let config = OpenAIConfig::new()
             .with_api_base(base.as_str().trim_end_matches('/'))
@@ -72,7 +73,7 @@ impl Http {
         Ok(Self { client: Client::with_config(config).with_http_service(OneAttempt { client, query, headers }) })
     }
 
-    /// Sends one call and returns the response, whatever its status.
+    /// Sends one request and returns the response, whatever its status.
     pub(super) async fn send<B: Serialize + Send>(&self, body: B, origin: &Origin) -> Result<Response, ModelError> {
         let outcome = self.client.chat().create_stream_byot::<_, IgnoredAny>(body).await;
         match outcome {
@@ -82,22 +83,22 @@ impl Http {
             },
             Err(OpenAIError::Reqwest(error)) => Err(origin.transport(&error)),
             Err(error) => Err(ModelError::new(Failure::Refused, format!("could not build the request: {error}"))),
-            // Invariant: the service below never answers with `Ok`.
+            // Invariant: the service below never returns `Ok`.
             Ok(_) => Err(origin.broken("went past its reader", b"")),
         }
     }
 }
 
-/// The service under the client.
+/// The service below the client.
 #[derive(Clone)]
 struct OneAttempt {
     client: reqwest::Client,
-    /// Query parameters of each request.
+    /// Query parameters added to each request.
     query: Vec<(String, String)>,
     headers: Headers,
 }
 
-/// A response on its way past `async-openai`'s reader.
+/// A response that bypasses the response handling of `async-openai`.
 struct Taken(Response);
 
 impl fmt::Debug for Taken {
@@ -139,7 +140,7 @@ impl tower::Service<HttpRequestFactory> for OneAttempt {
 
 /// Returns the address of the service: `base_url`, else OpenAI's.
 ///
-/// Takes the address of the endpoint itself as well, which is what people copy from manuals. A query is kept.
+/// Also accepts the address of the endpoint itself, which users copy from manuals. A query is kept.
 pub(super) fn base_url(base_url: Option<&str>) -> Result<Url, ModelError> {
     let text = base_url.map(str::trim).filter(|text| !text.is_empty()).unwrap_or(DEFAULT_BASE_URL);
     match Url::parse(text) {
@@ -150,7 +151,7 @@ pub(super) fn base_url(base_url: Option<&str>) -> Result<Url, ModelError> {
             url.set_fragment(None);
             Ok(url)
         }
-        // The text is not repeated: it may hold a password.
+        // The text is not repeated, since it may contain a password.
         _ => Err(ModelError::new(
             Failure::Refused,
             "the base URL (`model.base_url`, or OPENAI_BASE_URL) is no http or https address: give one like https://host/v1",
@@ -158,7 +159,7 @@ pub(super) fn base_url(base_url: Option<&str>) -> Result<Url, ModelError> {
     }
 }
 
-/// Returns the address without its query, and all query parameters; those of `more` win over those of the address.
+/// Returns the address without its query, and all query parameters. `more` overrides the parameters of the address.
 fn split_query(base_url: &Url, more: &BTreeMap<String, String>) -> (Url, Vec<(String, String)>) {
     let own = base_url.query_pairs().filter(|(name, _)| !more.contains_key(name.as_ref()));
     let mut query: Vec<(String, String)> = own.map(|(name, value)| (name.into_owned(), value.into_owned())).collect();

@@ -1,8 +1,10 @@
-//! Names of tools as OpenAI takes them: ASCII letters, digits, `_` and `-`, at most 64.
+//! Tool names in the form that OpenAI accepts: ASCII letters, digits, `_` and `-`, at most 64 characters.
 //!
-//! Ours may hold dots (`mcp.files.search`). Per request each name that does not fit gets another one, and the calls
-//! of the answer get ours back. Pure. Invariants: no two names of a request become one; a name that fits stays; the
-//! same request always gives the same names.
+//! Soong's names may contain dots (`mcp.files.search`). In each request, a name that does not fit is replaced, and
+//! the calls of the answer get the original name back. Pure.
+//!
+//! Invariants: different names of a request stay different; a name that fits is kept; the same request always gets
+//! the same names.
 
 use std::{
     borrow::Cow,
@@ -16,19 +18,19 @@ use crate::{
     text::{is_json_object, wrapped_object},
 };
 
-/// Longest name, in bytes.
+/// Maximum length of a name, in bytes.
 const MAX_BYTES: usize = 64;
 
-/// Which names of a request are written otherwise.
+/// Replaced names of a request.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    /// Ours to the service's; names that stay are not here.
+    /// Soong's names to the service's. Names that are kept are not included.
     outgoing: HashMap<String, String>,
     incoming: HashMap<String, String>,
 }
 
 impl Names {
-    /// Looks at the tools that are offered, and at the calls of the conversation.
+    /// Reads the names of the offered tools and of the calls in the conversation.
     pub(super) fn of(request: &ModelRequest) -> Self {
         let offered = request.tools.iter().map(|tool| tool.name.as_str());
         let called = request.messages.iter().flat_map(|message| &message.tool_calls).map(|call| call.name.as_str());
@@ -36,7 +38,7 @@ impl Names {
         if all().all(fits) {
             return Self::default();
         }
-        // What stays first: a name that is made may not be one of them.
+        // Collect names that are kept first, so that no generated name equals one of them.
         let mut taken: HashSet<String> = all().filter(|name| fits(name)).map(str::to_owned).collect();
         let mut names = Self::default();
         for name in all().filter(|name| !fits(name)) {
@@ -51,13 +53,13 @@ impl Names {
         names
     }
 
-    /// Returns the name that the service is told.
+    /// Returns the name to send to the service.
     pub(super) fn told<'a>(&'a self, name: &'a str) -> &'a str {
         self.outgoing.get(name).map_or(name, String::as_str)
     }
 
-    /// Returns calls with the names that are sent, and with arguments that are JSON objects: services parse the
-    /// arguments of every earlier call, and refuse the request for one that is not.
+    /// Returns calls with the names to send, and with arguments that are JSON objects: services parse the arguments
+    /// of earlier calls, and reject a request in which they are not objects.
     pub(super) fn told_calls<'a>(&self, calls: &'a [ToolCall]) -> Cow<'a, [ToolCall]> {
         if calls.iter().all(|call| !self.outgoing.contains_key(&call.name) && is_json_object(&call.arguments)) {
             return Cow::Borrowed(calls);
@@ -73,7 +75,7 @@ impl Names {
         Cow::Owned(calls.iter().map(told).collect())
     }
 
-    /// Gives the calls of an answer our names back. A name that was never told stays: the run refuses it.
+    /// Restores Soong's names in the calls of an answer. A name that was not sent is kept; the run rejects it.
     pub(super) fn restore(&self, calls: &mut [ToolCall]) {
         for call in calls {
             if let Some(ours) = self.incoming.get(&call.name) {
@@ -88,7 +90,7 @@ fn fits(name: &str) -> bool {
     !name.is_empty() && name.len() <= MAX_BYTES && name.bytes().all(allowed)
 }
 
-/// Makes a name that fits and is not taken: `.` becomes `__`, whatever else does not fit `_`.
+/// Returns a name that fits and is not taken: `.` becomes `__`, any other invalid character becomes `_`.
 fn made(name: &str, taken: &HashSet<String>) -> String {
     let mut stem = String::with_capacity(name.len());
     for c in name.chars() {
@@ -98,7 +100,7 @@ fn made(name: &str, taken: &HashSet<String>) -> String {
             _ => stem.push('_'),
         }
     }
-    // All of it is ASCII: it may be cut anywhere.
+    // ASCII only, so it can be cut anywhere.
     stem.truncate(MAX_BYTES);
     if fits(&stem) && !taken.contains(&stem) {
         return stem;

@@ -1,7 +1,8 @@
-//! The request body: OpenAI's form, written straight from what the run holds (MOD-2).
+//! Request body in OpenAI's form, serialized directly from the run's data (MOD-2).
 //!
-//! Nothing is copied before it is written, but calls of tools whose names are told otherwise (`names.rs`). A [`Dialect`] is what a model was found to refuse.
-//! Not here: how a refusal is recognised (`failure.rs`), and sending (`http.rs`).
+//! Nothing is copied before it is serialized, except calls of tools that are sent under another name (`names.rs`).
+//!
+//! Elsewhere: detecting that a model rejects a parameter (`failure.rs`), and sending (`http.rs`).
 
 use std::{fmt, sync::Arc};
 
@@ -15,32 +16,32 @@ use soong_protocol::{Message, Role, ToolCall, ToolSpec};
 use super::names::Names;
 use crate::model::ModelRequest;
 
-/// How a model wants to be asked, where it differs from the usual.
+/// Parameters that a model rejects or expects under another name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Dialect {
     /// The limit is called `max_completion_tokens`.
     pub(super) new_limit_name: bool,
-    /// `temperature` is left out.
+    /// `temperature` is omitted.
     pub(super) no_temperature: bool,
-    /// `stream_options` is left out: no usage will come.
+    /// `stream_options` is omitted, so no usage is reported.
     pub(super) no_stream_options: bool,
 }
 
 impl Dialect {
-    /// Returns what the limit on the answer is called.
+    /// Returns the parameter name of the output limit.
     pub(super) fn limit_name(self) -> &'static str {
         if self.new_limit_name { "max_completion_tokens" } else { "max_tokens" }
     }
 }
 
-/// The body of one call; borrows everything.
+/// Body of one request. Borrows everything.
 #[derive(Clone, Copy)]
 pub(super) struct Body<'a> {
     pub(super) model: &'a str,
     pub(super) max_output_tokens: u64,
     pub(super) temperature: Option<f64>,
     pub(super) request: &'a ModelRequest,
-    /// Parameters of the profile; those of the request win.
+    /// Parameters of the profile. Those of the request override them.
     pub(super) params: &'a Map<String, Value>,
     pub(super) names: &'a Names,
     pub(super) dialect: Dialect,
@@ -96,7 +97,7 @@ struct System<'a> {
     content: Blocks<'a>,
 }
 
-/// The system blocks as one text: several leading system messages are refused by many templates.
+/// The system blocks as one text, because many chat templates reject more than one leading system message.
 struct Blocks<'a>(&'a ModelRequest);
 
 impl fmt::Display for Blocks<'_> {
@@ -115,7 +116,7 @@ impl Serialize for Blocks<'_> {
     }
 }
 
-/// A message without what is Soong's own.
+/// A message without fields that are specific to Soong.
 struct Outgoing<'a>(&'a Message, &'a Names);
 
 impl Serialize for Outgoing<'_> {

@@ -1,4 +1,4 @@
-//! The provider against a service that does what each row of a table says.
+//! Tests of the provider against a scripted service, by tables.
 
 #[path = "../../../../tests/support/scripted.rs"]
 mod scripted;
@@ -55,7 +55,7 @@ fn request() -> ModelRequest {
     }
 }
 
-/// Completes one request; what was streamed must be what was answered.
+/// Completes one request. The streamed text must equal the answer.
 async fn ask(provider: &OpenAi, request: &ModelRequest) -> Result<Completion, ModelError> {
     let mut deltas = Collected::default();
     let completion = provider.complete(request, &mut deltas).await?;
@@ -168,7 +168,7 @@ async fn a_refused_parameter_is_asked_otherwise_once_and_remembered() {
     let requests = server.requests();
     assert_eq!(requests.len(), 5, "what the first call learned serves the second");
     assert_eq!(requests[4].body["max_completion_tokens"], 4096);
-    // Another model of the same service learns for itself.
+    // Dialects are learned per model.
     ask(&provider, &ModelRequest { model: Some("other".into()), ..request }).await.unwrap();
     assert_eq!(server.requests().len(), 9);
 }

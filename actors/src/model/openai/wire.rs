@@ -1,8 +1,9 @@
-//! Chunks as servers send them: lenient, borrowed, every field optional (MOD-4).
+//! Chunks in the form that servers send: lenient, borrowed, with every field optional (MOD-4).
 //!
-//! Unknown fields are skipped and wrong types read as far as they make sense, because servers that
-//! call themselves compatible differ in all of it. Not here: what the pieces add up to
-//! (`assemble.rs`).
+//! Unknown fields are skipped, and values of a wrong type are converted where possible, because servers that call
+//! themselves compatible differ in all of this.
+//!
+//! Elsewhere: combining the chunks (`assemble.rs`).
 
 use std::{borrow::Cow, fmt};
 
@@ -13,7 +14,7 @@ use serde::{
 use serde_json::value::RawValue;
 use soong_protocol::Usage;
 
-/// One event of a stream, or a whole completion: they differ in `delta` against `message` only.
+/// One event of a stream, or a whole completion. They differ only in `delta` versus `message`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Chunk<'a> {
@@ -34,7 +35,7 @@ pub(super) struct Choice<'a> {
     pub(super) message: Option<Piece<'a>>,
     #[serde(borrow)]
     pub(super) finish_reason: Option<Text<'a>>,
-    /// Where Moonshot puts it.
+    /// Moonshot reports the usage here.
     pub(super) usage: Option<WireUsage>,
 }
 
@@ -51,7 +52,7 @@ pub(super) struct Piece<'a> {
     pub(super) reasoning: Text<'a>,
     #[serde(borrow)]
     pub(super) tool_calls: Option<Vec<CallPiece<'a>>>,
-    /// The form before `tool_calls`.
+    /// The predecessor of `tool_calls`.
     #[serde(borrow)]
     pub(super) function_call: Option<FunctionPiece<'a>>,
 }
@@ -82,7 +83,7 @@ pub(super) struct WireUsage {
     completion_tokens: Option<Number>,
     prompt_tokens_details: Option<PromptDetails>,
     completion_tokens_details: Option<CompletionDetails>,
-    /// DeepSeek's word for cached tokens.
+    /// DeepSeek's name for cached tokens.
     prompt_cache_hit_tokens: Option<Number>,
 }
 
@@ -99,7 +100,7 @@ struct CompletionDetails {
 }
 
 impl WireUsage {
-    /// Returns the usage in our words; `None` where it counts nothing.
+    /// Returns the usage. `None` if it contains no counts.
     pub(super) fn usage(&self) -> Option<Usage> {
         if self.prompt_tokens.is_none() && self.completion_tokens.is_none() {
             return None;
@@ -116,7 +117,7 @@ impl WireUsage {
     }
 }
 
-/// A count or an index, also where it comes as a float or a string.
+/// A count or an index. Also accepts floats and strings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Number(pub(super) u64);
 
@@ -135,7 +136,7 @@ impl<'de> Deserialize<'de> for Number {
                 Ok(Number(u64::try_from(value).unwrap_or(0)))
             }
             fn visit_f64<E>(self, value: f64) -> Result<Number, E> {
-                Ok(Number(value as u64)) // saturates; a fraction of a token is none
+                Ok(Number(value as u64)) // saturates; fractions are dropped
             }
             fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Number, E> {
                 value.trim().parse().map(Number).map_err(E::custom)
@@ -145,7 +146,7 @@ impl<'de> Deserialize<'de> for Number {
     }
 }
 
-/// Text, also where it comes as `null`, as a number or as a list of content parts.
+/// A text. Also accepts `null`, a number, or a list of content parts.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
 
@@ -200,7 +201,7 @@ impl<'de> Visitor<'de> for AnyText {
         Ok(text)
     }
 
-    /// A content part: its `text` counts; images and the like have none.
+    /// Returns the `text` of a content part. Images and other parts have none.
     fn visit_map<A: MapAccess<'de>>(self, mut part: A) -> Result<Self::Value, A::Error> {
         let mut text = Cow::Borrowed("");
         while let Some(Text(key)) = part.next_key()? {

@@ -1,14 +1,15 @@
-//! The one estimate of tokens, where no tokenizer fits or none is loaded.
+//! Estimate of token counts, used if no tokenizer fits or none is loaded.
 //!
-//! Pure. It walks over a text as tokenizers split it: words, numbers in groups of three, signs, runs of
-//! blanks; CJK characters count by themselves. The weights were fitted to `o200k_base`; the table in
-//! the tests says how far it is off. Invariants: it grows with the text; it is never more than the
-//! bytes of the text.
+//! Pure. Splits a text as tokenizers do: into words, numbers in groups of three digits, punctuation and runs of
+//! whitespace; CJK characters count individually. The weights were fitted to `o200k_base`; the table in the tests
+//! shows the error.
+//!
+//! Invariants: the estimate grows with the text, and never exceeds the number of bytes.
 
 /// Weights are in hundredths of a token.
 const SCALE: u64 = 100;
 
-/// What the character before belongs to.
+/// Kind of the preceding character, with the length of its run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Run {
     Start,
@@ -21,7 +22,7 @@ enum Run {
     Other(u32),
 }
 
-/// Estimates the tokens of a text; 0 for an empty one.
+/// Estimates the number of tokens of a text. 0 for an empty text.
 pub(crate) fn estimate_tokens(text: &str) -> u64 {
     let mut run = Run::Start;
     let mut weight = 0;
@@ -33,7 +34,7 @@ pub(crate) fn estimate_tokens(text: &str) -> u64 {
     u64::div_ceil(weight, SCALE)
 }
 
-/// Takes the next character: what it belongs to, and what it adds.
+/// Processes the next character: returns its run and the weight that it adds.
 fn step(run: Run, c: char) -> (Run, u64) {
     match c {
         'a'..='z' => match run {
@@ -48,10 +49,10 @@ fn step(run: Run, c: char) -> (Run, u64) {
         '0'..='9' => match run {
             Run::Digits(n) if n % 3 != 0 => (Run::Digits(n + 1), 0),
             Run::Digits(n) => (Run::Digits(n + 1), 100),
-            Run::Space => (Run::Digits(1), 200), // a blank is no part of a number
+            Run::Space => (Run::Digits(1), 200), // a blank is not part of a number
             _ => (Run::Digits(1), 100),
         },
-        // The blank before a word is part of it.
+        // A blank before a word is part of the word.
         ' ' => match run {
             Run::Space => (Run::Blank, 100),
             Run::Blank => (Run::Blank, 0),
@@ -75,7 +76,7 @@ fn step(run: Run, c: char) -> (Run, u64) {
     }
 }
 
-/// What letter number `n` of a word adds: words of up to eight letters are one token as a rule.
+/// Returns the weight of the `n`-th letter of a word: words of up to eight letters are usually one token.
 const fn longer(n: u32) -> u64 {
     if n > 8 { 12 } else { 0 }
 }

@@ -1,4 +1,4 @@
-//! What counts and estimates say of known texts, and what holds of any text.
+//! Tests of counts and estimates: known texts by a table, any text by properties.
 
 use proptest::prelude::*;
 use soong_protocol::{Message, Role, Timestamp, ToolCall, TraceId};
@@ -15,7 +15,7 @@ const JSON: &str = "{\"path\":\"src/main.rs\",\"lines\":[1,200],\"ok\":true}";
 const EMOJI: &str = "Tests pass ✅ and docs 📚 are done 👍🏽 🎉🚀!";
 const BASE64: &str = "aGVsbG8gd29ybGQsIHRoaXMgaXMgYmFzZTY0IGVuY29kZWQgdGV4dA==";
 
-/// Texts with the tokens of `o200k_base`, and how far the estimate may be off, in per cent.
+/// Texts with their number of `o200k_base` tokens, and the permitted deviation of the estimate in percent.
 const KNOWN: [(&str, u64, f64); 11] = [
     ("", 0, 0.0),
     ("hello world", 2, 0.0),
@@ -108,7 +108,7 @@ mod exact {
 
     use super::{super::vocabulary, *};
 
-    /// The counter once the vocabulary is there: the thread that reads it is waited for.
+    /// Returns the exact counter, after waiting for the thread that reads the vocabulary.
     fn loaded() -> Counter {
         Counter::O200k.load_soon();
         while !Counter::O200k.is_exact() {
@@ -159,7 +159,7 @@ mod exact {
             let (long, one) = (format!("{text}\n").repeat(repeated), counter.count_text(&format!("{text}\n")));
             let whole = one * repeated as u64;
             assert!(counter.count_text(&long).abs_diff(whole) * 100 <= whole, "{text:?}");
-            // Beyond the length that is counted whole, samples stand for the rest.
+            // Beyond `WHOLE_BYTES`, the count is extrapolated from samples.
             let longer = long.repeat(10);
             assert!(counter.count_text(&longer).abs_diff(whole * 10) * 20 <= whole * 10, "{text:?}");
         }
@@ -180,7 +180,7 @@ mod exact {
         }
     }
 
-    /// A bound far above what it takes (some 25 ms in release), so that a busy machine fails nobody.
+    /// The bound is far above the usual time (about 25 ms in release), so that a busy machine does not fail the test.
     #[test]
     fn odd_texts_take_a_bounded_time() {
         let counter = loaded();

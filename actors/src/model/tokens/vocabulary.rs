@@ -1,30 +1,30 @@
-//! The vocabulary `o200k_base`: read once, in a thread of its own, when somebody wants it.
+//! The vocabulary `o200k_base`: read once, on request, in a separate thread.
 //!
-//! It takes some 0.1 to 0.2 s to read and some 46 MiB to hold, so it is neither read at the start of
-//! the process nor where somebody waits, and counting alone does not ask for it: where an estimate is
-//! far below what counts, nobody needs it. Where no thread can be had, the estimate stays.
+//! Reading takes about 0.1 to 0.2 s, and the vocabulary occupies about 46 MiB. So it is not read at the start of the
+//! process nor while a caller waits. Counting alone does not request it: far below the limit, an estimate is
+//! sufficient. If no thread can be started, counts stay estimated.
 
 use std::sync::{Once, OnceLock};
 
 use tiktoken_rs::CoreBPE;
 
-/// Longest stretch that is tokenized at once: a word of that length takes about 3 ms, and its time
-/// grows faster than its length.
+/// Maximum number of bytes tokenized in one piece. A word of that length takes about 3 ms, and the time grows faster
+/// than the length.
 const PIECE_BYTES: usize = 16 * 1024;
-/// Longest text that is counted whole.
+/// Maximum size of a text that is counted completely, in bytes.
 const WHOLE_BYTES: usize = 256 * 1024;
-/// From how many places of a longer one pieces are counted.
+/// Number of samples counted of a longer text.
 const SAMPLES: usize = 8;
 
 static LOADED: OnceLock<CoreBPE> = OnceLock::new();
 static LOADING: Once = Once::new();
 
-/// Returns whether the vocabulary is there.
+/// Returns whether the vocabulary is loaded.
 pub(super) fn is_loaded() -> bool {
     LOADED.get().is_some()
 }
 
-/// Has the vocabulary read in the background, the first time; does not wait.
+/// Starts to read the vocabulary in the background on the first call. Does not wait.
 pub(super) fn load_soon() {
     LOADING.call_once(|| {
         let thread = std::thread::Builder::new().name("vocabulary".to_owned());
@@ -34,13 +34,13 @@ pub(super) fn load_soon() {
     });
 }
 
-/// Counts a text; `None` = the vocabulary is not there.
+/// Counts a text. `None` if the vocabulary is not loaded.
 pub(super) fn count(text: &str) -> Option<u64> {
     let vocabulary = LOADED.get()?;
     Some(counted(text, |piece| vocabulary.count_ordinary(piece) as u64))
 }
 
-/// Reads the vocabulary, unless it is there.
+/// Reads the vocabulary, unless it is loaded.
 pub(super) fn load() {
     match tiktoken_rs::o200k_base() {
         Ok(vocabulary) => drop(LOADED.set(vocabulary)),
@@ -48,7 +48,7 @@ pub(super) fn load() {
     }
 }
 
-/// Counts a text in pieces; of a very long one only some, for the rest like them.
+/// Counts a text in pieces. A very long text is extrapolated from samples.
 pub(super) fn counted(text: &str, count: impl Fn(&str) -> u64) -> u64 {
     if text.len() <= WHOLE_BYTES {
         let mut tokens = 0;
@@ -70,7 +70,7 @@ pub(super) fn counted(text: &str, count: impl Fn(&str) -> u64) -> u64 {
     u64::try_from(tokens * text.len() as u128 / bytes).unwrap_or(u64::MAX)
 }
 
-/// Finds where the first piece of a text ends: behind a line or before a word, where tokens end too.
+/// Returns the end of the first piece of a text: after a line or before a word, where tokens end too.
 fn piece_end(text: &str) -> usize {
     if text.len() <= PIECE_BYTES {
         return text.len();

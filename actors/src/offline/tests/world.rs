@@ -1,5 +1,5 @@
-//! A session in small, for the tests of the offline model: real file tools on a temporary project;
-//! goals, children and artifacts as the run machine would handle them.
+//! A small session for tests of the offline model: real file tools on a temporary project; goals, children and
+//! artifacts are handled as the run machine would.
 
 use std::{collections::BTreeMap, sync::Mutex};
 
@@ -12,7 +12,7 @@ use crate::tool::{ToolRegistry, read::TestProject};
 
 pub(super) const MAX_TURNS: usize = 25;
 
-/// A session in small. `tamper` may change what an agent call brings back.
+/// A small session. `tamper` may change the result of an agent call.
 pub(super) struct World {
     pub(super) project: TestProject,
     pub(super) registry: ToolRegistry,

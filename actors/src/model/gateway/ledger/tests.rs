@@ -1,4 +1,4 @@
-//! What the books decide, by tables; what they never lose, by properties.
+//! Tests of the ledger: its decisions by tables, its invariants by properties.
 
 use proptest::{collection::vec, prelude::*};
 use soong_protocol::Usage;
@@ -6,7 +6,7 @@ use soong_protocol::Usage;
 use super::*;
 use crate::model::limiter::WINDOW;
 
-/// What a service counts in.
+/// Window in which services count.
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn at(seconds: u64) -> Duration {
@@ -30,14 +30,14 @@ fn limited(seconds: Option<u64>) -> Result<Completion, ModelError> {
     failed(Failure::RateLimited { retry_after_ms: seconds.map(|seconds| seconds * 1_000) })
 }
 
-/// Lets a call in and begins it.
+/// Admits a call and begins it.
 fn begun(ledger: &mut Ledger, now: Duration) -> u64 {
     let id = ledger.admit(10, now).unwrap();
     assert!(ledger.begin(id, now));
     id
 }
 
-/// Makes a try that takes no time.
+/// Makes an attempt that takes no time.
 fn made(ledger: &mut Ledger, tries: &mut Tries, outcome: &Result<Completion, ModelError>, now: Duration) -> Next {
     let id = begun(ledger, now);
     ledger.end(id, tries, outcome, 1.0, now)
@@ -114,7 +114,7 @@ fn as_long_as_others_get_through_being_limited_is_no_try() {
         }
     }
     assert_eq!(tries.made, 300);
-    // A failure of its own counts as ever.
+    // The call's own failures still count.
     for _ in 1..5 {
         assert!(matches!(made(&mut ledger, &mut tries, &failed(Failure::Broken), now), Next::BacksOff(_)));
     }
@@ -229,7 +229,7 @@ proptest! {
             let count = began.iter().filter(|at| *at <= end && **at + MINUTE > *end).count();
             prop_assert!(requests_per_minute == 0 || count as u64 <= requests_per_minute, "{} in a minute", count);
         }
-        // When all have left and all pauses are over, there is room for as many as ever.
+        // When no call is in flight and all pauses have ended, the full limit is available again.
         for id in ready.into_iter().chain(at_work) {
             ledger.give_back(id, now);
         }

@@ -1,4 +1,4 @@
-//! Calls that are dropped, and actors that crash, at any moment: nothing is lost.
+//! Tests that no permit, place or rate is lost if calls are dropped or actors crash at any time.
 
 use proptest::{collection::vec, prelude::*};
 use tokio::task::JoinHandle;
@@ -34,7 +34,7 @@ async fn play(steps: Vec<Step>, config: ModelConfig, service: Arc<Service>) {
             Step::CutOff { which } if !calls.is_empty() => {
                 let call = calls.swap_remove(which % calls.len());
                 call.abort();
-                let _ = call.await; // cut off, or it had ended
+                let _ = call.await; // cancelled, or already ended
             }
             Step::CutOff { .. } => {}
             Step::Crash => house.crash().await,
@@ -55,7 +55,7 @@ async fn play(steps: Vec<Step>, config: ModelConfig, service: Arc<Service>) {
     tokio::task::yield_now().await;
     assert_eq!(house.activity(), "", "a permit or a place is lost");
     assert_eq!(house.gateway.books.ledger().out(), 0);
-    // All of the limits is there again.
+    // The full limit is available again.
     tokio::time::sleep(Duration::from_secs(61)).await;
     let begin = Instant::now();
     let room = config.max_concurrency.min(if limit == 0 { usize::MAX } else { limit });

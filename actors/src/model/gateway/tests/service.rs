@@ -1,4 +1,5 @@
-//! A service that really counts: so many at once, so many in any minute, and 429 with `Retry-After` beyond.
+//! A service that enforces limits on concurrent calls and calls per minute, and otherwise answers 429 with
+//! `Retry-After`.
 
 use std::{
     collections::VecDeque,
@@ -13,16 +14,16 @@ use tokio::time::Instant;
 use crate::model::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest};
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// What it asks for where too many call at once.
+/// `Retry-After` if too many calls are in flight.
 const A_MOMENT: Duration = Duration::from_secs(1);
 
-/// What it has seen.
+/// Record of the calls.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Log {
-    /// Whose calls it took, and when.
+    /// Accepted calls: the caller and the time.
     pub(super) accepted: Vec<(String, Instant)>,
     pub(super) refused: usize,
-    /// Calls that came before a `Retry-After` was over.
+    /// Number of calls that arrived before a `Retry-After` had ended.
     pub(super) too_early: usize,
     pub(super) in_flight: usize,
     pub(super) most_in_flight: usize,
@@ -80,7 +81,7 @@ impl Drop for InFlight<'_> {
     }
 }
 
-/// A request that says whose it is.
+/// Returns a request that carries the name of its caller.
 pub(super) fn request(whose: &str) -> ModelRequest {
     let (system, messages, tools) = (Vec::new(), Vec::new(), Arc::from([]));
     ModelRequest { system, messages, tools, model: Some(whose.to_owned()), ..ModelRequest::default() }

@@ -1,15 +1,15 @@
-//! Services that limit for ever, for a day, or are down.
+//! Tests with services that always rate limit, that ask for a day, or that are down.
 
 use futures::future::{BoxFuture, FutureExt, join_all};
 
 use super::{service::said, *};
 use crate::model::{Failure, ModelError};
 
-/// A service that does as it is told, by the number of the call and the time since it began.
+/// A service whose outcome is given by the number of the call and the time since the service was created.
 struct Moody<F> {
     origin: Instant,
     calls: AtomicU64,
-    /// How long an answer goes on behind its first word.
+    /// How long an answer continues after its first word.
     streams: Duration,
     mood: F,
 }
@@ -70,7 +70,7 @@ async fn a_service_that_limits_everything_ends_all_calls_after_the_tries_of_one(
 
 #[tokio::test(start_paused = true)]
 async fn a_limit_without_a_word_of_when_is_waited_out() {
-    // One hundred in each minute of the clock, and `Retry-After` is missing, or far too short.
+    // 100 calls per clock minute; `Retry-After` is missing or far too short.
     for retry_after_ms in [None, Some(100)] {
         let minute = Mutex::new((0, 0));
         let model = Moody::new(move |_, since| {

@@ -1,4 +1,4 @@
-//! Tests of names: whatever is offered comes back as it was.
+//! Tests of names: every name that is sent comes back as the original one.
 
 use std::sync::Arc;
 
@@ -32,12 +32,12 @@ fn each_name_is_told_as_it_fits_and_comes_back_as_it_was() {
     for (offered, called, told) in [
         (vec!["read", "a-b_c"], vec!["read"], vec!["read", "a-b_c", "read"]),
         (vec!["read", "mcp.s.add"], vec!["mcp.s.add"], vec!["read", "mcp__s__add", "mcp__s__add"]),
-        // One that fits keeps its name, wherever it stands.
+        // A name that fits is kept, whatever its position.
         (vec!["mcp.s.add", "mcp__s__add"], vec![], vec!["mcp__s__add_2", "mcp__s__add"]),
         (vec!["a.b", "a..b", "a__b_2"], vec!["a__b"], vec!["a__b_3", "a____b", "a__b_2", "a__b"]),
-        // Two that would be cut to the same.
+        // Two names that would be truncated to the same one.
         (vec![long.as_str(), twin.as_str()], vec![], vec![long_told.as_str(), twin_told.as_str()]),
-        // What is not offered any more, and what a model once made up.
+        // Names that are not offered any more or that a model made up.
         (vec![], vec!["mcp.gone.x", "no tool", "ü"], vec!["mcp__gone__x", "no_tool", "_"]),
     ] {
         let request = request(&offered, &called);

@@ -1,4 +1,4 @@
-//! Calls that fail, and what their errors say.
+//! Tests of failed calls and of their error messages.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ async fn each_status_fails_as_the_table_says() {
         ),
         (Reply::status(403, KEY), Failure::Auth, "[key]"),
         (Reply::status(401, openai(&format!("wrong key: {}*****", &KEY[..20]), "x")), Failure::Auth, "key: [key]"),
-        (Reply::status(403, "x".repeat(270) + KEY), Failure::Auth, "x"), // half a key is no better
+        (Reply::status(403, "x".repeat(270) + KEY), Failure::Auth, "x"), // half a key must not be shown either
         (Reply::status(404, openai("no such model", "model_not_found")), Failure::Refused, "`model.base_url`"),
         (
             Reply::status(308, "").header("location", "https://new.example/v1"),
@@ -195,7 +195,7 @@ async fn silence_is_a_timeout_wherever_it_begins() {
 
 #[tokio::test]
 async fn a_service_that_is_not_there_is_unavailable() {
-    let url = ScriptedServer::start(|_| Reply::hang()).base_url(); // gone again
+    let url = ScriptedServer::start(|_| Reply::hang()).base_url(); // stopped again
     let provider = OpenAi::new(&config(url), Some(KEY.into()), None).unwrap();
     let error = ask(&provider, &request()).await.unwrap_err();
     assert_eq!(error.failure, Failure::Unavailable, "{error}");

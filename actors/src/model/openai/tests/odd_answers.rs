@@ -1,4 +1,4 @@
-//! Answers that differ from OpenAI's and still count (MOD-4).
+//! Tests of answers that differ from OpenAI's form and are still accepted (MOD-4).
 
 use serde_json::{Value, json};
 use soong_protocol::{ToolCall, Usage};

@@ -1,4 +1,4 @@
-//! What a profile adds to each request: headers, query, parameters.
+//! Tests of what a profile adds to each request: headers, query, parameters.
 
 use std::collections::BTreeMap;
 
