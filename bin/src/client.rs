@@ -1,7 +1,7 @@
-//! The client of a home's owner: over its control socket, over HTTP, or within the process of the owner.
+//! Client of a home's owner: over its control socket, over HTTP, or within the owner's process.
 //!
-//! All doors lead to the same routes (`http.rs`), so a command does the same wherever the run
-//! lives. Not here: what commands do with the answers.
+//! All transports lead to the same routes (`http.rs`), so a command behaves the same wherever the run is executed.
+//! Not in this module: how commands use the responses.
 
 mod artifacts;
 mod events;
@@ -43,65 +43,65 @@ use soong_server::{
     socket,
 };
 
-/// What stands for itself in a path.
+/// Characters that are not escaped in a path.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'@');
 
 const JSON: &str = "application/json";
 
-/// How long an owner may take to say that it is there.
+/// Maximum time until an owner answers the readiness check.
 const HELLO: Duration = Duration::from_secs(2);
-/// How long it may take to answer anything; a stream, to begin.
+/// Maximum time until an owner responds to a request or begins a stream.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Who answers for a home.
+/// Result of looking for the owner of a home.
 pub(crate) enum Found {
-    /// Its owner.
+    /// The owner answers.
     Owner(Client, Ready),
-    /// Nobody.
+    /// The home has no owner.
     Nobody,
-    /// A process that owns it and says nothing to us: it is stopped, or hangs, or is another user's.
+    /// A process owns the home but does not answer: it is stopped, it hangs, or it belongs to another user.
     Silent,
-    /// A server that was named, and cannot be reached, or does not let us in.
+    /// The named server cannot be reached or rejects the client.
     Away(ErrorInfo),
 }
 
-/// Where the owner of a home is looked for.
+/// Location of a home whose owner is looked for.
 #[derive(Debug, Clone)]
 pub(crate) enum Address {
-    /// In the home.
+    /// A home on this machine.
     Home(PathBuf),
-    /// At a server.
+    /// A server.
     Server(Remote),
 }
 
-/// Speaks to the owner of a home. Cheap to clone.
+/// Client of a home's owner. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
     door: Door,
-    /// Name of the client that decisions are recorded with.
+    /// Client name that decisions are recorded with.
     name: &'static str,
 }
 
-/// The name of a client of a command.
+/// Client name used by commands.
 const COMMAND: &str = "cli";
 
 #[derive(Debug, Clone)]
 enum Door {
     /// The owner is this process.
     Here(Router, Runtime),
-    /// The owner is another one; each request has a connection of its own.
+    /// The owner is another process on this machine; each request opens a new connection.
     Socket(PathBuf),
     /// The owner is a server.
     Server(Remote),
-    /// The owner is a server of a test.
+    /// A router that behaves like a server, for tests.
     #[cfg(test)]
     Router(Router),
 }
 
-/// Writes a text as one piece of a path.
+/// Encodes a text as one path segment.
 pub(crate) fn piece(text: impl AsRef<str>) -> String {
     match text.as_ref() {
-        // These would be taken for steps of the path.
+        // These would be interpreted as relative path segments.
         "." => "%2E".to_owned(),
         ".." => "%2E%2E".to_owned(),
         text => utf8_percent_encode(text, PLAIN).to_string(),
@@ -109,18 +109,18 @@ pub(crate) fn piece(text: impl AsRef<str>) -> String {
 }
 
 impl Client {
-    /// Speaks to the router of this process, and to what is behind it.
+    /// Creates a client that calls the router of this process, which serves `runtime`.
     pub(crate) fn here(router: Router, runtime: Runtime) -> Self {
         Self { door: Door::Here(router, runtime), name: COMMAND }
     }
 
-    /// Speaks to a router as to a server.
+    /// Creates a client that treats a router as a server.
     #[cfg(test)]
     fn of_router(router: Router) -> Self {
         Self { door: Door::Router(router), name: COMMAND }
     }
 
-    /// Returns the address of the server that it speaks to; `None` = the owner is on this machine.
+    /// Returns the server's address. `None` if the owner is on this machine.
     pub(crate) fn server(&self) -> Option<&str> {
         match &self.door {
             Door::Server(remote) => Some(remote.url()),
@@ -141,7 +141,7 @@ impl Client {
         match tokio::time::timeout(HELLO, client.get("/health/ready")).await {
             Ok(Ok(ready)) => Found::Owner(client, ready),
             Ok(Err(error)) if let Some(ready) = Ready::of_failure(&error) => Found::Owner(client, ready),
-            // It is there, and not ours to ask.
+            // The socket exists, but access is denied.
             Ok(Err(_)) if socket::connect(home).await.is_err_and(is_closed) => Found::Silent,
             Ok(Err(_)) => Found::Nobody,
             Err(_) => Found::Silent,
@@ -157,14 +157,14 @@ impl Client {
                 None => return Found::Away(error),
             },
         };
-        // That one needs no token: whoever has none is told so before anything else is said.
+        // The readiness check requires no token. This request detects a missing or invalid token immediately.
         match client.get::<SessionPage>("/api/sessions?limit=1").await {
             Ok(_) => Found::Owner(client, ready),
             Err(error) => Found::Away(error),
         }
     }
 
-    /// Asks for a record.
+    /// Fetches a record.
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ErrorInfo> {
         read(&self.ask(Method::GET, path, Body::empty()).await?)
     }
@@ -183,10 +183,10 @@ impl Client {
         self.post("/api/traces", wish).await
     }
 
-    /// Starts a run, and streams the events of its session from there on.
+    /// Starts a run and streams the events of its session from that point on.
     pub(crate) async fn start_and_watch(&self, wish: &StartBody) -> Result<(Accepted, Watch), ErrorInfo> {
         if self.polls() {
-            // The answer to the start has to come, also where streams are held back.
+            // The response to the start must arrive even if a proxy holds back streams.
             let since = match &wish.session_id {
                 Some(id) => match self.session(id).await {
                     Ok(found) => found.session.last_session_seq,
@@ -207,17 +207,17 @@ impl Client {
         }
     }
 
-    /// Asks the run that is at work on a trace for its end.
+    /// Cancels the active run of a trace.
     pub(crate) async fn stop(&self, trace: &str) -> Result<Accepted, ErrorInfo> {
         self.post(&format!("/api/traces/{}/stop", piece(trace)), &()).await
     }
 
-    /// Asks a run for its end.
+    /// Cancels a run.
     pub(crate) async fn cancel(&self, run: &RunId) -> Result<Accepted, ErrorInfo> {
         self.post(&format!("/api/runs/{}/cancel", piece(run)), &()).await
     }
 
-    /// Reads a run; with what it brought once it has ended.
+    /// Reads a run, with its outcome once it has ended.
     pub(crate) async fn run(&self, run: &RunId) -> Result<RunView, ErrorInfo> {
         self.get(&format!("/api/runs/{}", piece(run))).await
     }
@@ -238,12 +238,12 @@ impl Client {
         self.get(&format!("/api/permissions?{}", query.join("&"))).await
     }
 
-    /// Returns the same client under another name: `terminal` or `monitor`.
+    /// Returns the same client with another name: `terminal` or `monitor`.
     pub(crate) fn named(&self, name: &'static str) -> Self {
         Self { name, ..self.clone() }
     }
 
-    /// Decides whether a tool call may run.
+    /// Grants or denies permission for a tool call.
     pub(crate) async fn decide(
         &self,
         permission: &PermissionId,
@@ -264,17 +264,17 @@ impl Client {
         self.get(&format!("/api/sessions/{}", piece(id))).await
     }
 
-    /// Deletes a session; returns when it is gone.
+    /// Deletes a session; returns once it is deleted.
     pub(crate) async fn delete_session(&self, id: &SessionId) -> Result<(), ErrorInfo> {
         self.ask(Method::DELETE, &format!("/api/sessions/{}", piece(id)), Body::empty()).await.map(drop)
     }
 
-    /// Makes a session that begins as a copy of another one.
+    /// Creates a session as a copy of another one.
     pub(crate) async fn fork_session(&self, id: &str, wish: &ForkBody) -> Result<SessionView, ErrorInfo> {
         self.post(&format!("/api/sessions/{}/fork", piece(id)), wish).await
     }
 
-    /// Lets a session's conversation go on from another message.
+    /// Moves the head of a session's conversation to another message.
     pub(crate) async fn switch_head(&self, id: &str, sequence: u64) -> Result<HeadView, ErrorInfo> {
         self.post(&format!("/api/sessions/{}/head", piece(id)), &HeadBody { sequence }).await
     }
@@ -284,22 +284,22 @@ impl Client {
         self.get(&format!("/api/traces/{}", piece(id))).await
     }
 
-    /// Copies the supervision tree.
+    /// Reads the supervision tree.
     pub(crate) async fn tree(&self) -> Result<ActorView, ErrorInfo> {
         self.get("/api/tree").await
     }
 
-    /// Makes an actor crash, for a drill.
+    /// Makes an actor crash, for testing.
     pub(crate) async fn kill(&self, actor_id: &str) -> Result<(), ErrorInfo> {
         self.post::<serde::de::IgnoredAny>(&format!("/api/tree/{}/kill", piece(actor_id)), &()).await.map(drop)
     }
 
-    /// Streams a trace's events after `since`.
+    /// Streams the events of a trace after event number `since`.
     pub(crate) async fn trace_events(&self, id: &TraceId, since: u64) -> Result<Watch, ErrorInfo> {
         self.events(Position { trace: id.clone(), tree: false, since }).await
     }
 
-    /// Streams the events of a trace's whole session after `since`, the number of one on the session's timeline.
+    /// Streams the events of a trace's whole session after `since`, a number on the session's timeline.
     pub(crate) async fn session_events(&self, trace: &TraceId, since: u64) -> Result<Watch, ErrorInfo> {
         self.events(Position { trace: trace.clone(), tree: true, since }).await
     }
@@ -316,8 +316,8 @@ impl Client {
         })
     }
 
-    /// Returns whether a silent stream is polled instead: only between a server and its clients is there something that
-    /// can hold it back.
+    /// Returns whether a silent stream is polled instead. Only a connection to a server can have a proxy that holds
+    /// back streams.
     fn polls(&self) -> bool {
         match self.door {
             Door::Server(_) => true,
@@ -366,7 +366,7 @@ impl Client {
     }
 }
 
-/// Reads why something was refused.
+/// Reads the error of a failed request.
 async fn refused(response: Response<Body>) -> ErrorInfo {
     let status = response.status();
     let bytes = match whole(response).await {
@@ -424,7 +424,7 @@ pub(crate) fn silent() -> ErrorInfo {
     ErrorInfo::new(ErrorCode::HomeLocked, message)
 }
 
-/// The owner went while it was at it: what it did of a request is not known.
+/// Error of a connection that ended during the request: it is unknown whether the request was carried out.
 fn gone(error: &dyn std::fmt::Display) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::Closing, format!("the process that owned the home is gone: {error}"))
 }

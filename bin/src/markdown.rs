@@ -1,10 +1,9 @@
-//! Markdown on a terminal: what a model writes becomes coloured lines.
+//! Renders Markdown of a model as colored terminal lines.
 //!
-//! Pure. The text is foreign: whatever it holds, the lines are harmless (`text`) and no wider than
-//! the page. Blocks at the top are drawn independently of each other, with one blank line between
-//! them; that is what lets a text be shown while it still comes (`streamed`). So definitions of link
-//! references are shown where they stand. Not here: blocks (`blocks`), inline text (`inline`),
-//! line breaking (`flow`), tables (`table`).
+//! Pure. The text is not trusted: whatever it contains, the lines are sanitized (`text`) and no wider than the page.
+//! Top-level blocks are rendered independently of each other, with one blank line between them, so that a text can be
+//! shown while it is still being streamed (`streamed`). Therefore definitions of link references are shown at their
+//! position. Elsewhere: blocks (`blocks`), inline text (`inline`), line breaking (`flow`), tables (`table`).
 
 mod blocks;
 mod flow;
@@ -21,27 +20,27 @@ use pulldown_cmark::{Event, Options, Parser};
 use self::blocks::Writer;
 use crate::{line::Line, terminal::Terminal};
 
-/// Longest line of a text that is drawn for people, in columns.
+/// Maximum width of rendered text, in columns.
 const MAX_COLUMNS: usize = 100;
 
-/// What the lines have to fit.
+/// Width and character set of the lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Page {
-    /// Columns; none counts as one.
+    /// Width in columns; 0 counts as 1.
     pub(crate) width: usize,
-    /// Whether marks beyond ASCII are drawn; the text itself keeps its characters.
+    /// Whether symbols outside ASCII are drawn; the text itself keeps its characters.
     pub(crate) unicode: bool,
 }
 
 impl Page {
-    /// Takes the terminal's width as it is now, up to what is pleasant to read.
+    /// Returns a page with the current width of the terminal, up to 100 columns.
     pub(crate) fn of(terminal: &Terminal) -> Self {
         let (columns, _) = crossterm::terminal::size().unwrap_or_default();
         let columns = if columns == 0 { MAX_COLUMNS } else { usize::from(columns) };
         Self { width: columns.saturating_sub(1).clamp(1, MAX_COLUMNS), unicode: terminal.unicode }
     }
 
-    /// Returns the page with so many columns less.
+    /// Returns the page with fewer columns.
     pub(crate) fn without(self, columns: usize) -> Self {
         Self { width: self.width.saturating_sub(columns).max(1), ..self }
     }
@@ -51,7 +50,7 @@ impl Page {
     }
 }
 
-/// Draws a whole text.
+/// Renders a whole text.
 pub(crate) fn render(text: &str, page: &Page) -> Vec<Line> {
     let text = &with_plain_breaks(text);
     let mut writer = Writer::new(*page);
@@ -74,13 +73,13 @@ pub(crate) fn render(text: &str, page: &Page) -> Vec<Line> {
     writer.finish()
 }
 
-/// Reads the text's structure: what comes, and where it stands.
+/// Parses the text into events with their ranges.
 fn events(text: &str) -> impl Iterator<Item = (Event<'_>, Range<usize>)> {
     let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
     Parser::new_ext(text, options).into_offset_iter()
 }
 
-/// Writes all line breaks as `\n`; a carriage return by itself is one.
+/// Converts all line breaks to `\n`; a single carriage return counts as one.
 fn with_plain_breaks(text: &str) -> Cow<'_, str> {
     if text.contains('\r') { text.replace("\r\n", "\n").replace('\r', "\n").into() } else { text.into() }
 }

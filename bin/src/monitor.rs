@@ -1,8 +1,9 @@
-//! The monitor: the live tree of actors on a terminal, and what a person may do about it (MON-1).
+//! The monitor: a live view of the actor tree on a terminal, with actions on it (MON-1).
 //!
-//! What follows from news is decided by [`state`], without I/O; this door waits for keys, news and the clock, draws,
-//! and hands wishes on. It is drawn where something has changed, at most four times a second, and once a second for the
-//! time that passes. Not here: the routes that it asks (`http.rs`); it is a client as any other.
+//! The reaction to input is computed by [`state`], without I/O. This module waits for keys, input and the clock,
+//! draws, and passes requests on. The screen is drawn when something has changed, at most four times a second, and
+//! once a second for the displayed durations. Elsewhere: the routes (`http.rs`), which the monitor uses like any
+//! other client.
 
 use crate::tty;
 
@@ -50,14 +51,14 @@ use crate::{
     tty::Tty,
 };
 
-/// How often is drawn at most; a key is answered at once.
+/// Minimum interval between two pictures. A key is drawn immediately.
 const FRAME: Duration = Duration::from_millis(250);
-/// How many times longer than a picture takes no further one is drawn.
+/// The interval is at least this many times the duration of drawing a picture.
 const FRAME_SHARE: u32 = 50;
-/// How often is looked whether the terminal is ours again, and whether a second has passed.
+/// Interval of checks whether the terminal is available again, and whether a second has passed.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Refuses where there is no terminal to draw on.
+/// Fails if there is no terminal to draw on.
 pub(crate) fn check(terminal: &Terminal) -> Result<(), Failure> {
     if terminal.can_redraw {
         return Ok(());
@@ -66,7 +67,7 @@ pub(crate) fn check(terminal: &Terminal) -> Result<(), Failure> {
     Err(Failure::usage(what, "`soong tree` prints the same once, also into files and pipes."))
 }
 
-/// Shows the monitor until its person leaves it, or the process is to end. `own` is the run that it was started with.
+/// Shows the monitor until the user exits or the process must end. `own` is the run that it was started with.
 pub(crate) async fn show(
     whom: Whom,
     title: String,
@@ -79,7 +80,7 @@ pub(crate) async fn show(
     let mut monitor = Monitor::new(title, own, Ink::of(terminal));
     let (mut feed, mut news) = Feed::begin(whom);
     let mut tty = Tty::take().map_err(broken)?;
-    // Keys are read while the terminal is ours, and by nobody else.
+    // Keys are read while this process controls the terminal.
     let mut keys = Some(EventStream::new());
     let mut looks = tokio::time::interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -94,7 +95,7 @@ pub(crate) async fn show(
                     Some(Ok(Event::Key(key))) if key.kind != KeyEventKind::Release => wished(&mut monitor, News::Key(key)),
                     Some(Ok(Event::Paste(text))) => wished(&mut monitor, News::Pasted(text)),
                     Some(Ok(_)) => Vec::new(),
-                    // The terminal is gone.
+                    // The terminal was closed.
                     Some(Err(_)) | None => return Ok(()),
                 }
             }
@@ -103,7 +104,7 @@ pub(crate) async fn show(
                 tty.draw(|buffer| draw::draw(&mut monitor, buffer, now)).map_err(broken)?;
                 is_due = false;
                 draw_at = begun + FRAME.max(begun.elapsed() * FRAME_SHARE);
-                // What came into sight may have to be read.
+                // Rows that have become visible may require reads.
                 monitor.wants(now)
             }
             Some(news) = news.recv() => {
@@ -131,7 +132,7 @@ pub(crate) async fn show(
                     return Ok(());
                 }
                 Wish::Redraw => tty.redraw().map_err(broken)?,
-                // Whoever hears the signal gives the terminal back first.
+                // The signal handler restores the terminal first.
                 Wish::Suspend => {
                     keys = None;
                     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::TSTP);
@@ -146,7 +147,7 @@ fn wished(monitor: &mut Monitor, news: News) -> Vec<Wish> {
     monitor.take(news, screen::now()).into_iter().collect()
 }
 
-/// Returns the next key; waits for ever where none are read.
+/// Returns the next key; waits forever while keys are not read.
 async fn next(keys: &mut Option<EventStream>) -> Option<std::io::Result<Event>> {
     match keys {
         Some(keys) => keys.next().await,

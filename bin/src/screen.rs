@@ -1,9 +1,8 @@
-//! The screen: a picture of the running session on standard error, redrawn in place, with lines
-//! above it that stay.
+//! The screen: a picture of the running session on standard error, redrawn in place, with permanent lines above it.
 //!
-//! It owns the picture that stands there and the cursor, which is hidden meanwhile and comes back on
-//! drop, panic and Ctrl-C. Not here: what is known of the runs (`board`), what is in the picture
-//! (`picture`, `lines`), what has to be sent for it (`painter`).
+//! The screen owns the picture and the cursor, which is hidden while the picture is shown and restored on drop, panic
+//! and Ctrl-C. Elsewhere: the state of the runs (`board`), the content of the picture (`picture`, `lines`), the
+//! output that draws it (`painter`).
 
 pub(crate) mod board;
 pub(crate) mod lines;
@@ -35,20 +34,20 @@ use crate::{
 /// Whether a screen has hidden the cursor.
 static HIDDEN: AtomicBool = AtomicBool::new(false);
 
-/// Whether the process was stopped since the last picture, so that what stands there is not ours.
+/// Whether the process was suspended since the last picture, so that the cursor is below output of other programs.
 static CAME_BACK: AtomicBool = AtomicBool::new(false);
 
-/// Returns whether the process was stopped since that was asked last.
+/// Returns whether the process was suspended since the last call, and resets that.
 pub(crate) fn has_come_back() -> bool {
     CAME_BACK.swap(false, Ordering::AcqRel)
 }
 
-/// Has the next picture begin below whatever stands there: the process was stopped meanwhile.
+/// Makes the next picture start below everything that is shown, because the process was suspended.
 pub(crate) fn came_back() {
     CAME_BACK.store(true, Ordering::Release);
 }
 
-/// Gives the terminal back, before the process ends or is stopped.
+/// Restores the terminal before the process exits or is suspended.
 pub(crate) fn give_back() {
     tty::give_back();
     keyboard::give_back();
@@ -64,13 +63,13 @@ fn show_cursor() {
     }
 }
 
-/// Returns the time now.
+/// Returns the current time.
 pub(crate) fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// Returns the size of the window; a usual one where it is not told.
+/// Returns the size of the window. Default: 80 columns and 24 rows.
 fn size() -> Size {
     let (columns, rows) = crossterm::terminal::size().unwrap_or_default();
     let told = |n: u16, usual: usize| if n == 0 { usual } else { usize::from(n) };
@@ -81,23 +80,23 @@ fn size() -> Size {
 pub(crate) struct Screen {
     terminal: Terminal,
     painter: Painter,
-    /// The line below the runs.
+    /// Parts of the line below the runs.
     foot: Vec<String>,
     _hush: Hush,
 }
 
 impl Screen {
-    /// Takes the terminal: what is typed does not show until it is given back.
+    /// Takes control of the terminal: keys are not echoed until it is restored.
     pub(crate) fn open(terminal: Terminal) -> Self {
         Self { terminal, painter: Painter::new(terminal.stderr), foot: Vec::new(), _hush: Hush::begin() }
     }
 
-    /// Changes the line below the runs: parts, of which the last ones go where there is no room.
+    /// Sets the parts of the line below the runs. The last parts are dropped if there is no room.
     pub(crate) fn foot(&mut self, foot: Vec<String>) {
         self.foot = foot;
     }
 
-    /// Draws the board over what was drawn before, and above it the end of a text that still comes.
+    /// Draws the board over the last picture, and above it the end of a text that is still being streamed.
     pub(crate) fn draw(&mut self, board: &Board, tail: &[Line]) {
         if !self.is_ours() {
             return;
@@ -110,13 +109,13 @@ impl Screen {
         self.send(&update);
     }
 
-    /// Prints lines for good, above the picture.
+    /// Prints lines permanently above the picture.
     pub(crate) fn above(&mut self, lines: &[Line]) {
         if lines.is_empty() {
             return;
         }
         if !self.is_ours() {
-            // What stands above the cursor is the shell's.
+            // The lines above the cursor belong to the shell.
             self.painter.forget();
         }
         let picture = self.painter.drawn().to_vec();
@@ -124,13 +123,13 @@ impl Screen {
         self.send(&update);
     }
 
-    /// Lets somebody else use the terminal, below the picture; the next one begins below that.
+    /// Releases the terminal below the picture, for other output; the next picture starts below that.
     pub(crate) fn pause(&mut self) {
         crate::print::error_line("");
         show_cursor();
     }
 
-    /// Returns whether a picture may be drawn: not by a process in the background of its terminal.
+    /// Returns whether a picture may be drawn: not while the process is in the background of its terminal.
     fn is_ours(&mut self) -> bool {
         let is_ours = keyboard::is_foreground();
         if is_ours && has_come_back() {
@@ -140,7 +139,7 @@ impl Screen {
         is_ours
     }
 
-    /// Sends an update in one piece. A terminal that is gone needs none.
+    /// Sends an update in one write. Errors are ignored, since the terminal may be closed.
     fn send(&self, update: &str) {
         if update.is_empty() {
             return;

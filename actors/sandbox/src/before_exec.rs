@@ -27,12 +27,12 @@ use rustix::process::Pid;
 
 use super::confinement::Fence;
 
-/// Applies to all mounts below as well; `libc` lacks the kernel's constant.
+/// Applies the attribute to all mounts below as well. `libc` lacks the kernel's constant.
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
 const AT_RECURSIVE: libc::c_int = 0x8000;
 /// Runs a script that has no `#!` line, as `execvp` does.
 const SCRIPT_SHELL: &str = "/bin/sh";
-/// Exit status of a child that could not become its program.
+/// Exit status of a child that could not execute its program.
 const NOT_STARTED: i32 = 127;
 
 /// Steps of a child process before it becomes a program.
@@ -47,21 +47,21 @@ pub(super) struct Preparation {
     /// Made before the fork, with room for every mount.
     #[cfg(all(target_os = "linux", feature = "sandbox"))]
     trees: mounting::Trees,
-    /// Installed if privileges cannot be gained; empty = none.
+    /// Seccomp filter, installed if privileges cannot be gained. Empty if there is none.
     #[cfg(all(target_os = "linux", feature = "sandbox"))]
     filter: Vec<libc::sock_filter>,
 }
 
-/// Resource limits of a program, in the units of `setrlimit`. `None` keeps the limit of this process.
+/// Resource limits of a program, in the units of `setrlimit`. `None`: the limit of this process is kept.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Limits {
-    /// Largest file that it can write, in bytes.
+    /// Maximum size of a file that the program writes, in bytes.
     pub file_bytes: Option<u64>,
     /// Maximum number of processes. Applied only in a user namespace: elsewhere it counts all processes of the user.
     pub processes: Option<u64>,
     /// Added to the nice value, so that the owner stays responsive.
     pub nice: Option<i32>,
-    /// Whether it writes no core files.
+    /// Whether core files are disabled.
     pub no_core: bool,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct SupervisorEnds {
 }
 
 impl Preparation {
-    /// Prepares a process that carries the number of a mark.
+    /// Creates a preparation whose process carries the number of a mark.
     pub(super) fn marked(mark: u64) -> Self {
         Self {
             mark,
@@ -99,7 +99,7 @@ impl Preparation {
         }
     }
 
-    /// Sends standard error where standard output goes.
+    /// Sends standard error to standard output.
     pub(super) fn with_merged_stderr(self) -> Self {
         Self { merge_stderr: true, ..self }
     }
@@ -128,14 +128,15 @@ pub(super) struct Image {
     variables: Strings,
 }
 
-/// Strings, and the array of pointers to them that ends in a null pointer.
+/// Strings, with an array of pointers to them that ends in a null pointer.
 struct Strings {
     pointers: Vec<*const libc::c_char>,
     /// Never changed once the pointers are made.
     _strings: Vec<CString>,
 }
 
-// SAFETY: the pointers lead to the strings of the same value, which nobody changes; moving the value moves no string.
+// SAFETY: the pointers lead to the strings of the same value, which are never changed; moving the value moves no
+// string.
 unsafe impl Send for Strings {}
 // SAFETY: as above; there is no interior mutability.
 unsafe impl Sync for Strings {}
@@ -148,7 +149,7 @@ impl Strings {
 }
 
 impl Image {
-    /// Prepares a program; `variables` are all that it gets.
+    /// Prepares a program that runs with `variables` and no others.
     ///
     /// # Errors
     /// `InvalidInput` if a string contains a NUL character.
@@ -171,7 +172,7 @@ impl Image {
         })
     }
 
-    /// Becomes the program; returns only if that fails.
+    /// Executes the program; returns only if that fails.
     fn execute(&self) -> io::Error {
         let variables = self.variables.pointers.as_ptr();
         // SAFETY: the path ends in NUL, both arrays end in a null pointer, and all strings outlive the call.
@@ -195,9 +196,9 @@ pub(super) fn supervise(command: &mut Command, mut preparation: Preparation, ima
     unsafe { command.pre_exec(prepared) };
 }
 
-/// Runs in the first child: starts the program in a second one, and supervises it. Returns only if that fails.
+/// Runs in the first child: starts the program in a second child and supervises it. Returns only if that fails.
 fn start(preparation: &mut Preparation, image: &Image, ends: &SupervisorEnds) -> io::Result<()> {
-    // A session of its own: the terminal's signals do not reach it.
+    // The supervisor leads its own session, so that signals of the terminal do not reach it.
     rustix::process::setsid()?;
     block_signals(true)?;
     #[cfg(target_os = "linux")]
@@ -226,13 +227,13 @@ fn start(preparation: &mut Preparation, image: &Image, ends: &SupervisorEnds) ->
     let signals = child_signals();
     let kept = [ends.lifeline.as_fd(), ends.reports.as_fd()];
     close_all_but(&kept, signals.as_ref().map(AsFd::as_fd));
-    // A working directory would keep its disk from being unmounted.
+    // A working directory would keep its file system from being unmounted.
     let _ = rustix::process::chdir(c"/");
     supervisor::supervise(program, ends.lifeline.as_fd(), ends.reports.as_fd(), signals.as_ref().map(AsFd::as_fd));
     exit_at_once(0)
 }
 
-/// Runs in the second child. Returns only if it cannot become the program.
+/// Runs in the second child. Returns only if the program cannot be executed.
 fn become_program(preparation: &mut Preparation, image: &Image) -> io::Error {
     match prepare(preparation) {
         Ok(()) => image.execute(),
@@ -241,7 +242,7 @@ fn become_program(preparation: &mut Preparation, image: &Image) -> io::Error {
 }
 
 fn prepare(preparation: &mut Preparation) -> io::Result<()> {
-    // A group of its own: a signal to the group does not reach the supervisor.
+    // The program leads its own session and group, so that a signal to the group does not reach the supervisor.
     rustix::process::setsid()?;
     if preparation.merge_stderr {
         rustix::stdio::dup2_stderr(rustix::stdio::stdout())?;
@@ -298,13 +299,13 @@ fn on_linux(preparation: &mut Preparation) -> io::Result<()> {
     }
     #[cfg(feature = "sandbox")]
     if !preparation.filter.is_empty() {
-        // Last: it limits what this process itself may call.
+        // Installed last, because the filter also limits the calls of this process.
         install(&preparation.filter)?;
     }
     Ok(())
 }
 
-/// Lowers a limit; one that is lower already stays.
+/// Lowers a limit to `most`. A limit that is lower already is kept.
 fn limit(resource: rustix::process::Resource, most: u64) {
     let known = rustix::process::getrlimit(resource);
     let lower = |limit: Option<u64>| Some(limit.map_or(most, |limit| limit.min(most)));
@@ -313,8 +314,10 @@ fn limit(resource: rustix::process::Resource, most: u64) {
     let _ = rustix::process::setrlimit(resource, wanted);
 }
 
-/// Drops the capabilities that reach beyond files: reading other processes' memory, which Landlock does not keep root
-/// from, raising limits, loading modules. Only root has any.
+/// Drops all capabilities except those for files, signals, low ports, and changing user and group ids.
+///
+/// This prevents root from raising limits, loading modules, and reading other processes' memory, which Landlock does
+/// not prevent. Other users have no capabilities.
 #[cfg(target_os = "linux")]
 fn drop_capabilities() -> io::Result<()> {
     use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
@@ -359,7 +362,7 @@ fn allow_below(fence: &Fence, folder: &std::ffi::CStr, access: u64) -> io::Resul
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Installs a seccomp filter, which needs `no_new_privs`.
+/// Installs a seccomp filter. Requires `no_new_privs`.
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
 fn install(filter: &[libc::sock_filter]) -> io::Result<()> {
     let len = u16::try_from(filter.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
@@ -369,7 +372,7 @@ fn install(filter: &[libc::sock_filter]) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Forks; returns the child's id in the parent, `None` in the child.
+/// Forks. Returns the child's id in the parent and `None` in the child.
 fn fork() -> io::Result<Option<Pid>> {
     // SAFETY: this process is itself a fresh copy with one thread; the child makes system calls only.
     match unsafe { libc::fork() } {
@@ -378,19 +381,19 @@ fn fork() -> io::Result<Option<Pid>> {
     }
 }
 
-/// Ends the process without running any destructor or exit handler of the process that it is a copy of.
+/// Ends the process without running any destructor or exit handler that it inherited from the copied process.
 fn exit_at_once(status: i32) -> ! {
     // SAFETY: it takes a number and does not return.
     unsafe { libc::_exit(status) }
 }
 
-/// Blocks all signals, so that no handler of the copied process runs here; or unblocks all.
+/// Blocks all signals, so that no handler of the copied process runs here, or unblocks all.
 fn block_signals(are_blocked: bool) -> io::Result<()> {
     let set = signal_set(|set| {
         // SAFETY: the set is initialized.
         unsafe { if are_blocked { libc::sigfillset(set) } else { libc::sigemptyset(set) } };
     });
-    // SAFETY: the new set is initialized; the old one is not asked for.
+    // SAFETY: the new set is initialized; the old set is not requested.
     let result = unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut()) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -402,16 +405,16 @@ fn signal_set(fill: impl FnOnce(*mut libc::sigset_t)) -> libc::sigset_t {
     set
 }
 
-/// Returns a descriptor that becomes readable when a child ends; `None` if this system has no such thing.
+/// Returns a descriptor that becomes readable when a child ends. `None` if the system has no such descriptor.
 #[cfg(target_os = "linux")]
 fn child_signals() -> Option<OwnedFd> {
     let set = signal_set(|set| {
         // SAFETY: the set is valid and the signal exists.
         unsafe { libc::sigaddset(set, libc::SIGCHLD) };
     });
-    // SAFETY: -1 asks for a new descriptor; the set is initialized.
+    // SAFETY: -1 requests a new descriptor; the set is initialized.
     let descriptor = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC) };
-    // SAFETY: the kernel has just made it, and nobody else owns it.
+    // SAFETY: the kernel has just created it, and it has no other owner.
     (descriptor >= 0).then(|| unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
@@ -433,7 +436,7 @@ fn close_on_exec_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     }
 }
 
-/// Closes every descriptor but these. The supervisor must hold no pipe of the program, nor the lifeline of another.
+/// Closes every descriptor except these. The supervisor must not hold a pipe of the program or another lifeline.
 fn close_all_but(kept: &[BorrowedFd<'_>; 2], also: Option<BorrowedFd<'_>>) {
     let also = also.map_or(kept[0].as_raw_fd(), |descriptor| descriptor.as_raw_fd());
     let mut kept = [kept[0].as_raw_fd(), kept[1].as_raw_fd(), also];
@@ -463,22 +466,22 @@ fn close_range(first: RawFd, last: RawFd) {
     }
 }
 
-/// Leaves the namespaces of the parent.
+/// Moves this process into new namespaces.
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
 fn unshare(flags: rustix::thread::UnshareFlags) -> io::Result<()> {
-    // SAFETY: it is unsafe for what it does to threads that share descriptors; this process has one thread, and the
-    // flags that are given here concern mounts and users only.
+    // SAFETY: the function is unsafe because of its effect on threads that share descriptors. This process has one
+    // thread, and the flags passed here concern mounts and users only.
     Ok(unsafe { rustix::thread::unshare_unsafe(flags) }?)
 }
 
-/// Makes what is mounted at a descriptor, and all below, read-only.
+/// Makes the mount at a descriptor, and all mounts below it, read-only.
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
 fn set_read_only(tree: impl AsFd) -> io::Result<()> {
     let wanted = libc::mount_attr { attr_set: libc::MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
     let flags = libc::AT_EMPTY_PATH | AT_RECURSIVE;
     let tree = tree.as_fd();
-    // SAFETY: the descriptor is open, the path is empty and ends in NUL, and the structure has the size that is told;
-    // all of them outlive the call.
+    // SAFETY: the descriptor is open, the path is empty and ends in NUL, and the structure has the size that is
+    // passed; all of them outlive the call.
     let result = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -492,10 +495,10 @@ fn set_read_only(tree: impl AsFd) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Returns which version of Landlock the kernel has; 0 = none, or it is switched off. Changes nothing.
+/// Returns the kernel's Landlock version; 0 if Landlock is missing or disabled. Changes nothing.
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
 pub(super) fn landlock_version() -> i64 {
-    /// Asks for the version instead of a ruleset.
+    /// Requests the version instead of a ruleset.
     const CREATE_RULESET_VERSION: libc::c_int = 1;
     let (nothing, no_size) = (std::ptr::null::<libc::c_void>(), 0_usize);
     // SAFETY: with this flag the call takes a null pointer and size 0, and returns a number.

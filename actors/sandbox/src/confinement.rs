@@ -1,10 +1,11 @@
-//! Confinement: what a child process may read and write, where the kernel can see to that (TOOL-5).
+//! Confinement: what a child process may read and write, as far as the kernel can enforce it (TOOL-5).
 //!
-//! A [`Reach`] says which paths; a [`Fence`] is the same in the kernel's hands, prepared before the process is started.
-//! It has two parts: a ruleset of Landlock, which sees to what is opened, made and removed; and mounts of the process's
-//! own, on which modes, owners and times cannot be changed either. Only files are confined: neither the network, nor
-//! sockets that lie in the file system.
-//! Not here: which paths a tool's commands may use (the tool says), how a process goes behind the fence
+//! A [`Reach`] lists the paths. A [`Fence`] is the same policy prepared for the kernel, before the process is
+//! started. It has two parts: a Landlock ruleset, which restricts opening, creating and removing files; and mounts of
+//! the process's own namespace, on which modes, owners and times cannot be changed either. Only files are confined:
+//! not the network, and not sockets in the file system.
+//!
+//! Not in this module: which paths a tool's commands may use (the tool decides), how a process enters the sandbox
 //! (`before_exec`).
 
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
@@ -38,16 +39,16 @@ pub(super) use self::{
 /// How far commands can be confined on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Confinement {
-    /// To what they may read and write.
+    /// Reads and writes are fully confined.
     Full,
-    /// The same, with gaps.
+    /// Reads and writes are confined, with gaps.
     Partial {
-        /// What the kernel cannot see to.
+        /// The part that the kernel cannot enforce.
         why: String,
     },
-    /// Not at all.
+    /// Commands cannot be confined.
     None {
-        /// Why not.
+        /// The reason.
         why: String,
     },
 }
@@ -62,74 +63,75 @@ impl Confinement {
     }
 }
 
-/// Finds out how far commands can be confined on this machine. Starts a shell for that, the first time.
+/// Determines how far commands can be confined on this machine. The first call starts a shell.
 pub fn confinement() -> Confinement {
     linux::confinement()
 }
 
-/// What a process may do with files. Everything else is refused, but for the names in directories: those can be
-/// listed everywhere. All paths are absolute, with symlinks resolved.
+/// File access policy of a process. Everything else is denied, except listing the names in directories, which is
+/// always possible. All paths are absolute, with symlinks resolved.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reach {
-    /// What it may change, with all that lies below.
+    /// Paths that the process may change, including everything below.
     pub write: Vec<PathBuf>,
-    /// Paths in folders of `write` that it may read but not change. Nothing new can be created directly in a folder that
-    /// contains such a path.
+    /// Paths in folders of `write` that the process may read but not change. Nothing new can be created directly in a
+    /// folder that contains such a path.
     pub read_only: Vec<PathBuf>,
-    /// Files and folders that it may neither read nor change, with everything below, except for what is named in
-    /// `write`. Everything else it may read and run. Where it has mounts of its own, a hidden file reads as empty.
+    /// Files and folders that the process may neither read nor change, including everything below, except for paths
+    /// named in `write`. Everything else may be read and executed. If the process has its own mounts, a hidden file
+    /// reads as empty.
     pub hidden: Vec<PathBuf>,
-    /// Devices that it may read and write; nothing can be made below them. Any others are hidden.
+    /// Devices that the process may read and write; nothing can be created below them. All other devices are hidden.
     pub devices: Vec<PathBuf>,
-    /// Size of its own `/dev/shm`, in bytes, if it can have mounts of its own. `None`: it has no terminals and no
-    /// `/dev/shm`.
+    /// Size of the process's own `/dev/shm`, in bytes, if it can have its own mounts. `None`: it has no terminals and
+    /// no `/dev/shm`.
     pub shared_memory_bytes: Option<u64>,
 }
 
-/// The folder of the device nodes.
+/// Folder of the device nodes.
 const DEVICES: &str = "/dev";
 
 impl Reach {
-    /// Returns what it may read and run, apart from what it may change.
+    /// Returns the paths that may be read and executed, in addition to those that may be changed.
     pub fn readable(&self) -> Vec<PathBuf> {
         let hidden = [&self.hidden[..], &[DEVICES.into()]].concat();
         grants_around(Path::new("/"), &hidden)
     }
 
-    /// Returns what it may change: the paths, without what is hidden below them.
+    /// Returns the paths that may be changed, without hidden and read-only paths below them.
     pub fn writable(&self) -> Vec<PathBuf> {
-        // What was named on purpose is not hidden itself.
+        // A path that is named explicitly is not hidden itself.
         let below = |root: &Path| -> Vec<PathBuf> {
             let kept = self.hidden.iter().chain(&self.read_only);
             kept.filter(|path| path.starts_with(root) && *path != root).cloned().collect()
         };
-        // Whether it lies in something hidden does not matter: it was named more closely.
+        // A named path counts even if it is inside a hidden folder, since it is more specific.
         self.write.iter().flat_map(|root| grants_around(root, &below(root))).collect()
     }
 }
 
-/// A reach in the kernel's hands. A process that is started within it cannot leave it, nor can its children.
+/// A [`Reach`] prepared for the kernel. A process that is started within it cannot leave it, nor can its children.
 #[derive(Debug, Clone)]
 pub struct Fence(Arc<linux::Parts>);
 
 impl Fence {
-    /// Prepares the fence; `None` = this machine cannot confine.
+    /// Prepares the policy for the kernel; `None` if this machine cannot confine processes.
     pub fn around(reach: &Reach) -> io::Result<Option<Self>> {
         Ok(linux::parts(reach)?.map(|parts| Self(Arc::new(parts))))
     }
 
-    /// Returns what it consists of.
+    /// Returns the Landlock ruleset and the mounts.
     #[cfg_attr(not(all(target_os = "linux", feature = "sandbox")), allow(dead_code))]
     pub(super) fn parts(&self) -> &linux::Parts {
         &self.0
     }
 }
 
-/// Returns the paths that together hold what lies below `root`, without what is hidden.
+/// Returns the paths that together cover everything below `root`, except for hidden paths.
 ///
-/// Leave can be given to whole directories only. Where something is hidden below one, its entries are given leave
-/// one by one; what is made in it later has none. Symlinks are left out: what they lead to counts where it is.
-/// `hidden` are absolute paths with symlinks resolved.
+/// Access can be granted to whole directories only. If a directory contains something hidden, its entries are granted
+/// one by one, so files created in it later are not accessible. Symlinks are skipped, because access is checked on
+/// their targets. `hidden` are absolute paths with symlinks resolved.
 fn grants_around(root: &Path, hidden: &[PathBuf]) -> Vec<PathBuf> {
     if hidden.iter().any(|path| root.starts_with(path)) {
         return Vec::new();
@@ -137,7 +139,7 @@ fn grants_around(root: &Path, hidden: &[PathBuf]) -> Vec<PathBuf> {
     if !hidden.iter().any(|path| path.starts_with(root)) {
         return vec![root.to_owned()];
     }
-    // A directory that cannot be read is one that the process could not read either.
+    // A directory that cannot be listed here could not be read by the process either.
     let Ok(entries) = fs::read_dir(root) else { return Vec::new() };
     let is_symlink = |path: &PathBuf| path.symlink_metadata().is_ok_and(|metadata| metadata.is_symlink());
     let mut below: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -146,12 +148,12 @@ fn grants_around(root: &Path, hidden: &[PathBuf]) -> Vec<PathBuf> {
     below.iter().flat_map(|path| grants_around(path, hidden)).collect()
 }
 
-/// What there is where no kernel can be asked.
+/// Replacement for platforms without Landlock.
 #[cfg(not(all(target_os = "linux", feature = "sandbox")))]
 mod without {
     use super::{Confinement, Reach, io, means::Means};
 
-    /// There are none.
+    /// Never constructed.
     #[derive(Debug)]
     pub(crate) enum Parts {}
 

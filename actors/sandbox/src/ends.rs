@@ -1,11 +1,11 @@
-//! The first and the last part of a stream, however long it is.
+//! The first and last bytes of a stream of any length.
 
-/// Keeps the beginning and the end of what is pushed, in memory that does not grow with it.
+/// Keeps the beginning and the end of a stream, in a bounded amount of memory.
 #[derive(Debug, Clone)]
 pub struct Ends {
     head: Vec<u8>,
     head_bytes: usize,
-    /// A ring once it is full; `next` is then where its oldest byte is.
+    /// Ring buffer once it is full; `next` is then the position of its oldest byte.
     tail: Vec<u8>,
     tail_bytes: usize,
     next: usize,
@@ -13,17 +13,17 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Makes one that keeps the first `head_bytes` and, of what comes after them, the last `tail_bytes`.
+    /// Creates a buffer that keeps the first `head_bytes` bytes and, of the following bytes, the last `tail_bytes`.
     pub fn new(head_bytes: usize, tail_bytes: usize) -> Self {
         Self { head: Vec::new(), head_bytes, tail: Vec::new(), tail_bytes, next: 0, total: 0 }
     }
 
-    /// Takes the next part of the stream.
+    /// Appends the next part of the stream.
     pub fn push(&mut self, bytes: &[u8]) {
         self.total += bytes.len() as u64;
         let (first, rest) = bytes.split_at(bytes.len().min(self.head_bytes - self.head.len()));
         self.head.extend_from_slice(first);
-        // What the ring would lose again at once need not go in.
+        // Bytes that the ring would drop again immediately are skipped.
         let mut rest = &rest[rest.len().saturating_sub(self.tail_bytes)..];
         let grows = rest.len().min(self.tail_bytes - self.tail.len());
         self.tail.extend_from_slice(&rest[..grows]);
@@ -36,12 +36,12 @@ impl Ends {
         }
     }
 
-    /// Returns how many bytes there were in all.
+    /// Returns the total number of bytes.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// Returns how many bytes were left out between the two parts.
+    /// Returns the number of bytes that were dropped between the two parts.
     pub fn left_out(&self) -> u64 {
         self.total - (self.head.len() + self.tail.len()) as u64
     }
@@ -51,7 +51,7 @@ impl Ends {
         &self.head
     }
 
-    /// Returns the end; it follows the beginning where nothing was left out.
+    /// Returns the end. It directly follows the beginning if nothing was dropped.
     pub fn tail(&self) -> Vec<u8> {
         [&self.tail[self.next..], &self.tail[..self.next]].concat()
     }

@@ -1,8 +1,9 @@
 //! A program and everything that it started: asked to end, killed, and waited for (TOOL-5).
 //!
-//! Its supervisor process (`before_exec/supervisor.rs`) does the killing when its lifeline closes, which also happens
-//! when this process ends in any way. If the supervisor itself was killed, which needs a process outside
-//! of the program's sandbox, this process looks for what is left.
+//! The supervisor process (`before_exec/supervisor.rs`) kills them when its lifeline closes, which also happens when
+//! this process ends in any way. If the supervisor itself was killed, which requires a process outside the program's
+//! sandbox, this process finds and kills the remaining processes.
+//!
 //! Elsewhere: how processes are found (`table`).
 
 use std::{
@@ -23,55 +24,55 @@ use super::{
     table::{self, Process},
 };
 
-/// How long processes are given to end by themselves, once they are asked to.
+/// Time that processes get to end after they were asked to.
 pub(super) const GRACE: Duration = Duration::from_millis(500);
-/// How long killing may take at most: a process that waits for a lost disk cannot be killed. Longer than the limit of the
+/// Maximum duration of killing: a process that waits for a lost disk cannot be killed. Longer than the limit of the
 /// supervisor, which knows more processes than this one would find.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
-/// Time between two looks at what is left.
+/// Time between two checks for remaining processes.
 const LOOK: Duration = Duration::from_millis(2);
-/// Most processes that are named in [`Ended`].
+/// Maximum number of processes named in [`Ended`].
 const MAX_NAMES: usize = 8;
 
-/// A program and all that it started. Dropping it asks them to end, and kills them shortly after.
+/// A program and everything that it started. Dropping it asks all processes to end, and kills them after 500 ms.
 #[derive(Debug)]
 pub struct Family {
     reports: pipe::Receiver,
     status: Option<ExitStatus>,
     kin: Kin,
-    /// `None` once something else ends it.
+    /// `None` once another owner ends it.
     household: Option<Household>,
 }
 
-/// How the end of a program and its descendants went.
+/// Result of ending a program and its descendants.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ended {
-    /// How many processes were killed, without the program itself unless the supervisor had been killed.
+    /// Number of processes that were killed. The program itself is counted only if the supervisor had been killed.
     pub killed: usize,
-    /// How many could not be killed.
+    /// Number of processes that could not be killed.
     pub left: usize,
-    /// Names of what was found alive, at most eight, sorted.
+    /// Names of processes that were still running, sorted; at most eight.
     pub names: Vec<String>,
 }
 
-/// Measures a program together with everything that it started.
+/// Measures the resource usage of a program and everything that it started.
 #[derive(Debug, Clone, Copy)]
 pub struct Meter {
     supervisor: i32,
 }
 
-/// What a program and everything that it started use at one moment.
+/// Resource usage of a program and everything that it started, at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Load {
-    /// How many processes there are.
+    /// Number of processes.
     pub processes: usize,
-    /// Memory that no file backs, in bytes. Shared pages count in each process.
+    /// Memory that is not backed by a file, in bytes. Shared pages count in each process.
     pub memory_bytes: u64,
 }
 
 impl Meter {
-    /// Reads the process table; takes some 50 µs for each process. More than `most` processes are not counted, and
-    /// their memory is not read.
+    /// Reads the process table, which takes about 50 µs per process. If there are more than `most` processes,
+    /// counting stops and their memory is not read.
     pub fn read(self, most: usize) -> Load {
         let members = table::descendants(self.supervisor, most + 1);
         if members.len() > most {
@@ -87,19 +88,19 @@ impl Meter {
 struct Kin {
     supervisor: Pid,
     mark: Mark,
-    /// The program; unknown if it ended at once.
+    /// The program; `None` if it ended immediately.
     program: Option<i32>,
-    /// When the supervisor was started, in ticks since the system was.
+    /// Start time of the supervisor, in ticks since boot.
     since: u64,
 }
 
-/// Ends the program, and then drops what was kept for it.
+/// Owner of the processes: ends them, and then drops the values that were kept for them.
 struct Household {
     kin: Kin,
     supervisor: Child,
-    /// Closing it makes the supervisor kill everything.
+    /// Closing it makes the supervisor kill all processes.
     lifeline: Option<OwnedFd>,
-    /// A second descriptor of the same pipe.
+    /// Second descriptor of the report pipe.
     reports: OwnedFd,
     /// Dropped last.
     belongings: Vec<Box<dyn Send + Sync>>,
@@ -113,20 +114,20 @@ impl std::fmt::Debug for Household {
 }
 
 impl Family {
-    /// Takes over a supervisor and the ends of its pipes.
+    /// Takes ownership of a supervisor and of this process's pipe ends.
     pub(super) fn of(mut supervisor: Child, mark: Mark, lifeline: OwnedFd, reports: OwnedFd) -> io::Result<Self> {
         let ends = reports.try_clone().and_then(|second| Ok((second, pipe::Receiver::from_owned_fd(reports)?)));
         let (second, reports) = match ends {
             Ok(ends) => ends,
             Err(error) => {
                 drop(lifeline);
-                let _ = supervisor.wait(); // it ends with its lifeline
+                let _ = supervisor.wait(); // the supervisor exits when its lifeline closes
                 return Err(error);
             }
         };
         let id = Pid::from_child(&supervisor);
         let since = table::read_one(id.as_raw_pid()).map_or(0, |process| process.started);
-        // The first child is the program: orphans come later.
+        // The first child is the program: orphans are adopted later.
         let program = table::children(id.as_raw_pid()).first().copied();
         let kin = Kin { supervisor: id, mark, program, since };
         owner::add_supervisor(id);
@@ -141,17 +142,18 @@ impl Family {
         Ok(Self { reports, status: None, kin, household: Some(household) })
     }
 
-    /// Keeps a value until the family is gone, and drops it then: a directory that is removed, for example.
+    /// Keeps a value until all processes have ended, and drops it then; for example a temporary directory.
     pub fn keep(&mut self, belonging: impl Send + Sync + 'static) {
         if let Some(household) = &mut self.household {
             household.belongings.push(Box::new(belonging));
         }
     }
 
-    /// Waits for the program itself to end; what it started may still run. Can be dropped and called again.
+    /// Waits for the program itself to end; other processes may still run. Cancel-safe: it can be dropped and called
+    /// again.
     ///
     /// # Errors
-    /// The supervisor was killed, so that the status is lost.
+    /// The supervisor was killed, so that the exit status is lost.
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
         loop {
             if let Some(status) = self.status {
@@ -167,13 +169,13 @@ impl Family {
         }
     }
 
-    /// Asks the program to end, and everything that it started.
+    /// Asks the program and everything that it started to end.
     pub async fn ask_to_end(&self) {
         let kin = self.kin;
         let _ = tokio::task::spawn_blocking(move || kin.ask_to_end()).await;
     }
 
-    /// Returns what measures the program together with everything that it started.
+    /// Returns a meter for the program and everything that it started.
     pub fn meter(&self) -> Meter {
         Meter { supervisor: self.kin.supervisor.as_raw_pid() }
     }
@@ -188,7 +190,7 @@ impl Family {
         }
     }
 
-    /// Kills everything and waits until it is gone, also if the future is dropped.
+    /// Kills all processes and waits until they have ended, even if the future is dropped.
     pub async fn end(mut self) -> Ended {
         let Some(mut household) = self.household.take() else { return Ended::default() };
         tokio::task::spawn_blocking(move || household.kill()).await.unwrap_or_default()
@@ -206,7 +208,8 @@ impl Drop for Family {
             }
             household.kill();
         };
-        // Not a task: the runtime may be about to end. If no thread can be had, dropping the closure kills at once.
+        // A thread, not a task, because the runtime may be shutting down. If no thread can be created, the dropped
+        // closure kills all processes immediately.
         let _ = std::thread::Builder::new().name("soong-end".to_owned()).spawn(end);
     }
 }
@@ -218,7 +221,7 @@ impl Drop for Household {
 }
 
 impl Household {
-    /// Kills everything and waits until it is gone.
+    /// Kills all processes and waits until they have ended.
     fn kill(&mut self) -> Ended {
         if std::mem::replace(&mut self.is_gone, true) {
             return Ended::default();
@@ -243,7 +246,7 @@ impl Household {
         ended
     }
 
-    /// Reaps the supervisor when it has ended; returns without that if it takes too long.
+    /// Reaps the supervisor once it has ended, or gives up after `KILL_LIMIT`.
     fn await_supervisor(&mut self) {
         let until = Instant::now() + KILL_LIMIT;
         while matches!(self.supervisor.try_wait(), Ok(None)) && Instant::now() < until {
@@ -251,7 +254,7 @@ impl Household {
         }
     }
 
-    /// Reads what the supervisor reported when it ended; `None` = it was killed before it could.
+    /// Reads the supervisor's final report; `None` if it was killed before it could write one.
     fn last_report(&self) -> Option<(usize, usize)> {
         loop {
             match Report::receive(&self.reports).ok()?? {
@@ -267,7 +270,7 @@ impl Kin {
         table::descendants(self.supervisor.as_raw_pid(), usize::MAX)
     }
 
-    /// Returns the names of what is alive, without the program itself.
+    /// Returns the names of the running processes, except the program itself.
     fn names(self) -> Vec<String> {
         let others = self.descendants().into_iter().filter(|pid| Some(*pid) != self.program);
         let names: BTreeSet<String> = others.filter_map(table::name_of).collect();
@@ -280,7 +283,7 @@ impl Kin {
         }
     }
 
-    /// Kills what is left of a program whose supervisor was killed, until two looks in a row find nothing.
+    /// Kills the remaining processes of a program whose supervisor was killed, until two checks in a row find none.
     fn kill(self) -> Ended {
         let until = Instant::now() + KILL_LIMIT;
         let _ = kill_process(self.supervisor, Signal::KILL);
@@ -288,7 +291,7 @@ impl Kin {
         loop {
             let members = self.members();
             if members.is_empty() {
-                // Those that were killed last may have ended just now.
+                // The processes killed last may have ended only now.
                 owner::reap_adopted();
                 empty_looks += 1;
                 if empty_looks == 2 {
@@ -322,7 +325,7 @@ impl Kin {
 
 fn signal(pid: i32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid) {
-        // It may be gone by now.
+        // The process may have ended already.
         let _ = kill_process(pid, signal);
     }
 }

@@ -1,13 +1,14 @@
-//! Child processes: programs that are started, listened to, and gone afterwards (TOOL-5).
+//! Child processes: starting programs, reading their output, and ending everything that they started (TOOL-5).
 //!
 //! Each program runs below a supervisor process, a copy of this one (`before_exec/supervisor.rs`).
 //!
 //! Invariants:
 //! - A program gets the variables that it is given and no others.
-//! - It leads a session of its own, without a terminal.
-//! - Whatever it started is killed with it, whether its [`Family`] is ended or dropped, or this process is killed.
+//! - It leads its own session, without a terminal.
+//! - Everything that it started is killed with it, whether its [`Family`] is ended or dropped, or this process is
+//!   killed.
 //!
-//! Elsewhere: which programs are started and why, and what is shown of their output.
+//! Elsewhere: which programs are started and why, and how their output is shown.
 
 mod before_exec;
 pub mod confinement;
@@ -46,18 +47,18 @@ use tokio_util::task::AbortOnDropHandle;
 use before_exec::{Image, Preparation, SupervisorEnds};
 use mark::Mark;
 
-/// How much is read from a program at once.
+/// Maximum number of bytes read from a program at once.
 const CHUNK_BYTES: usize = 64 * 1024;
-/// How long what a program printed is waited for once it and its family are gone.
+/// Maximum time to wait for remaining output after all processes have ended.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// Returns which version of Landlock the kernel has; 0 = none, or it is switched off.
+/// Returns the kernel's Landlock version; 0 if Landlock is missing or disabled.
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
 fn landlock_version() -> i64 {
     before_exec::landlock_version()
 }
 
-/// A program that is about to be started.
+/// Options for starting a program.
 #[derive(Debug, Clone)]
 pub struct Launch {
     program: PathBuf,
@@ -71,7 +72,7 @@ pub struct Launch {
     limits: Limits,
 }
 
-/// A supervisor that has started its program.
+/// A supervisor that has started its program, with this process's ends of its pipes.
 struct Spawned {
     supervisor: std::process::Child,
     mark: Mark,
@@ -79,32 +80,32 @@ struct Spawned {
     reports: OwnedFd,
 }
 
-/// A program that was started, and what leads to it.
+/// A started program and its streams.
 #[derive(Debug)]
 pub struct Started {
-    /// Its standard input; `None` after [`Launch::without_input`].
+    /// Standard input of the program; `None` after [`Launch::without_input`].
     pub stdin: Option<ChildStdin>,
-    /// What it prints.
+    /// Standard output of the program.
     pub stdout: ChildStdout,
-    /// What it complains.
+    /// Standard error of the program.
     pub stderr: ChildStderr,
-    /// It, and everything that it starts. Dropping it ends them all.
+    /// The program and everything that it starts. Dropping it ends them all.
     pub family: Family,
 }
 
-/// What became of a program that [`Launch::run`] ran.
+/// Result of [`Launch::run`].
 #[derive(Debug)]
 pub struct Finished {
-    /// How it ended; `None` = it took too long, and was killed.
+    /// Exit status; `None` if the time limit passed and the program was killed.
     pub status: Option<ExitStatus>,
-    /// What it printed.
+    /// The first bytes of standard output.
     pub stdout: Ends,
-    /// What it complained.
+    /// The first bytes of standard error.
     pub stderr: Ends,
 }
 
 impl Launch {
-    /// Prepares a program that runs in `directory` with these variables, and the mark, and no others.
+    /// Prepares a program that runs in `directory` with these variables, [`MARK_VARIABLE`], and no others.
     pub fn new(program: impl Into<PathBuf>, directory: &Path, variables: BTreeMap<String, String>) -> Self {
         Self {
             program: program.into(),
@@ -126,22 +127,22 @@ impl Launch {
         self
     }
 
-    /// Keeps it, and all that it starts, within a fence.
+    /// Confines the program and everything that it starts.
     #[must_use]
     pub fn within(mut self, fence: Option<Fence>) -> Self {
         self.fence = fence;
         self
     }
 
-    /// Keeps set-user-id programs, such as `sudo`, from working: what they start could not be killed. Of root's
-    /// powers those remain that concern files.
+    /// Disables set-user-id programs such as `sudo`, because their processes could not be killed. Root keeps only the
+    /// capabilities for files, signals, low ports, and changing user and group ids.
     #[must_use]
     pub fn without_new_privileges(mut self) -> Self {
         self.may_gain_privileges = false;
         self
     }
 
-    /// Sets limits on each process of the program.
+    /// Sets resource limits for each process of the program.
     #[must_use]
     pub fn limited(mut self, limits: Limits) -> Self {
         self.limits = limits;
@@ -155,14 +156,15 @@ impl Launch {
         self
     }
 
-    /// Sends standard error where standard output goes.
+    /// Sends standard error to standard output.
     #[must_use]
     pub fn with_merged_stderr(mut self) -> Self {
         self.merge_stderr = true;
         self
     }
 
-    /// Starts the program. Needs a tokio runtime with I/O enabled. Dropping the future ends what it has started.
+    /// Starts the program. Requires a tokio runtime with I/O enabled. Dropping the future ends everything that it has
+    /// started.
     ///
     /// # Errors
     /// The program does not exist, or cannot be run or confined.
@@ -170,13 +172,13 @@ impl Launch {
         self.start_keeping(()).await
     }
 
-    /// Starts the program as [`Launch::start`] does, and keeps a value until it and all that it started are gone, also if
-    /// the future is dropped.
+    /// Starts the program as [`Launch::start`] does, and keeps a value until the program and everything that it
+    /// started have ended, even if the future is dropped.
     ///
     /// # Errors
     /// Those of [`Launch::start`]; the value is dropped.
     pub async fn start_keeping(self, belonging: impl Send + Sync + 'static) -> io::Result<Started> {
-        // To copy a large process, and to prepare its sandbox, takes milliseconds.
+        // Copying a large process and preparing its sandbox take milliseconds.
         let starting = tokio::task::spawn_blocking(move || self.start_blocking(belonging));
         AbortOnDropHandle::new(starting).await.map_err(io::Error::other)?
     }
@@ -193,7 +195,7 @@ impl Launch {
         Ok(Started { stdin, stdout: ChildStdout::from_std(stdout)?, stderr: ChildStderr::from_std(stderr)?, family })
     }
 
-    /// Runs the program to its end, without input and output, and waits for everything that it started to be gone.
+    /// Runs the program to its end, without input and output, and waits until everything that it started has ended.
     #[cfg_attr(not(all(target_os = "linux", feature = "sandbox")), allow(dead_code))]
     fn run_quietly(self) -> io::Result<ExitStatus> {
         use std::os::unix::process::ExitStatusExt;
@@ -228,7 +230,8 @@ impl Launch {
         }
         let ((lifeline_end, lifeline), (reports, reports_end)) = (io::pipe()?, io::pipe()?);
         let ends = SupervisorEnds { lifeline: lifeline_end.into(), reports: reports_end.into() };
-        // Its program, arguments and variables are those of the image.
+        // The supervisor never executes this command: the program, its arguments and its variables are those of the
+        // image.
         let mut command = std::process::Command::new(&program);
         let stdin = if self.has_input { Stdio::piped() } else { Stdio::null() };
         command.current_dir(&self.directory).stdin(stdin).stdout(stdout).stderr(stderr);
@@ -237,16 +240,17 @@ impl Launch {
         Ok(Spawned { supervisor, mark, lifeline: lifeline.into(), reports: reports.into() })
     }
 
-    /// Runs the program to its end, or for `limit` at most; then whatever it started is killed.
+    /// Runs the program until it ends, or for `limit` at most. Then everything that it started is killed.
     ///
-    /// `input` is what it reads. Of each stream the first `kept_bytes` are kept. Dropping the future kills as well.
+    /// `input` is written to standard input. The first `kept_bytes` of each stream are kept. Dropping the future
+    /// kills all processes as well.
     pub async fn run(self, input: &[u8], limit: Duration, kept_bytes: usize) -> io::Result<Finished> {
         let Started { stdin, mut stdout, mut stderr, mut family } = self.start().await?;
         let (mut printed, mut complained) = (Ends::new(kept_bytes, 0), Ends::new(kept_bytes, 0));
         let status = {
             let feed = async {
                 if let Some(mut stdin) = stdin {
-                    // A program need not read what it is given.
+                    // A program need not read its input.
                     let _ = stdin.write_all(input).await;
                 }
             };
@@ -264,7 +268,7 @@ impl Launch {
             };
             family.end().await;
             if !listening.is_terminated() {
-                // What is in the pipes still; nobody writes any more.
+                // Reads the remaining output from the pipes, which have no writers any more.
                 let _ = tokio::time::timeout(DRAIN, &mut listening).await;
             }
             status.transpose()?
@@ -281,7 +285,7 @@ async fn collect(stream: &mut (impl AsyncRead + Unpin), into: &mut Ends) {
     }
 }
 
-/// Returns the path of a program: itself if it has a slash, else what PATH leads to.
+/// Returns the path of a program: the given one if it contains a slash, else the one found through PATH.
 fn located(program: &Path, variables: &BTreeMap<String, String>) -> io::Result<PathBuf> {
     let name = program.to_str().filter(|name| !name.contains('/'));
     let Some(name) = name else { return Ok(program.to_owned()) };
@@ -289,7 +293,8 @@ fn located(program: &Path, variables: &BTreeMap<String, String>) -> io::Result<P
     find_program(name, path).ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// Finds a program in the folders of `path`, the value of PATH if there is one. Relative folders do not count.
+/// Finds a program in the folders of `path`, the value of PATH. Default: the system folders. Relative folders are
+/// ignored.
 pub fn find_program(name: &str, path: Option<&str>) -> Option<PathBuf> {
     let path = path.unwrap_or("/usr/local/bin:/usr/bin:/bin");
     let folders = path.split(':').map(Path::new).filter(|folder| folder.is_absolute());

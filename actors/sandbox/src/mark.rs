@@ -1,15 +1,16 @@
-//! The mark of a child process: what tells, whatever becomes of it, that it belongs to a call (TOOL-5).
+//! The mark of a child process: identifies the call that it belongs to (TOOL-5).
 //!
-//! It is carried twice. A variable of the environment names the call, and is lost where a program wipes its
-//! environment. The same number, as the limit on real-time computing, cannot be wiped: every child inherits it, and
-//! without privileges it can only be lowered. As a limit it means nothing: more than 70 000 years of microseconds.
+//! A process carries it twice. An environment variable names the call; it is lost if a program clears its
+//! environment. A number derived from it is set as the limit on real-time computing, which cannot be cleared: every
+//! child inherits it, and without privileges it can only be lowered. As a limit it has no effect: it is more than 70
+//! 000 years in microseconds.
 
 use uuid::Uuid;
 
-/// The variable that names the call in the environment of everything that it starts.
+/// Environment variable that names the call in all of its processes.
 pub const MARK_VARIABLE: &str = "SOONG_CALL";
 
-/// Every number of a mark lies between this one and its double.
+/// Minimum of a mark number; the maximum is one less than its double.
 const FLOOR: u64 = 1 << 61;
 
 /// The mark of one call.
@@ -17,32 +18,33 @@ const FLOOR: u64 = 1 << 61;
 pub(super) struct Mark(Uuid);
 
 impl Mark {
-    /// Makes one that no other call has.
+    /// Creates a unique mark.
     pub(super) fn new() -> Self {
         Self(Uuid::now_v7())
     }
 
-    /// Returns the value of the variable.
+    /// Returns the value of the environment variable.
     pub(super) fn text(self) -> String {
         self.0.simple().to_string()
     }
 
-    /// Returns the number.
+    /// Returns the number used as the limit.
     pub(super) fn number(self) -> u64 {
-        // The lower half of a UUID of version 7 is random.
+        // The lower half of a version 7 UUID is random.
         FLOOR | (self.0.as_u64_pair().1 & (FLOOR - 1))
     }
 }
 
-/// Returns the number of a mark that the text of `/proc/PID/limits` tells; `None` = it tells of none.
+/// Returns the mark number in the text of `/proc/PID/limits`; `None` if there is none.
 pub(super) fn number_in_limits(limits: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max realtime timeout"))?;
-    // The soft limit, the hard one, the unit: the hard one counts, for the soft one may be set freely.
+    // The columns are soft limit, hard limit and unit. The hard limit counts, since a process can change the soft one
+    // freely.
     let hard: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
     (FLOOR..2 * FLOOR).contains(&hard).then_some(hard)
 }
 
-/// Returns the mark that an environment, as `/proc/PID/environ` tells it, holds.
+/// Returns the mark in an environment, in the format of `/proc/PID/environ`.
 pub(super) fn text_in_environment(environment: &[u8]) -> Option<String> {
     let of_name = |entry: &[u8]| {
         let value = entry.strip_prefix(MARK_VARIABLE.as_bytes())?.strip_prefix(b"=")?;

@@ -1,4 +1,4 @@
-//! Protection of the owner process: no core dump, memory that other processes cannot read, adoption of orphans.
+//! Protection of the owner process: no core dumps, memory that other processes cannot read, adoption of orphans.
 
 use std::{
     collections::BTreeSet,
@@ -13,7 +13,7 @@ use rustix::process::Pid;
 
 use super::table;
 
-/// Supervisors of running programs: children of this process that must not be taken for orphans.
+/// Supervisors of running programs: children of this process that are not orphans.
 static SUPERVISORS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 /// Whether orphans of this process's descendants become its children.
 static ADOPTS: AtomicBool = AtomicBool::new(false);
@@ -22,11 +22,12 @@ static ADOPTS: AtomicBool = AtomicBool::new(false);
 ///
 /// - Its memory cannot be read by other processes of the same user, nor dumped (`PR_SET_DUMPABLE` 0).
 /// - It writes no core file, and the limit cannot be raised again (`RLIMIT_CORE` 0, hard).
-/// - Orphans of its descendants become its children (`PR_SET_CHILD_SUBREAPER`), so that a program whose supervisor was
-///   killed is still found and ended.
+/// - Orphans of its descendants become its children (`PR_SET_CHILD_SUBREAPER`), so that a program whose supervisor
+///   was killed is still found and ended.
 ///
-/// The binary `soong` calls this at its start. The library never does by itself: a debugger cannot attach afterwards,
-/// and children that the embedding program orphans on purpose must be reaped by it. Does nothing on other systems.
+/// The binary `soong` calls this at its start. The library never calls it automatically: a debugger cannot attach
+/// afterwards, and the embedding program must reap the processes that it orphans itself. Does nothing on other
+/// systems.
 ///
 /// # Errors
 /// The system refused one of the calls; the later ones were not made.
@@ -60,8 +61,8 @@ pub(super) fn remove_supervisor(pid: Pid) {
 
 /// Returns the children of this process that confined programs have orphaned.
 ///
-/// Such a program cannot gain privileges, and so cannot its children; no other child of this process is like that,
-/// unless this process is so itself.
+/// A confined program cannot gain privileges, and neither can its children. No other child of this process has that
+/// property, unless this process has it too.
 pub(super) fn adopted() -> Vec<i32> {
     if !ADOPTS.load(Ordering::Relaxed) || table::has_no_new_privileges(id()) {
         return Vec::new();

@@ -1,20 +1,21 @@
-//! Whether the process at the other end of a socket is one that a tool started (TOOL-5).
+//! Checks whether the process at the other end of a socket was started by a tool (TOOL-5).
 //!
-//! A command must not give itself the leave that it needs. The user's own programs carry none of the signs that are
-//! looked for here; where Soong itself was started by such a command, its own signs do not count.
+//! A command must not approve its own request. The user's own programs carry none of the signs that are checked here.
+//! If Soong itself was started by such a command, its own signs do not count.
 
 use super::table;
 
-/// How far up the parents are looked at.
+/// Maximum number of ancestors that are checked.
 const MOST_PARENTS: usize = 20;
 
-/// Returns whether a process is, or descends from, a command that a tool started; also where it cannot be looked at.
+/// Returns whether a process is a command that a tool started, or descends from one. Returns true if the process
+/// cannot be inspected.
 ///
-/// Always `false` where the system shows no process at all: other systems than Linux.
+/// Always `false` on systems other than Linux, where processes cannot be inspected.
 pub fn is_confined_peer(pid: u32) -> bool {
     let own = i32::try_from(std::process::id()).unwrap_or_default();
     let Some(own_signs) = Signs::of(own) else { return false };
-    // 0 is a process that cannot be seen from here.
+    // 0 is a process that is not visible from here.
     let Some(mut pid) = i32::try_from(pid).ok().filter(|pid| *pid > 0) else { return true };
     for _ in 0..=MOST_PARENTS {
         if pid <= 1 || pid == own {
@@ -29,7 +30,7 @@ pub fn is_confined_peer(pid: u32) -> bool {
     false
 }
 
-/// What tells a command that a tool started.
+/// Signs of a command that a tool started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Signs {
     is_without_new_privileges: bool,

@@ -1,29 +1,29 @@
-//! Reports of a supervisor process: how its program ended, and what it had to kill.
+//! Reports of a supervisor process: exit status of its program, and the number of processes it had to kill.
 
 use std::{io, os::fd::AsFd};
 
-/// Size of a report, in bytes; the kernel writes and reads so few at once or not at all.
+/// Size of a report, in bytes. The kernel reads and writes so few bytes atomically.
 pub(super) const REPORT_BYTES: usize = 12;
 
 /// A message from the supervisor to the owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Report {
-    /// The program has ended, with this status as `waitpid` returns it. What it started may still run.
+    /// The program has ended, with this status as returned by `waitpid`. Processes that it started may still run.
     Exited { status: i32 },
-    /// Everything else was killed. The supervisor ends.
+    /// All other processes were killed. The supervisor ends.
     Ended { killed: u32, left: u32 },
 }
 
 impl Report {
-    /// Sends the report; a reader that is gone is no error. Makes one system call and allocates nothing.
+    /// Sends the report; a closed reader is not an error. Makes one system call and allocates nothing.
     pub(super) fn send(self, to: impl AsFd) {
         let _ = rustix::io::write(to, &self.encode());
     }
 
-    /// Reads the next report. `None`: the supervisor has ended, and there are no more.
+    /// Reads the next report. `None`: the supervisor has ended, and there are no more reports.
     ///
     /// # Errors
-    /// `WouldBlock` if there is none yet and the descriptor does not block.
+    /// `WouldBlock` if no report is available and the descriptor is nonblocking.
     pub(super) fn receive(from: impl AsFd) -> io::Result<Option<Self>> {
         let mut bytes = [0; REPORT_BYTES];
         match rustix::io::read(from, &mut bytes)? {

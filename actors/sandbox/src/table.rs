@@ -1,31 +1,31 @@
-//! The table of processes, and who in it belongs to a call (TOOL-5).
+//! The process table, and which of its processes belong to a call (TOOL-5).
 //!
-//! Who belongs is decided without looking at the system, from what was read; on other systems than Linux nothing is
-//! read, and only the process group is known.
-//! Not here: signals (`family`).
+//! Membership is computed from the table that was read, without further system calls. On systems other than Linux
+//! nothing is read, and only the process group is known. Elsewhere: signals (`family`).
 
 use std::collections::HashSet;
 
 use super::mark::{Mark, number_in_limits, text_in_environment};
 
-/// A process as it was met.
+/// A process, as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Process {
     pub(super) pid: i32,
     pub(super) parent: i32,
     pub(super) group: i32,
     pub(super) session: i32,
-    /// Whether it has ended, and only its parent has not asked for it yet.
+    /// Whether it has ended and its parent has not reaped it yet.
     pub(super) is_dead: bool,
-    /// When it was started, in ticks since the system was.
+    /// Start time, in ticks since boot.
     pub(super) started: u64,
-    /// Whether it carries the mark that was looked for.
+    /// Whether it carries the mark that was searched for.
     pub(super) is_marked: bool,
 }
 
-/// Returns the live members of the family of `root`, but neither it nor the process `own`.
+/// Returns the live processes that belong to `root`, without `root` itself and without the process `own`.
 ///
-/// A member is in its session or group, carries its mark, or descends from it or from a member.
+/// A process belongs to `root` if it is in its session or group, carries its mark, or descends from it or from
+/// another member.
 pub(super) fn members(table: &[Process], root: i32, own: i32) -> Vec<&Process> {
     let may_be = |process: &&Process| process.pid != own && process.pid > 1;
     let belongs = |process: &&Process| {
@@ -44,10 +44,10 @@ pub(super) fn members(table: &[Process], root: i32, own: i32) -> Vec<&Process> {
     table.iter().filter(|p| found.contains(&p.pid) && p.pid != root && !p.is_dead).collect()
 }
 
-/// Reads one line of `/proc/PID/stat`.
+/// Parses the content of `/proc/PID/stat`.
 fn parsed(stat: &str) -> Option<Process> {
     let pid = stat.split(' ').next()?.parse().ok()?;
-    // The name stands in parentheses, and may hold any character.
+    // The name is in parentheses and may contain any character.
     let rest: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |at: usize| rest.get(at)?.parse::<i32>().ok();
     Some(Process {
@@ -61,17 +61,17 @@ fn parsed(stat: &str) -> Option<Process> {
     })
 }
 
-/// Reads one process; `None` = there is none, or nobody can tell.
+/// Reads one process; `None` if it does not exist or cannot be read.
 pub(super) fn read_one(pid: i32) -> Option<Process> {
     // A name need not be UTF-8.
     parsed(&String::from_utf8_lossy(&std::fs::read(format!("/proc/{pid}/stat")).ok()?))
 }
 
-/// Returns the live descendants of a process, at least `enough` if there are so many. It need not be alive itself, but
-/// then has none.
+/// Returns the live descendants of a process. Stops once at least `enough` processes are found. If the process itself
+/// has ended, the result is empty.
 pub(super) fn descendants(root: i32, enough: usize) -> Vec<i32> {
     let mut found = children(root);
-    // A process that moves while the table is read could be met twice.
+    // A process that gets another parent while the table is read could be found twice.
     let (mut known, mut next): (HashSet<i32>, usize) = (found.iter().copied().collect(), 0);
     while let Some(pid) = found.get(next).copied() {
         found.extend(children(pid).into_iter().filter(|child| known.insert(*child)));
@@ -84,7 +84,7 @@ pub(super) fn descendants(root: i32, enough: usize) -> Vec<i32> {
     found
 }
 
-/// Returns the memory of a process that nothing else backs, in bytes: anonymous and shared pages.
+/// Returns the memory of a process that is not backed by files, in bytes: anonymous and shared pages.
 pub(super) fn memory_bytes(pid: i32) -> u64 {
     let Ok(status) = std::fs::read(format!("/proc/{pid}/status")) else { return 0 };
     let status = String::from_utf8_lossy(&status);
@@ -94,7 +94,7 @@ pub(super) fn memory_bytes(pid: i32) -> u64 {
     lines.filter_map(|number| number.parse::<u64>().ok()).sum::<u64>() * 1024
 }
 
-/// Returns the children of a process, dead ones included.
+/// Returns the children of a process, including dead ones.
 pub(super) fn children(pid: i32) -> Vec<i32> {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let of_thread = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("children")).ok();
@@ -102,7 +102,7 @@ pub(super) fn children(pid: i32) -> Vec<i32> {
     lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>()).collect()
 }
 
-/// Returns the name of a process: that of its program, cut to 15 bytes by the kernel.
+/// Returns the program name of a process, which the kernel cuts to 15 bytes.
 pub(super) fn name_of(pid: i32) -> Option<String> {
     let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
     let name: String = String::from_utf8_lossy(&name).trim_end().chars().filter(|c| !c.is_control()).collect();
@@ -116,14 +116,14 @@ pub(super) fn has_no_new_privileges(pid: i32) -> bool {
 
 /// Returns the value of a line of `/proc/PID/status`.
 pub(super) fn status_line(pid: i32, name: &str) -> Option<String> {
-    // A process's name, which stands there too, need not be UTF-8.
+    // The file also contains the process name, which need not be UTF-8.
     let status = std::fs::read(format!("/proc/{pid}/status")).ok()?;
     let status = String::from_utf8_lossy(&status);
     Some(status.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned())
 }
 
-/// Reads all processes; the mark is looked for in those that were started at `since` or later. `also` are processes
-/// that count as marked.
+/// Reads all processes. The mark is searched for in processes that were started at `since` or later. Processes in
+/// `also` count as marked.
 #[cfg(target_os = "linux")]
 pub(super) fn read_all(mark: Mark, since: u64, also: &[i32]) -> Vec<Process> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
@@ -142,7 +142,7 @@ pub(super) fn read_all(_: Mark, _: u64, _: &[i32]) -> Vec<Process> {
     Vec::new()
 }
 
-/// Returns the number that marks a process.
+/// Returns the mark number of a process.
 pub(super) fn number_of(pid: i32) -> Option<u64> {
     number_in_limits(&std::fs::read_to_string(format!("/proc/{pid}/limits")).ok()?)
 }

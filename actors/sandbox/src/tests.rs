@@ -1,4 +1,4 @@
-//! Tests of programs that are started, fed, listened to, and ended.
+//! Tests of starting programs, their input and output, and ending them.
 
 use std::{fs, time::Instant};
 
@@ -54,7 +54,7 @@ async fn tool_5_a_program_gets_the_variables_it_is_given_and_its_mark() {
     assert_eq!(names, ["PATH", "SOONG_CALL"]);
 }
 
-/// Returns whether a process lives.
+/// Returns whether a process is alive.
 fn lives(pid: &str) -> bool {
     let pid = pid.trim().parse().unwrap_or_else(|_| panic!("no process id: {pid:?}"));
     table::read_one(pid).is_some_and(|process| !process.is_dead)
@@ -67,7 +67,7 @@ async fn tool_5_what_a_program_left_running_is_gone_when_it_has_run() {
         assert_eq!(status, Some(0), "{script}");
         assert!(!lives(&pid), "{script}");
     }
-    // One that takes too long has no status; what it had printed is kept.
+    // A program that exceeds its time limit has no status; its output so far is kept.
     let finished = shell("echo $$; sleep 1000").run(b"", Duration::from_secs(1), 1_000).await.unwrap();
     assert!(finished.status.is_none() && !lives(&String::from_utf8_lossy(finished.stdout.head())));
 }

@@ -17,18 +17,18 @@ use crate::{
     socket::{self, SocketFile},
 };
 
-/// Limit of each wait when the socket is closed.
+/// Time limit of each wait when the socket is closed.
 const LAST_READ: Duration = Duration::from_secs(1);
 
-/// Serves the control socket of a runtime that a program embeds.
+/// Serves the control socket of a runtime that is embedded in a program.
 pub trait ServeControl {
     /// Serves the routes on the control socket of the home, until the returned value is closed or dropped.
     ///
-    /// Commands such as `soong tree` and `soong permissions allow` then work while the program owns the home. Only the
-    /// user who owns the socket file can connect. Close it before the runtime.
+    /// Commands such as `soong tree` and `soong permissions allow` then work while the program owns the home. Only
+    /// the user that owns the socket file can connect. Close the socket before the runtime.
     ///
     /// # Errors
-    /// If the socket cannot be bound, or the runtime is closing.
+    /// The socket cannot be bound, or the runtime is closing.
     fn serve_control(&self) -> io::Result<ControlSocket>;
 }
 
@@ -48,7 +48,7 @@ pub struct ControlSocket {
     api: Api,
     file: SocketFile,
     traffic: Traffic,
-    /// Whether streams and WebSockets go on.
+    /// Whether streams and WebSockets stay open.
     streams: watch::Sender<bool>,
     stop: Option<oneshot::Sender<()>>,
     done: JoinHandle<()>,
@@ -61,11 +61,11 @@ impl std::fmt::Debug for ControlSocket {
 }
 
 impl ControlSocket {
-    /// Binds the socket in the home of the runtime, and serves a router on it: the routes of `api` for the caller
-    /// [`Caller::Operator`], since only the user who owns the home can connect.
+    /// Binds the socket in the home of the runtime and serves a router on it: the routes of `api` for the caller
+    /// [`Caller::Operator`], since only the user that owns the home can connect.
     ///
     /// # Errors
-    /// If the socket cannot be bound.
+    /// The socket cannot be bound.
     pub fn serve(api: Api, router: Router) -> io::Result<Self> {
         let (listener, file) = socket::bind(api.runtime.home())?;
         let streams = watch::Sender::new(true);
@@ -92,8 +92,8 @@ impl ControlSocket {
         self.file.remove();
     }
 
-    /// Removes the socket file, stops accepting connections, ends streams and WebSockets, and waits up to one second for
-    /// open requests to finish. Later ones finish in the background.
+    /// Removes the socket file, stops accepting connections, ends streams and WebSockets, and waits up to one second
+    /// for open requests to finish. Requests that take longer finish in the background.
     pub async fn stop(mut self) {
         if let Some(stop) = self.stop.take() {
             self.file.remove();
@@ -103,8 +103,8 @@ impl ControlSocket {
         }
     }
 
-    /// Refuses further changes, ends streams, waits for clients to read their responses, removes the socket file, and stops
-    /// serving. Takes at most about four seconds.
+    /// Rejects further changes, ends streams, waits for clients to read their responses, removes the socket file, and
+    /// stops serving. Takes about four seconds at most.
     pub async fn close(self) {
         self.api.gate.leave();
         let _ = tokio::time::timeout(LAST_READ, self.api.gate.passed()).await;

@@ -1,8 +1,8 @@
-//! Durations as people type them.
+//! Parsing of durations.
 
 use std::time::Duration;
 
-/// Reads a duration: `90`, `90s`, `30m`, `2h`, `7d`.
+/// Parses a duration: `90`, `90s`, `30m`, `2h`, `7d`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let refuse = || format!("{text:?} is no duration: write seconds, or 90s, 30m, 2h, 7d");
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

@@ -1,9 +1,11 @@
-//! The HTTP interface of whoever owns a home: routes over the runtime, JSON in and out.
+//! HTTP interface of the owner of a home: routes over the runtime, JSON in and out.
 //!
-//! It is served on the home's control socket, by `soong serve` on an address, and called within the process by the
-//! command that owns the home. Handlers hold no state of their own and decide nothing; what they refuse, they
-//! refuse with the library's error and its code.
-//! Not here: sockets (`owner.rs`, `server.rs`), and who may connect: that is the socket file's mode, or a token.
+//! It is served on the home's control socket and, by `soong serve`, on a network address; the command that owns the
+//! home calls it within its process. Handlers keep no state and make no decisions. They reject requests with the
+//! library's error and its code.
+//!
+//! Elsewhere: sockets (`owner.rs`, `server.rs`), and connection permissions, which are the socket file's mode or a
+//! token.
 
 mod accepted;
 mod artifact;
@@ -65,52 +67,53 @@ use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 pub use watch::BEARER_PROTOCOL;
 
-/// How often is looked whether something is still on its way.
+/// Interval of checks for requests in progress.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What handlers work with.
+/// State shared by all handlers.
 #[derive(Clone)]
 pub struct Api {
-    /// The runtime that the routes work on.
+    /// Runtime behind the routes.
     pub runtime: Runtime,
-    /// Whether runs and changes are accepted.
+    /// Gate that accepts or rejects starts and changes.
     pub gate: Gate,
     /// Maximum sizes of bodies.
     pub limits: Limits,
-    /// Compressed answers that do not change.
+    /// Cache of encoded responses.
     pub encoded: Arc<Encoded>,
-    /// WebSockets that are open.
+    /// Open WebSockets.
     pub watching: TaskTracker,
 }
 
-/// How much a request may bring.
+/// Size limits of request bodies.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Longest body that is no file, in bytes.
+    /// Maximum length of a body without files, in bytes.
     pub body_bytes: usize,
-    /// Longest body that brings files, in bytes.
+    /// Maximum length of a body with files, in bytes.
     pub upload_bytes: usize,
 }
 
 impl Limits {
-    /// Of whoever owns the home: a prompt may hold a whole log, and the library says how large a file may be.
+    /// Limits for the owner's own clients: a prompt may contain a whole log, and the library limits the size of
+    /// files.
     const OWNER: Self = Self { body_bytes: 64 * 1_048_576, upload_bytes: usize::MAX };
 
-    /// Of those who come from elsewhere.
+    /// Returns the limits for clients of a server.
     pub fn of(config: &ServerConfig) -> Self {
         Self { body_bytes: config.max_body_bytes, upload_bytes: config.max_upload_bytes }
     }
 }
 
 impl Api {
-    /// Makes the state of the routes, with the limits of the owner of the home.
+    /// Creates the state with the limits for the owner's own clients.
     pub fn new(runtime: Runtime, gate: Gate) -> Self {
         Self { runtime, gate, limits: Limits::OWNER, encoded: Arc::default(), watching: TaskTracker::new() }
     }
 
-    /// Begins a request that changes something: until it is done, the owner does not leave.
+    /// Begins a request that changes something. The owner does not exit before the returned guard is dropped.
     fn enter(&self) -> Result<Passing, ApiError> {
-        // Without the writer nothing can be changed; the reason says more than that the store is closed.
+        // Without a writer nothing can be changed. The failure explains more than an error about a closed store.
         if let Some(failure) = self.runtime.failure().filter(|_| !self.runtime.can_write()) {
             return Err(failure.into());
         }
@@ -120,22 +123,22 @@ impl Api {
     }
 }
 
-/// Whether runs and changes are still taken in. Whoever starts a run is counted until it is accepted,
-/// whoever changes something until it is changed, so that the owner does not leave between its last look
-/// at what is at work and its closing.
+/// Counts the starts and changes in progress, and whether new ones are accepted. A start counts until its run is
+/// accepted, a change until it is done. So the owner cannot exit between its last check for active runs and its
+/// shutdown.
 #[derive(Clone)]
 pub struct Gate(Arc<Mutex<GateState>>);
 
 struct GateState {
     open: bool,
-    /// Whether the owner is on its way out: whoever comes now is to look elsewhere.
+    /// Whether the owner is shutting down, so that clients must look for another one.
     leaving: bool,
-    /// How many runs are being started, and changes made.
+    /// Number of starts and changes in progress.
     passing: usize,
 }
 
 impl Gate {
-    /// Makes a gate that is open.
+    /// Creates an open gate.
     pub fn open() -> Self {
         Self(Arc::new(Mutex::new(GateState { open: true, leaving: false, passing: 0 })))
     }
@@ -144,14 +147,14 @@ impl Gate {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a start through; `None` = the owner is leaving.
+    /// Admits a start or a change; `None` if the gate is shut.
     fn pass(&self) -> Option<Passing> {
         let mut state = self.state();
         state.passing += usize::from(state.open);
         state.open.then(|| Passing(self.clone()))
     }
 
-    /// Shuts the gate if nothing is on its way through and `is_idle`; returns whether it is shut.
+    /// Shuts the gate if nothing is in progress and `is_idle` returns true. Returns whether the gate is shut.
     pub fn shut_if(&self, is_idle: impl FnOnce() -> bool) -> bool {
         let mut state = self.state();
         state.open = state.open && (state.passing > 0 || !is_idle());
@@ -163,13 +166,13 @@ impl Gate {
         self.state().open = false;
     }
 
-    /// Shuts the gate for good: the owner leaves.
+    /// Shuts the gate permanently because the owner is shutting down.
     pub fn leave(&self) {
         let mut state = self.state();
         (state.open, state.leaving) = (false, true);
     }
 
-    /// Waits until nothing is on its way through.
+    /// Waits until no start or change is in progress.
     pub async fn passed(&self) {
         while self.state().passing > 0 {
             tokio::time::sleep(LOOK).await;
@@ -181,7 +184,7 @@ impl Gate {
     }
 }
 
-/// A start or a change on its way through the gate.
+/// Guard of a start or a change in progress.
 struct Passing(Gate);
 
 impl Drop for Passing {
@@ -190,7 +193,7 @@ impl Drop for Passing {
     }
 }
 
-/// Returns all routes. Whoever serves them says of each request who asks, by a [`Caller`].
+/// Returns all routes. The server adds a [`Caller`] to each request.
 pub fn router(api: Api) -> Router {
     let (router, mut document) = OpenApiRouter::with_openapi(document::Base::openapi())
         .routes(routes!(run::start, trace::list))
@@ -239,7 +242,7 @@ pub fn router(api: Api) -> Router {
         .route("/", get(page::show))
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)
-        // Each kind of body has a limit of its own.
+        // Each kind of body has its own limit.
         .layer(DefaultBodyLimit::disable())
         .with_state(api)
 }

@@ -1,7 +1,7 @@
-//! The server: the routes on an address, for whoever has a token (SRV-1).
+//! The server: serves the routes on a network address to clients with a token (SRV-1).
 //!
-//! Every connection is bounded in what it may hold up: how long it takes to say what it wants, to bring its body, and to
-//! take what it is sent. Not here: the routes (`http.rs`), the home (`owner.rs`).
+//! Each phase of a connection has a time limit: sending the head of a request, sending its body, and reading the
+//! response. Elsewhere: the routes (`http.rs`), the home (`owner.rs`).
 
 mod connections;
 mod guard;
@@ -41,27 +41,28 @@ use tower_http::{
 
 use crate::http::{ApiError, ErrorBody, finish_body};
 
-/// How long a client with a known token may take to send the head of a request, also after the request before.
+/// Time limit for the head of a request of a client with a known token, including the idle time before it.
 const HEAD: Duration = Duration::from_secs(30);
-/// How long it may take between two pieces of a body.
+/// Maximum time between two pieces of a request body.
 const BODY: Duration = Duration::from_secs(30);
-/// How long it may take nothing of what it is sent.
+/// Maximum time during which a client reads nothing of the response.
 const WRITE: Duration = Duration::from_secs(60);
-/// Most bytes that wait for one client to take them, of a stream.
+/// Size of the write buffer of a connection, in bytes.
 const BUFFER_BYTES: usize = 64 * 1_024;
-/// How long is waited where the system has no room for further connections.
+/// Delay after a failed accept, for example when no file descriptors are left.
 const NO_ROOM: Duration = Duration::from_millis(100);
-/// How long requests may take that are at work when the server ends.
+/// Maximum time to wait for requests in progress when the server stops.
 const LAST_WORDS: Duration = Duration::from_secs(2);
-/// How long a connection that is rejected may take to read the answer.
+/// Maximum time for a rejected client to read the response.
 const REJECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum number of connections that are rejected with an answer at once; further ones are closed without.
+/// Maximum number of connections that are rejected with a response at the same time; further ones are closed without
+/// one.
 const MAX_REJECTIONS: usize = 64;
 
-/// Answer to a connection for which there is no room.
+/// Error message for a connection beyond the limits.
 const NO_PLACE: &str = "too many connections (server.max_connections, max_connections_per_address): try again later, or send a valid token";
 
-/// A server at work.
+/// A running server.
 pub struct Server {
     addr: SocketAddr,
     stop: watch::Sender<bool>,
@@ -69,7 +70,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves routes from now on, as the configuration says.
+    /// Starts serving the routes with the limits of the configuration.
     pub fn start(
         listener: TcpListener,
         router: Router,
@@ -94,25 +95,25 @@ impl Server {
         self.addr
     }
 
-    /// Takes nobody in any more; what is at work comes to its end.
+    /// Stops accepting connections. Requests in progress are completed.
     pub fn leave(&self) {
         self.stop.send_replace(true);
     }
 
-    /// Waits a moment for what is at work, and ends it.
+    /// Stops the server and waits up to two seconds for requests in progress. Remaining requests are not aborted.
     pub async fn stop(self) {
         self.leave();
         let _ = tokio::time::timeout(LAST_WORDS, self.done).await;
     }
 }
 
-/// Puts in front of the routes what looks at every request.
+/// Adds the checks that every request passes before the routes.
 fn guarded(router: Router, guard: Guard) -> Router {
     let origins = guard.origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok());
-    // Pages of other origins that are named may ask; their browsers ask first whether they may.
+    // Pages of the configured origins may send requests; their browsers send a preflight request first.
     let cors = CorsLayer::new()
         .allow_origin(AllowOrigin::list(origins))
-        // The one that is asked for: which there are says each route.
+        // The requested method is allowed here; each route rejects other methods itself.
         .allow_methods(AllowMethods::mirror_request())
         .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE, HeaderName::from_static("last-event-id")])
         .max_age(Duration::from_secs(600));
@@ -125,7 +126,7 @@ fn guarded(router: Router, guard: Guard) -> Router {
         .layer(middleware::from_fn(finish_body))
 }
 
-/// Takes connections in until it is told to stop, then lets them come to their end.
+/// Accepts connections until the server stops, then waits until all of them have ended.
 async fn accept(listener: TcpListener, router: Router, connections: Connections, mut stopped: watch::Receiver<bool>) {
     let tasks = TaskTracker::new();
     let rejections = Arc::new(Semaphore::new(MAX_REJECTIONS));
@@ -153,11 +154,11 @@ async fn accept(listener: TcpListener, router: Router, connections: Connections,
 }
 
 async fn is_true(told: &mut watch::Receiver<bool>) {
-    // Whoever would have told is gone: that means the same.
+    // An error means that the sender was dropped, which also stops the server.
     let _ = told.wait_for(|told| *told).await;
 }
 
-/// Serves one connection; when it is to end, the request that is at work is its last.
+/// Serves one connection. When the server stops, the current request is the last one.
 async fn serve(stream: TcpStream, connection: Arc<Connection>, router: Router, mut stopped: watch::Receiver<bool>) {
     let _ = stream.set_nodelay(true);
     let mut stream = TimeoutStream::new(stream);
@@ -167,7 +168,7 @@ async fn serve(stream: TcpStream, connection: Arc<Connection>, router: Router, m
     let service = service_fn(move |request| answer(Arc::clone(&requests), router.clone(), request));
     let http = http1::Builder::new()
         .timer(TokioTimer::new())
-        // A client that has sent its request may close its side: it still reads the answer.
+        // A client that has sent its request may close its side and still read the response.
         .half_close(true)
         .header_read_timeout(HEAD)
         .max_buf_size(BUFFER_BYTES)
@@ -182,13 +183,13 @@ async fn serve(stream: TcpStream, connection: Arc<Connection>, router: Router, m
             http.await
         }
     };
-    // A client that breaks off is no trouble of ours.
+    // A client that disconnects is not an error of the server.
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection broke off");
     }
 }
 
-/// Answers one request; its connection is in use until the answer was written, or for as long as it is a WebSocket.
+/// Handles one request. The connection is in use until the response is written, or as long as it is a WebSocket.
 async fn answer(
     connection: Arc<Connection>,
     router: Router,
@@ -211,7 +212,7 @@ async fn answer(
     }))
 }
 
-/// A connection whose answer is being written.
+/// Guard of a connection whose response is being written.
 struct InUse(Arc<Connection>);
 
 impl Drop for InUse {
@@ -220,7 +221,7 @@ impl Drop for InUse {
     }
 }
 
-/// Refuses a request on a connection that has no place of its own.
+/// Rejects a request on a reserved connection.
 fn no_place() -> Response {
     let error = ErrorInfo::retryable(ErrorCode::Overloaded, NO_PLACE);
     let mut response = ApiError::from(error).into_response();
@@ -229,7 +230,7 @@ fn no_place() -> Response {
     response
 }
 
-/// Says that there is no room, as far as that can be said without waiting for long.
+/// Rejects a connection with a response, within a short time limit.
 async fn turn_away(mut stream: TcpStream) {
     let error = ErrorInfo::retryable(ErrorCode::Overloaded, NO_PLACE);
     let body = serde_json::to_string(&ErrorBody::from(error)).unwrap_or_default();
@@ -241,13 +242,13 @@ async fn turn_away(mut stream: TcpStream) {
     let saying = async {
         stream.write_all(answer.as_bytes()).await?;
         stream.shutdown().await?;
-        // Read on until the client has gone: closed over unread bytes, the answer would be lost.
+        // Read until the client disconnects: closing with unread bytes would lose the response.
         tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
     };
     let _ = tokio::time::timeout(REJECT_TIMEOUT, saying).await;
 }
 
-/// Answers where a handler has panicked: that is a defect, and of this request alone.
+/// Responds to a request whose handler panicked. A panic affects only this request.
 fn panicked(_: Box<dyn std::any::Any + Send>) -> Response {
     ApiError::from(ErrorInfo::new(ErrorCode::InternalError, "a defect of soong: see the logs of the server"))
         .into_response()

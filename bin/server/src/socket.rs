@@ -1,4 +1,4 @@
-//! The control socket: where it lies, who may connect to it, and how long its path may be.
+//! The control socket: its location, its access check, and the limit on its path length.
 
 use std::{
     io,
@@ -12,16 +12,16 @@ use tokio::net::{UnixListener, UnixStream};
 
 /// Name of the socket in the home.
 const NAME: &str = "control.sock";
-/// Longest path that every system takes for a socket, in bytes.
+/// Maximum length of a socket path that every system accepts, in bytes.
 const MAX_PATH_BYTES: usize = 100;
 
-/// Binds the home's control socket in place of one that an owner left behind. Only the user who
-/// owns it may connect (mode 0600).
+/// Binds the home's control socket, and replaces one that a previous owner left. Only the user that owns it may
+/// connect (mode 0600).
 ///
-/// The caller owns the home: nobody else binds there meanwhile.
+/// The caller owns the home, so no other process binds there at the same time.
 pub fn bind(home: &Path) -> io::Result<(UnixListener, SocketFile)> {
     let near = Near::new(home)?;
-    // Made where nobody else can look, so that it is never there with a wider mode.
+    // Created in a private folder, so that the socket never exists with a wider mode at its final path.
     let private = tempfile::Builder::new().prefix(".control-").rand_bytes(4).tempdir_in(near.path())?;
     let path = private.path().join("s");
     let listener = UnixListener::bind(&path)?;
@@ -31,7 +31,7 @@ pub fn bind(home: &Path) -> io::Result<(UnixListener, SocketFile)> {
     Ok((listener, SocketFile { home: home.to_owned(), id }))
 }
 
-/// The socket file that a listener was bound to.
+/// The socket file of a listener.
 #[derive(Debug)]
 pub struct SocketFile {
     home: PathBuf,
@@ -40,7 +40,7 @@ pub struct SocketFile {
 }
 
 impl SocketFile {
-    /// Removes the file, unless another socket has taken its place.
+    /// Removes the file, unless it has been replaced by another socket.
     pub fn remove(&self) {
         let path = self.home.join(NAME);
         if file_id(&path).is_ok_and(|id| id == self.id) {
@@ -54,8 +54,7 @@ fn file_id(path: &Path) -> io::Result<(u64, u64)> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// Takes in who connects, but for commands that tools have started: one must not give itself the leave that it needs
-/// (PERM-1).
+/// Listener that rejects commands started by tools: such a command must not approve its own request (PERM-1).
 pub struct Guarded(pub UnixListener);
 
 impl Listener for Guarded {
@@ -70,7 +69,7 @@ impl Listener for Guarded {
                 Some(pid) if is_confined_peer(pid) => {
                     tracing::warn!(pid, "a command that a tool had started was refused at the control socket");
                 }
-                // Systems that tell no process have no confinement either.
+                // Systems that report no process id have no confinement either.
                 _ => return (stream, address),
             }
         }
@@ -87,7 +86,7 @@ pub async fn connect(home: &Path) -> io::Result<UnixStream> {
     UnixStream::connect(near.path().join(NAME)).await
 }
 
-/// Returns whether somebody listens on the home's control socket.
+/// Returns whether a process listens on the home's control socket.
 pub fn is_served(home: &Path) -> bool {
     let connected = Near::new(home).and_then(|near| std::os::unix::net::UnixStream::connect(near.path().join(NAME)));
     connected.is_ok()
@@ -96,7 +95,7 @@ pub fn is_served(home: &Path) -> bool {
 /// A path of the home that is short enough for a socket in it.
 struct Near {
     path: PathBuf,
-    /// What the short path goes through.
+    /// Open folder that the short path refers to.
     #[cfg(target_os = "linux")]
     _folder: Option<std::fs::File>,
 }
@@ -137,10 +136,10 @@ mod tests {
             let (first, old) = bind(home).unwrap();
             connect(home).await.unwrap();
             drop(first);
-            // What a dead owner leaves is refused, and gives way to the next one.
+            // The socket of a dead owner refuses connections, and is replaced by the next owner.
             assert_eq!(connect(home).await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
             let (second, file) = bind(home).unwrap();
-            // The old file is not there any more: the new one stays.
+            // The old file has been replaced: the new one stays.
             old.remove();
             connect(home).await.unwrap();
             second.accept().await.unwrap();

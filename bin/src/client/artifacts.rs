@@ -1,6 +1,6 @@
-//! Artifacts over the client: records as JSON, bytes in pieces.
+//! Artifacts over the client: records as JSON, content as streams.
 //!
-//! What sends bytes may take as long as they come; only once the last was sent, the answer has to come.
+//! Sending content has no time limit. The response must arrive within a time limit after the last byte was sent.
 
 use std::{
     path::Path,
@@ -26,28 +26,28 @@ use tokio::sync::oneshot;
 
 use super::{Client, JSON, PATIENCE, gone, json, piece, read, silent, whole};
 
-/// Pieces of a body that is sent.
+/// Stream of a request body.
 pub(crate) type Outgoing = BoxStream<'static, std::io::Result<Bytes>>;
 
-/// Bytes as they come.
+/// Content that is being received.
 pub(crate) struct Incoming {
     pub(crate) content_type: String,
     pub(crate) body: BoxStream<'static, Result<Bytes, ErrorInfo>>,
 }
 
-/// Writes the path of an artifact, or of what belongs to it.
+/// Builds the path of an artifact; `more` is appended.
 pub(crate) fn artifact_path(session: &SessionId, name: &str, more: &str) -> String {
     format!("/api/sessions/{}/artifacts/{}{more}", piece(session), piece(name))
 }
 
 impl Client {
-    /// Makes a session before its first run.
+    /// Creates a session before its first run.
     pub(crate) async fn create_session(&self, wish: &NewSessionBody) -> Result<Session, ErrorInfo> {
         let made: SessionView = self.post("/api/sessions", wish).await?;
         Ok(made.session)
     }
 
-    /// Opens a body.
+    /// Opens a response body as a stream.
     pub(crate) async fn open(&self, path: &str) -> Result<Incoming, ErrorInfo> {
         let answer = self.send(Method::GET, path, Body::empty(), JSON, "*/*");
         let response = tokio::time::timeout(PATIENCE, answer).await.unwrap_or_else(|_| Err(silent()))?;
@@ -58,7 +58,7 @@ impl Client {
         Ok(Incoming { content_type, body })
     }
 
-    /// Stores bytes as the next version of an artifact.
+    /// Stores content as the next version of an artifact.
     pub(crate) async fn put(
         &self,
         session: &SessionId,
@@ -70,7 +70,7 @@ impl Client {
         read(&whole(answer).await?)
     }
 
-    /// Uploads a file under its own name, or one that is like it.
+    /// Uploads a file under its own name or a name derived from it.
     pub(crate) async fn upload(
         &self,
         session: &SessionId,
@@ -80,7 +80,7 @@ impl Client {
     ) -> Result<Stored, ErrorInfo> {
         let boundary = format!("soong-{}", SessionId::generate());
         let filename = file.file_name().unwrap_or_default().to_string_lossy();
-        // What would end the quotes or the line is no part of an artifact's name either.
+        // Characters that would end the quotes or the line are not allowed in artifact names either.
         let filename = filename.replace(|c: char| c.is_control() || c == '"' || c == '\\', "_");
         let head = format!(
             "--{boundary}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{filename}\"\r\n\
@@ -96,7 +96,7 @@ impl Client {
         Ok(uploaded.first)
     }
 
-    /// Replaces a part of an artifact's text.
+    /// Replaces a passage of an artifact's text.
     pub(crate) async fn edit(&self, session: &SessionId, name: &str, wish: &EditBody) -> Result<EditView, ErrorInfo> {
         read(&self.ask(Method::PATCH, &artifact_path(session, name, ""), json(wish)?).await?)
     }
@@ -106,12 +106,12 @@ impl Client {
         self.ask(Method::DELETE, &artifact_path(session, name, ""), Body::empty()).await.map(drop)
     }
 
-    /// Lists what may go, or deletes it.
+    /// Lists the artifacts that can be deleted, or deletes them.
     pub(crate) async fn clean_up(&self, wish: &Cleanup) -> Result<CleanupReport, ErrorInfo> {
         self.post("/api/cleanup/artifacts", wish).await
     }
 
-    /// Sends bytes for as long as they come.
+    /// Sends content without a time limit, then waits for the response.
     async fn push(
         &self,
         method: Method,
@@ -130,7 +130,7 @@ impl Client {
             answer = &mut answer => answer,
             _ = sent => tokio::time::timeout(PATIENCE, answer).await.unwrap_or_else(|_| Err(silent())),
         };
-        // What could not be read is why the rest failed.
+        // If the content could not be read, that is the reason to report.
         match failed.try_recv() {
             Ok(error) => {
                 let message = format!("what is to be stored cannot be read: {error}");
@@ -141,10 +141,10 @@ impl Client {
     }
 }
 
-/// A body on its way; it is gone when the last of it was sent.
+/// A request body that is being sent. Dropped after its last byte was sent.
 struct Sending {
     bytes: Outgoing,
-    /// Tells why the bytes came to an end too early.
+    /// Reports the error that ended the content early.
     tell: Option<oneshot::Sender<std::io::Error>>,
     _all: oneshot::Sender<()>,
 }

@@ -1,7 +1,7 @@
-//! The events of a run or a session as they come: streamed, or polled where a server's stream stays silent.
+//! Events of a run or a session: streamed, or polled if a server's stream stays silent.
 //!
-//! A server sends a comment every [`PING`] where nothing else happens. A stream without bytes for longer than two of
-//! them is held back by something between, such as a proxy that buffers answers.
+//! A server sends a comment every [`PING`] if there is nothing else to send. If no bytes arrive for longer than two
+//! such intervals, something between client and server holds the stream back, such as a proxy that buffers responses.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,25 +20,25 @@ use super::{
     gone, piece,
 };
 
-/// How long a server's stream may be silent: two pings, and some time for them to arrive.
+/// Maximum time without bytes on a server's stream: two pings, and some time for their delivery.
 pub(super) const SILENCE: Duration = Duration::from_secs(2 * PING.as_secs() + 3);
-/// How often a server is polled.
+/// Interval of polling a server.
 const POLL: Duration = Duration::from_secs(1);
-/// Events of a polled page.
+/// Maximum number of events per polled page.
 const PAGE_EVENTS: usize = 500;
 
-/// Where the events of a trace, or of its whole session, continue.
+/// Position in the events of a trace or of its whole session.
 #[derive(Debug, Clone)]
 pub(super) struct Position {
     pub(super) trace: TraceId,
-    /// Whether they are those of the whole session; the number is one of its timeline then.
+    /// Whether the events are those of the whole session, whose timeline `since` then refers to.
     pub(super) tree: bool,
-    /// The last event that is known.
+    /// Number of the last known event.
     pub(super) since: u64,
 }
 
 impl Position {
-    /// Returns the path of the route that has them.
+    /// Returns the path of the route that continues at this position.
     pub(super) fn path(&self) -> String {
         let cursor = if self.tree { "tree=true&since_session_seq" } else { "since_event_id" };
         format!("/api/traces/{}/events?{cursor}={}", piece(&self.trace), self.since)
@@ -51,10 +51,10 @@ impl Position {
     }
 }
 
-/// Events as they come.
+/// Stream of events.
 pub(crate) struct Watch {
     source: Source,
-    /// Where a stream that stays silent is polled instead; `None` = it is waited for without limit.
+    /// Client and position for polling if the stream stays silent; `None`: waits without limit.
     fallback: Option<(Client, Position)>,
 }
 
@@ -63,7 +63,7 @@ enum Source {
     Polled(Polled),
 }
 
-/// Events that a task polls. It ends with its reader.
+/// Events polled by a task, which ends when this is dropped.
 struct Polled {
     items: mpsc::Receiver<Result<StreamItem, ErrorInfo>>,
     task: AbortHandle,
@@ -80,7 +80,7 @@ impl Watch {
         Self { source: Source::Stream { body, frames: Frames::default(), heard_at: Instant::now() }, fallback }
     }
 
-    /// Polls from the beginning: not even the head of a stream has come.
+    /// Polls from the beginning, because not even the head of the response has arrived.
     pub(super) fn polled(client: Client, position: Position) -> Self {
         Self { source: Source::Polled(Polled::start(client, position)), fallback: None }
     }
@@ -90,9 +90,10 @@ impl Watch {
         matches!(self.source, Source::Polled(_))
     }
 
-    /// Returns the next item; `None` = the owner has closed; an error = it is gone, or not understood.
+    /// Returns the next item. `None` if the owner has closed the stream; an error if the connection is lost or an
+    /// item is invalid.
     ///
-    /// A call that is dropped loses nothing.
+    /// Cancel-safe: a dropped call loses no item.
     pub(crate) async fn next(&mut self) -> Option<Result<StreamItem, ErrorInfo>> {
         loop {
             match self.frame().await? {
@@ -169,10 +170,11 @@ impl Polled {
     }
 }
 
-/// Reads the next events. An interrupted trace without further events has none to come: that is an error.
+/// Reads the next events. Returns an error if there are none and the trace is interrupted, because no more will
+/// follow.
 async fn page(client: &Client, position: &Position) -> Result<Vec<StreamItem>, ErrorInfo> {
     let path = format!("{}&limit={PAGE_EVENTS}", position.path());
-    // The state first: an end that is recorded in between is in the page.
+    // The status is read first: if the run ends in between, the page contains its last event.
     let status = client.trace(position.trace.as_str()).await?.trace.status;
     let page: EventPage = client.get(&path).await?;
     if page.events.is_empty() && status == TraceStatus::Interrupted {
@@ -197,7 +199,8 @@ mod tests {
         })
     }
 
-    /// A server whose stream sends one event and is then held back; polled, it has three events and is interrupted.
+    /// A server whose stream sends one event and is then held back. Polling returns three events and an interrupted
+    /// trace.
     fn client() -> Client {
         let events = async |headers: axum::http::HeaderMap, RawQuery(query): RawQuery| {
             let query = query.unwrap_or_default();
@@ -229,7 +232,7 @@ mod tests {
         let begun = Instant::now();
         let mut seen = Vec::new();
         loop {
-            // As readers do that draw meanwhile.
+            // Uses a timeout, as readers do that draw in between.
             match tokio::time::timeout(Duration::from_millis(100), watch.next()).await {
                 Err(_) => {}
                 Ok(Some(Ok(StreamItem::Event(record)))) => {

@@ -1,4 +1,4 @@
-//! Server-sent events, taken apart: bytes in, stream items out.
+//! Parser of server-sent events: bytes in, stream items out.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -6,19 +6,19 @@ use serde::de::DeserializeOwned;
 use soong::{ErrorCode, ErrorInfo, LostRun, StreamItem};
 use soong_server::http::{Accepted, ERROR_FRAME, ErrorBody};
 
-/// What a frame says.
+/// Content of a frame.
 #[derive(Debug)]
 pub(super) enum Frame {
-    /// The run was taken in whose stream this is.
+    /// The run whose stream this is was accepted.
     Accepted(Accepted),
-    /// Something happened.
+    /// A stream item.
     Item(StreamItem),
 }
 
-/// Takes bytes as they come, and gives out whole frames.
+/// Splits incoming bytes into complete frames.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
-    /// What has come of a frame that is not whole yet.
+    /// Bytes of the incomplete frame.
     open: Vec<u8>,
     whole: VecDeque<Result<Frame, ErrorInfo>>,
 }
@@ -29,7 +29,7 @@ impl Frames {
     }
 
     pub(super) fn push(&mut self, bytes: &[u8]) {
-        // An end may stand across two pieces: look again from the byte before.
+        // The end of a frame may be split across two pieces, so the search starts one byte earlier.
         let mut from = self.open.len().saturating_sub(1);
         self.open.extend_from_slice(bytes);
         let mut begin = 0;
@@ -43,7 +43,7 @@ impl Frames {
     }
 }
 
-/// Reads one frame; a comment (`: ping`) is none.
+/// Parses one frame; `None` for a comment (`: ping`).
 fn frame(frame: &[u8]) -> Option<Result<Frame, ErrorInfo>> {
     let field = |name: &[u8]| frame.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name));
     let data = field(b"data: ")?;

@@ -1,4 +1,4 @@
-//! A server at an address, with the token that it is asked with.
+//! A server at an address, with its access token.
 
 use axum::{
     body::Body,
@@ -6,11 +6,11 @@ use axum::{
 };
 use soong::{ErrorCode, ErrorInfo};
 
-/// A server. Cheap to clone; the token is not shown.
+/// A server. Cheap to clone; the debug output does not contain the token.
 #[derive(Clone)]
 pub(crate) struct Remote {
     http: reqwest::Client,
-    /// Without a slash at its end.
+    /// Base URL without a trailing slash.
     url: String,
     token: HeaderValue,
 }
@@ -22,7 +22,7 @@ impl std::fmt::Debug for Remote {
 }
 
 impl Remote {
-    /// Names a server; an error says what is wrong with the address or the token.
+    /// Creates a client of a server. The error explains what is wrong with the address or the token.
     pub(crate) fn new(url: &str, token: &str) -> Result<Self, String> {
         let parsed: Uri = url.parse().map_err(|error| format!("--url {url}: {error}"))?;
         let is_http = parsed.scheme() == Some(&Scheme::HTTP) || parsed.scheme() == Some(&Scheme::HTTPS);
@@ -32,7 +32,7 @@ impl Remote {
         let mut token = HeaderValue::from_str(&format!("Bearer {token}"))
             .map_err(|_| "the token holds what no token has".to_owned())?;
         token.set_sensitive(true);
-        // What is asked for is asked of this server, and of no other that it may point to.
+        // Redirects are not followed, so that the token is sent to no other server.
         let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build();
         let http = http.map_err(|error| format!("no requests can be made: {error}"))?;
         Ok(Self { http, url: url.trim_end_matches('/').to_owned(), token })
@@ -46,7 +46,7 @@ impl Remote {
         Ok(Response::<reqwest::Body>::from(self.ask(request).await?).map(Body::new))
     }
 
-    /// Sends a request, and returns the answer with its connection.
+    /// Sends a request; the response keeps its connection.
     pub(super) async fn ask(&self, request: Request<Body>) -> Result<reqwest::Response, ErrorInfo> {
         let (parts, body) = request.into_parts();
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
@@ -67,7 +67,7 @@ impl Remote {
     }
 }
 
-/// Returns what an error comes from in the end.
+/// Returns the root cause of an error.
 fn last(error: &dyn std::error::Error) -> String {
     let mut at = error;
     while let Some(source) = at.source() {

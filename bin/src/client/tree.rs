@@ -1,6 +1,6 @@
-//! The supervision tree as it changes: over a WebSocket, or from the runtime of this process.
+//! Updates of the supervision tree: over a WebSocket, or from the runtime of this process.
 //!
-//! Both tell the same: a picture of all of it first, then what has changed.
+//! Both return the same: a snapshot of the whole tree first, then changes.
 
 use std::{path::Path, time::Duration};
 
@@ -23,19 +23,19 @@ use tokio_tungstenite::{
 
 use super::{Client, Door, PATIENCE, Remote, broken, gone, refused, silent, socket_connection};
 
-/// How long nothing may be heard: an owner says at least every 15 s that it is there.
+/// Maximum time without a message: an owner sends a ping at least every 15 s.
 const SILENCE: Duration = Duration::from_secs(45);
 
-/// A connection, whatever lies below it.
+/// A byte stream below a WebSocket.
 pub(crate) trait Line: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Line for T {}
 
-/// A watch over the tree. It ends when dropped.
+/// A watcher of the tree; ends when dropped.
 pub(crate) enum TreeLine {
-    /// Of this process.
+    /// The tree of this process.
     Here(Box<TreeWatch>),
-    /// Of another one.
+    /// The tree of another process.
     There(Box<WebSocketStream<Box<dyn Line>>>),
 }
 
@@ -50,13 +50,13 @@ impl Client {
             Door::Router(_) => return Err(silent()),
         };
         let line = line.unwrap_or_else(|_| Err(silent()))?;
-        // The whole tree is one message, however large it is.
+        // The whole tree is one message, which may have any size.
         let config = WebSocketConfig::default().max_message_size(None).max_frame_size(None);
         Ok(TreeLine::There(Box::new(WebSocketStream::from_raw_socket(line, Role::Client, Some(config)).await)))
     }
 }
 
-/// Asks for a WebSocket.
+/// Builds the WebSocket request.
 fn request() -> Result<Request<Body>, ErrorInfo> {
     let request = Request::builder()
         .method(Method::GET)
@@ -88,7 +88,7 @@ async fn over_http(remote: &Remote) -> Result<Box<dyn Line>, ErrorInfo> {
 }
 
 impl TreeLine {
-    /// Returns what is told next; an error says why there is nothing more.
+    /// Returns the next event. An error contains the reason why the watch has ended.
     pub(crate) async fn next(&mut self) -> Result<TreeEvent, ErrorInfo> {
         let line = match self {
             Self::Here(watch) => return watch.next().await.ok_or_else(|| left("it has closed")),

@@ -1,26 +1,26 @@
-//! Blocks: headings, lists, quotes, code and tables become lines.
+//! Renders blocks as lines: headings, lists, quotes, code and tables.
 //!
-//! Pure. Nesting is a stack, not recursion: foreign text may nest as deeply as it likes. Of what
-//! stands before a line (bars, markers, indentation) the inner part is kept, in at most half of the
-//! page. Invariant: no line is wider than the page.
+//! Pure. Nesting uses a stack, not recursion, since foreign text may be nested without limit. The inner part of a
+//! line's prefix (bars, markers, indentation) is kept, up to half of the page. Invariant: no line is wider than the
+//! page.
 
 use pulldown_cmark::{Event, Tag, TagEnd};
 
 use super::{Page, inline::Inline, table::Table};
 use crate::{line::Line, terminal::Hue, text};
 
-/// What blocks stand in.
+/// A block that contains other blocks.
 #[derive(Debug)]
 enum Container {
     Quote,
     List {
-        /// Number of the next item, if they are numbered.
+        /// Number of the next item; `None` if the items are not numbered.
         next: Option<u64>,
-        /// Whether items are set apart by blank lines.
+        /// Whether items are separated by blank lines.
         is_loose: bool,
     },
     Item {
-        /// What stands before the first line.
+        /// Text before the first line.
         marker: String,
         is_drawn: bool,
     },
@@ -38,16 +38,16 @@ impl Container {
     }
 }
 
-/// Draws the blocks of a text as they come.
+/// Renders the blocks of a text one after the other.
 pub(super) struct Writer {
     page: Page,
     lines: Vec<Line>,
     containers: Vec<Container>,
-    /// A blank line is due before the next line, as deep in the containers as this says.
+    /// If set, a blank line precedes the next line, with the prefix of this many containers.
     gap: Option<usize>,
     inline: Inline,
     table: Table,
-    /// What the block of code or HTML that is open holds.
+    /// Content of the open code or HTML block.
     raw: Option<String>,
 }
 
@@ -69,7 +69,7 @@ impl Writer {
         self.lines
     }
 
-    /// Takes what stands between two blocks at the top: definitions of link references are shown.
+    /// Handles the text between two top-level blocks: definitions of link references are shown.
     pub(super) fn between(&mut self, source: &str) {
         if source.trim_start().starts_with('[') {
             self.inline.open(Hue::Dim);
@@ -79,7 +79,7 @@ impl Writer {
         }
     }
 
-    /// Takes what comes next.
+    /// Handles the next event.
     pub(super) fn take(&mut self, event: Event<'_>) {
         match event {
             Event::Start(tag) if is_block(&tag) => self.start(tag),
@@ -159,7 +159,7 @@ impl Writer {
         self.containers.push(Container::Item { marker, is_drawn: false });
     }
 
-    /// Puts a task's box in the place of the bullet, or behind the number.
+    /// Replaces the bullet by a task's check box, or adds the box after the number.
     fn task(&mut self, is_done: bool) {
         if let Some(Container::Item { marker, .. }) = self.containers.last_mut() {
             let number = if marker.starts_with(|c: char| c.is_ascii_digit()) { marker.as_str() } else { "" };
@@ -179,7 +179,7 @@ impl Writer {
         }
     }
 
-    /// A paragraph in an item tells that the items of its list are set apart.
+    /// Marks a list as loose if an item contains a paragraph.
     fn loosen(&mut self) {
         if let [.., Container::List { is_loose, .. }, Container::Item { .. }] = self.containers.as_mut_slice() {
             *is_loose = true;
@@ -199,14 +199,14 @@ impl Writer {
         self.end_block();
     }
 
-    /// Ends a block: the next one is set apart.
+    /// Ends a block, so that the next one is separated by a blank line.
     fn end_block(&mut self) {
         self.flush();
         let depth = self.containers.len();
         self.gap = Some(self.gap.map_or(depth, |due| due.min(depth)));
     }
 
-    /// Draws the inline text that came.
+    /// Emits the pending inline text.
     fn flush(&mut self) {
         if !self.inline.is_empty() {
             let flow = self.inline.hand_over();
@@ -214,13 +214,13 @@ impl Writer {
         }
     }
 
-    /// Returns the columns beside what stands before a line.
+    /// Returns the number of columns after the prefix of a line.
     fn room(&self) -> usize {
         let before: usize = self.kept(self.containers.len()).iter().map(Container::width).sum();
         self.page.width - before
     }
 
-    /// Returns the containers that are drawn, of the outer `depth`.
+    /// Returns those of the outer `depth` containers that are part of the prefix.
     fn kept(&self, depth: usize) -> &[Container] {
         let containers = &self.containers[..depth.min(self.containers.len())];
         let mut before = 0;
@@ -231,7 +231,7 @@ impl Writer {
         &containers[too_many.map_or(0, |at| at + 1)..]
     }
 
-    /// Returns what stands before a line; `is_blank` = before a blank one.
+    /// Returns the prefix of a line; `is_blank` selects the prefix of a blank line.
     fn before(&self, depth: usize, is_blank: bool) -> Line {
         let mut before = Line::default();
         for container in self.kept(depth) {
@@ -254,7 +254,7 @@ impl Writer {
         whole.append(line);
         whole.trim_end();
         self.lines.push(whole);
-        // The markers stand there now. Those further out were drawn before.
+        // The markers have been drawn now. The markers of outer items were drawn before.
         for container in self.containers.iter_mut().rev() {
             match container {
                 Container::Item { is_drawn: true, .. } => break,
@@ -265,7 +265,7 @@ impl Writer {
     }
 }
 
-/// Returns whether a tag begins a block, or a part of one that has a place of its own.
+/// Returns whether a tag starts a block or a part of one, such as a list item.
 fn is_block(tag: &Tag<'_>) -> bool {
     !matches!(tag, Tag::Emphasis | Tag::Strong | Tag::Strikethrough | Tag::Link { .. } | Tag::Image { .. })
 }

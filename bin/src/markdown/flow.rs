@@ -1,19 +1,18 @@
-//! Flowing text: harmless text with its hues, broken into lines at words.
+//! Flowing text: sanitized text with colors, broken into lines at words.
 //!
-//! Pure. A line may end at a space, and beside a wide character (Chinese and Japanese have no
-//! spaces). Invariant: a line has at most the columns asked for, and nothing but the space at a
-//! break is lost.
+//! Pure. A line may end at a space, and before or after a wide character (Chinese and Japanese have no spaces).
+//! Invariant: a line has at most the requested number of columns, and only the spaces at a break are dropped.
 
 use crate::{line::Line, terminal::Hue, text};
 
-/// Wide and narrow marks that do not begin a line.
+/// Wide and narrow punctuation that must not begin a line.
 const CLOSING: &str = "、。，．！？；：）」』】》〉”’…";
 
-/// Text of several hues; a `\n` in it breaks the line.
+/// Text in several colors; `\n` breaks the line.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Flow {
     text: String,
-    /// Where each piece ends, with its hue.
+    /// End of each piece, with its color.
     ends: Vec<(usize, Hue)>,
 }
 
@@ -22,17 +21,17 @@ impl Flow {
         self.text.is_empty()
     }
 
-    /// Returns how much there is, in bytes: a place for `since`.
+    /// Returns the length in bytes, which is a position for `since`.
     pub(super) fn len(&self) -> usize {
         self.text.len()
     }
 
-    /// Returns what came after a place.
+    /// Returns the text after a position.
     pub(super) fn since(&self, place: usize) -> &str {
         &self.text[place..]
     }
 
-    /// Adds foreign text that belongs on one line.
+    /// Appends foreign text on the current line.
     pub(super) fn push(&mut self, hue: Hue, foreign: &str) {
         self.add(hue, &text::line_as_is(foreign));
     }
@@ -50,19 +49,19 @@ impl Flow {
         }
     }
 
-    /// Returns what is shown as one character each, with hue and columns.
+    /// Returns the grapheme clusters with their colors and widths.
     fn clusters(&self) -> impl Iterator<Item = (Hue, &str, usize)> {
         let starts = std::iter::once(0).chain(self.ends.iter().map(|(end, _)| *end));
         let pieces = starts.zip(&self.ends).map(|(start, (end, hue))| (*hue, &self.text[start..*end]));
         pieces.flat_map(|(hue, piece)| text::clusters(piece).map(move |(cluster, wide)| (hue, cluster, wide)))
     }
 
-    /// Returns how many columns it takes on one line.
+    /// Returns the width of the text on one line, in columns.
     pub(super) fn width(&self) -> usize {
         self.clusters().map(|(_, _, wide)| wide).sum()
     }
 
-    /// Draws it on one line.
+    /// Returns the text as one line.
     pub(super) fn line(&self) -> Line {
         let mut line = Line::default();
         for (hue, cluster, _) in self.clusters() {
@@ -71,7 +70,7 @@ impl Flow {
         line
     }
 
-    /// Breaks it into lines of at most `columns`.
+    /// Wraps the text into lines of at most `columns`.
     pub(super) fn wrapped(&self, columns: usize) -> Vec<Line> {
         let mut breaker = Breaker { columns: columns.max(1), ..Breaker::default() };
         for (hue, cluster, wide) in self.clusters() {
@@ -96,9 +95,9 @@ struct Breaker<'a> {
     lines: Vec<Line>,
     line: Line,
     used: usize,
-    /// The word that is not on a line yet.
+    /// The word that is not yet on a line.
     word: Vec<(Hue, &'a str, usize)>,
-    /// The spaces before it.
+    /// The spaces before the word.
     spaces: Vec<Hue>,
 }
 
@@ -111,7 +110,7 @@ impl<'a> Breaker<'a> {
         self.word.push((hue, cluster, wide));
     }
 
-    /// Puts the word on this line, or on the next, or on as many as it needs.
+    /// Puts the word on the current line, or on one or more new lines.
     fn end_word(&mut self) {
         if self.word.is_empty() {
             return;

@@ -1,20 +1,20 @@
-//! Inline text: emphasis, code, links and images become flowing text with hues.
+//! Converts inline text (emphasis, code, links and images) into colored flowing text.
 //!
-//! Pure. A hue stands for one style: where two apply, the inner one is shown. What is behind a link
-//! is always shown, unless it is what the link says.
+//! Pure. Each color represents one style; of nested styles, the inner one is shown. The target of a link is always
+//! shown, unless it equals the link text.
 
 use pulldown_cmark::{Event, Tag, TagEnd};
 
 use super::flow::Flow;
 use crate::terminal::Hue;
 
-/// The inline text of a block, as far as it came.
+/// The inline text of a block so far.
 #[derive(Debug, Default)]
 pub(super) struct Inline {
     flow: Flow,
-    /// The styles that are open, innermost last.
+    /// Open styles, innermost last.
     hues: Vec<Hue>,
-    /// The links and images that are open.
+    /// Open links and images.
     links: Vec<Link>,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct Inline {
 struct Link {
     url: String,
     is_image: bool,
-    /// Where its text begins.
+    /// Position at which its text begins.
     from: usize,
 }
 
@@ -31,7 +31,7 @@ impl Inline {
         self.flow.is_empty()
     }
 
-    /// Hands over the text; styles stay open.
+    /// Returns the text and resets it; styles stay open.
     pub(super) fn hand_over(&mut self) -> Flow {
         std::mem::take(&mut self.flow)
     }
@@ -46,12 +46,12 @@ impl Inline {
         self.hues.pop();
     }
 
-    /// Adds text as it stands.
+    /// Appends text in the current style.
     pub(super) fn push(&mut self, text: &str) {
         self.flow.push(self.hues.last().copied().unwrap_or(Hue::Plain), text);
     }
 
-    /// Adds a line as it stands.
+    /// Appends text on a new line.
     pub(super) fn push_line(&mut self, line: &str) {
         if !self.flow.is_empty() {
             self.flow.break_line();
@@ -59,7 +59,7 @@ impl Inline {
         self.push(line);
     }
 
-    /// Takes what belongs to inline text; other events have no consequence.
+    /// Handles an event of inline text; ignores other events.
     pub(super) fn take(&mut self, event: &Event<'_>) {
         match event {
             Event::Start(Tag::Emphasis) => self.open(Hue::Italic),

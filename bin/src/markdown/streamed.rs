@@ -1,9 +1,9 @@
-//! A text that still comes: what of it can no longer change, and what is there beyond that.
+//! Rendering of a text that is still being streamed: the settled part, which cannot change any more, and the rest.
 //!
-//! Pure. Pieces may get lost on their way (streamed text is live only), so the whole text has the
-//! last word. Invariant: the settled lines and then the finishing ones are those of the whole text
-//! drawn at once. A block is settled when another one has begun after it, on a line that is
-//! complete. Definitions of link references are not resolved across that border.
+//! Pure. Pieces may be lost (streamed text is sent live only), so the complete text is authoritative. Invariant: the
+//! settled lines followed by the final ones equal the lines of the complete text. A block is settled once another
+//! block has begun after it, on a complete line. Definitions of link references are not resolved across this
+//! boundary.
 
 #[cfg(test)]
 mod tests;
@@ -15,31 +15,31 @@ use pulldown_cmark::{Event, Tag};
 use super::{Page, events, render, with_plain_breaks};
 use crate::{line::Line, terminal::Hue};
 
-/// From this length on the rest is only looked at again when it has grown by an eighth, in bytes:
-/// a long code block would otherwise be read as often as it has lines.
+/// Length of the rest, in bytes, above which it is parsed again only after it has grown by an eighth. Otherwise a
+/// long code block would be parsed once per line.
 const LOOK_BYTES: usize = 8 * 1024;
-/// How much of the rest a tail is drawn from, in bytes.
+/// Maximum number of bytes of the rest from which a tail is rendered.
 const TAIL_BYTES: usize = 16 * 1024;
 
-/// A text that comes in pieces.
+/// A text that arrives in pieces.
 #[derive(Debug, Default)]
 pub(crate) struct Streamed {
-    /// What was drawn for good.
+    /// Settled text, whose lines were returned.
     settled: String,
-    /// What came after that.
+    /// Text after the settled part.
     rest: String,
-    /// How much of the rest is in complete lines, in bytes.
+    /// Length of the complete lines of the rest, in bytes.
     complete: usize,
-    /// How much that has to be before it is looked at again, in bytes.
+    /// Length of the complete lines at which the rest is parsed again, in bytes.
     next_look: usize,
-    /// Whether lines were drawn for good.
+    /// Whether settled lines were returned.
     has_lines: bool,
-    /// Whether the last piece ended between the two characters of a line break, perhaps.
+    /// Whether the last piece ended with `\r`, which may be the first half of a line break.
     is_in_break: bool,
 }
 
 impl Streamed {
-    /// Takes the next piece.
+    /// Appends the next piece.
     pub(crate) fn push(&mut self, delta: &str) {
         if delta.is_empty() {
             return;
@@ -57,7 +57,7 @@ impl Streamed {
         self.rest.push_str(&piece);
     }
 
-    /// Draws what can no longer change and was not drawn before.
+    /// Returns the lines that have become settled since the last call.
     pub(crate) fn settled(&mut self, page: &Page) -> Vec<Line> {
         if self.complete == 0 || self.complete < self.next_look {
             return Vec::new();
@@ -72,9 +72,9 @@ impl Streamed {
         lines
     }
 
-    /// Draws the last `max_lines` of what is not settled, with the blank line above it that it will have.
+    /// Renders the last `max_lines` of the unsettled text, including a blank line above it if it will have one.
     ///
-    /// Of a very long block only the end is looked at: it may be drawn without what it stands in.
+    /// Of a very long block only the end is parsed, so it may be rendered without its surrounding structure.
     pub(crate) fn tail(&self, page: &Page, max_lines: usize) -> Vec<Line> {
         let mut lines = render(&last_part(&self.rest), page);
         if self.has_lines && !lines.is_empty() {
@@ -84,13 +84,13 @@ impl Streamed {
         lines
     }
 
-    /// Draws what is still to be shown of the whole text, and is empty then.
+    /// Returns the remaining lines of the complete text, and resets this value.
     ///
-    /// If something else was settled, a note says so, and the whole text follows.
+    /// If the complete text does not start with the settled text, the result is a note followed by the whole text.
     pub(crate) fn finish(&mut self, whole: &str, page: &Page) -> Vec<Line> {
         let mut before = std::mem::take(self);
         let whole = &with_plain_breaks(whole);
-        // A provider may have trimmed the whole text.
+        // A provider may have trimmed the complete text.
         match whole.trim_start().strip_prefix(before.settled.trim_start()) {
             Some(_) if before.settled.is_empty() => render(whole, page),
             Some(rest) => before.draw(rest, page),
@@ -104,13 +104,13 @@ impl Streamed {
         }
     }
 
-    /// Draws what is still to be shown where nothing but the pieces is known of the text.
+    /// Returns the remaining lines if the complete text is unknown.
     pub(crate) fn finish_as_is(mut self, page: &Page) -> Vec<Line> {
         let rest = std::mem::take(&mut self.rest);
         self.draw(&rest, page)
     }
 
-    /// Draws blocks below those that were drawn before.
+    /// Renders blocks that follow the settled ones.
     fn draw(&mut self, text: &str, page: &Page) -> Vec<Line> {
         let mut lines = render(text, page);
         if self.has_lines && !lines.is_empty() {
@@ -121,15 +121,15 @@ impl Streamed {
     }
 }
 
-/// Returns where the last block at the top begins, as it has to be cut to stay what it is; the
-/// start of the text if there is no other one before it.
+/// Returns the position of the last top-level block, including the indentation that it needs; 0 if there is only one
+/// block.
 fn last_block(text: &str) -> usize {
     let (mut depth, mut blocks) = (0_usize, 0);
     let mut last = 0;
     for (event, range) in events(text) {
         if depth == 0 && !matches!(event, Event::End(_)) {
             blocks += 1;
-            // Indentation means something to most blocks, but it would make code of these.
+            // Most blocks need their indentation, but it could turn a paragraph or a table into a code block.
             let is_flush = matches!(event, Event::Start(Tag::Paragraph | Tag::Table(_)));
             last = if is_flush { range.start } else { text[..range.start].rfind('\n').map_or(0, |at| at + 1) };
         }
@@ -142,7 +142,8 @@ fn last_block(text: &str) -> usize {
     if blocks > 1 { last } else { 0 }
 }
 
-/// Returns the end of a long text from a line's start on; in a fenced block, with its fence.
+/// Returns the end of a long text, from the start of a line. If the text is a fenced block, its fence is added in
+/// front.
 fn last_part(text: &str) -> Cow<'_, str> {
     if text.len() <= TAIL_BYTES {
         return text.into();
@@ -151,7 +152,7 @@ fn last_part(text: &str) -> Cow<'_, str> {
     let end = text[from..].find('\n').map_or(&text[from..], |at| &text[from + at + 1..]);
     let first = text.lines().next().unwrap_or_default();
     if first.trim_start().starts_with("```") || first.trim_start().starts_with("~~~") {
-        // A line may be as long as the text.
+        // Cut, since a line may be as long as the text.
         let fence: String = first.chars().take(100).collect();
         return format!("{fence}\n{end}").into();
     }

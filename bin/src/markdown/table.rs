@@ -1,14 +1,14 @@
-//! Tables: columns that are aligned, and cut where the page is too narrow.
+//! Renders tables: columns are aligned, and cut if the page is too narrow.
 //!
-//! Pure. Room is shared fairly: a column that needs less than its share leaves the rest to the
-//! wider ones. Invariant: no line is wider than the room.
+//! Pure. The room is shared fairly: a column that needs less than its share leaves the rest to wider columns.
+//! Invariant: no line is wider than the room.
 
 use pulldown_cmark::Alignment;
 
 use super::{Page, flow::Flow};
 use crate::{line::Line, terminal::Hue};
 
-/// A table, as far as it came; the first row is the head.
+/// The rows of a table so far; the first row is the header.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     alignments: Vec<Alignment>,
@@ -29,7 +29,7 @@ impl Table {
         self.rows.push(std::mem::take(&mut self.row));
     }
 
-    /// Draws the table into `room` columns.
+    /// Renders the table with a width of at most `room` columns.
     pub(super) fn lines(&self, room: usize, page: &Page) -> Vec<Line> {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let mut natural = vec![1; columns];
@@ -74,7 +74,7 @@ impl Table {
     }
 }
 
-/// Returns what stands between two cells, and between their underlines: less where there is no room.
+/// Returns the separators between cells and between their underlines: shorter ones if there is little room.
 fn separators(columns: usize, room: usize, unicode: bool) -> (&'static str, &'static str) {
     let is_roomy = columns * 4 <= room + 3;
     match (is_roomy, unicode) {
@@ -85,7 +85,7 @@ fn separators(columns: usize, room: usize, unicode: bool) -> (&'static str, &'st
     }
 }
 
-/// Shares the room among columns that want to be so wide: nobody gets less than one.
+/// Distributes the room among columns with these natural widths: each column gets at least 1.
 fn share(natural: &[usize], room: usize) -> Vec<usize> {
     let mut narrow_first: Vec<usize> = (0..natural.len()).collect();
     narrow_first.sort_by_key(|at| natural[*at]);

@@ -1,4 +1,4 @@
-//! Each element on pages of several widths; any text fits any page and is harmless.
+//! Each element on pages of several widths; any text fits any page and is sanitized.
 
 use proptest::prelude::*;
 
@@ -196,7 +196,7 @@ fn deep_nesting_and_long_blocks_are_no_trouble() {
     }
 }
 
-/// Text with much that Markdown knows. Definitions of references are left out: see `streamed`.
+/// Generates text with many Markdown elements. Definitions of references are excluded: see `streamed`.
 pub(super) fn markdown() -> impl Strategy<Value = String> {
     let parts = vec![
         "a",

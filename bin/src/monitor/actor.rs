@@ -1,6 +1,6 @@
-//! An actor as the monitor knows it: what it showed last, what is recorded of it, and whether it needs a look.
+//! An actor of the monitor: its last status, its record, and whether it needs attention.
 //!
-//! Pure. Not here: who there is (`forest.rs`).
+//! Pure. Elsewhere: the set of actors (`forest.rs`).
 
 use std::sync::Arc;
 
@@ -12,29 +12,29 @@ use soong::{
 use super::pulse::Pulse;
 use crate::{terminal::Hue, text};
 
-/// The name of an actor over all kinds: `kind:id`.
+/// Unique name of an actor: `kind:id`.
 pub(crate) type Key = Arc<str>;
 
 /// One actor.
 #[derive(Debug)]
 pub(crate) struct Actor {
     pub(crate) key: Key,
-    /// What it showed last; without children.
+    /// Last known status, without children.
     pub(crate) view: ActorView,
-    /// Whether it has gone.
+    /// Whether the actor has ended.
     pub(crate) is_gone: bool,
-    /// What is recorded of a run that has gone, once that is known.
+    /// Record of an ended run, once it is known.
     pub(crate) record: Option<Box<Record>>,
     pub(crate) pulse: Pulse,
-    /// Whom it works for: its parent run, and its session.
+    /// Keys of its parent run and its session.
     pub(crate) works_for: [Option<Key>; 2],
 }
 
-/// What is recorded of a run.
+/// Recorded result of a run.
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) status: RunStatus,
-    /// Why it failed.
+    /// Error message of a failed run.
     pub(crate) error: Option<String>,
     pub(crate) completed_at: Option<Timestamp>,
     turn: u32,
@@ -68,16 +68,16 @@ impl From<Run> for Record {
     }
 }
 
-/// What somebody should look at, the most urgent last.
+/// Reason why an actor needs attention, the most urgent last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Alarm {
-    /// It crashed, and came back.
+    /// It crashed and was restarted.
     Restarted,
     /// It has failed.
     Failed,
-    /// It waits for a person.
+    /// It waits for input or permission.
     Asks,
-    /// Nothing comes of it.
+    /// It makes no progress.
     Stuck,
 }
 
@@ -108,12 +108,12 @@ impl Actor {
         }
     }
 
-    /// Returns whether nobody gets through to the provider of a gateway.
+    /// Returns whether the provider of a gateway is unreachable.
     fn is_down(&self) -> bool {
         self.view.gateway.as_ref().is_some_and(|gateway| gateway.is_down)
     }
 
-    /// Returns its state as it is called in lists.
+    /// Returns the name of its state, as shown in lists.
     pub(crate) fn state(&self) -> &str {
         match (&self.record, self.alarm()) {
             (Some(record), _) => record.status.as_str(),
@@ -126,7 +126,7 @@ impl Actor {
         }
     }
 
-    /// Returns the hue of its state.
+    /// Returns the color of its state.
     pub(crate) fn hue(&self) -> Hue {
         match (self.alarm(), self.state()) {
             (Some(Alarm::Stuck | Alarm::Failed), _) => Hue::Red,
@@ -138,7 +138,7 @@ impl Actor {
         }
     }
 
-    /// Names it for people.
+    /// Returns a display name.
     pub(crate) fn name(&self) -> String {
         match &self.view.run {
             Some(run) => format!("{} {:?}", text::line(&run.agent_type), text::cut(&text::line(&run.task), 40, "...")),
@@ -146,7 +146,7 @@ impl Actor {
         }
     }
 
-    /// Returns what it has used itself: what is recorded, once it has ended.
+    /// Returns its own usage: the recorded one, once it has ended.
     pub(crate) fn used(&self) -> (u64, Option<Usd>) {
         match (&self.record, &self.view.run) {
             (Some(record), _) => (record.tokens, record.cost),
@@ -155,7 +155,7 @@ impl Actor {
         }
     }
 
-    /// Returns how many turns a run has begun.
+    /// Returns the number of turns that a run has started.
     pub(crate) fn turn(&self) -> u32 {
         let recorded = self.record.as_ref().map(|run| run.turn);
         recorded.or(self.view.run.as_ref().map(|run| run.turn)).unwrap_or(0)

@@ -1,27 +1,27 @@
-//! What runs ask of people: read again when it may have changed, one read at a time.
+//! Pending requests of runs, which are read again when they may have changed, one read at a time.
 //!
-//! Pure. The tree says how much each run asks, and may say it before it can be read: what does not agree is read
-//! again, at most once a second. Not here: how one answers (`dialog.rs`).
+//! Pure. The tree shows the number of pending requests per run, possibly before they can be read. While the numbers
+//! differ, the requests are read again, at most once a second. Elsewhere: how the user answers (`dialog.rs`).
 
 use soong::{ErrorInfo, protocol::Timestamp};
 
 use super::{actor::Key, forest::Forest};
 use crate::people::Ask;
 
-/// How long what does not agree with the tree is left as it is, in milliseconds; the same after a failure.
+/// Minimum interval between two reads while the numbers differ, and after a failure, in milliseconds.
 const AGAIN_MS: u64 = 1_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Asks {
     list: Vec<Ask>,
-    /// What runs asked when it was read last.
+    /// Pending requests according to the tree when they were last read.
     read_for: Vec<(Key, u32, u64)>,
     read_at: Timestamp,
     is_out: bool,
-    /// Whether something of it was answered since.
+    /// Whether a request was answered since the last read.
     is_stale: bool,
     has_failed: bool,
-    /// Whether somebody waits to answer: the tree says that something is asked, and it has not been read yet.
+    /// Whether the user waits to answer: the tree shows pending requests that have not been read yet.
     is_awaited: bool,
 }
 
@@ -30,7 +30,7 @@ impl Asks {
         &self.list
     }
 
-    /// Says whether it is to be read now.
+    /// Returns whether a read is due, and records that it starts.
     pub(crate) fn wants(&mut self, forest: &Forest, now: Timestamp) -> bool {
         let asked = &forest.summary().asks;
         if asked.is_empty() {
@@ -49,7 +49,7 @@ impl Asks {
         true
     }
 
-    /// Takes in what was read.
+    /// Stores the result of a read.
     pub(crate) fn take(&mut self, read: Result<Vec<Ask>, ErrorInfo>) {
         self.is_out = false;
         match read {
@@ -58,37 +58,37 @@ impl Asks {
         }
     }
 
-    /// Something of it was answered here, or is to be: that one is shown no more, until it is read again.
+    /// Removes a request that the user has answered. The list is read again.
     pub(crate) fn answered(&mut self, id: &str) {
         self.list.retain(|ask| ask.id() != id);
         self.is_stale = true;
     }
 
-    /// What became of an answer is known: what is open is read again.
+    /// Requests a new read, after an answer was accepted or has failed.
     pub(crate) fn look_again(&mut self) {
         self.is_stale = true;
     }
 
-    /// Somebody wants to answer, and there is nothing to be shown; returns whether there will be.
+    /// Called if the user wants to answer, but no request is known. Returns whether requests are about to be read.
     pub(crate) fn awaits(&mut self, forest: &Forest) -> bool {
         self.look_again();
         self.is_awaited = !forest.summary().asks.is_empty();
         self.is_awaited
     }
 
-    /// Whoever waited to answer does something else.
+    /// The user does something else instead of waiting.
     pub(crate) fn awaits_no_more(&mut self) {
         self.is_awaited = false;
     }
 
-    /// Returns whether there is now what somebody has waited for; once.
+    /// Returns true once when the requests that the user waits for have been read.
     pub(crate) fn has_come(&mut self) -> bool {
         let has_come = self.is_awaited && !self.list.is_empty();
         self.is_awaited &= !has_come;
         has_come
     }
 
-    /// Forgets what is on its way: it is another process's.
+    /// Drops the pending read, because it belongs to another process.
     pub(crate) fn begin_anew(&mut self) {
         (self.is_out, self.is_stale) = (false, true);
     }
@@ -116,12 +116,12 @@ mod tests {
         assert!(asks.wants(&forest, at(0)) && !asks.wants(&forest, at(0)), "one read at a time");
         asks.take(Err(ErrorInfo::new(ErrorCode::Overloaded, "no")));
         assert!(!asks.wants(&forest, at(500)) && asks.wants(&forest, at(1_500)), "not at once after a failure");
-        // It was not there yet: asked again, after a while.
+        // The request was not stored yet, so it is read again after the interval.
         asks.take(Ok(Vec::new()));
         assert!(!asks.wants(&forest, at(1_600)) && asks.wants(&forest, at(2_600)));
         asks.take(Ok(vec![crate::monitor::tests::permission()]));
         assert!(!asks.wants(&forest, at(9_000)), "it agrees");
-        // Another one in its place, as many as before.
+        // Another request replaces it; the number stays the same.
         forest.apply(changed(vec![asking(7)], &[]), at(9_001));
         assert!(asks.wants(&forest, at(9_001)));
         asks.take(Ok(vec![crate::monitor::tests::permission()]));

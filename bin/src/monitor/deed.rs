@@ -1,8 +1,8 @@
-//! What the monitor does for its user.
+//! Actions that the monitor executes for its user.
 
 use soong::protocol::{Decision, PermissionId, QuestionId, RunId, TraceId};
 
-/// A command for the owner of the home.
+/// An action sent to the owner of the home.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Deed {
     Cancel(Vec<RunId>),

@@ -1,8 +1,11 @@
-//! The desk: which pane of the selected actor is shown, what it is made of, and what has to be read for it.
+//! Detail view of the selected actor: the current pane, its data, and what must be read for it.
 //!
-//! Pure. What was read is read again once its actor has changed, at most twice a second; what also changes with others
-//! (children, what the session stores), less often. Invariants: what was asked for before the desk was cleared is
-//! dropped; of one kind of record no more than one is on its way.
+//! Pure. Data is read again once its actor has changed, at most twice a second. Data that also changes with other
+//! actors (children, the session's artifacts) is read less often.
+//!
+//! Invariants:
+//! - Responses to requests from before [`Desk::clear`] are dropped.
+//! - At most one read of each kind is in progress.
 
 use std::collections::HashMap;
 
@@ -18,33 +21,33 @@ use super::{
     pane::{Facts, Need, Pane, Preview, Records},
 };
 
-/// How long what was read holds at least, in milliseconds.
+/// Minimum interval between two reads of the same data, in milliseconds.
 const HOLDS_MS: u64 = 500;
-/// The same where only others have changed, where it is a lot, and after a failure.
+/// Minimum interval if only other actors have changed, for messages, and after a failure, in milliseconds.
 const HOLDS_LONGER_MS: u64 = 2_000;
-/// Most events that are kept.
+/// Maximum number of events that are kept.
 const MOST_EVENTS: usize = 2_000;
 
-/// What has to be read.
+/// A read that is due.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Want {
     pub(crate) need: Need,
     pub(crate) run: RunId,
     pub(crate) trace: TraceId,
     pub(crate) session: SessionId,
-    /// Events after this one; `None` = the newest.
+    /// Read events after this one; `None`: the newest events.
     pub(crate) since: Option<u64>,
-    /// The artifact that is looked into.
+    /// The artifact to preview.
     pub(crate) artifact: Option<String>,
-    /// How often the desk had been cleared.
+    /// Value of [`Desk::generation`] when the read was requested.
     generation: u64,
 }
 
-/// What was read.
+/// Data that was read.
 #[derive(Debug)]
 pub(crate) enum Content {
     Facts(Box<Facts>),
-    /// The newest, or those that follow what is there.
+    /// The newest events, or events that follow the known ones.
     Events {
         records: Vec<EventRecord>,
         follow: bool,
@@ -54,17 +57,17 @@ pub(crate) enum Content {
     Preview(Preview),
 }
 
-/// What is known of a kind of record.
+/// State of reading one kind of record.
 #[derive(Debug, Default)]
 struct Load {
-    /// What its actor showed when it was asked for, and how often the forest had changed.
+    /// State of the actor and version of the forest when the last read was requested.
     stamp: Option<(Stamp, u64)>,
     at: Timestamp,
     is_out: bool,
     error: Option<String>,
 }
 
-/// What changes with an actor.
+/// Values that change when an actor changes.
 type Stamp = (u64, u64, bool);
 
 #[derive(Debug)]
@@ -76,9 +79,9 @@ pub(crate) struct Desk {
     loads: HashMap<Need, Load>,
     generation: u64,
     pub(crate) scroll: usize,
-    /// Whether it stays at the end of what grows.
+    /// Whether the view follows the end of a growing list.
     pub(crate) at_end: bool,
-    /// The artifact that is pointed at, and the one that is looked into.
+    /// The selected artifact, and the artifact shown as a preview.
     chosen: Option<String>,
     looks_into: Option<String>,
     /// Whether events and messages are shown in full.
@@ -104,7 +107,7 @@ impl Default for Desk {
 }
 
 impl Desk {
-    /// Puts an actor on the desk; what belongs to another one goes.
+    /// Selects an actor; clears the data of another actor.
     pub(crate) fn put(&mut self, key: Option<&Key>) {
         if self.subject.as_ref() != key {
             self.subject = key.cloned();
@@ -112,7 +115,7 @@ impl Desk {
         }
     }
 
-    /// Forgets what was read, and what is on its way: it may be of another process by now.
+    /// Drops all data and all pending reads: they may belong to another process.
     pub(crate) fn clear(&mut self) {
         self.generation += 1;
         self.records = Records { version: self.records.version + 1, ..Records::default() };
@@ -127,7 +130,7 @@ impl Desk {
         }
     }
 
-    /// Shows the pane before, or the next.
+    /// Moves to another pane: `by` is -1 for the previous, 1 for the next.
     pub(crate) fn turn(&mut self, by: isize) {
         let at = Pane::ALL.iter().position(|pane| *pane == self.pane).unwrap_or(0);
         let panes = isize::try_from(Pane::ALL.len()).unwrap_or(1);
@@ -135,7 +138,7 @@ impl Desk {
         self.show(Pane::ALL[usize::try_from(next).unwrap_or(0)]);
     }
 
-    /// Moves through the pane, of which so many lines are seen at once.
+    /// Scrolls the pane, or moves the selection in the list of artifacts. `page` is the number of visible lines.
     pub(crate) fn step(&mut self, step: Step, page: usize) {
         if self.is_list() {
             let artifacts = self.records.artifacts.as_deref().unwrap_or_default();
@@ -148,19 +151,19 @@ impl Desk {
         self.scroll = moved(self.scroll, step, page);
     }
 
-    /// Returns whether the artifacts are listed.
+    /// Returns whether the list of artifacts is shown.
     pub(crate) fn is_list(&self) -> bool {
         self.pane == Pane::Artifacts && self.looks_into.is_none()
     }
 
-    /// Returns which artifact of the list is pointed at.
+    /// Returns the index of the selected artifact.
     pub(crate) fn chosen(&self) -> usize {
         let artifacts = self.records.artifacts.as_deref().unwrap_or_default();
         let is_chosen = |artifact: &Artifact| self.chosen.as_ref() == Some(&artifact.key());
         artifacts.iter().position(is_chosen).unwrap_or(0)
     }
 
-    /// Looks into the artifact that is pointed at; shows events and messages in full, or in short again.
+    /// Opens the preview of the selected artifact; toggles whether events and messages are shown in full.
     pub(crate) fn look_closer(&mut self) {
         self.whole ^= matches!(self.pane, Pane::Events | Pane::Messages);
         let artifact = self.records.artifacts.as_deref().unwrap_or_default().get(self.chosen());
@@ -173,7 +176,7 @@ impl Desk {
         }
     }
 
-    /// Leaves the artifact that was looked into; returns whether one was.
+    /// Closes the preview; returns whether one was open.
     pub(crate) fn leave_preview(&mut self) -> bool {
         self.records.preview = None;
         self.records.version += 1;
@@ -185,7 +188,7 @@ impl Desk {
         if self.looks_into.is_some() { Need::Preview } else { self.pane.needs() }
     }
 
-    /// Says what has to be read, if anything has.
+    /// Returns the read that is due, if any.
     pub(crate) fn wants(&mut self, forest: &Forest, now: Timestamp) -> Option<Want> {
         let actor = forest.get(self.subject.as_ref()?)?;
         let need = self.need();
@@ -198,7 +201,7 @@ impl Desk {
                 passed >= HOLDS_LONGER_MS && (load.error.is_some() || load.stamp.is_some_and(|(was, _)| was != stamp))
             }
             Some((was, _)) if was != stamp => passed >= HOLDS_MS,
-            // Of children, and of what the session stores, it says nothing itself.
+            // The actor's own state does not show changes of its children or of the session's artifacts.
             Some((_, version)) => {
                 matches!(need, Need::Facts | Need::Artifacts) && version != forest.version && passed >= HOLDS_LONGER_MS
             }
@@ -219,7 +222,7 @@ impl Desk {
         Some(want)
     }
 
-    /// Takes in what was read for a want.
+    /// Stores the result of a read.
     pub(crate) fn take(&mut self, want: &Want, read: Result<Content, ErrorInfo>) {
         if want.generation != self.generation {
             return;
@@ -246,7 +249,7 @@ impl Desk {
         }
     }
 
-    /// Returns why what is shown could not be read.
+    /// Returns why the last read of the shown data failed.
     pub(crate) fn error(&self) -> Option<&str> {
         self.loads.get(&self.need())?.error.as_deref()
     }

@@ -1,6 +1,6 @@
-//! Dialogs: what is asked of the person at the monitor before something is done.
+//! Dialogs: the input that the monitor requests before an action.
 //!
-//! Pure. Not here: what is done (`state.rs`), how it is drawn (`draw/dialog.rs`).
+//! Pure. Elsewhere: the actions (`state.rs`), rendering (`draw/dialog.rs`).
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 use soong::protocol::{Decision, Permission, Timestamp, TraceId};
@@ -12,45 +12,45 @@ use super::{
 };
 use crate::people::Ask;
 
-/// What is asked at the moment.
+/// The open dialog.
 #[derive(Debug, Default)]
 pub(crate) enum Dialog {
     #[default]
     None,
     /// The help, from this line on.
     Help(usize),
-    /// Whether something is to be done.
+    /// Confirmation of an action.
     Confirm { question: String, deed: Deed },
-    /// What runs ask: which of all is shown, from which line on, whether its end has been on the screen, and the text
-    /// that is typed, if one is.
+    /// Pending requests of runs: id of the shown request, the text being typed, the first visible line, whether its
+    /// end has been visible, and the time before which keys are ignored.
     Asks { id: String, typed: Option<Prompt>, from: usize, is_read: bool, not_before: Timestamp },
-    /// Where a trace is to be written to.
+    /// Folder to which a trace is exported.
     Folder { trace: TraceId, typed: Prompt },
-    /// What rows are to hold.
+    /// Text that the rows must contain.
     Filter(Prompt),
 }
 
-/// What a key in a dialog leads to.
+/// Result of a key in a dialog.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Then {
-    /// Nothing yet.
+    /// The dialog stays open.
     Waits,
-    /// The dialog is over.
+    /// The dialog closes.
     Closes,
-    /// It is over, and something is to be done.
+    /// The dialog closes, and the action is executed.
     Does(Deed),
-    /// It goes on, and something is to be done.
+    /// The action is executed, and the next pending request is shown if there is one.
     DoesAndWaits(Deed),
-    /// The filter is another one.
+    /// The filter changes.
     Filters(String),
-    /// Another one of what runs ask is to be shown.
+    /// Another pending request is shown.
     Shows(String),
-    /// It is over, and there is no filter.
+    /// The dialog closes, and the filter is removed.
     Unfilters,
 }
 
 impl Dialog {
-    /// Takes a key, where one is open; `asks` is what runs ask.
+    /// Handles a key; `asks` are the pending requests.
     pub(crate) fn key(&mut self, key: KeyEvent, asks: &[Ask], now: Timestamp) -> Then {
         match self {
             Self::None => Then::Closes,
@@ -80,7 +80,8 @@ impl Dialog {
             },
             Self::Asks { id, typed, from, is_read, not_before } => {
                 let Some(at) = asks.iter().position(|ask| ask.id() == id.as_str()) else {
-                    // It was decided elsewhere. What was being typed for it is for nothing else.
+                    // The request was decided elsewhere. Text that was being typed for it is not used for another
+                    // one.
                     return match key.code {
                         KeyCode::Enter => asks.first().map_or(Then::Closes, |next| Then::Shows(next.id().to_owned())),
                         KeyCode::Esc => Then::Closes,
@@ -88,7 +89,7 @@ impl Dialog {
                     };
                 };
                 if now < *not_before {
-                    // Typed before anybody can have read it.
+                    // The key was pressed before the request could be read.
                     return Then::Waits;
                 }
                 match action(key) {
@@ -100,12 +101,12 @@ impl Dialog {
         }
     }
 
-    /// Begins to show what a run asks.
+    /// Creates a dialog that shows a pending request.
     pub(crate) fn ask(id: String, not_before: Timestamp) -> Self {
         Self::Asks { id, typed: None, from: 0, is_read: false, not_before }
     }
 
-    /// Takes in text that was pasted.
+    /// Handles pasted text.
     pub(crate) fn paste(&mut self, text: &str) -> Then {
         match self {
             Self::Folder { typed, .. } | Self::Asks { typed: Some(typed), .. } => typed.paste(text),
@@ -150,7 +151,7 @@ fn answer(key: KeyEvent, asks: &[Ask], at: usize, is_read: bool, typed: &mut Opt
     };
     let to = |at: usize| Then::Shows(asks.get(at).unwrap_or(ask).id().to_owned());
     match (key.code, ask) {
-        // What hides behind many lines is not allowed unread.
+        // A request can be allowed only after its last line has been visible.
         (KeyCode::Char('y' | 's'), Ask::Permission(_)) if !is_read => {}
         (KeyCode::Char('y'), Ask::Permission(asked)) => return decide(Decision::AllowOnce, asked),
         (KeyCode::Char('s'), Ask::Permission(asked)) if asked.demand.can_be_granted() => {

@@ -1,7 +1,7 @@
-//! The screen of the monitor: head, alarms, tree, pane, foot, and dialogs over them.
+//! Draws the screen of the monitor: header, alarms, tree, pane, footer, and dialogs on top of them.
 //!
-//! It fits any size: what has no room is left out, the least important first. Everything is written by [`Ink::put`].
-//! Not here: what is known (`state.rs`), how cells get to the terminal (`tty.rs`).
+//! It fits any window size: parts without room are dropped, the least important first. Everything is written with
+//! [`Ink::put`]. Elsewhere: the state (`state.rs`), output to the terminal (`tty.rs`).
 
 mod dialog;
 mod tree;
@@ -22,22 +22,22 @@ use super::{
 };
 use crate::{figure, line::Line, screen::totals::cost, terminal::Hue, text};
 
-/// Fewest rows for the tree and a pane to stand one above the other.
+/// Minimum number of rows to show the tree and a pane one above the other.
 const BOTH_ROWS: u16 = 17;
-/// Smallest window that is drawn into.
+/// Minimum size of the window: columns and rows.
 const SMALLEST: (u16, u16) = (30, 6);
-/// Fewest columns in which an actor is named among the alarms.
+/// Minimum number of columns to name an actor in the alarm line.
 const SHORTEST_NAME: usize = 16;
-/// How many seconds a rate is the mean of.
+/// Number of seconds over which rates are averaged.
 const RATE_SECONDS: usize = 5;
 
-/// Where things stand.
+/// Layout of the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Areas {
     head: Rect,
     alarm: Rect,
     tree: Rect,
-    /// Of no height where it has no room.
+    /// Its height is 0 if there is no room.
     pane: Rect,
     foot: Rect,
 }
@@ -48,7 +48,7 @@ fn areas(monitor: &Monitor, area: Rect, has_alarm: bool) -> Areas {
     let alarm = u16::from(has_alarm);
     let body = area.height.saturating_sub(head + alarm + 1);
     let pane = match monitor.desk.has_focus {
-        // What the tree does not need is the pane's, up to two thirds.
+        // Rows that the tree does not need belong to the pane, up to two thirds.
         _ if area.height >= BOTH_ROWS => {
             let needed = u16::try_from(monitor.list.rows().len() + 2).unwrap_or(u16::MAX);
             body.saturating_sub(needed).clamp((body * 9 / 20).max(6), (body * 2 / 3).max(6))
@@ -66,7 +66,7 @@ fn areas(monitor: &Monitor, area: Rect, has_alarm: bool) -> Areas {
     }
 }
 
-/// Draws the monitor as it is now.
+/// Draws the current state of the monitor.
 pub(crate) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, now: Timestamp) {
     monitor.arrange();
     let area = *buffer.area();
@@ -103,7 +103,7 @@ fn put(ink: Ink, buffer: &mut Buffer, area: Rect, row: u16, line: &Line) {
     }
 }
 
-/// Writes a line so that it ends at the right edge.
+/// Writes a line right-aligned.
 fn put_right(ink: Ink, buffer: &mut Buffer, area: Rect, row: u16, line: &Line) {
     let wide = u16::try_from(line.width()).unwrap_or(u16::MAX).min(area.width);
     let x = area.x + area.width - wide;
@@ -154,7 +154,7 @@ fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
     }
     let mut line = Line::default();
     for part in said {
-        // A part that has no room is left out as a whole.
+        // A part without enough room is dropped completely.
         if line.width() > 0 && line.width() + 3 + part.width() > usize::from(area.width) {
             break;
         }
@@ -166,7 +166,7 @@ fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
     put(ink, buffer, area, 1, &line);
 }
 
-/// Says what needs a look, the most urgent first; `None` = nothing does.
+/// Returns the line about actors that need attention, the most urgent first; `None` if there are none.
 fn alarm(monitor: &Monitor, now: Timestamp, columns: usize) -> Option<Line> {
     if let Link::Lost(why) = &monitor.link {
         return Some(Line::of(Hue::Red, format!("! {}", text::line(why))));
@@ -223,7 +223,7 @@ fn pane(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) 
     let why = monitor.desk.error().map(|why| Line::of(Hue::Red, format!("cannot be read: {}", text::line(why))));
     let look = (monitor.desk.records.version, monitor.desk.pane, monitor.desk.whole, area.width);
     let lines: Vec<Line> = match monitor.drawn.take() {
-        // What follows from records alone is the same until they change.
+        // Lines rendered from records alone are reused until the records change.
         Some((before, lines)) if before == look && monitor.desk.pane.is_recorded() => lines,
         _ => match pane::lines(monitor.desk.pane, &page) {
             Some(lines) => why.into_iter().chain(lines).collect(),
@@ -257,7 +257,7 @@ fn tabs(monitor: &Monitor, buffer: &mut Buffer, area: Rect) {
     let mut x = area.x + 1;
     for (at, pane) in Pane::ALL.into_iter().enumerate() {
         let is_shown = pane == monitor.desk.pane;
-        // Where there is no room for all names, the one that is shown has its own.
+        // If there is no room for all names, only the selected tab shows its name.
         let name = if is_shown || area.width >= 100 {
             format!(" {} {} ", at + 1, pane.name())
         } else {
@@ -323,7 +323,7 @@ fn foot(monitor: &Monitor, now: Timestamp, columns: usize) -> Line {
     line
 }
 
-/// Says behind what stands there what a key does.
+/// Appends the description of a key to a line.
 fn hint(line: &mut Line, key: &str, hue: Hue, what: &str) {
     line.push(Hue::Plain, if line.width() > 0 { "  " } else { "" });
     line.push(Hue::Bold, key);

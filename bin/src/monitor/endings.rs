@@ -1,8 +1,8 @@
-//! Endings: which records of runs that have gone are to be read, and when.
+//! Decides which records of ended runs must be read, and when.
 //!
-//! Pure. How a run ended is told by the tree, but not where its end was missed: while nobody answered, or where a whole
-//! picture took the place of changes. A few at a time, so that the end of a thousand runs is no burden to whoever is
-//! asked; one that cannot be read is left alone for a while.
+//! Pure. The tree reports how a run ended, except if the event was missed: while the owner was unreachable, or if a
+//! snapshot replaced the changes. Only a few records are read at a time, so that the end of a thousand runs does not
+//! overload the owner. A record that could not be read is retried after 30 s.
 
 use std::collections::HashMap;
 
@@ -10,23 +10,23 @@ use soong::protocol::{RunId, Timestamp};
 
 use super::forest::Forest;
 
-/// Most records that are read at the same time.
+/// Maximum number of concurrent reads.
 const AT_ONCE: usize = 4;
-/// How long it takes at least from one few to the next, in milliseconds.
+/// Minimum interval between two batches of reads, in milliseconds.
 const EVERY_MS: u64 = 200;
-/// How long nothing is asked again of a run whose record could not be read, in milliseconds.
+/// Delay before a failed read is repeated, in milliseconds.
 const AGAIN_MS: u64 = 30_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Endings {
     out: Vec<RunId>,
     asked_at: Timestamp,
-    /// Those that could not be read, and when that was.
+    /// Runs whose records could not be read, and when.
     unreadable: HashMap<RunId, Timestamp>,
 }
 
 impl Endings {
-    /// Says whose records are to be read now, the newest first.
+    /// Returns the runs whose records are to be read now, the newest first.
     pub(crate) fn wants(&mut self, forest: &Forest, now: Timestamp) -> Vec<RunId> {
         if now.millis_since(self.asked_at) < EVERY_MS {
             return Vec::new();
@@ -44,7 +44,7 @@ impl Endings {
         wanted
     }
 
-    /// A record was read, or could not be.
+    /// Stores whether a record could be read.
     pub(crate) fn took(&mut self, run: &RunId, is_read: bool, now: Timestamp) {
         self.out.retain(|out| out != run);
         if !is_read {
@@ -53,7 +53,7 @@ impl Endings {
         }
     }
 
-    /// Forgets what is on its way: it is another process's.
+    /// Drops all pending reads, because they belong to another process.
     pub(crate) fn begin_anew(&mut self) {
         *self = Self::default();
     }

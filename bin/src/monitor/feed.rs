@@ -1,7 +1,7 @@
-//! The feed: brings the monitor its news, and does what it wishes. All of it runs beside the screen, and none of it
-//! outlives it.
+//! Sends input to the monitor and executes its requests, in tasks that run concurrently with the screen and end with
+//! it.
 //!
-//! Not here: what follows from news (`state.rs`).
+//! Elsewhere: the reaction to input (`state.rs`).
 
 use std::{path::Path, time::Duration};
 
@@ -27,34 +27,34 @@ use crate::{
     source::{PAGE_EVENTS, Source},
 };
 
-/// How much news waits for the screen; the tree is told anew where it has missed something.
+/// Capacity of the input queue. If it is full, the tree watch loses changes and receives a new snapshot.
 const WAITING_NEWS: usize = 64;
-/// How soon an owner that is gone is looked for again, and how long that may become.
+/// Delay before reconnecting to the owner: initial and maximum.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
-/// How long what was begun may take when the screen is left.
+/// Maximum time to wait for actions in progress when the screen is closed.
 const LAST_DEEDS: Duration = Duration::from_secs(3);
-/// Most of an artifact that is shown, in lines.
+/// Maximum number of lines shown of an artifact.
 const PREVIEW_LINES: usize = 2_000;
 const PREVIEW_BYTES: usize = 256 * 1_024;
-/// How many of the newest events are read first.
+/// Number of newest events that are read first.
 const NEWEST_EVENTS: u64 = 1_000;
 
-/// Whose tree is watched.
+/// Owner whose tree is watched.
 #[derive(Debug, Clone)]
 pub(crate) enum Whom {
-    /// That of this process, or one that was reached already.
+    /// The owner is this process, or a connection to it already exists.
     Reached(Client),
-    /// Whoever answers there.
+    /// The owner is looked for at this address.
     At(Address),
 }
 
-/// Brings news, and does what is wished; ends when dropped.
+/// Sends input and executes requests; ends when dropped.
 pub(crate) struct Feed {
     tell: mpsc::Sender<News>,
     client: watch::Receiver<Option<(Client, Ready)>>,
-    /// What is read; it ends with the screen.
+    /// Reads in progress; aborted with the screen.
     work: JoinSet<()>,
-    /// What is done; it is waited for.
+    /// Actions in progress; awaited at the end.
     deeds: JoinSet<()>,
 }
 
@@ -67,15 +67,15 @@ impl Feed {
         (Self { tell, client, work, deeds: JoinSet::new() }, news)
     }
 
-    /// Waits for what is being done, for a moment: it was asked for.
+    /// Waits for the actions in progress, for at most [`LAST_DEEDS`].
     pub(crate) async fn finish(mut self) {
         let done = async { while self.deeds.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(LAST_DEEDS, done).await;
     }
 
-    /// Does what is wished, as far as it is none of the screen's own.
+    /// Executes a request; ignores requests that concern only the screen.
     pub(crate) fn fulfil(&mut self, wish: Wish) {
-        // What is over is forgotten.
+        // Removes finished tasks.
         while self.work.try_join_next().is_some() {}
         while self.deeds.try_join_next().is_some() {}
         let work = if let Wish::Do(_) = wish { &mut self.deeds } else { &mut self.work };
@@ -87,13 +87,13 @@ impl Feed {
                 None => broken_off(wish),
             };
             if let Some(news) = news {
-                let _ = tell.send(news).await; // the screen may be gone
+                let _ = tell.send(news).await; // fails if the screen is closed
             }
         });
     }
 }
 
-/// Says that nobody is there to ask.
+/// Returns the input that reports that the home has no owner.
 fn broken_off(wish: Wish) -> Option<News> {
     let error = || ErrorInfo::retryable(ErrorCode::Closing, "nobody answers for the home");
     Some(match wish {
@@ -121,7 +121,7 @@ async fn fulfilled(source: &Source, client: &Client, wish: Wish) -> Option<News>
     })
 }
 
-/// Watches the tree for as long as there is a screen, and comes back where its owner has gone.
+/// Watches the tree until the screen is closed, and reconnects when the owner is lost.
 async fn follow(whom: Whom, tell: mpsc::Sender<News>, reached: watch::Sender<Option<(Client, Ready)>>) {
     let mut wait = AGAIN.0;
     loop {
@@ -138,7 +138,7 @@ async fn follow(whom: Whom, tell: mpsc::Sender<News>, reached: watch::Sender<Opt
         }
         tokio::time::sleep(wait).await;
         wait = match &whom {
-            // It costs nothing to look whether somebody owns a home by now.
+            // Looking for the owner of a local home is cheap, so the delay does not grow.
             Whom::At(Address::Home(_)) => AGAIN.0,
             _ => (wait * 2).min(AGAIN.1),
         };
@@ -165,9 +165,10 @@ async fn reach(whom: &Whom) -> Result<(Client, Ready), String> {
     }
 }
 
-/// Tells the tree; returns why there is no more of it, `None` = the screen is gone.
+/// Forwards tree events to the screen until the connection ends. Returns the reason, or `None` if the screen was
+/// closed.
 ///
-/// Whoever says that it is there, and then tells nothing, is not.
+/// An owner counts as connected only after its first tree event.
 async fn told(
     (client, ready): (Client, Ready),
     tell: &mpsc::Sender<News>,
@@ -226,7 +227,7 @@ async fn read(source: &Source, client: &Client, want: &Want) -> Result<Content, 
     })
 }
 
-/// Reads the newest events of a trace, or those that have come since, where they are not too many.
+/// Reads the newest events of a trace, or the events after `want.since` if they are not too many.
 async fn events(source: &Source, client: &Client, want: &Want) -> Result<Content, ErrorInfo> {
     let newest = async || {
         let trace = client.trace(want.trace.as_str()).await?;
@@ -246,7 +247,7 @@ async fn events(source: &Source, client: &Client, want: &Want) -> Result<Content
         if is_last {
             return Ok(Content::Events { records, follow });
         }
-        // Nobody has looked for long: what lies between is not kept anyway.
+        // The pane was not updated for a long time. Older events are skipped, since they would not be kept.
         let newest = newest().await?;
         if newest > since {
             (since, follow) = (newest, false);
@@ -255,7 +256,7 @@ async fn events(source: &Source, client: &Client, want: &Want) -> Result<Content
     }
 }
 
-/// Returns as much of a text as is shown.
+/// Returns the part of a text that is shown.
 fn shown(text: &str) -> Vec<String> {
     let mut room = PREVIEW_BYTES;
     let lines = text.lines().take(PREVIEW_LINES).map_while(|line| {
@@ -271,7 +272,7 @@ fn lost(what: &str) -> ErrorInfo {
     ErrorInfo::retryable(ErrorCode::Closing, what)
 }
 
-/// Does something; returns what to say about it.
+/// Executes an action; returns the message to show.
 async fn done(source: &Source, client: &Client, deed: Deed) -> Result<String, String> {
     let said = |error: ErrorInfo| error.message;
     match deed {
@@ -299,12 +300,12 @@ async fn done(source: &Source, client: &Client, deed: Deed) -> Result<String, St
 
 async fn cancel(client: &Client, runs: Vec<RunId>) -> Result<String, String> {
     let mut failed = None;
-    // At the same time: each waits until it is stored.
+    // Concurrently, because each request waits for a commit.
     for cancelled in futures::future::join_all(runs.iter().map(|run| client.cancel(run))).await {
         match cancelled {
-            // It ended by itself.
+            // The run has ended in the meantime.
             Err(error) if error.code == ErrorCode::NothingRunning => {}
-            // The others are to end all the same.
+            // The other runs are cancelled nevertheless.
             Err(error) => drop(failed.get_or_insert(error.message)),
             Ok(_) => {}
         }

@@ -1,8 +1,7 @@
-//! The forest: every actor that the monitor knows, gathered from pictures of the tree and from what has changed.
+//! Index of all actors that the monitor knows, built from snapshots of the tree and from changes.
 //!
-//! Pure. An actor that has gone is forgotten, but for runs that have ended and what they hang below: they stay for
-//! whoever looks at what came of them, the newest [`MOST_ENDED`] of them.
-//! Not here: in which order they are shown (`rows.rs`).
+//! Pure. An actor that has ended is removed, except ended runs and their parents: the newest [`MOST_ENDED`] runs
+//! stay, so that their results can be inspected. Elsewhere: the display order (`rows.rs`).
 
 use std::{
     cell::OnceCell,
@@ -19,25 +18,25 @@ use super::{
     pulse::Pulse,
 };
 
-/// Most runs that have ended and are still shown.
+/// Maximum number of ended runs that are kept.
 pub(crate) const MOST_ENDED: usize = 500;
 
-/// All actors.
+/// All known actors.
 #[derive(Debug, Default)]
 pub(crate) struct Forest {
     actors: HashMap<Key, Actor>,
     root: Option<Key>,
-    /// Runs that have gone, the oldest first.
+    /// Ended runs, the oldest first.
     ended: VecDeque<Key>,
-    /// Changes that were not told.
+    /// Number of changes that the owner dropped because the monitor read too slowly.
     pub(crate) dropped: u64,
-    /// How often anything has changed.
+    /// Number of changes so far.
     pub(crate) version: u64,
-    /// How often it has changed who is there, or who is shown of those that keep others.
+    /// Number of changes to the set of actors, or to whether one has ended or has an alarm.
     pub(crate) shape: u64,
-    /// Made when it is asked for, and kept until something changes.
+    /// Computed on demand, and kept until the next change.
     summary: OnceCell<Summary>,
-    /// What all runs used lately.
+    /// Recent usage of all runs.
     pub(crate) pulse: Pulse,
 }
 
@@ -58,7 +57,7 @@ impl Forest {
         self.get(&format!("run:{id}"))
     }
 
-    /// Takes in what was told at `now`.
+    /// Applies a tree event that was received at `now`.
     pub(crate) fn apply(&mut self, event: TreeEvent, now: Timestamp) {
         self.version += 1;
         match event {
@@ -91,7 +90,7 @@ impl Forest {
         self.summary.take();
     }
 
-    /// Takes in what is recorded of a run that has gone.
+    /// Stores the record of a run that has ended.
     pub(crate) fn record(&mut self, run: &RunId, record: Record) {
         if let Some(actor) = self.actors.get_mut(&*format!("run:{run}")).filter(|actor| actor.is_gone) {
             actor.record = Some(Box::new(record));
@@ -100,7 +99,7 @@ impl Forest {
         }
     }
 
-    /// Puts an actor in its place; what it used beyond what was known counts as used now, where it was `seen_to` be.
+    /// Adds or updates an actor. If `seen_to` is true, usage beyond the previous value counts as used at `now`.
     fn put(&mut self, view: ActorView, now: Timestamp, seen_to: bool) -> Key {
         let key: Key = view.actor_id.as_str().into();
         let spent = |view: &ActorView| match (&view.run, &view.gateway) {
@@ -126,7 +125,7 @@ impl Forest {
             }
         };
         let before = if seen_to { before } else { after };
-        // A run that another process goes on with counts its events from where it stood.
+        // A run that another process resumes counts its events from its previous position.
         let events = if before.1 == 0 && before.0 > 0 { 0 } else { after.1.saturating_sub(before.1) };
         let step = (after.0.saturating_sub(before.0), events);
         if step != (0, 0)
@@ -165,7 +164,7 @@ impl Forest {
         }
     }
 
-    /// Forgets the oldest runs that have ended, and what is gone with nothing below it.
+    /// Removes the oldest ended runs, and ended actors of other kinds with nothing below them.
     fn tidy(&mut self) {
         while self.ended.len() > MOST_ENDED {
             if let Some(oldest) = self.ended.pop_front() {
@@ -176,7 +175,7 @@ impl Forest {
         if !self.actors.values().any(|actor| is_empty_shell(&actor)) {
             return;
         }
-        // From the lowest up, a session hangs below nothing that goes.
+        // Bottom up; the parent of a session never ends.
         for kind in [ActorKind::RunSupervisor, ActorKind::SubAgentSupervisor, ActorKind::Session] {
             let parents: HashSet<&str> =
                 self.actors.values().filter_map(|actor| actor.view.parent.as_deref()).collect();
@@ -187,7 +186,7 @@ impl Forest {
         }
     }
 
-    /// Returns what somebody should look at, the most urgent and the eldest first.
+    /// Returns the actors that need attention, the most urgent and the oldest first.
     pub(crate) fn alarms(&self) -> impl ExactSizeIterator<Item = (Alarm, &Key)> {
         self.summary().alarms.iter().map(|(alarm, _, key)| (*alarm, key))
     }
@@ -196,13 +195,13 @@ impl Forest {
         self.summary.get_or_init(|| Summary::of(self))
     }
 
-    /// Returns runs that have gone of which no record was read, the newest first.
+    /// Returns ended runs without a record, the newest first.
     pub(crate) fn unrecorded(&self) -> impl Iterator<Item = RunId> {
         let gone = self.ended.iter().rev().filter_map(|key| self.get(key));
         gone.filter(|actor| actor.record.is_none()).filter_map(Actor::run_id)
     }
 
-    /// Returns a run, and those below it that have not ended.
+    /// Returns a run and the active runs below it.
     pub(crate) fn tree_of(&self, run: &RunId) -> Vec<&Actor> {
         let mut below: HashMap<&RunId, Vec<&Actor>> = HashMap::new();
         for actor in self.iter().filter(|actor| !actor.is_gone) {
@@ -221,28 +220,28 @@ impl Forest {
     }
 }
 
-/// All of it in short.
+/// Summary of all actors.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Summary {
-    /// Runs at work, or about to be.
+    /// Number of active and queued runs.
     pub(crate) runs: usize,
-    /// How many of them work for another one.
+    /// Number of these that are child runs.
     pub(crate) children: usize,
-    /// How many are in which state.
+    /// Number of these by state.
     pub(crate) states: BTreeMap<String, usize>,
-    /// What they have used.
+    /// Tokens that these have used.
     pub(crate) tokens: u64,
-    /// `None` where a price is unknown.
+    /// Cost of these; `None` if a price is unknown.
     pub(crate) cost: Option<Usd>,
-    /// Runs that were seen to end, and what they had used.
+    /// Number of ended runs that are kept.
     pub(crate) ended: usize,
     pub(crate) ended_tokens: u64,
     pub(crate) ended_cost: Option<Usd>,
-    /// Actors that are no runs.
+    /// Number of actors that are not runs.
     pub(crate) others: usize,
-    /// Whether any run has a budget of its own.
+    /// Whether any run has its own budget.
     pub(crate) has_budgets: bool,
-    /// Runs that ask people, how much, and how many events they have recorded.
+    /// Runs with pending requests: key, number of requests, and number of recorded events.
     pub(crate) asks: Vec<(Key, u32, u64)>,
     alarms: Vec<(Alarm, Timestamp, Key)>,
 }
@@ -287,7 +286,7 @@ impl Summary {
     }
 }
 
-/// Adds up costs; `None` as soon as one is unknown.
+/// Adds a cost to a sum; `None` if either is unknown.
 pub(crate) fn plus(sum: Option<Usd>, cost: Option<Usd>) -> Option<Usd> {
     let (mut sum, cost) = (sum?, cost?);
     sum += cost;
@@ -328,12 +327,12 @@ mod tests {
                 "sub_agent_supervisor:s left",
             ]
         );
-        // A session that comes back has its runs below it again.
+        // When a session is started again, its runs are below it again.
         forest.apply(changed(vec![], &["session:s"]), at(2));
         assert!(forest.get("session:s").unwrap().is_gone);
         forest.apply(changed(vec![actor(ActorKind::Session, "s", Some("session_supervisor:0"))], &[]), at(3));
         assert!(!forest.get("session:s").unwrap().is_gone);
-        // A whole picture says who is not there any more.
+        // Actors missing from a snapshot have ended.
         forest.apply(tree(vec![]), at(4));
         assert_eq!(forest.iter().filter(|actor| actor.is_gone).count(), 2);
     }

@@ -1,9 +1,9 @@
-//! Ink: how lines get into the cells of the screen.
+//! Writes lines into the cells of the screen.
 //!
-//! Everything that is drawn comes through [`Ink::put`], whatever a model, a tool or a file name says: no control
-//! character, no mark that turns the reading direction, nothing that a terminal may take for wider or narrower than it
-//! is reserved for here. Invariant: a line never takes more columns than it is given.
-//! Not here: what is drawn.
+//! Everything that is drawn passes through [`Ink::put`], because texts of models, tools and files are not trusted. It
+//! removes control characters, marks that change the reading direction, and characters whose width a terminal may
+//! measure differently. Invariant: a line never takes more columns than it is given. Elsewhere: the content of the
+//! screen.
 
 use ratatui::{
     buffer::Buffer,
@@ -17,12 +17,12 @@ use crate::{
     text,
 };
 
-/// Most marks over a letter that are shown.
+/// Maximum number of combining marks shown per character.
 const MOST_MARKS: usize = 2;
-/// How many characters of no width a line may have beyond those.
+/// Additional number of zero-width characters that are processed per line.
 const SPARE: usize = 256;
 
-/// What the terminal can show.
+/// Capabilities of the terminal.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ink {
     pub(crate) color: bool,
@@ -51,7 +51,7 @@ impl Ink {
         }
     }
 
-    /// Writes a line into the cells from `(x, y)` on, at most `columns` of them; returns how many it took.
+    /// Writes a line into the cells from `(x, y)` on, at most `columns` of them; returns the number of cells used.
     pub(crate) fn put(self, buffer: &mut Buffer, (x, y): (u16, u16), columns: usize, line: &Line) -> u16 {
         let area = *buffer.area();
         if y < area.top() || y >= area.bottom() || x < area.left() {
@@ -61,7 +61,7 @@ impl Ink {
         let mut at = x;
         for (hue, piece) in line.pieces() {
             let style = self.style(hue);
-            // Of a long text no more is looked at than could be drawn.
+            // Only the part of a long text that could be drawn is processed.
             let most = usize::from(end.saturating_sub(at)) * (1 + MOST_MARKS) + SPARE;
             let piece: String = piece.chars().take(most).collect();
             for (symbol, wide) in self.symbols(&piece) {
@@ -70,7 +70,7 @@ impl Ink {
                 }
                 buffer[(at, y)].set_symbol(&symbol).set_style(style);
                 for rest in 1..wide {
-                    // It lies under the one before.
+                    // Covered by the wide character.
                     buffer[(at + rest, y)].reset();
                 }
                 at += wide;
@@ -79,12 +79,12 @@ impl Ink {
         at - x
     }
 
-    /// Splits text into what goes into a cell, or two: a character each with its marks.
+    /// Splits a text into symbols of one or two cells: a character with its combining marks each.
     fn symbols(self, piece: &str) -> Vec<(String, u16)> {
         let mut symbols: Vec<(String, u16)> = Vec::with_capacity(piece.len());
         let mut marks = 0;
         for c in text::line_as_is(piece).chars() {
-            // What stands for a harmful character may be two columns wide on some terminals.
+            // The replacement character may be two columns wide on some terminals.
             if c == '\u{fffd}' || (!self.unicode && !c.is_ascii()) {
                 if c.width() != Some(0) {
                     symbols.push(("?".to_owned(), 1));
@@ -92,7 +92,7 @@ impl Ink {
                 continue;
             }
             match c.width() {
-                // What joins or changes emoji is left out: terminals do not agree on how wide they are then.
+                // Joiners, variation selectors and skin tones are dropped: terminals disagree on the resulting width.
                 _ if matches!(c, '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}' | '\u{1f3fb}'..='\u{1f3ff}') => {}
                 Some(wide @ 1..=2) => {
                     symbols.push((c.to_string(), if wide == 1 { 1 } else { 2 }));
@@ -114,7 +114,7 @@ impl Ink {
         if self.unicode { "…" } else { "..." }
     }
 
-    /// Draws numbers as a line of columns, the largest as high as it goes.
+    /// Draws numbers as a row of bars; the largest number has full height.
     pub(crate) fn spark(self, values: &[u64]) -> String {
         const FINE: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
         const PLAIN: [char; 9] = [' ', '.', '.', ':', ':', '-', '=', '+', '#'];
@@ -124,7 +124,7 @@ impl Ink {
         values.iter().map(|value| steps[step(*value).min(8)]).collect()
     }
 
-    /// Draws a part of a whole, from 0 to 1, as a bar of so many columns.
+    /// Draws a fraction from 0 to 1 as a bar of `columns` columns.
     pub(crate) fn bar(self, share: f64, columns: usize) -> String {
         let (full, empty) = if self.unicode { ('█', '░') } else { ('#', '.') };
         #[allow(
@@ -134,7 +134,7 @@ impl Ink {
             reason = "a few columns"
         )]
         let filled = (share.clamp(0.0, 1.0) * columns as f64).round() as usize;
-        // What is used at all shows, and what is not used up shows too.
+        // A nonzero fraction shows at least one full column, and a fraction below 1 at least one empty column.
         let filled = match filled {
             0 if share > 0.0 => 1.min(columns),
             all if all == columns && share < 1.0 => columns.saturating_sub(1),
@@ -143,7 +143,7 @@ impl Ink {
         (0..columns).map(|at| if at < filled { full } else { empty }).collect()
     }
 
-    /// Draws where a row of the tree hangs.
+    /// Draws the tree lines in front of a row.
     pub(crate) fn rails(self, rails: &[bool]) -> String {
         let (down, more, last, none) =
             if self.unicode { ("│ ", "├ ", "└ ", "  ") } else { ("| ", "|-", "`-", "  ") };

@@ -1,16 +1,16 @@
-//! The keys, and what each asks for: what the help says is made of the same table.
+//! Key bindings of the monitor. The help is generated from the same table.
 //!
-//! Pure. Not here: what becomes of it (`state.rs`); keys while a text is typed (`prompt.rs`).
+//! Pure. Elsewhere: the actions (`state.rs`), text input (`prompt.rs`).
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// What a key asks for.
+/// Action of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     Move(Step),
-    /// Unfold, or go in.
+    /// Unfold the row, or move to its first child.
     In,
-    /// Fold, or go out.
+    /// Fold the row, or move to its parent.
     Out,
     Open,
     Close,
@@ -36,7 +36,7 @@ pub(crate) enum Action {
     Interrupt,
 }
 
-/// A way through rows.
+/// A movement through rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     Up,
@@ -47,7 +47,7 @@ pub(crate) enum Step {
     Last,
 }
 
-/// One or more keys, what they ask for, and how the help tells of it.
+/// Keys with their action, and their description in the help.
 struct Binding {
     keys: &'static [KeyCode],
     action: Action,
@@ -61,7 +61,7 @@ const fn bind(keys: &'static [KeyCode], action: Action, shown: &'static str, hel
 
 use KeyCode::{BackTab, Char, Down, End, Enter, Esc, Home, Left, PageDown, PageUp, Right, Tab, Up};
 
-/// Bindings of the keyboard; one without help is told of with the one before.
+/// All key bindings. A binding without help is described together with the previous one.
 const BINDINGS: &[Binding] = &[
     bind(&[Up, Char('k')], Action::Move(Step::Up), "Up Down", "one row up or down (k, j)"),
     bind(&[Down, Char('j')], Action::Move(Step::Down), "", ""),
@@ -96,12 +96,12 @@ const BINDINGS: &[Binding] = &[
     bind(&[Char('K')], Action::Kill, "K", "a drill: make a run, session, working set or gateway crash"),
     bind(&[Char('?')], Action::Help, "?", "this help"),
     bind(&[Char('q')], Action::Quit, "q", "leave; what is at work goes on"),
-    // With Ctrl, below.
+    // Keys with Ctrl are handled in `action`.
     bind(&[], Action::Interrupt, "Ctrl-C", "the same; it first cancels the run that the monitor was started with"),
     bind(&[], Action::Redraw, "Ctrl-L", "draw the screen anew; Ctrl-Z: stop the process, as always"),
 ];
 
-/// Returns what a key asks for.
+/// Returns the action of a key.
 pub(crate) fn action(key: KeyEvent) -> Option<Action> {
     if key.modifiers.contains(KeyModifiers::CONTROL) {
         return match key.code {
@@ -119,7 +119,7 @@ pub(crate) fn action(key: KeyEvent) -> Option<Action> {
     BINDINGS.iter().find(|binding| binding.keys.contains(&key.code)).map(|binding| binding.action)
 }
 
-/// Returns the lines of the help: keys, and what they do.
+/// Returns the lines of the help: keys and descriptions.
 pub(crate) fn help() -> impl Iterator<Item = (&'static str, &'static str)> {
     BINDINGS.iter().filter(|binding| !binding.help.is_empty()).map(|binding| (binding.shown, binding.help))
 }

@@ -1,6 +1,7 @@
-//! The list: the rows of the tree as they stand on the screen, and which of them is selected.
+//! The visible rows of the tree, and the selected one.
 //!
-//! Pure. Invariant: what is selected stays so wherever its row goes; where it is gone, its neighbour is.
+//! Pure. Invariant: the selection follows its actor when the row moves; if the row disappears, a neighbor is
+//! selected.
 
 use super::{
     actor::Key,
@@ -14,12 +15,12 @@ use super::{
 pub(crate) struct List {
     pub(crate) view: View,
     rows: Vec<Row>,
-    /// How often the forest had changed that they show; `None` = they are to be arranged anew.
+    /// Version of the forest that the rows show; `None` if they must be rebuilt.
     arranged: Option<u64>,
     selected: Option<Key>,
     at: usize,
     top: usize,
-    /// Whether it goes where something happens.
+    /// Whether the selection moves to the most recently active run.
     pub(crate) follows: bool,
 }
 
@@ -36,14 +37,14 @@ impl List {
         self.rows.get(self.at)
     }
 
-    /// Returns the place of the selected row, from 1, for people.
+    /// Returns the position of the selected row for display, starting at 1.
     pub(crate) fn place(&self) -> usize {
         (self.at + 1).min(self.rows.len())
     }
 
-    /// Arranges the rows anew where the forest has changed, or the view.
+    /// Rebuilds the rows if the forest or the view has changed.
     pub(crate) fn refresh(&mut self, forest: &Forest) {
-        // What is ordered or chosen by what actors show may be another with each change.
+        // Rows that are sorted or filtered by the content of actors may change with every update.
         let changes = if self.view.is_plain() && !self.follows { forest.shape } else { forest.version };
         if self.arranged == Some(changes) {
             return;
@@ -56,7 +57,7 @@ impl List {
             self.selected = Some(busy);
         }
         let mut found = None;
-        // Of what is folded away, that is selected which it lies below.
+        // If the selected actor is inside a folded row, that row is selected.
         let mut sought = self.selected.as_ref().and_then(|key| forest.get(key));
         while let (None, Some(actor)) = (found, sought) {
             found = self.rows.iter().position(|row| row.key == actor.key);
@@ -66,7 +67,7 @@ impl List {
         self.selected = self.rows.get(self.at).map(|row| row.key.clone());
     }
 
-    /// Changes what is shown, or how.
+    /// Changes the view and rebuilds the rows.
     pub(crate) fn change(&mut self, forest: &Forest, change: impl FnOnce(&mut View)) {
         change(&mut self.view);
         self.arranged = None;
@@ -87,11 +88,11 @@ impl List {
         self.selected = self.rows.get(self.at).map(|row| row.key.clone());
     }
 
-    /// Selects an actor, and unfolds what it is below.
+    /// Selects an actor, and removes everything that hides it.
     pub(crate) fn select(&mut self, forest: &Forest, key: &Key) {
         self.follows = false;
         if !self.rows.iter().any(|row| row.key == *key) {
-            // Whatever hides it.
+            // Remove folding and filters.
             self.view.folded.clear();
             self.view.filter.clear();
             (self.view.only_urgent, self.view.with_ended) = (false, true);
@@ -101,7 +102,7 @@ impl List {
         self.refresh(forest);
     }
 
-    /// Unfolds the selected row, or goes to the first below it.
+    /// Unfolds the selected row, or selects the first row below it.
     pub(crate) fn go_in(&mut self, forest: &Forest) {
         let Some(row) = self.row().cloned() else { return };
         if row.hidden > 0 {
@@ -111,7 +112,7 @@ impl List {
         }
     }
 
-    /// Folds the selected row, or goes to the one that it hangs below.
+    /// Folds the selected row, or selects its parent row.
     pub(crate) fn go_out(&mut self, forest: &Forest) {
         let Some(row) = self.row().cloned() else { return };
         if row.has_children && row.hidden == 0 {
@@ -124,7 +125,7 @@ impl List {
         }
     }
 
-    /// Folds everything that has something below it but the root; or unfolds everything.
+    /// Folds all rows that have children, except the root; or unfolds all rows.
     pub(crate) fn fold_all(&mut self, forest: &Forest) {
         let parents = self.rows.iter().filter(|row| row.has_children && !row.rails.is_empty());
         let parents: Vec<Key> = parents.map(|row| row.key.clone()).collect();
@@ -134,7 +135,7 @@ impl List {
         });
     }
 
-    /// Returns the first row that is shown where there is room for so many, so that the selected one is.
+    /// Returns the first visible row for a number of rows, so that the selected row is visible.
     pub(crate) fn scroll(&mut self, room: usize) -> usize {
         let room = room.max(1);
         let most = self.rows.len().saturating_sub(room);
@@ -143,7 +144,7 @@ impl List {
     }
 }
 
-/// Returns the run whose last progress is the most recent; a run without progress only where no other has any.
+/// Returns the run with the most recent progress. Runs without progress count as the oldest.
 fn busiest(forest: &Forest, rows: &[Row]) -> Option<Key> {
     let actors = rows.iter().filter_map(|row| forest.get(&row.key)).filter(|actor| !actor.is_gone);
     let runs = actors.filter_map(|actor| Some((actor.view.run.as_ref()?.last_progress, actor)));

@@ -1,7 +1,7 @@
-//! The panes: what is told of the selected actor, a file each.
+//! Panes: the views of the selected actor, one file each.
 //!
-//! Each turns records into lines, whatever the width; what is too long is cut where it is drawn. Not here: how records
-//! come (`feed.rs`), which pane is open (`desk.rs`).
+//! Each pane converts records into lines of any width; lines that are too long are cut when they are drawn.
+//! Elsewhere: reading the records (`feed.rs`), the open pane (`desk.rs`).
 
 mod artifacts;
 mod events;
@@ -46,7 +46,7 @@ impl Pane {
         }
     }
 
-    /// Returns which records it is made of.
+    /// Returns the kind of records that the pane shows.
     pub(crate) const fn needs(self) -> Need {
         match self {
             Self::Facts | Self::Goals | Self::Team => Need::Facts,
@@ -56,63 +56,63 @@ impl Pane {
         }
     }
 
-    /// Returns whether it shows records and nothing else: no time that passes, no state of an actor.
+    /// Returns whether the pane shows only records: no durations and no state of an actor.
     pub(crate) const fn is_recorded(self) -> bool {
         matches!(self, Self::Events | Self::Messages | Self::Artifacts)
     }
 
-    /// Returns whether it grows at its end, where one wants to be.
+    /// Returns whether the pane grows at its end, which is then the default position.
     pub(crate) const fn grows(self) -> bool {
         matches!(self, Self::Events | Self::Messages | Self::Timeline)
     }
 }
 
-/// Records that are read together.
+/// Kinds of records that are read together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Need {
     Facts,
     Events,
     Messages,
     Artifacts,
-    /// What one artifact holds.
+    /// Content of one artifact.
     Preview,
 }
 
-/// What was read of a run.
+/// Records that were read for a run.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
-    /// How often anything of it has changed.
+    /// Number of changes so far.
     pub(crate) version: u64,
     pub(crate) facts: Option<Box<Facts>>,
-    /// The newest of its trace.
+    /// The newest events of the run's trace.
     pub(crate) events: Option<Vec<EventRecord>>,
-    /// Its trace's, with where each stands.
+    /// Messages of the run's trace, each with its position mark.
     pub(crate) messages: Option<Vec<(Message, String)>>,
-    /// Its session's.
+    /// Artifacts of the run's session.
     pub(crate) artifacts: Option<Vec<Artifact>>,
     pub(crate) preview: Option<Preview>,
 }
 
-/// What is recorded of a run, and of its trace.
+/// Records of a run and its trace.
 #[derive(Debug)]
 pub(crate) struct Facts {
     pub(crate) run: RunView,
     pub(crate) trace: TraceView,
 }
 
-/// What an artifact holds, as far as it is shown.
+/// The shown part of an artifact's content.
 #[derive(Debug)]
 pub(crate) struct Preview {
     pub(crate) name: String,
     pub(crate) lines: Vec<String>,
 }
 
-/// What a pane is drawn of.
+/// Input for rendering a pane.
 pub(crate) struct Page<'a> {
     pub(crate) forest: &'a Forest,
     pub(crate) actor: &'a Actor,
     pub(crate) records: &'a Records,
-    /// Which artifact is pointed at.
+    /// Index of the selected artifact.
     pub(crate) chosen: usize,
     /// Whether events and messages are shown in full.
     pub(crate) whole: bool,
@@ -121,7 +121,7 @@ pub(crate) struct Page<'a> {
     pub(crate) now: Timestamp,
 }
 
-/// Draws a pane; `None` = what it is made of is not there yet.
+/// Renders a pane; `None` if its records have not been read yet.
 pub(crate) fn lines(pane: Pane, page: &Page<'_>) -> Option<Vec<Line>> {
     if page.actor.view.run.is_none() && pane != Pane::Facts {
         return Some(vec![Line::of(Hue::Dim, "only runs have that: select one")]);
@@ -137,10 +137,10 @@ pub(crate) fn lines(pane: Pane, page: &Page<'_>) -> Option<Vec<Line>> {
     }
 }
 
-/// Breaks a text of one paragraph into lines of a pane, `indent` columns in, at most `most` of them.
+/// Wraps a text into at most `most` lines of a pane, indented by `indent` columns.
 fn paragraph(hue: Hue, foreign: &str, indent: usize, page: &Page<'_>, most: usize) -> Vec<Line> {
     let room = page.columns.saturating_sub(indent).max(8);
-    // More than that is not shown, however long it is.
+    // Text beyond the visible part is not processed.
     let shown = text::cut(&text::line(foreign), room * (most + 1), "");
     let mut lines = text::wrapped(&shown, room);
     if lines.len() > most {

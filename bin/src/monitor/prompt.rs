@@ -1,10 +1,10 @@
-//! A line that is typed within the monitor: a filter, an answer, a folder.
+//! A text line typed in the monitor: a filter, an answer or a folder.
 //!
-//! Pure. Invariant: it holds no control character, and no more than [`MOST_BYTES`].
+//! Pure. Invariant: the text contains no control character and has at most [`MOST_BYTES`] bytes.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// Longest text, in bytes.
+/// Maximum length of the text, in bytes.
 const MOST_BYTES: usize = 16 * 1_024;
 
 /// A line, with the cursor at its end.
@@ -13,14 +13,14 @@ pub(crate) struct Prompt {
     pub(crate) text: String,
 }
 
-/// What a key has made of the line.
+/// Result of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Typed {
-    /// It goes on.
+    /// Typing continues.
     On,
-    /// It is whole.
+    /// The text is complete.
     Done,
-    /// It is given up.
+    /// Typing was cancelled.
     Left,
 }
 
@@ -47,7 +47,7 @@ impl Prompt {
         Typed::On
     }
 
-    /// Takes in text that was pasted; line breaks become spaces.
+    /// Appends pasted text; line breaks become spaces.
     pub(crate) fn paste(&mut self, text: &str) {
         for c in text.chars().map(|c| if c == '\n' || c == '\t' { ' ' } else { c }) {
             if !c.is_control() && self.text.len() + c.len_utf8() <= MOST_BYTES {

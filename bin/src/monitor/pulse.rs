@@ -1,20 +1,21 @@
-//! A pulse: what was used in each of the last seconds.
+//! Usage in each of the last seconds.
 //!
-//! Pure: time is an argument. Invariant: it remembers [`SECONDS`] and no more.
+//! Pure: time is an argument. Invariant: at most [`SECONDS`] seconds are stored.
 
 use std::collections::VecDeque;
 
 use soong::protocol::Timestamp;
 
-/// For how long is remembered, in seconds.
+/// Number of stored seconds.
 pub(crate) const SECONDS: usize = 60;
 
-/// Tokens and events by the second.
+/// Tokens and events per second.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Pulse {
-    /// The second of the newest beat, since the epoch.
+    /// Second of the newest entry, since the epoch.
     last: i64,
-    /// The newest last; seconds in which nothing happened are there, before the first there are none.
+    /// Tokens and events of each second since the first recorded usage, the newest last. Seconds without usage are
+    /// included.
     beats: VecDeque<(u64, u64)>,
 }
 
@@ -23,13 +24,13 @@ fn second(at: Timestamp) -> i64 {
 }
 
 impl Pulse {
-    /// Something was used: tokens and events.
+    /// Records used tokens and new events.
     pub(crate) fn beat(&mut self, now: Timestamp, (tokens, events): (u64, u64)) {
         let now = second(now);
         if self.beats.is_empty() {
             (self.last, self.beats) = (now, VecDeque::from([(0, 0)]));
         }
-        // A clock that was set back adds to the newest.
+        // If the clock was set back, usage is added to the newest second.
         let passed = usize::try_from(now - self.last).unwrap_or(0).min(SECONDS);
         self.beats.extend(std::iter::repeat_n((0, 0), passed));
         self.beats.drain(..self.beats.len().saturating_sub(SECONDS));
@@ -53,7 +54,7 @@ impl Pulse {
         index.and_then(|index| self.beats.get(index)).copied().unwrap_or_default()
     }
 
-    /// Returns the mean by the second over the last whole seconds.
+    /// Returns the mean per second over the last whole seconds.
     pub(crate) fn rate(&self, now: Timestamp, seconds: usize) -> (u64, u64) {
         let beats = self.beats(now, seconds);
         let sum = beats.iter().fold((0, 0), |sum, beat| (sum.0 + beat.0, sum.1 + beat.1));

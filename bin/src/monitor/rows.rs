@@ -1,8 +1,8 @@
-//! The rows of the tree: which actors are shown, below whom, and in which order.
+//! Rows of the tree: which actors are shown, below which parent, and in which order.
 //!
-//! Pure. There are two arrangements: by work, where a run stands below the one that it works for, and supervisors that
-//! have nothing to tell are left out; and by supervision, as the actors are linked. Invariant: every actor that is to
-//! be shown is shown once, also where what it hangs below is not there.
+//! Pure. There are two arrangements. By task, a child run is below its parent run, and supervisors without an alarm
+//! are hidden. By supervision, each actor is below its supervisor. Invariant: every visible actor is shown exactly
+//! once, even if its parent is missing.
 
 use std::{
     cmp::Reverse,
@@ -16,10 +16,10 @@ use super::{
     forest::Forest,
 };
 
-/// Deepest row that is drawn with its place; what is deeper stands there too.
+/// Maximum depth that is indented; deeper rows have the same indentation.
 const DEEPEST: usize = 40;
 
-/// By what brothers and sisters are ordered.
+/// Sort order of siblings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sort {
     Born,
@@ -53,28 +53,28 @@ impl Sort {
     }
 }
 
-/// What of the forest is to be shown, and how.
+/// Selection and arrangement of the rows.
 #[derive(Debug, Clone)]
 pub(crate) struct View {
-    /// As the actors are linked, and not by who works for whom.
+    /// Arrange by supervision instead of by task.
     pub(crate) by_supervision: bool,
     pub(crate) sort: Sort,
-    /// Only what holds this text, and what it hangs below; in lower case.
+    /// Show only actors that contain this text, and their ancestors. Lower case; empty if there is no filter.
     pub(crate) filter: String,
-    /// Only what somebody should look at.
+    /// Show only actors that need attention, and their ancestors.
     pub(crate) only_urgent: bool,
-    /// Runs that have ended too.
+    /// Show ended runs too.
     pub(crate) with_ended: bool,
     pub(crate) folded: HashSet<Key>,
 }
 
 impl View {
-    /// Returns whether the rows follow from who is there, and from nothing else.
+    /// Returns whether the rows depend only on the set of actors and on their ended and alarm states.
     pub(crate) fn is_plain(&self) -> bool {
         self.sort == Sort::Born && self.is_whole()
     }
 
-    /// Returns whether nothing is left out for what it shows.
+    /// Returns whether no actor is filtered out by its content.
     pub(crate) fn is_whole(&self) -> bool {
         self.filter.is_empty() && !self.only_urgent
     }
@@ -93,20 +93,20 @@ impl Default for View {
     }
 }
 
-/// One row.
+/// One row of the tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) key: Key,
-    /// For each level above it, from the top: whether more follows there; the last is its own.
+    /// For each level, from the top: whether a later sibling follows on it. The last entry is the row's own level.
     pub(crate) rails: Vec<bool>,
-    /// How many rows are folded away below it.
+    /// Number of hidden rows if the row is folded.
     pub(crate) hidden: usize,
     pub(crate) has_children: bool,
-    /// Whether it is only there because of something below it.
+    /// Whether the row is shown only as the ancestor of another row.
     pub(crate) is_context: bool,
 }
 
-/// Arranges the forest.
+/// Returns the rows in display order.
 pub(crate) fn rows(forest: &Forest, view: &View) -> Vec<Row> {
     let Some(root) = forest.root() else { return Vec::new() };
     let shown = shown(forest, view);
@@ -122,7 +122,7 @@ pub(crate) fn rows(forest: &Forest, view: &View) -> Vec<Row> {
     let mut open: Vec<(&Actor, Vec<bool>)> = vec![(root, Vec::new())];
     while let Some((actor, rails)) = open.pop() {
         let children = below.get(&*actor.key).map(Vec::as_slice).unwrap_or_default();
-        // What is looked for is shown wherever it is.
+        // With a filter, matching rows are shown even in folded parts.
         let is_folded = view.is_whole() && view.folded.contains(&actor.key);
         rows.push(Row {
             key: actor.key.clone(),
@@ -156,7 +156,7 @@ fn count(below: &HashMap<&str, Vec<&Actor>>, actor: &Actor) -> usize {
     count
 }
 
-/// Returns who is shown, and whether for its own sake.
+/// Returns the visible actors, and whether each of them matches or is only an ancestor.
 fn shown<'f>(forest: &'f Forest, view: &View) -> HashMap<&'f str, bool> {
     let is_there = |actor: &&Actor| (view.with_ended || !actor.is_gone) && (view.by_supervision || !is_silent(actor));
     let is_plain = view.is_whole();
@@ -186,7 +186,7 @@ fn shown<'f>(forest: &'f Forest, view: &View) -> HashMap<&'f str, bool> {
     shown
 }
 
-/// Whether an actor is left out where work is shown: it keeps others, and has nothing to tell.
+/// Returns whether an actor is hidden in the arrangement by task: a supervisor without an alarm.
 fn is_silent(actor: &Actor) -> bool {
     let keeps = matches!(
         actor.view.kind,
@@ -199,7 +199,7 @@ fn is_silent(actor: &Actor) -> bool {
     keeps && actor.alarm().is_none()
 }
 
-/// Returns what an actor hangs below.
+/// Returns the parent of an actor in the current arrangement.
 pub(crate) fn parent<'f>(forest: &'f Forest, view: &View, actor: &Actor) -> Option<&'f Actor> {
     let up = |actor: &Actor| forest.get(actor.view.parent.as_deref()?);
     if view.by_supervision {
@@ -215,7 +215,7 @@ pub(crate) fn parent<'f>(forest: &'f Forest, view: &View, actor: &Actor) -> Opti
     Some(above)
 }
 
-/// Returns what an actor is ordered by, the least first.
+/// Returns the sort key of an actor, in ascending order.
 fn rank(actor: &Actor, sort: Sort) -> (u8, Reverse<u64>, i64, Key) {
     let kind = match actor.view.kind {
         ActorKind::Session | ActorKind::SessionSupervisor => 1,
@@ -233,7 +233,7 @@ fn rank(actor: &Actor, sort: Sort) -> (u8, Reverse<u64>, i64, Key) {
         Sort::Urgent => actor.alarm().map_or(0, |alarm| alarm as u64 + 1),
         Sort::Tokens => tokens,
         Sort::Cost => cost.map_or(u64::MAX, soong::protocol::Usd::as_nanos),
-        // Who was quiet for longest comes first.
+        // The run without progress for the longest time comes first.
         Sort::Quiet => {
             let progress = actor.view.run.as_ref().and_then(|run| run.last_progress);
             progress.filter(|_| !actor.is_gone).map_or(0, |at| u64::MAX - at.as_millis().cast_unsigned())
@@ -325,7 +325,7 @@ mod tests {
             sort in 0usize..7,
         ) {
             let views = parents.iter().enumerate().map(|(at, parent)| {
-                // Nobody works for one that is younger.
+                // A run's parent is never younger than the run.
                 let parent = parent.filter(|parent| *parent < at || *parent >= parents.len());
                 run(&format!("r{at}"), parent.map(|parent| format!("r{parent}")).as_deref())
             });

@@ -1,4 +1,4 @@
-//! Trees for tests.
+//! Sample trees for tests.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use soong::{
     protocol::{RunId, RunMode, Timestamp, TraceId, Usd},
 };
 
-/// An actor at work.
+/// A running actor.
 pub(crate) fn actor(kind: ActorKind, id: &str, parent: Option<&str>) -> ActorView {
     ActorView {
         actor_id: format!("{}:{id}", kind.as_str()),
@@ -57,13 +57,13 @@ pub(crate) fn run(id: &str, parent: Option<&str>) -> ActorView {
     }
 }
 
-/// A change of the tree: these show something new, those have gone.
+/// A change of the tree: changed actors, and the ids of ended ones.
 pub(crate) fn changed(changed: Vec<ActorView>, gone: &[&str]) -> TreeEvent {
     let gone = gone.iter().map(|id| (*id).to_owned()).collect();
     TreeEvent::Changed { changed: changed.into(), gone, ended: Arc::default(), dropped: 0 }
 }
 
-/// A tree with these runs of one session.
+/// A snapshot of a tree with runs of one session.
 pub(crate) fn tree(runs: Vec<ActorView>) -> TreeEvent {
     let (root, sessions) = ("runtime_supervisor:0", "session_supervisor:0");
     let mut keepers = [

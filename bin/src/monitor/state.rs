@@ -1,7 +1,7 @@
-//! What the monitor knows, and what follows from news: pure, so that tests can play whole evenings.
+//! State of the monitor, and its reaction to input. Pure, so that tests can play long sequences of input.
 //!
-//! Time is an argument; what is to be read or done is returned as wishes. Not here: who fulfils them (`feed.rs`), what
-//! it looks like (`draw.rs`).
+//! Time is an argument; reads and actions are returned as requests. Elsewhere: executing the requests (`feed.rs`),
+//! rendering (`draw.rs`).
 
 use ratatui::crossterm::event::KeyEvent;
 use soong::{
@@ -25,45 +25,45 @@ use super::{
 };
 use crate::{figure, line::Line, people::Ask, terminal::Hue};
 
-/// How long a note stands, in milliseconds.
+/// How long a note is shown, in milliseconds.
 const NOTE_MS: u64 = 6_000;
-/// How long one who answers has to read what is asked next before a key counts, in milliseconds.
+/// Time during which keys are ignored after the next request is shown, so that it can be read, in milliseconds.
 const READING_MS: i64 = 500;
 
-/// What has happened.
+/// Input of the monitor.
 #[derive(Debug)]
 pub(crate) enum News {
     Key(KeyEvent),
     Pasted(String),
     Link(Link),
     Tree(TreeEvent),
-    /// What was read for a pane.
+    /// Data that was read for a pane.
     Read(Want, Box<Result<Content, ErrorInfo>>),
-    /// What is recorded of a run that has gone.
+    /// Record of a run that has ended.
     Record(RunId, Box<Result<Run, ErrorInfo>>),
-    /// What runs ask of people.
+    /// Pending requests of runs: questions and permissions.
     Asks(Result<Vec<Ask>, ErrorInfo>),
-    /// What became of a deed.
+    /// Result of an action: a message or an error.
     Done(Result<String, String>),
 }
 
-/// How one stands to the owner of the home.
+/// State of the connection to the owner of the home.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Link {
-    /// It is looked for.
+    /// The owner is being looked for.
     Looking,
-    /// It answers.
+    /// The owner responds.
     There { pid: u32, version: String },
-    /// It does not, for this reason, and is tried again.
+    /// The owner does not respond, for this reason. The connection is retried.
     Lost(String),
 }
 
-/// What the monitor wants of the world.
+/// Request of the monitor to its environment.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Wish {
     Leave,
     Suspend,
-    /// The screen is to be drawn anew as a whole.
+    /// Redraw the whole screen.
     Redraw,
     Read(Want),
     ReadRun(RunId),
@@ -78,30 +78,30 @@ pub(crate) struct Own {
     is_cancelling: bool,
 }
 
-/// The monitor.
+/// State of the monitor.
 #[derive(Debug)]
 pub(crate) struct Monitor {
     pub(crate) ink: Ink,
-    /// What is watched: a home, or a server.
+    /// Name of the watched home or server.
     pub(crate) title: String,
     pub(crate) own: Option<Own>,
     pub(crate) forest: Forest,
     pub(crate) list: List,
-    /// Whether a row was selected, by the person or because it is the first that has something to show.
+    /// Whether a row was selected, by the user or automatically.
     has_selected: bool,
     pub(crate) desk: Desk,
     pub(crate) dialog: Dialog,
     pub(crate) link: Link,
     pub(crate) asks: Asks,
     note: Option<(Hue, String, Timestamp)>,
-    /// Rows that the tree and the pane have on the screen.
+    /// Visible rows of the tree and of the pane.
     pub(crate) room: (usize, usize),
     endings: Endings,
-    /// The lines of the pane as they were drawn last, and what they were made of.
+    /// Lines of the last drawn pane, with the key of their content.
     pub(crate) drawn: Option<(Look, Vec<Line>)>,
 }
 
-/// What a pane's lines are made of: the version of its records, which one it is, whether in full, and how wide.
+/// Cache key of a pane's lines: version of its records, pane, whether entries are shown in full, and width.
 pub(crate) type Look = (u64, Pane, bool, u16);
 
 impl Monitor {
@@ -124,7 +124,7 @@ impl Monitor {
         }
     }
 
-    /// Takes in what has happened; returns what a person wants done by it.
+    /// Handles one input; returns the request that results from a key or a paste.
     pub(crate) fn take(&mut self, news: News, now: Timestamp) -> Option<Wish> {
         match news {
             News::Key(key) => return self.key(key, now),
@@ -136,7 +136,7 @@ impl Monitor {
                 if let Link::There { .. } = link
                     && self.link != link
                 {
-                    // It may be another process: what was read may have changed without a sign.
+                    // It may be another process, so everything that was read is outdated.
                     self.desk.clear();
                     self.asks.begin_anew();
                     self.endings.begin_anew();
@@ -159,7 +159,7 @@ impl Monitor {
                 }
             }
             News::Done(done) => {
-                // An answer that did not get through is still asked for.
+                // The request is still pending if the answer was not delivered.
                 self.asks.look_again();
                 match done {
                     Ok(said) => self.say(Hue::Green, said, now),
@@ -170,13 +170,13 @@ impl Monitor {
         None
     }
 
-    /// Brings the rows of the tree up to date: before they are drawn, and before a key counts. Not with all news: where
-    /// much happens, that would be most of the work.
+    /// Updates the rows of the tree. Called before drawing and before a key is handled, but not for each input: with
+    /// many inputs, this would take most of the time.
     pub(crate) fn arrange(&mut self) {
         self.list.refresh(&self.forest);
     }
 
-    /// Says what is to be read by now.
+    /// Returns the reads that are due.
     pub(crate) fn wants(&mut self, now: Timestamp) -> Vec<Wish> {
         let mut wishes = Vec::new();
         self.desk.put(self.list.selected());
@@ -193,7 +193,7 @@ impl Monitor {
 
     fn tree(&mut self, event: TreeEvent, now: Timestamp) {
         self.forest.apply(event, now);
-        // An owner that has just begun shows its runs a moment later than itself.
+        // Just after its start, an owner may not show its runs yet, so the selection is repeated until it succeeds.
         if !self.has_selected {
             self.arrange();
             let first = match &self.own {
@@ -214,13 +214,13 @@ impl Monitor {
         self.note = Some((hue, said.into(), now));
     }
 
-    /// Returns what is to be said at the moment.
+    /// Returns the note to show now.
     pub(crate) fn note(&self, now: Timestamp) -> Option<(Hue, &str)> {
         let (hue, said, at) = self.note.as_ref()?;
         (now.millis_since(*at) < NOTE_MS).then_some((*hue, said))
     }
 
-    /// Returns how the run ended that the monitor was started with, once it has.
+    /// Returns how the run that the monitor was started with ended; `None` before that.
     pub(crate) fn own_has_ended(&self) -> Option<&str> {
         let actor = self.forest.run(&self.own.as_ref()?.run)?;
         actor.is_gone.then(|| actor.state())
@@ -233,7 +233,7 @@ impl Monitor {
             return self.follow(then, now);
         }
         let action = action(key)?;
-        // What was said was about an earlier key, and what was waited for is wanted no more.
+        // The note was about an earlier key, and a pending dialog is no longer wanted.
         self.note = None;
         self.asks.awaits_no_more();
         match action {
@@ -300,7 +300,7 @@ impl Monitor {
         Some(Wish::Do(deed))
     }
 
-    /// Goes where a key points.
+    /// Moves the selection or changes the view.
     fn walk(&mut self, action: Action) {
         self.has_selected = true;
         let forest = &self.forest;
@@ -323,7 +323,7 @@ impl Monitor {
             Action::Switch => self.desk.has_focus = !self.desk.has_focus,
             Action::Pane(at) => {
                 self.desk.show(Pane::ALL[at]);
-                // Where there is room for one of both only, it is that one.
+                // If there is room for only one of tree and pane, the pane is shown.
                 self.desk.has_focus |= self.room.1 == 0;
             }
             Action::NextPane => self.desk.turn(1),
@@ -340,7 +340,8 @@ impl Monitor {
         }
     }
 
-    /// Ctrl-C: cancels the run that the monitor was started with; leaves otherwise, or when it comes again.
+    /// Handles Ctrl-C: cancels the run that the monitor was started with. Exits if there is none, or on the second
+    /// Ctrl-C.
     fn interrupt(&mut self, now: Timestamp) -> Wish {
         let has_ended = self.own_has_ended().is_some();
         match &mut self.own {
@@ -374,7 +375,7 @@ impl Monitor {
     }
 
     fn show_asks(&mut self, now: Timestamp) -> Option<Wish> {
-        // What the selected run asks, or one below it, comes first.
+        // Requests of the selected run, or of a run below it, are shown first.
         let selected = self.list.selected().and_then(|key| self.forest.get(key)?.run_id());
         let family: Vec<RunId> = selected
             .map(|run| self.forest.tree_of(&run).iter().filter_map(|actor| actor.run_id()).collect())

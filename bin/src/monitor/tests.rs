@@ -1,4 +1,4 @@
-//! Whole evenings at the monitor, without a terminal: news and keys in, screens and wishes out.
+//! Long sessions at the monitor, without a terminal: input and keys in, screens and requests out.
 
 mod acts;
 mod panics;
@@ -25,14 +25,14 @@ use super::{
 };
 use crate::people::Ask;
 
-/// When the evening begins: 2026-11-22 18:00:00 UTC.
+/// Start time of a session: 2026-11-22 18:00:00 UTC.
 const BEGIN: i64 = 1_795_370_400_000;
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_millis(BEGIN + seconds * 1_000)
 }
 
-/// A monitor, and the clock that it is told of.
+/// A monitor with its clock.
 struct Evening {
     monitor: Monitor,
     now: Timestamp,
@@ -50,7 +50,7 @@ impl Evening {
         wish.into_iter().chain(self.monitor.wants(self.now)).collect()
     }
 
-    /// Types keys: a character each.
+    /// Types keys, one per character.
     fn types(&mut self, keys: &str) -> Vec<Wish> {
         keys.chars().flat_map(|c| self.key(KeyCode::Char(c))).collect()
     }
@@ -71,7 +71,7 @@ impl Evening {
             let mut row = String::new();
             let mut under = 0;
             for x in 0..columns {
-                // A wide character has the cell behind it too.
+                // A wide character also covers the next cell.
                 if under > 0 {
                     under -= 1;
                     continue;
@@ -89,7 +89,7 @@ impl Evening {
 const FINE: Ink = Ink { color: true, unicode: true };
 const PLAIN: Ink = Ink { color: false, unicode: false };
 
-/// An afternoon's work: an orchestrator with children of which one is stuck, one asks and one came back.
+/// An orchestrator with children, of which one is stuck, one has a pending request and one was restarted.
 fn afternoon() -> TreeEvent {
     let child = |id: &str, task: &str, tokens: u64, since: i64| {
         let mut view = run(id, Some("main"));

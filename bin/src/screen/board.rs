@@ -1,9 +1,13 @@
-//! The board: what is known of each run of a session, gathered from events and from looks at the tree.
+//! State of each run of a session, collected from events and from snapshots of the tree.
 //!
-//! Pure. Events say what is sure: that a run began, how it ended, what it used. The supervision
-//! tree says what a run does at this moment, and may be ahead of the events. Invariants: an ended
-//! run stays as it ended; what a run used is counted once, whoever tells it first.
-//! Not here: how it is drawn (`lines.rs`), what all runs used together (`totals.rs`).
+//! Pure. Events are authoritative: they record that a run started, how it ended and what it used. The supervision
+//! tree shows the current activity of a run, and may be ahead of the events.
+//!
+//! Invariants:
+//! - The state of an ended run does not change.
+//! - Usage is counted once, whether the tree or an event reports it first.
+//!
+//! Elsewhere: rendering (`lines.rs`), sums over all runs (`totals.rs`).
 
 use soong::{
     ActorView,
@@ -15,20 +19,20 @@ use soong::{
 
 use crate::text;
 
-/// Where a run stands, as a picture shows it.
+/// State of a run, as shown in the picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Waits for its turn.
+    /// Waiting for its turn in the queue.
     Queued,
-    /// At work.
+    /// Active.
     Working,
-    /// Waits for a person.
+    /// Waiting for input or permission.
     Waiting,
-    /// Finished.
+    /// Completed.
     Done,
     /// Ended without an answer.
     Failed,
-    /// Ended on request.
+    /// Cancelled on request.
     Cancelled,
 }
 
@@ -51,13 +55,13 @@ impl From<RunStatus> for State {
     }
 }
 
-/// What a run used.
+/// Usage of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Used {
-    /// Turns begun.
+    /// Number of turns started.
     pub(crate) turn: u32,
     pub(crate) tokens: u64,
-    /// What the tokens cost; `None` where a price is unknown.
+    /// Cost of the tokens; `None` if a price is unknown.
     pub(crate) cost: Option<Usd>,
 }
 
@@ -73,29 +77,29 @@ impl Used {
     }
 }
 
-/// One run on the board. Texts are harmless already.
+/// A run on the board. Control characters are already removed from its texts.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Entry {
     pub(crate) run_id: RunId,
     pub(crate) parent: Option<RunId>,
-    /// Its agent type.
+    /// Agent type.
     pub(crate) kind: String,
     pub(crate) task: String,
     pub(crate) state: State,
-    /// Whether it told that it waits for people. A look at the tree from before says otherwise.
+    /// Whether its last event says that it waits for input. An older snapshot of the tree does not override this.
     pub(super) is_parked: bool,
-    /// What it does now; empty where nothing is known.
+    /// Current activity; empty if unknown.
     pub(crate) activity: String,
-    /// Its focused goal.
+    /// Goal in focus.
     pub(crate) goal: String,
-    /// Turns begun.
+    /// Number of turns started.
     pub(crate) turn: u32,
     pub(crate) tokens: u64,
-    /// What the tokens cost; `None` where a price is unknown.
+    /// Cost of the tokens; `None` if a price is unknown.
     pub(crate) cost: Option<Usd>,
     pub(crate) started_at: Option<Timestamp>,
     pub(crate) ended_at: Option<Timestamp>,
-    /// What the events alone tell that it used.
+    /// Usage according to the events alone.
     pub(super) heard: Used,
 }
 
@@ -119,7 +123,7 @@ impl Entry {
         }
     }
 
-    /// Takes in what it used up to now, unless more is known already.
+    /// Updates the usage, unless a higher one is already known.
     fn used(&mut self, used: Used) {
         self.turn = self.turn.max(used.turn);
         if used.tokens >= self.tokens {
@@ -137,7 +141,7 @@ impl Entry {
 }
 
 impl From<&Run> for Entry {
-    /// Shows a run as it is recorded.
+    /// Creates an entry from the record of a run.
     fn from(run: &Run) -> Self {
         let kind = match (run.mode, run.settings.agent_type.as_str()) {
             (RunMode::Orchestrator, "default") => "orchestrator",
@@ -157,14 +161,14 @@ impl From<&Run> for Entry {
     }
 }
 
-/// All runs of a session that we heard of, in the order of their start.
+/// All known runs of a session, in the order of their start.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Board {
     pub(crate) entries: Vec<Entry>,
 }
 
 impl Board {
-    /// Puts the run on the board that is watched.
+    /// Creates a board with the watched run.
     pub(crate) fn with_root(run_id: RunId, kind: &str, task: &str) -> Self {
         Self { entries: vec![Entry::new(run_id, None, kind, task)] }
     }
@@ -178,7 +182,7 @@ impl Board {
         self.entries.iter_mut().find(|entry| entry.run_id == *id && !entry.state.has_ended())
     }
 
-    /// Takes in what happened.
+    /// Applies an event.
     pub(crate) fn apply(&mut self, record: &EventRecord) {
         if let Event::SubAgent(event) = &record.event {
             return self.apply_sub_agent(event, record);
@@ -248,7 +252,7 @@ impl Board {
         }
     }
 
-    /// Takes in what the supervision tree shows of the runs on the board.
+    /// Updates the runs on the board from a snapshot of the supervision tree.
     pub(crate) fn look(&mut self, view: &ActorView) {
         if let Some(run) = &view.run
             && let Some(entry) = self.open(Some(&RunId::new(view.id.as_str())))
@@ -273,7 +277,7 @@ impl Board {
     }
 }
 
-/// Writes a state with what it is about: `waiting: storage`.
+/// Formats a state and its subject: `waiting: storage`.
 fn doing(state: &str, what: &str) -> String {
     let what = text::line(what);
     if what.is_empty() { state.to_owned() } else { format!("{state}: {what}") }

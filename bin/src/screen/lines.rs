@@ -1,7 +1,9 @@
-//! The picture of a board: a line a run, cut to the screen.
+//! Renders a board as lines: one line per run, cut to the screen.
 //!
-//! Pure. Invariants: never more lines than the height nor more columns than the width; a run is
-//! shown only with the runs above it; what is left out is counted.
+//! Pure. Invariants:
+//! - The picture never exceeds the height or the width.
+//! - A run is shown only together with its ancestors.
+//! - Hidden runs are counted.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,23 +15,23 @@ use super::{
 };
 use crate::{figure, line::Line, terminal::Hue, text};
 
-/// Columns of the task below which figures make room for it.
+/// Minimum width of the task, in columns, before figures are dropped from the layout of the picture.
 const TASK_COLUMNS: usize = 30;
-/// Columns of the task below which even the time makes room for it.
+/// Minimum width of the task, in columns, before a row uses a narrower layout or shows no figures.
 const SHORT_TASK_COLUMNS: usize = 12;
-/// Columns of the branch per level.
+/// Columns of the tree branch per level.
 const BRANCH_COLUMNS: usize = 3;
 
-/// What the picture has to fit.
+/// Size and style of a picture.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Frame {
-    /// Columns.
+    /// Width in columns.
     pub(crate) width: usize,
-    /// Lines.
+    /// Height in lines.
     pub(crate) height: usize,
-    /// Whether marks beyond ASCII are shown.
+    /// Whether symbols outside ASCII may be used.
     pub(crate) unicode: bool,
-    /// For the age of what is at work.
+    /// Current time, for the duration of active runs.
     pub(crate) now: Timestamp,
 }
 
@@ -39,12 +41,12 @@ impl Frame {
     }
 }
 
-/// Draws the board.
+/// Renders the board.
 pub(crate) fn lines(board: &Board, frame: &Frame) -> Vec<Line> {
     let order = order(board);
     let fits = order.len() <= frame.height;
     let shown = if fits { (0..order.len()).collect() } else { choose(&order, frame.height.saturating_sub(1)) };
-    // A column for costs is only there if something costs.
+    // The cost column is shown only if a run has a cost.
     let has_costs = board.entries.iter().any(|entry| entry.cost > Some(Usd::default()));
     let visible: Vec<&Row> =
         order.iter().enumerate().filter(|(at, _)| shown.contains(at)).map(|(_, row)| row).collect();
@@ -60,20 +62,20 @@ pub(crate) fn lines(board: &Board, frame: &Frame) -> Vec<Line> {
     lines
 }
 
-/// A run with its place in the tree.
+/// A run with its position in the tree.
 struct Row<'a> {
     entry: &'a Entry,
     depth: usize,
-    /// Place of its parent in the order.
+    /// Index of its parent in the order.
     above: Option<usize>,
 }
 
-/// Brings the runs into the order of the tree: children below their parent, in the order of their start.
+/// Returns the runs in tree order: children below their parent, in the order of their start.
 fn order(board: &Board) -> Vec<Row<'_>> {
     let known: HashSet<&RunId> = board.entries.iter().map(|entry| &entry.run_id).collect();
     let mut below: HashMap<Option<&RunId>, Vec<&Entry>> = HashMap::new();
     for entry in &board.entries {
-        // A run whose parent we did not hear of stands at the top.
+        // A run whose parent is unknown is placed at the top level.
         below.entry(entry.parent.as_ref().filter(|parent| known.contains(parent))).or_default().push(entry);
     }
     let mut rows = Vec::new();
@@ -89,8 +91,8 @@ fn order(board: &Board) -> Vec<Row<'_>> {
     rows
 }
 
-/// Chooses which rows are shown: what is at work, what failed, what ended last, what waits; each
-/// with the rows above it.
+/// Chooses the rows to show, each with its ancestors: top-level runs first, then active and waiting runs, failed and
+/// cancelled runs, finished runs, and queued runs. Among ended runs of one rank, the latest comes first.
 fn choose(order: &[Row<'_>], room: usize) -> HashSet<usize> {
     let rank = |row: &Row<'_>| match row.entry.state {
         _ if row.above.is_none() => 0,
@@ -120,13 +122,13 @@ fn choose(order: &[Row<'_>], room: usize) -> HashSet<usize> {
     shown
 }
 
-/// Says what is not shown: `and 12 more (3 queued, 9 done)`.
+/// Describes the hidden runs: `and 12 more (3 queued, 9 done)`.
 fn left_out(states: impl Iterator<Item = State>) -> String {
     let states: Vec<State> = states.collect();
     format!("and {} more ({})", states.len(), Counts::of(states.into_iter()).said())
 }
 
-/// Returns a state's mark with its colour.
+/// Returns the symbol of a state and its color.
 const fn mark(state: State, unicode: bool) -> (Hue, &'static str) {
     match (state, unicode) {
         (State::Queued, true) => (Hue::Dim, "○"),
@@ -144,7 +146,8 @@ const fn mark(state: State, unicode: bool) -> (Hue, &'static str) {
     }
 }
 
-/// Returns the columns that a row has for task and figures; none if it has not even room for its mark.
+/// Returns the number of columns that a row has for its text after branch and symbol. `None` if there is no room for
+/// text.
 fn room(row: &Row<'_>, frame: &Frame) -> Option<usize> {
     let branch = row.depth * BRANCH_COLUMNS;
     frame.width.checked_sub(branch + 2).filter(|room| *room > 0)
@@ -163,7 +166,7 @@ fn draw(row: &Row<'_>, after: &[&Row<'_>], layouts: &[Layout], frame: &Frame) ->
     let line = line.and(Hue::Bold, head);
     let figures = figures(entry, layouts, frame, room);
     let for_task = room - text::width(&figures);
-    // A sub-agent has one goal, its task; the plan that is worth a look is the leader's.
+    // The plan is shown for the top-level run only: the only goal of a sub-agent is its task.
     let has_plan = row.above.is_none() && !entry.goal.is_empty() && !entry.state.has_ended();
     let task = if has_plan { &entry.goal } else { &entry.task };
     let task = text::cut(task, for_task, frame.ellipsis());
@@ -171,15 +174,15 @@ fn draw(row: &Row<'_>, after: &[&Row<'_>], layouts: &[Layout], frame: &Frame) ->
     line.and(Hue::Plain, task).and(Hue::Dim, figures)
 }
 
-/// Names the agent, before its task.
+/// Returns the agent name that precedes the task.
 fn head(entry: &Entry) -> String {
     format!("{} ", entry.kind)
 }
 
-/// Which figures stand behind a task, and how wide.
+/// Figures that follow a task, and their widths.
 #[derive(Debug, Clone, Copy)]
 struct Layout {
-    /// Columns of the activity; none where it is not shown.
+    /// Width of the activity in columns; 0 if it is not shown.
     activity: usize,
     has_turn: bool,
     has_tokens: bool,
@@ -191,7 +194,7 @@ impl Layout {
         Self { activity, has_turn, has_tokens, has_cost }
     }
 
-    /// Where nothing costs, from the widest to the narrowest.
+    /// Layouts of a picture without costs, from the widest to the narrowest.
     const FREE: [Self; 5] = [
         Self::new(27, true, true, false),
         Self::new(16, true, true, false),
@@ -199,7 +202,7 @@ impl Layout {
         Self::new(12, false, false, false),
         Self::new(0, false, false, false),
     ];
-    /// Where something costs, from the widest to the narrowest.
+    /// Layouts of a picture with costs, from the widest to the narrowest.
     const COSTLY: [Self; 6] = [
         Self::new(27, true, true, true),
         Self::new(16, true, true, true),
@@ -209,30 +212,30 @@ impl Layout {
         Self::new(0, false, false, false),
     ];
 
-    /// Returns the columns of each figure that is shown, from the left: activity, time, turn,
-    /// tokens, cost.
+    /// Returns the widths of the figures, from left to right: activity, time, turn, tokens, cost. A width of 0 hides
+    /// the figure.
     fn columns(self) -> [usize; 5] {
         let shown = |is_shown: bool, columns| if is_shown { columns } else { 0 };
         let Self { activity, has_turn, has_tokens, has_cost } = self;
         [activity, 10, shown(has_turn, 8), shown(has_tokens, 10), shown(has_cost, 8)]
     }
 
-    /// Returns the columns of all, with the space before each.
+    /// Returns the total width, including the space before each figure.
     fn width(self) -> usize {
         self.columns().iter().filter(|columns| **columns > 0).map(|columns| columns + 2).sum()
     }
 }
 
-/// Chooses the layouts of a picture: the widest one that leaves room for the task of its roomiest
-/// row, and those that are narrower.
+/// Chooses the layouts of a picture: the widest one that leaves room for the task of the row with the most room, and
+/// all narrower ones.
 fn layouts(room: usize, has_costs: bool) -> &'static [Layout] {
     let all: &[Layout] = if has_costs { &Layout::COSTLY } else { &Layout::FREE };
     let fits = |layout: &Layout| layout.width() + TASK_COLUMNS <= room;
     &all[all.iter().position(fits).unwrap_or(all.len() - 1)..]
 }
 
-/// Writes what a run does and used: in the picture's layout, so that rows are aligned, or in a
-/// narrower one if its task would have no room, or not at all.
+/// Formats the activity and usage of a run in the layout of the picture, so that rows are aligned. Uses a narrower
+/// layout, or returns an empty string, if the task would have no room.
 fn figures(entry: &Entry, layouts: &[Layout], frame: &Frame, room: usize) -> String {
     let fits = |layout: &&Layout| layout.width() + SHORT_TASK_COLUMNS <= room;
     let Some(layout) = layouts.iter().find(fits) else { return String::new() };
@@ -265,12 +268,12 @@ fn figures(entry: &Entry, layouts: &[Layout], frame: &Frame, room: usize) -> Str
     figures
 }
 
-/// Draws the branch that leads to a row, from what comes after it.
+/// Draws the tree branch of a row, which depends on the rows after it.
 fn branch(row: &Row<'_>, after: &[&Row<'_>], unicode: bool) -> String {
     let (last, more, down) = if unicode { ("└─ ", "├─ ", "│  ") } else { ("`- ", "|- ", "|  ") };
     let mut drawn = String::new();
     for level in 1..=row.depth {
-        // Does the branch of this level go on below?
+        // Whether a later row continues the branch of this level.
         let goes_on = after.iter().take_while(|next| next.depth >= level).any(|next| next.depth == level);
         drawn.push_str(match (level == row.depth, goes_on) {
             (true, true) => more,

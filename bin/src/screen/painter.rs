@@ -1,9 +1,8 @@
-//! The painter: what a terminal has to be sent so that it shows a picture in the place of the last one.
+//! Computes the terminal output that replaces the last picture by a new one.
 //!
-//! Pure: what to send comes out. It remembers the lines that stand above the cursor, which waits below them
-//! at the start of a line. Invariants: a picture is never higher than the screen's rows less one, nor
-//! wider than its columns less one (some terminals wrap when the last one is written); what stands
-//! there already is not sent again. Not here: who sends it (`screen`).
+//! Pure: the output is returned. The painter remembers the lines above the cursor, which is at the start of the line
+//! below them. Invariants: a picture has at most one row and one column less than the screen (some terminals wrap
+//! when the last column is written); unchanged lines are not sent again. Elsewhere: writing the output (`screen`).
 
 #[cfg(test)]
 mod tests;
@@ -16,7 +15,7 @@ use crossterm::{
 
 use crate::{line::Line, terminal::Paint};
 
-/// The size of a screen. Pictures are left out of one that has no room for them.
+/// Size of a screen. If it has no room for a picture, none is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Size {
     pub(super) columns: usize,
@@ -24,7 +23,7 @@ pub(super) struct Size {
 }
 
 impl Size {
-    /// Returns the columns and rows that a picture may have.
+    /// Returns the maximum width and height of a picture.
     pub(super) const fn room(self) -> (usize, usize) {
         (self.columns.saturating_sub(1), self.rows.saturating_sub(1))
     }
@@ -34,15 +33,15 @@ impl Size {
 #[derive(Debug)]
 pub(super) struct Painter {
     paint: Paint,
-    /// The lines of the picture that stands there, from the top.
+    /// Lines of the picture on the screen, from the top.
     drawn: Vec<Line>,
-    /// How large the screen was then.
+    /// Size of the screen when it was drawn.
     size: Size,
-    /// Rows of older pictures that a screen which became smaller has pushed out at its top. They
-    /// come back into view when it grows.
+    /// Rows of older pictures that were pushed out at the top when the screen became smaller. They come back into
+    /// view when it grows.
     pushed_out: usize,
     is_cursor_hidden: bool,
-    /// Whether the cursor may stand behind something that is not ours.
+    /// Whether the cursor may be in a line with output of other programs.
     is_astray: bool,
 }
 
@@ -58,7 +57,7 @@ impl Painter {
         }
     }
 
-    /// Returns what stands there.
+    /// Returns the lines of the picture on the screen.
     pub(super) fn drawn(&self) -> &[Line] {
         &self.drawn
     }
@@ -67,13 +66,13 @@ impl Painter {
         self.is_cursor_hidden
     }
 
-    /// Leaves what stands there to itself: the next picture begins below whatever the screen shows.
+    /// Keeps the current picture on the screen: the next one begins below everything that is shown.
     pub(super) fn forget(&mut self) {
         *self = Self { is_astray: true, ..Self::new(self.paint) };
     }
 
-    /// Returns what prints lines for good, and the picture below them; nothing where all of it
-    /// stands there already.
+    /// Returns the output that prints lines permanently, and the picture below them. Empty if the screen already
+    /// shows both.
     pub(super) fn paint(&mut self, above: &[Line], picture: &[Line], size: Size) -> String {
         let picture = fitting(picture, size);
         let is_resized = size != self.size && !self.drawn.is_empty();
@@ -99,18 +98,18 @@ impl Painter {
         out
     }
 
-    /// Brings the cursor to the start of a line that holds nothing of others.
+    /// Moves the cursor to the start of an empty line.
     fn find_line_start(&mut self, out: &mut String, size: Size) {
         if std::mem::take(&mut self.is_astray) {
-            // At the start of a line this just fills it; behind anything it goes on to the next.
+            // At the start of a line the spaces fill it; after other output they wrap to the next line.
             out.push_str(&" ".repeat(size.columns));
         }
         add(out, MoveToColumn(0));
     }
 
-    /// Writes everything anew from the top of what stands there.
+    /// Writes everything again, from the top of the current picture.
     fn redraw(&mut self, out: &mut String, above: &[Line], picture: &[Line], size: Size, is_resized: bool) {
-        // A terminal that became narrower has broken the old lines into several.
+        // A terminal that became narrower has wrapped the old lines.
         let broken = |line: &Line| line.width().div_ceil(size.columns.max(1)).max(1);
         let up = self.drawn.iter().map(broken).sum::<usize>() + self.pushed_out;
         move_up(out, up);
@@ -120,7 +119,7 @@ impl Painter {
         }
         for line in above {
             if line.width() >= size.columns {
-                // It may end in the last column: clearing behind it would take its last character.
+                // The line may end in the last column: clearing after it would remove its last character.
                 add(out, Clear(ClearType::FromCursorDown));
                 out.push_str(&line.painted(self.paint));
                 out.push_str("\r\n");
@@ -133,7 +132,7 @@ impl Painter {
         add(out, EnableLineWrap);
     }
 
-    /// Writes the lines that are not what stands there.
+    /// Writes only the lines that have changed.
     fn redraw_changed(&self, out: &mut String, picture: &[Line]) {
         let same = self.drawn.iter().zip(picture).take_while(|(old, new)| old == new).count();
         move_up(out, self.drawn.len() - same);
@@ -151,7 +150,7 @@ impl Painter {
         add(out, EnableLineWrap);
     }
 
-    /// Writes a line over whatever stands in its row.
+    /// Writes a line over the content of its row.
     fn write(&self, out: &mut String, line: &Line) {
         out.push_str(&line.painted(self.paint));
         add(out, Clear(ClearType::UntilNewLine));
@@ -159,8 +158,8 @@ impl Painter {
     }
 }
 
-/// Cuts a picture to what the screen has room for. White space at the end of a line is no part of
-/// it: a terminal that breaks lines would count it or not.
+/// Cuts a picture to the size of the screen. Trailing white space is removed, because terminals differ in whether
+/// they wrap it.
 fn fitting(picture: &[Line], size: Size) -> Vec<Line> {
     let (columns, rows) = size.room();
     let fit = |line: &Line| {
@@ -183,7 +182,7 @@ fn move_down(out: &mut String, rows: usize) {
     }
 }
 
-/// Adds what a terminal obeys. A string takes everything.
+/// Adds a terminal command. Writing to a string cannot fail.
 fn add(out: &mut String, command: impl Command) {
     let _ = command.write_ansi(out);
 }

@@ -1,7 +1,8 @@
-//! The picture: the end of a text that still comes, the tree of runs, and a foot, on one screen.
+//! The complete picture: the end of a text that is still being streamed, the tree of runs, and a footer.
 //!
-//! Pure. The foot has one line, the text what the tree leaves free and at least a third if it needs
-//! it; the tree's first line comes before anybody else. Not here: rows of the tree (`lines`), text as lines (`markdown`).
+//! Pure. The footer has one line. The text gets the lines that the tree does not need, and up to a third of the
+//! screen in any case. The first line of the tree has priority over all other parts. Elsewhere: rows of the tree
+//! (`lines`), text as lines (`markdown`).
 
 use super::{
     board::Board,
@@ -9,7 +10,7 @@ use super::{
 };
 use crate::{line::Line, terminal::Hue, text};
 
-/// Draws all parts into the frame; of the tail, its end.
+/// Renders all parts into the frame; of the tail, only its last lines.
 pub(super) fn picture(board: &Board, tail: &[Line], foot: &[String], frame: &Frame) -> Vec<Line> {
     let shares = share(frame.height, tail.len(), board.entries.len(), !foot.is_empty());
     let cut = |line: &Line| line.cut(frame.width, frame.ellipsis());
@@ -21,7 +22,7 @@ pub(super) fn picture(board: &Board, tail: &[Line], foot: &[String], frame: &Fra
     picture
 }
 
-/// Joins the parts that have room; the first one has it always.
+/// Joins the parts that fit; the first one is always included.
 fn fitting(parts: &[String], width: usize) -> String {
     let mut foot = String::new();
     for part in parts {
@@ -34,7 +35,7 @@ fn fitting(parts: &[String], width: usize) -> String {
     foot
 }
 
-/// How many lines each part may have.
+/// Number of lines of each part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Shares {
     tail: usize,
@@ -84,7 +85,7 @@ mod tests {
             let want = Shares { tail: tail_lines, tree, foot };
             assert_eq!(share(height, tail, 30, has_foot), want, "{tail} of text on {height} lines");
         }
-        // A small tree leaves room.
+        // A small tree leaves room for the text.
         assert_eq!(share(23, 50, 2, true), Shares { tail: 20, tree: 2, foot: 1 });
         assert_eq!(share(2, 5, 1, true), Shares { tail: 0, tree: 1, foot: 1 });
     }
@@ -103,7 +104,7 @@ mod tests {
             ]
         );
         assert_eq!(drawn(6, 10, 0, 1, ""), ["line 0 of…"]);
-        // A part of the foot is there as a whole or not at all.
+        // A part of the footer is shown completely or not at all.
         assert_eq!(drawn(2, 16, 1, 0, "12 s   Ctrl-C   session")[1], "12 s   Ctrl-C");
     }
 

@@ -1,13 +1,13 @@
-//! What all runs of a board are and used together, and how that is said on one line.
+//! Sums over all runs of a board, and their display on one line.
 //!
-//! Pure. Invariant: a cost is only told if all of it is known.
+//! Pure. Invariant: a cost is shown only if all parts of it are known.
 
 use soong::protocol::{Timestamp, Usd};
 
 use super::board::{Board, State};
 use crate::figure;
 
-/// How many runs are in which state.
+/// Number of runs in each state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Counts {
     pub(crate) working: usize,
@@ -34,7 +34,7 @@ impl Counts {
         counts
     }
 
-    /// Says them, without those that are none: `1 at work, 2 queued`.
+    /// Formats the counts that are not 0: `2 queued, 3 done`.
     pub(crate) fn said(&self) -> String {
         let named = [
             (self.working, "at work"),
@@ -49,19 +49,19 @@ impl Counts {
     }
 }
 
-/// All runs of a board together.
+/// Sums over all runs of a board.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) counts: Counts,
     pub(crate) tokens: u64,
-    /// What the tokens cost; `None` if the price of some is unknown.
+    /// Cost of the tokens; `None` if a price is unknown.
     pub(crate) cost: Option<Usd>,
     /// From the first start to the last end, or to now while a run has not ended, in milliseconds.
     pub(crate) elapsed_ms: u64,
 }
 
 impl Board {
-    /// Adds up all runs.
+    /// Returns the sums over all runs.
     pub(crate) fn totals(&self, now: Timestamp) -> Totals {
         let mut cost = Some(Usd::default());
         for entry in self.entries.iter().filter(|entry| entry.tokens > 0) {
@@ -83,7 +83,7 @@ impl Board {
 }
 
 impl Totals {
-    /// Says them, in parts: `12 s`, `1 at work, 2 done`, `5.1k tok`, `$0.0123`.
+    /// Formats the sums as parts: `12 s`, `1 queued, 2 done`, `5.1k tok`, `$0.0123`.
     pub(crate) fn said(&self) -> Vec<String> {
         let mut parts = vec![figure::span(self.elapsed_ms), self.counts.said()];
         if self.tokens > 0 {
@@ -95,12 +95,12 @@ impl Totals {
     }
 }
 
-/// Writes a cost in short; an unknown price is said.
+/// Formats a cost briefly, or as `cost unknown`.
 pub(crate) fn cost(cost: Option<Usd>) -> String {
     cost.map_or_else(|| "cost unknown".to_owned(), money)
 }
 
-/// Writes an amount in at most eight columns, never rounded up: `$0.0123`, `$1.20`, `$120`.
+/// Formats an amount in at most eight columns, never rounded up: `$0.0123`, `$1.20`, `$120`.
 pub(crate) fn money(amount: Usd) -> String {
     let nanos = amount.as_nanos();
     let (dollars, rest) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
@@ -151,7 +151,7 @@ mod tests {
                 "4.0 s   1 done, 1 failed   10 tok   cost unknown",
             ),
             (
-                // Who used nothing has no unknown cost.
+                // A run without usage has no unknown cost.
                 vec![(State::Cancelled, 0, None, 1_000, Some(2_000)), (State::Queued, 9, Some(0), 2_000, None)],
                 "59 s   1 queued, 1 cancelled   9 tok   $0.00",
             ),

@@ -1,4 +1,4 @@
-//! Mounting what a process sees of the disk, after the fork: only system calls, and nothing is allocated.
+//! Creates the mounts of a process after the fork: only system calls, and nothing is allocated.
 
 use std::{ffi::CStr, io, os::fd::OwnedFd};
 
@@ -12,20 +12,19 @@ use rustix::{
 use super::{set_read_only, unshare};
 use crate::confinement::{DeviceMounts, Mounts, UserMap};
 
-/// Where a process with devices of its own has its terminals.
+/// Terminals of a process that has its own devices.
 pub(super) const TERMINALS: &CStr = c"/dev/pts";
-/// Where it has its shared memory.
+/// Shared memory of a process that has its own devices.
 pub(super) const SHARED_MEMORY: &CStr = c"/dev/shm";
 const NULL_DEVICE: &CStr = c"/dev/null";
 
-/// The trees that are on their way to their places, one for each step but the first; room for all is made before the
-/// fork.
+/// Mount trees to attach, one for each step except the first. Their capacity is allocated before the fork.
 pub(super) type Trees = Vec<Option<OwnedFd>>;
 
-/// Most device nodes of a `/dev` of its own.
+/// Maximum number of device nodes in the process's own `/dev`.
 const MAX_NODES: usize = 16;
 
-/// Gives the process mounts of its own. It has to enter its working directory again.
+/// Creates the process's own mounts. The caller must enter the working directory again.
 pub(super) fn mount(mounts: &Mounts, trees: &mut Trees) -> io::Result<()> {
     match &mounts.user {
         None => unshare(UnshareFlags::NEWNS | UnshareFlags::NEWIPC)?,
@@ -34,10 +33,10 @@ pub(super) fn mount(mounts: &Mounts, trees: &mut Trees) -> io::Result<()> {
             stay(user)?;
         }
     }
-    // What is mounted elsewhere later does not come in here, nor the other way round.
+    // Later mounts of the machine do not appear here, nor the other way round.
     mount_change(c"/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     let Some((root, steps)) = mounts.steps.split_first() else { return Ok(()) };
-    // An empty device hides a file: it reads as empty.
+    // The null device hides a file: it reads as empty.
     for file in &mounts.masked {
         if let Some(empty) = copy(NULL_DEVICE)?
             && let Ok(place) = open_path(file)
@@ -45,7 +44,7 @@ pub(super) fn mount(mounts: &Mounts, trees: &mut Trees) -> io::Result<()> {
             attach(&empty, &place)?;
         }
     }
-    // What may be changed is taken as it is, before everything becomes read-only.
+    // Writable paths are copied before everything becomes read-only.
     for step in steps {
         trees.push(if step.is_writable { copy(&step.path)? } else { None });
     }
@@ -61,13 +60,13 @@ pub(super) fn mount(mounts: &Mounts, trees: &mut Trees) -> io::Result<()> {
         if !step.is_writable {
             set_read_only(&tree)?;
         }
-        // Opened only now: what was mounted before lies above it.
+        // Opened only now, because an earlier step may have mounted something above it.
         attach(&tree, &open_path(&step.path)?)?;
     }
     Ok(())
 }
 
-/// Mounts a `/dev` with the given nodes, terminals of its own and shared memory. It stays writable: Landlock refuses
+/// Mounts a `/dev` with the given nodes, its own terminals and shared memory. It stays writable, but Landlock denies
 /// new names in it.
 fn mount_devices(devices: &DeviceMounts) -> io::Result<()> {
     let mut nodes = [const { None }; MAX_NODES];
@@ -102,13 +101,13 @@ fn mount_new(source: &CStr, target: &CStr, kind: &CStr, flags: MountFlags, optio
     Ok(rustix::mount::mount(source, target, kind, flags, options)?)
 }
 
-/// Mounts a tree at a place.
+/// Mounts a tree at `place`.
 fn attach(tree: &OwnedFd, place: &OwnedFd) -> io::Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     Ok(move_mount(tree, c"", place, c"", flags)?)
 }
 
-/// Keeps the process the user that it is: in a user namespace it is nobody at first.
+/// Maps the user to itself: in a new user namespace, the process has no user id at first.
 fn stay(user: &UserMap) -> io::Result<()> {
     write(c"/proc/self/uid_map", &user.user)?;
     write(c"/proc/self/setgroups", "deny")?;
@@ -121,7 +120,7 @@ fn write(path: &CStr, text: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes a copy of what is mounted at and below a path, to be mounted; `None` = there is nothing at the path.
+/// Clones the mounts at and below a path; `None` if the path does not exist.
 fn copy(path: &CStr) -> io::Result<Option<OwnedFd>> {
     let place = match open_path(path) {
         Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => return Ok(None),
@@ -134,7 +133,7 @@ fn copy(path: &CStr) -> io::Result<Option<OwnedFd>> {
     Ok(Some(open_tree(place, c"", flags)?))
 }
 
-/// Opens what a path leads to; a symlink on the way is an error, for the path had none when it was allowed.
+/// Opens a path. A symlink in it is an error, because the path had none when it was allowed.
 fn open_path(path: &CStr) -> io::Result<OwnedFd> {
     Ok(openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::NO_SYMLINKS)?)
 }

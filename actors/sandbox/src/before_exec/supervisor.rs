@@ -1,11 +1,11 @@
 //! The supervisor process of a program: reaps it and its orphans, and kills everything when its lifeline closes.
 //!
-//! It is a copy of the owner process that never runs another program, so it lies outside the program's Landlock domain
+//! It is a copy of the owner process that never runs another program. So it is outside the program's Landlock domain,
 //! and the program cannot signal it. As the reaper of all orphans below it, it finds every process that the program
-//! started, even one that changed its session, group, environment or limits: when `waitpid` knows no child, no descendant
-//! is left.
+//! started, even one that changed its session, group, environment or limits: if `waitpid` reports no child, no
+//! descendant remains.
 //!
-//! Only system calls: nothing allocates or takes a lock (see `before_exec.rs`).
+//! Only system calls: nothing here allocates or takes a lock (see `before_exec.rs`).
 
 use std::{io, os::fd::BorrowedFd, time::Duration};
 
@@ -18,16 +18,16 @@ use rustix::{
 
 use crate::report::Report;
 
-/// How long killing may take: a process that waits for a lost disk cannot be killed.
+/// Maximum duration of killing: a process that waits for a lost disk cannot be killed.
 const KILL_LIMIT: Duration = Duration::from_secs(3);
-/// Time between two looks at what is left to kill.
+/// Time between two rounds of killing.
 const KILL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000 };
-/// Time between two looks for ended children, if the system does not notify.
+/// Time between two checks for ended children, if the system does not notify.
 const REAP_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 /// Children of this process, as process ids separated by spaces.
 const CHILDREN: &std::ffi::CStr = c"/proc/thread-self/children";
 
-/// Supervises `program` until the lifeline closes; then kills what is left, and reports it.
+/// Supervises `program` until the lifeline closes; then kills all remaining processes and reports the result.
 ///
 /// `signals` becomes readable when a child ends.
 pub(super) fn supervise(
@@ -58,14 +58,14 @@ pub(super) fn supervise(
 struct Supervised<'a> {
     program: Pid,
     reports: BorrowedFd<'a>,
-    /// How many processes other than the program ended while everything was being killed.
+    /// Number of processes other than the program that ended while everything was being killed.
     killed: u32,
     is_killing: bool,
     has_exited: bool,
 }
 
 impl Supervised<'_> {
-    /// Reaps the children that have ended; returns whether there are any others.
+    /// Reaps the children that have ended; returns whether any child remains.
     fn reap(&mut self) -> bool {
         loop {
             match wait(WaitOptions::NOHANG) {
@@ -81,14 +81,14 @@ impl Supervised<'_> {
         }
     }
 
-    /// Kills all children until there are none: the children of a killed process become ours. Returns how many could
-    /// not be killed.
+    /// Kills all children until none remains: the children of a killed process become children of this one. Returns
+    /// how many could not be killed.
     fn kill(&mut self) -> u32 {
         let begun = now();
         self.reap();
         self.is_killing = true;
         loop {
-            // Where children cannot be listed, the program is killed, and its group.
+            // If children cannot be listed, the program and its group are killed.
             let met = kill_children().or_else(|_| self.kill_program());
             if !self.reap() {
                 return 0;
@@ -101,7 +101,7 @@ impl Supervised<'_> {
     }
 
     fn kill_program(&self) -> io::Result<u32> {
-        // Once it is reaped, its id may belong to another process.
+        // Once the program is reaped, its id may belong to another process.
         if !self.has_exited {
             kill_process_group(self.program, Signal::KILL)?;
         }
@@ -109,16 +109,16 @@ impl Supervised<'_> {
     }
 }
 
-/// Kills every child with its process group; returns how many children there are.
+/// Kills every child with its process group; returns the number of children.
 ///
-/// A whole group dies at once, faster than it can fork. The program began a session of its own, so every group of a
-/// child consists of descendants only.
+/// A whole group dies together, faster than it can fork. The program leads its own session, so every group of a child
+/// consists of descendants only.
 fn kill_children() -> io::Result<u32> {
     let file = rustix::fs::open(CHILDREN, rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC, 0.into())?;
     let mut text = [0; 8192];
     let count = rustix::io::read(&file, &mut text)?;
     let mut met = 0;
-    // A number that the end of the buffer cuts off has no space behind it.
+    // A number cut off by the end of the buffer is not followed by a space.
     for word in text[..count].split_inclusive(|byte| *byte == b' ') {
         let Some((b' ', digits)) = word.split_last() else { continue };
         let pid = digits.iter().fold(0_i32, |number, digit| number * 10 + i32::from(digit.wrapping_sub(b'0')));

@@ -1,7 +1,7 @@
-//! Confinement by Landlock, a part of the Linux kernel that any process may use on itself: what is opened, made, moved
-//! and removed.
+//! Confinement by Landlock, a feature of the Linux kernel that any process may apply to itself. It restricts opening,
+//! creating, moving and removing files.
 //!
-//! What the kernel is too old for is left out of the ruleset, and told by [`lacks`].
+//! Restrictions that the kernel does not support are omitted from the ruleset, and reported by [`lacks`].
 
 use std::{
     fs::File,
@@ -18,10 +18,10 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 
 use super::Reach;
 
-/// The version whose rights are handled; an older kernel handles those that it knows.
+/// Newest version whose rights are used; an older kernel uses the rights that it supports.
 const NEWEST: ABI = ABI::V7;
 
-/// Says what a version of Landlock cannot keep a command from; `None` = from nothing that matters.
+/// Returns what a version of Landlock cannot prevent; `None` if nothing relevant is missing.
 pub(super) fn lacks(version: i64) -> Option<&'static str> {
     match version {
         ..3 => Some("emptying files outside of the project"),
@@ -30,17 +30,17 @@ pub(super) fn lacks(version: i64) -> Option<&'static str> {
     }
 }
 
-/// Rights below folders that exist only once the process has its own mounts, as the kernel's bits.
+/// Rights below folders that exist only in the process's own mounts, as bits of the kernel.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rights {
-    /// Terminals: reading, writing and control, but no new names.
+    /// Rights for terminals: reading, writing and control, but no new names.
     pub(crate) terminals: u64,
-    /// Shared memory: everything that a folder of ordinary files needs.
+    /// Rights for shared memory: everything that ordinary files require.
     pub(crate) shared_memory: u64,
 }
 
 impl Rights {
-    /// Returns the rights that the kernel knows.
+    /// Returns the rights that the kernel supports.
     pub(super) fn of(version: i64) -> Self {
         let known = AccessFs::from_all(if version < 5 { ABI::V4 } else { NEWEST });
         let known = if version < 3 { known & AccessFs::from_all(ABI::V2) } else { known };
@@ -51,7 +51,7 @@ impl Rights {
     }
 }
 
-/// Builds a ruleset.
+/// Builds the ruleset.
 pub(super) fn ruleset(reach: &Reach) -> io::Result<OwnedFd> {
     let ruleset = Ruleset::default()
         .handle_access(AccessFs::from_all(NEWEST))
@@ -59,10 +59,10 @@ pub(super) fn ruleset(reach: &Reach) -> io::Result<OwnedFd> {
         .and_then(Ruleset::create)
         .map_err(io::Error::other)?;
     let mut rules = Rules(ruleset);
-    // Names may be listed everywhere: without that nobody finds the way to what may be read.
+    // Names may be listed everywhere: otherwise readable files could not be found.
     rules.allow(Path::new("/"), AccessFs::ReadDir.into())?;
     rules.allow_all(&reach.readable(), AccessFs::from_read(NEWEST))?;
-    // A device node that a command makes would lead to the device itself.
+    // A device node that a command creates would give access to the device itself.
     let not_made = AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev;
     rules.allow_all(&reach.writable(), AccessFs::from_all(NEWEST) & !not_made)?;
     rules.allow_all(&reach.devices, AccessFs::from_file(NEWEST) & !BitFlags::from(AccessFs::Execute))?;
@@ -70,7 +70,7 @@ pub(super) fn ruleset(reach: &Reach) -> io::Result<OwnedFd> {
     descriptor.ok_or_else(|| io::Error::other("the kernel took no ruleset of Landlock"))
 }
 
-/// A ruleset as it fills.
+/// A ruleset that is being built.
 struct Rules(RulesetCreated);
 
 impl Rules {
@@ -78,7 +78,8 @@ impl Rules {
         paths.iter().try_for_each(|path| self.allow(path, access))
     }
 
-    /// Gives leave to what a path is now; one that is gone, or has become a symlink, is passed over.
+    /// Grants access to the file that currently has a path. A path that is missing or has become a symlink is
+    /// skipped.
     fn allow(&mut self, path: &Path, access: BitFlags<AccessFs>) -> io::Result<()> {
         let Ok(file) = opened(path) else { return Ok(()) };
         let metadata = file.metadata()?;
@@ -93,7 +94,7 @@ impl Rules {
     }
 }
 
-/// Opens what a path leads to without reading it, and without following a symlink anywhere on the way.
+/// Opens the file at a path without reading it, and without following any symlink.
 fn opened(path: &Path) -> io::Result<File> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?.into())

@@ -1,4 +1,4 @@
-//! What confines on Linux, and how far it does on this machine.
+//! Confinement on Linux, and its extent on this machine.
 
 use std::{
     collections::BTreeMap,
@@ -11,26 +11,26 @@ use std::{
 use super::{Confinement, Fence, Mounts, Reach, Rights, landlock, means::Means};
 use crate::{Launch, landlock_version};
 
-/// What is started to see whether it can be.
+/// Program that is started to test the mounts.
 const SHELL: &str = "/bin/sh";
 
-/// What a fence consists of.
+/// Parts of a fence.
 #[derive(Debug)]
 pub(crate) struct Parts {
-    /// The ruleset of Landlock.
+    /// Landlock ruleset.
     pub(crate) ruleset: OwnedFd,
-    /// The mounts; `None` = this machine lets nobody have their own.
+    /// The process's own mounts; `None` if this machine does not allow them.
     pub(crate) mounts: Option<Mounts>,
-    /// Rights that the ruleset gets for mounts that are made after the fork.
+    /// Rights that are added to the ruleset for mounts made after the fork.
     pub(crate) rights: Rights,
 }
 
-/// What was found out about this machine. It does not change while the process lives.
+/// Detected capabilities of this machine. They do not change during the process.
 struct Machine {
     version: i64,
-    /// Why a process cannot have mounts of its own; `None` = it can.
+    /// Why a process cannot have its own mounts; `None` if it can.
     no_mounts: Option<String>,
-    /// Whether these can be new terminals and shared memory as well.
+    /// Whether the mounts can include new terminals and shared memory.
     has_private_devices: bool,
 }
 
@@ -38,7 +38,7 @@ pub(super) fn confinement() -> Confinement {
     of_machine(machine())
 }
 
-/// Returns what this machine has.
+/// Returns the mechanisms that this machine supports.
 pub(super) fn means() -> Means {
     let machine = machine();
     let mounts = machine.version > 0 && machine.no_mounts.is_none();
@@ -46,7 +46,7 @@ pub(super) fn means() -> Means {
     Means { landlock: machine.version, mounts, devices: mounts && machine.has_private_devices, seccomp }
 }
 
-/// Says what a machine is good for.
+/// Returns how far a machine can confine commands.
 fn of_machine(machine: &Machine) -> Confinement {
     let version = machine.version;
     if version < 1 {
@@ -90,10 +90,10 @@ fn machine() -> &'static Machine {
     })
 }
 
-/// Starts a confined shell: containers and some distributions refuse what the mounts need.
+/// Tests the mounts with a confined shell: containers and some distributions do not allow them.
 fn try_mounts(version: i64, has_devices: bool) -> io::Result<()> {
     let shell = Path::new(SHELL).canonicalize()?;
-    // A folder that there is on every system; nothing is written.
+    // A folder that exists on every system; nothing is written to it.
     let write = shell.parent().map(Path::to_owned).into_iter().collect();
     let reach = Reach { write, shared_memory_bytes: Some(1 << 20), ..Reach::default() };
     let parts = parts_with(&reach, version, true, has_devices)?;

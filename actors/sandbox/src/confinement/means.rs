@@ -1,11 +1,11 @@
-//! The mechanisms of a machine that confine commands.
+//! Mechanisms that can confine commands.
 
 /// Mechanisms of this machine that confine commands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Means {
-    /// Version of Landlock; 0 = none.
+    /// Version of Landlock; 0 if it is not available.
     pub(crate) landlock: i64,
-    /// Whether a command gets mounts of its own.
+    /// Whether a command gets its own mounts.
     pub(crate) mounts: bool,
     /// Whether these include terminals and shared memory.
     pub(crate) devices: bool,

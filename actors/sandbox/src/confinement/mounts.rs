@@ -1,8 +1,8 @@
-//! Mounts of a process's own: everything is read-only but what it may change.
+//! Mounts of a confined process: everything is read-only except what it may change.
 //!
-//! Landlock does not see to modes, owners, times and attributes of files; on a read-only mount they cannot be changed
-//! either. Here is worked out, before the fork, what is to be mounted.
-//! Not here: mounting (`before_exec/mounting.rs`).
+//! Landlock does not restrict changes of modes, owners, times and attributes of files; on a read-only mount they
+//! cannot be changed either. This module computes the mounts before the fork. Elsewhere: mounting
+//! (`before_exec/mounting.rs`).
 
 use std::{
     ffi::CString,
@@ -15,20 +15,20 @@ use rustix::thread::CapabilitySet;
 
 use super::{DEVICES, Reach};
 
-/// What is to be mounted.
+/// Mounts to make.
 #[derive(Debug)]
 pub(crate) struct Mounts {
-    /// What is mounted anew, in this order; the first is the root directory.
+    /// Paths to mount again, in this order; the first is the root directory.
     pub(crate) steps: Vec<Step>,
     /// Files that read as empty.
     pub(crate) masked: Vec<CString>,
-    /// A `/dev` of its own; `None` = that of the machine.
+    /// The process's own `/dev`; `None` if it uses that of the machine.
     pub(crate) devices: Option<DeviceMounts>,
-    /// Who the process is in the user namespace that it needs; `None` = it may mount as it is.
+    /// Mapping for the user namespace that the process needs; `None` if it may mount without one.
     pub(crate) user: Option<UserMap>,
 }
 
-/// A `/dev` with a few devices, terminals of its own and `/dev/shm`.
+/// A `/dev` with a few devices, its own terminals and `/dev/shm`.
 #[derive(Debug)]
 pub(crate) struct DeviceMounts {
     /// Device nodes of the machine.
@@ -37,15 +37,15 @@ pub(crate) struct DeviceMounts {
     pub(crate) shared_memory: CString,
 }
 
-/// A path that is mounted anew, with all that lies below.
+/// A path that is mounted again, including everything below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) path: CString,
-    /// Whether it may be changed, or only read.
+    /// Whether the mount is writable.
     pub(crate) is_writable: bool,
 }
 
-/// The same user and group as before, as the kernel reads it.
+/// Mapping of the current user and group to themselves, in the kernel's format.
 #[derive(Debug)]
 pub(crate) struct UserMap {
     pub(crate) user: String,
@@ -53,7 +53,7 @@ pub(crate) struct UserMap {
 }
 
 impl Mounts {
-    /// Works out what is to be mounted for a reach.
+    /// Computes the mounts for a reach.
     pub(super) fn of(reach: &Reach, has_devices: bool) -> io::Result<Self> {
         let powers = rustix::thread::capabilities(None)?.effective;
         let user = (!powers.contains(CapabilitySet::SYS_ADMIN)).then(UserMap::of_this_process);
@@ -65,7 +65,8 @@ impl Mounts {
 }
 
 impl DeviceMounts {
-    /// Works out the devices of a reach. What it may change below `/dev` would be lost, so it keeps the machine's then.
+    /// Returns the devices of a reach. `None` if it has writable paths below `/dev`, whose changes would be lost in
+    /// its own `/dev`.
     fn of(reach: &Reach) -> io::Result<Option<Self>> {
         let Some(bytes) = reach.shared_memory_bytes else { return Ok(None) };
         if reach.write.iter().any(|path| path.starts_with(DEVICES)) {
@@ -87,7 +88,7 @@ impl UserMap {
     }
 }
 
-/// Returns the root directory and what is mounted differently from what is above it, parents first.
+/// Returns the root directory, and every path whose mode differs from that of the path above it, parents first.
 fn steps(reach: &Reach) -> io::Result<Vec<Step>> {
     let writable = reach.write.iter().map(|path| (path, true));
     let kept = reach.hidden.iter().chain(&reach.read_only);
@@ -97,7 +98,7 @@ fn steps(reach: &Reach) -> io::Result<Vec<Step>> {
     known.dedup();
     let mut kept: Vec<(&Path, bool)> = vec![(Path::new("/"), reach.write.iter().any(|path| path == Path::new("/")))];
     for (path, is_writable) in known {
-        // The last one that it lies below is the nearest: parents come first.
+        // Parents come first, so the last match is the nearest ancestor.
         let above = kept.iter().rev().find(|(above, _)| path.starts_with(above));
         if above.is_some_and(|(_, is_above_writable)| *is_above_writable != is_writable) {
             kept.push((path, is_writable));

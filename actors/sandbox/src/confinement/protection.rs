@@ -1,15 +1,15 @@
-//! What confines a command on this machine, and what stays reachable: one table for people.
+//! Which protections a command has on this machine, and what remains reachable: one table for display.
 
 use super::{linux, means::Means};
 
-/// How far a command is kept from something.
+/// Extent of a protection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// Wholly.
+    /// Fully protected.
     Protected,
-    /// In part; the value says what is missing.
+    /// Partly protected; the value describes the gap.
     Partly(&'static str),
-    /// Not at all.
+    /// Not protected.
     Reachable,
 }
 
@@ -18,14 +18,14 @@ pub enum Extent {
 pub struct Protection {
     /// Subject of the row: an action or a resource.
     pub what: &'static str,
-    /// How far.
+    /// Extent of the protection.
     pub extent: Extent,
-    /// Mechanism that protects it; empty = none.
+    /// Mechanism that protects it; empty if there is none.
     pub by: &'static str,
 }
 
 impl Protection {
-    /// Returns the row as a line of text: extent, subject, means.
+    /// Returns the row as a line of text: extent, subject, mechanism.
     pub fn line(&self) -> String {
         let (word, missing) = match self.extent {
             Extent::Protected => ("protected", ""),
@@ -38,7 +38,7 @@ impl Protection {
     }
 }
 
-/// Returns what confines a command on this machine, and what stays reachable.
+/// Returns the protections of a command on this machine.
 pub fn protections() -> Vec<Protection> {
     table(linux::means())
 }
@@ -72,7 +72,7 @@ fn table(means: Means) -> Vec<Protection> {
     ]
 }
 
-/// Lists, on one line, everything that is not fully protected.
+/// Returns a line that lists everything that is not fully protected.
 pub fn reachable_in_words() -> String {
     let open = protections().into_iter().filter(|row| row.extent != Extent::Protected);
     let open: Vec<&str> = open.map(|row| row.what).collect();

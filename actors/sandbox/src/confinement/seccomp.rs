@@ -1,36 +1,37 @@
-//! A seccomp filter for confined commands: system calls that reach beyond files, which Landlock does not see.
+//! Seccomp filter for confined commands: restricts system calls that reach beyond files, which Landlock does not
+//! cover.
 //!
-//! - `keyctl`, `add_key`, `request_key` do not exist (`ENOSYS`): the user's keys could be linked and read otherwise,
-//!   also from a new session keyring.
-//! - `prlimit64` of another process is refused (`EPERM`): it could limit the owner's CPU time, and so kill it.
+//! - `keyctl`, `add_key`, `request_key` do not exist (`ENOSYS`): otherwise the user's keys could be linked and read,
+//!   even from a new session keyring.
+//! - `prlimit64` of another process is denied (`EPERM`): it could limit the owner's CPU time, and so kill it.
 //!
-//! Everything else is allowed. The filter knows the second system call table of the architecture as well (32-bit
-//! programs); where it knows none, there is no filter.
+//! Everything else is allowed. The filter also covers the second system call table of the architecture (32-bit
+//! programs). If the architecture is unknown, there is no filter.
 
 use libc::{
     BPF_ABS, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, ENOSYS, EPERM, SECCOMP_RET_ALLOW,
     SECCOMP_RET_ERRNO, sock_filter,
 };
 
-/// Offsets in the data that a filter sees (`struct seccomp_data`).
+/// Offsets in the data that a filter reads (`struct seccomp_data`).
 const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
-/// The lower half of the first argument; a process id needs no more.
+/// Lower half of the first argument, which is enough for a process id.
 const FIRST_ARGUMENT: u32 = if cfg!(target_endian = "big") { 20 } else { 16 };
 
-/// One system call table that a process can use.
+/// A system call table that a process can use.
 struct Table {
-    /// The kernel's `AUDIT_ARCH_…`.
+    /// The kernel's constant `AUDIT_ARCH_…`.
     architecture: u32,
     add_key: u32,
     request_key: u32,
     keyctl: u32,
     prlimit64: u32,
-    /// Numbers from here on belong to a third table, which is refused as a whole.
+    /// Numbers from here on belong to a third table, which is denied completely.
     refused_from: Option<u32>,
 }
 
-/// The tables of this architecture, its own first.
+/// Tables of this architecture, the native one first.
 const TABLES: &[Table] = if cfg!(target_arch = "x86_64") {
     &[
         Table { refused_from: Some(0x4000_0000), ..table(0xc000_003e, [248, 249, 250], 302) },
@@ -48,7 +49,7 @@ const fn table(architecture: u32, [add_key, request_key, keyctl]: [u32; 3], prli
     Table { architecture, add_key, request_key, keyctl, prlimit64, refused_from: None }
 }
 
-/// Returns the filter; empty if this architecture's system calls are not known.
+/// Returns the filter; empty if the system calls of this architecture are unknown.
 pub(crate) fn filter() -> Vec<sock_filter> {
     if TABLES.is_empty() {
         return Vec::new();
@@ -59,16 +60,16 @@ pub(crate) fn filter() -> Vec<sock_filter> {
         program.push(jump(BPF_JEQ, table.architecture, 0, block.len()));
         program.extend(block);
     }
-    // No process of this architecture comes here.
+    // Unreachable for processes of this architecture.
     program.push(refuse(ENOSYS));
     program
 }
 
-/// Decides about the calls of one table; always returns.
+/// Returns the instructions for the calls of one table; they always return.
 fn block(table: &Table) -> Vec<sock_filter> {
     let mut missing = vec![(BPF_JEQ, table.add_key), (BPF_JEQ, table.request_key), (BPF_JEQ, table.keyctl)];
     missing.extend(table.refused_from.map(|number| (BPF_JGE, number)));
-    // The jumps to the end pass over those that follow, and over the part about `prlimit64`.
+    // Jumps to the end skip the following jumps and the instructions for `prlimit64`.
     let rest = 5;
     let jumps = missing.len();
     let mut block = vec![load(NUMBER)];
@@ -98,13 +99,13 @@ fn statement(code: u32, value: u32) -> sock_filter {
     instruction(code | BPF_K, value, [0, 0])
 }
 
-/// Compares what was loaded, and passes over as many instructions.
+/// Compares the loaded value, and skips the given number of instructions.
 fn jump(test: u32, value: u32, if_true: usize, if_false: usize) -> sock_filter {
     instruction(BPF_JMP | BPF_K | test, value, [if_true, if_false])
 }
 
 fn instruction(code: u32, k: u32, [if_true, if_false]: [usize; 2]) -> sock_filter {
-    // Programs of some twenty instructions: every number fits.
+    // Programs have about twenty instructions, so every number fits.
     sock_filter { code: code as u16, jt: if_true as u8, jf: if_false as u8, k }
 }
 

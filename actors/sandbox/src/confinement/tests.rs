@@ -1,8 +1,8 @@
-//! Tests of what is granted around what is hidden.
+//! Tests of the paths granted around hidden ones.
 
 use super::*;
 
-/// A folder of these files; names that end in a slash are folders.
+/// Creates a folder with these files; names that end in a slash are folders.
 fn folder(names: &[&str]) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().canonicalize().unwrap();
@@ -30,7 +30,7 @@ fn tool_5_leave_is_given_around_what_is_hidden() {
         ("home/user", vec!["home/user/.ssh"], vec!["home/user/work"]),
         ("home/user/.ssh", vec!["home/user/.ssh"], vec![]),
         ("home/user/.ssh", vec!["home/user"], vec![]),
-        // A name that begins alike is another name.
+        // A name with the same prefix is another name.
         ("home/us", vec!["home/user"], vec!["home/us"]),
         ("", vec![""], vec![]),
     ] {
@@ -40,7 +40,7 @@ fn tool_5_leave_is_given_around_what_is_hidden() {
     }
 }
 
-/// Without the slash that joining an empty path would leave.
+/// Joins paths without the slash that an empty path would add.
 fn joined(root: &Path, path: &str) -> PathBuf {
     if path.is_empty() { root.to_owned() } else { root.join(path) }
 }

@@ -1,4 +1,4 @@
-//! Tests of who belongs to a family.
+//! Tests of which processes belong to a call.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The answer to a start: the run that was accepted.
+//! Response to a start: the accepted run.
 
 use serde::{Deserialize, Serialize};
 use soong::{
@@ -7,16 +7,16 @@ use soong::{
 };
 use utoipa::ToSchema;
 
-/// A run that was taken in.
+/// An accepted run.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Accepted {
-    /// Its trace.
+    /// Trace of the run.
     pub trace_id: TraceId,
-    /// Its id.
+    /// Id of the run.
     pub run_id: RunId,
-    /// Its session.
+    /// Session of the run.
     pub session_id: SessionId,
-    /// `started`, `queued`, or `cancelling` where its end was asked for.
+    /// `started`, `queued`, or `cancelling` after a request to cancel.
     pub status: String,
 }
 

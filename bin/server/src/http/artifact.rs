@@ -1,7 +1,7 @@
-//! Artifacts: list, read, write, edit, delete, upload, export, clean up.
+//! Routes of artifacts: list, read, write, edit, delete, upload, export, clean up.
 //!
-//! Bytes pass in pieces, both ways. Not here: which sizes are too large, what may be a name, and how a
-//! text is found that an edit means; the library says so. Multipart bodies are in `upload.rs`.
+//! Bytes are streamed in both directions. Not in this module: size limits, allowed names, and matching the text of an
+//! edit, which are in the library; multipart bodies, which are in `upload.rs`.
 
 use axum::{
     Json,
@@ -27,36 +27,36 @@ use super::{
     upload::{self, Stored, arriving},
 };
 
-/// MIME type of what nobody said the type of.
+/// MIME type of a body without a declared type.
 const OCTETS: &str = "application/octet-stream";
-/// What stands in the place of a name where files are posted.
+/// Path segment that replaces the artifact name when files are posted.
 pub(super) const UPLOAD: &str = "upload";
 /// MIME type of `.docx` files.
 const DOCX: &str = "application/vnd.openxmlformats-officedocument.wordprocessingml.document";
-/// What stands for itself in an extended parameter of a header (RFC 5987).
+/// Characters that are not escaped in an extended header parameter (RFC 5987).
 const ATTRIBUTE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// Artifacts by name.
+/// List of artifacts.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Artifacts {
     /// The artifacts, by name.
     pub artifacts: Vec<Artifact>,
 }
 
-/// An artifact with what it holds.
+/// An artifact with its current content.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct ArtifactView {
-    /// The artifact as it is now.
+    /// The artifact's current record.
     pub artifact: Artifact,
-    /// What it holds now; absent where that is no text.
+    /// Current content; absent if it is not text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
-    /// Its stored versions, oldest first.
+    /// Stored versions, oldest first.
     pub versions: Vec<ArtifactVersion>,
 }
 
 impl ArtifactView {
-    /// Reads an artifact to the end, if it is text.
+    /// Reads the record, the stored versions and, if the artifact is text, its content.
     ///
     /// # Errors
     /// `storage_error`.
@@ -74,14 +74,14 @@ impl ArtifactView {
     }
 }
 
-/// The stored versions of an artifact.
+/// Stored versions of an artifact.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Versions {
-    /// Its stored versions, oldest first.
+    /// Stored versions, oldest first.
     pub versions: Vec<ArtifactVersion>,
 }
 
-/// What an edit replaces by what.
+/// An edit: the passage to replace, and its replacement.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EditBody {
@@ -91,29 +91,29 @@ pub struct EditBody {
     pub new: String,
 }
 
-/// What an edit did.
+/// Result of an edit.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct EditView {
-    /// The version that the edit made.
+    /// The new version.
     pub version: u64,
-    /// How exactly the passage was found.
+    /// How exactly the passage was matched.
     pub layer: Option<MatchLayer>,
-    /// How similar the passage is to what was asked for, from 0 to 1.
+    /// Similarity of the replaced passage and the requested one, from 0 to 1.
     pub similarity: Option<f64>,
     /// The passage that was replaced.
     pub replaced: Option<String>,
 }
 
-/// Which version's bytes.
+/// Selects a version.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct VersionQuery {
-    /// A stored version; absent = what it holds now.
+    /// A stored version. Default: the current content.
     version: Option<u64>,
 }
 
-/// As what an artifact is exported.
+/// Selects an export format.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -129,10 +129,10 @@ enum Format {
     Docx,
 }
 
-/// The session and the name of an artifact, as a path has them.
+/// Path parameters: the session and the name of an artifact.
 type Named = Path<(SessionId, String)>;
 
-/// Lists the artifacts of a session and of its user, as they are now. `-` in the place of a session: the user's alone.
+/// Lists the artifacts of a session and of its user. `-` instead of a session lists only the user's.
 #[utoipa::path(get, path = "/api/sessions/{session_id}/artifacts", tag = "artifacts", params(("session_id" = String, Path)),
     responses((status = OK, body = Artifacts)))]
 pub(super) async fn list(access: Access, Path(id): Path<SessionId>) -> Result<Json<Artifacts>, ApiError> {
@@ -140,7 +140,7 @@ pub(super) async fn list(access: Access, Path(id): Path<SessionId>) -> Result<Js
     Ok(Json(Artifacts { artifacts }))
 }
 
-/// Reads an artifact: its record, what it holds if that is text, and its stored versions.
+/// Reads an artifact: its record, its content if that is text, and its stored versions.
 #[utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = OK, body = ArtifactView)))]
 pub(super) async fn show(access: Access, Path((session, name)): Named) -> Result<Json<ArtifactView>, ApiError> {
     let place = access.place(&session).await?;
@@ -149,7 +149,7 @@ pub(super) async fn show(access: Access, Path((session, name)): Named) -> Result
     Ok(Json(ArtifactView::of(loaded, versions).await?))
 }
 
-/// Reads the bytes of an artifact, as it holds them now or in a stored version.
+/// Reads the bytes of an artifact: the current ones, or those of a stored version.
 #[utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}/content", tag = "artifacts",
     params(("session_id" = String, Path), ("name" = String, Path), VersionQuery),
     responses((status = OK, content_type = "*/*", body = [u8])))]
@@ -172,7 +172,7 @@ pub(super) async fn versions(access: Access, Path((session, name)): Named) -> Re
     Ok(Json(Versions { versions: access.runtime().artifact_versions(&place, &name).await? }))
 }
 
-/// Reads what is recorded of a stored version.
+/// Reads the record of a stored version.
 #[utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}/versions/{version}", tag = "artifacts",
     params(("session_id" = String, Path), ("name" = String, Path),
            ("version" = u64, Path)),
@@ -185,7 +185,7 @@ pub(super) async fn version(
     Ok(Json(access.runtime().artifact_version(&place, &name, version).await?))
 }
 
-/// Stores the body as the next version of an artifact; its `Content-Type` is kept.
+/// Stores the body as the next version of an artifact, with its `Content-Type`.
 #[utoipa::path(put, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)),
     request_body(content = [u8], content_type = "application/octet-stream"),
     responses((status = OK, body = Stored), (status = CREATED, body = Stored)))]
@@ -203,7 +203,7 @@ pub(super) async fn put(access: Access, Path((session, name)): Named, request: R
     Ok((status, Json(Stored::from(artifact))).into_response())
 }
 
-/// Replaces a part of an artifact's text, found as it was given, or like it (ART-7).
+/// Replaces a passage of an artifact's text. The passage is matched exactly, or by similarity (ART-7).
 #[utoipa::path(patch, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), request_body = EditBody,
     responses((status = OK, body = EditView)))]
 pub(super) async fn edit(
@@ -227,9 +227,9 @@ pub(super) async fn delete(access: Access, Path((session, name)): Named) -> Resu
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Stores the files of a multipart body, each in a field `file`, under names made from theirs.
+/// Stores the files of a multipart body, each in a field `file`, under names derived from their file names.
 ///
-/// An artifact may be called `upload` all the same: nothing is posted to an artifact.
+/// The name `upload` is also allowed for an artifact: artifacts themselves accept no POST.
 #[utoipa::path(post, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts",
     params(("session_id" = String, Path)),
     request_body(content = UploadForm, content_type = "multipart/form-data"),
@@ -248,16 +248,16 @@ pub(super) async fn upload(
     Ok((StatusCode::CREATED, Json(upload::take(&access, place, request).await?)).into_response())
 }
 
-/// A form with files.
+/// A multipart form with files.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "it says what a form looks like; it is read piece by piece")]
 pub(super) struct UploadForm {
-    /// Any bytes, with a file name; several fields of the name are several files.
+    /// The bytes of a file, with a file name. Repeat the field for several files.
     #[schema(value_type = serde_json::Value)]
     file: Vec<Vec<u8>>,
 }
 
-/// Writes the last stored version of a Markdown text in another format.
+/// Exports the last stored version of a Markdown text in another format.
 #[utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}/export", tag = "artifacts",
     params(("session_id" = String, Path), ("name" = String, Path), ExportQuery),
     responses((status = OK, content_type = "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
@@ -275,7 +275,8 @@ pub(super) async fn export(
     Ok((headers, bytes).into_response())
 }
 
-/// Lists which artifacts of the caller's sessions may go, and deletes them unless it is a dry run (ART-13).
+/// Lists the artifacts of the caller's sessions that can be deleted, and deletes them unless it is a dry run
+/// (ART-13).
 #[utoipa::path(post, path = "/api/cleanup/artifacts", tag = "artifacts", request_body = Option<ArtifactCleanupBody>,
     responses((status = OK, body = CleanupReport)))]
 pub(super) async fn clean_up(
@@ -293,7 +294,7 @@ pub(super) async fn clean_up(
     Ok(Json(access.runtime().cleanup_artifacts(wish).await?))
 }
 
-/// The headers of a file: what it is, how much, and what to call it. A browser is to save it, not to show it.
+/// Returns the headers of a file: type, length and file name. A browser saves the file instead of showing it.
 fn file_headers(content_type: &str, size: u64, filename: &str) -> HeaderMap {
     let value = |text: &str| HeaderValue::from_str(text).ok();
     let plain: String = filename

@@ -1,8 +1,8 @@
-//! Who asks, and what they may reach: records of their own.
+//! The caller of a request, and access to the caller's own records.
 //!
-//! Every handler takes an [`Access`], and finds records through it: what belongs to somebody else is not there.
-//! Architecture invariant: no handler reads a record by its id but through here.
-//! Not here: how it is known who asks (`server/guard.rs`); on the control socket it is whoever owns the home.
+//! Every handler takes an [`Access`] and finds records through it; records of other users are reported as missing.
+//! Architecture invariant: handlers read records by id only through this module. Elsewhere: authentication
+//! (`server/guard.rs`); on the control socket, the caller is the owner of the home.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -17,20 +17,21 @@ use tokio::sync::watch;
 
 use super::{Api, Passing, error::ApiError};
 
-/// The user whose runs are those of whoever names none.
+/// User id of callers that name no user.
 pub const LOCAL: &str = "local";
 
-/// Who asks.
+/// The caller of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Caller {
-    /// Whoever may open the home's files: everything in it is theirs to see and to stop. Their own runs are `local`'s.
+    /// A client that may open the home's files: it may see and stop everything in the home. Its own runs belong to
+    /// `local`.
     Operator,
-    /// A user, by a token: sees nothing of others.
+    /// A user identified by a token; sees only their own records.
     User(Arc<str>),
 }
 
 impl Caller {
-    /// Returns whose runs those are that they start.
+    /// Returns the user id for runs that the caller starts.
     pub fn uid(&self) -> &str {
         match self {
             Self::Operator => LOCAL,
@@ -38,7 +39,7 @@ impl Caller {
         }
     }
 
-    /// Returns the only user whose records they see; `None` = everybody's.
+    /// Returns the user whose records the caller may see; `None` if the caller may see all.
     pub fn only(&self) -> Option<String> {
         match self {
             Self::Operator => None,
@@ -54,7 +55,7 @@ impl Caller {
     }
 }
 
-/// What a handler works with: the runtime, as far as whoever asks may reach.
+/// Access of a handler to the runtime, limited to the records that the caller may see.
 pub(crate) struct Access {
     api: Api,
     pub(super) caller: Caller,
@@ -64,7 +65,7 @@ impl FromRequestParts<Api> for Access {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
-        // Nobody is let in by mistake: whoever serves these routes says who asks.
+        // A request without a caller is rejected: the server must set it.
         let unknown = || ErrorInfo::new(ErrorCode::Unauthorized, "nobody said who asks");
         let caller = parts.extensions.get::<Caller>().cloned().ok_or_else(unknown)?;
         Ok(Self { api: api.clone(), caller })
@@ -80,12 +81,12 @@ impl Access {
         &self.api
     }
 
-    /// Begins a request that changes something: until it is done, the owner does not leave.
+    /// Begins a request that changes something. The owner does not exit before the returned guard is dropped.
     pub(super) fn enter(&self) -> Result<Passing, ApiError> {
         self.api.enter()
     }
 
-    /// Refuses what concerns the home as a whole to everybody but those whose it is.
+    /// Rejects operations on the whole home, unless the caller is the user of the home.
     pub(super) fn of_home(&self, what: &str) -> Result<(), ApiError> {
         match self.caller.uid() {
             LOCAL => Ok(()),
@@ -96,7 +97,7 @@ impl Access {
         }
     }
 
-    /// Refuses a body that speaks for somebody else; returns whose it is.
+    /// Rejects a body that names another user; returns the caller's user id.
     pub(super) fn uid(&self, given: Option<&str>) -> Result<String, ApiError> {
         match given {
             Some(other) if other != self.caller.uid() => {
@@ -134,7 +135,7 @@ impl Access {
         Ok(found)
     }
 
-    /// Finds whose names are meant; `-` in the place of a session: the caller's alone, also where there is no session.
+    /// Returns the owner of artifact names: a session, or only the caller for `-`, which requires no session.
     pub(super) async fn place(&self, session: &SessionId) -> Result<Place, ErrorInfo> {
         match session.as_str() {
             Place::NO_SESSION => Ok(Place::of_user(self.caller.uid())),
@@ -152,7 +153,7 @@ impl Access {
         }
     }
 
-    /// Returns a record that the caller may see; any other is as if it were not there.
+    /// Returns a record that the caller may see; otherwise reports it as missing.
     fn own<T>(
         &self,
         record: T,
@@ -168,17 +169,17 @@ impl Access {
     }
 }
 
-/// Says the same as the library of what does not exist.
+/// Returns the same error as the library does for a missing record.
 fn not_there(code: ErrorCode, what: &str, id: &str) -> ErrorInfo {
     ErrorInfo::new(code, format!("there is no {what} {id}"))
 }
 
-/// Whether whoever reads a stream still may: a token can be taken back while it is open.
+/// Reports when a token is revoked while its reader has a stream open.
 #[derive(Clone)]
 pub struct Leave(pub Option<watch::Receiver<bool>>);
 
 impl Leave {
-    /// Waits until it is taken back.
+    /// Waits until the token is revoked; never returns if it is not.
     pub(super) async fn ends(&mut self) {
         if let Some(holds) = &mut self.0
             && holds.wait_for(|holds| !holds).await.is_ok()

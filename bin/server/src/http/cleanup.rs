@@ -1,4 +1,4 @@
-//! Bodies of cleaning up: as the library has them, and in the words of older documents as well.
+//! Bodies of cleanup requests, including the field names of older documents.
 
 use std::path::PathBuf;
 
@@ -8,13 +8,13 @@ use utoipa::ToSchema;
 
 use crate::duration::duration;
 
-/// An age: seconds, or a duration such as `30d`.
+/// An age: a number of seconds, or a duration such as `30d`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub(super) enum Age {
-    /// In seconds.
+    /// Seconds.
     Seconds(u64),
-    /// `90s`, `30m`, `2h`, `7d`.
+    /// A duration: `90s`, `30m`, `2h`, `7d`.
     Text(String),
 }
 
@@ -22,7 +22,7 @@ fn invalid(message: impl Into<String>) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::ValidationError, message)
 }
 
-/// Returns an age in milliseconds, however it was given.
+/// Returns an age in milliseconds, in whichever form it was given.
 fn age_ms(older_than_ms: Option<u64>, older_than: Option<Age>) -> Result<Option<u64>, ErrorInfo> {
     let seconds = match (older_than_ms, older_than) {
         (Some(_), Some(_)) => return Err(invalid("older_than and older_than_ms say the same: give one of them")),
@@ -39,26 +39,27 @@ const fn yes() -> bool {
     true
 }
 
-/// Which artifacts are to be cleaned up. Filters combine: a candidate passes all of them.
+/// Filters for the artifacts to clean up. An artifact must match all of them.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Cleanup)]
 pub(super) struct ArtifactCleanupBody {
-    /// Only of this session; absent = of all.
+    /// Only artifacts of this session. Default: all sessions.
     session_id: Option<SessionId>,
-    /// Only of this user's sessions; absent = of all.
+    /// Only artifacts of this user's sessions. Default: all users.
     uid: Option<String>,
-    /// Whether nothing is deleted, only listed.
+    /// Whether to list the artifacts without deleting them. Default: true.
     #[serde(default = "yes")]
     dry_run: bool,
-    /// Whether ordinary artifacts are looked at too, beside those that only help to find defects.
+    /// Whether to include ordinary artifacts, in addition to those that only help to find defects.
     #[serde(default)]
     include_all: bool,
-    /// Only what was not changed for so long, in milliseconds.
+    /// Only artifacts that have not changed for this time, in milliseconds.
     older_than_ms: Option<u64>,
     /// The same in seconds, or as a duration such as `30d`.
     older_than: Option<Age>,
-    /// Only what was changed longest ago, so that the rest has at most so many bytes in all versions.
+    /// Delete the artifacts that have not changed for the longest time, until the rest has at most this many bytes in
+    /// all versions.
     max_bytes: Option<u64>,
 }
 
@@ -72,25 +73,25 @@ impl TryFrom<ArtifactCleanupBody> for Cleanup {
     }
 }
 
-/// Which task journals are to be cleaned up. Filters combine: a candidate passes all of them.
+/// Filters for the task journals to clean up. A journal must match all of them.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = TaskCleanup)]
 pub(super) struct TaskCleanupBody {
-    /// The project; `project` is the same.
+    /// The project folder. The name `project` is accepted too.
     #[serde(alias = "project")]
     #[schema(value_type = String)]
     project_dir: PathBuf,
-    /// Whether nothing is deleted, only listed.
+    /// Whether to list the journals without deleting them. Default: true.
     #[serde(default = "yes")]
     dry_run: bool,
-    /// Whether those of tasks that failed may go too, beside those that were completed.
+    /// Whether to include journals of failed tasks, in addition to those of completed tasks.
     #[serde(default)]
     include_failed: bool,
-    /// Whether those of tasks that were stopped may go too.
+    /// Whether to include journals of cancelled tasks.
     #[serde(default)]
     include_cancelled: bool,
-    /// Only what was not written for so long, in milliseconds.
+    /// Only journals that have not been written for this time, in milliseconds.
     older_than_ms: Option<u64>,
     /// The same in seconds, or as a duration such as `30d`.
     older_than: Option<Age>,

@@ -1,4 +1,4 @@
-//! The OpenAPI document: what each handler says of itself, and what holds of all of them.
+//! The OpenAPI document: the descriptions of the handlers, and the parts common to all operations.
 
 mod generators;
 
@@ -20,7 +20,7 @@ Starts, watches and steers runs of agents, and reads what they did.
 Every request but those of `/` and `/health/*` carries `Authorization: Bearer TOKEN`. Each refusal has one form, a stable \
 `code` among it. Times are RFC 3339 in UTC, amounts of USD are decimal strings. What belongs to another user is not there.";
 
-/// The parts of the document that no handler says.
+/// The parts of the document that do not come from handlers.
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Soong", description = ABOUT, license(name = "Apache-2.0", identifier = "Apache-2.0")),
@@ -38,10 +38,10 @@ Every request but those of `/` and `/health/*` carries `Authorization: Bearer TO
 )]
 pub(super) struct Base;
 
-/// What is taken in as it is.
+/// Content type of bodies that are stored unchanged.
 const BYTES: &str = "application/octet-stream";
 
-/// How requests may be refused, beside what a handler says.
+/// Errors of every operation, in addition to those that a handler declares.
 const ALWAYS: [(&str, &str); 5] = [
     ("400", "The request breaks a rule; nothing was changed."),
     ("401", "There is no token, or one that nobody has."),
@@ -53,14 +53,14 @@ const NOT_THERE: (&str, &str) = ("404", "There is nothing of that id.");
 const CONFLICT: (&str, &str) = ("409", "Not as things stand.");
 const BODY: [(&str, &str); 2] =
     [("413", "The body is too large."), ("415", "The body, or what is asked for, is of another kind.")];
-/// Further refusals of a start.
+/// Additional error of starting a run.
 const START: [(&str, &str); 1] = [("500", "The configuration cannot be used for this.")];
-/// Refusal of a cursor.
+/// Error for an invalid cursor.
 const CURSOR: (&str, &str) = ("410", "The cursor is not one of this store: see `details.start_again`.");
-/// Refusal of what begins a session.
+/// Additional error of operations that create a session.
 const PROJECT: (&str, &str) = ("422", "The folder cannot be a project: see `details.field`.");
 
-/// Adds what holds of every operation: who may ask, and how requests are refused.
+/// Adds the parts common to all operations: security, operation ids and error responses.
 pub(super) fn complete(document: &mut utoipa::openapi::OpenApi) {
     document.info.version = env!("CARGO_PKG_VERSION").to_owned();
     let components = document.components.get_or_insert_default();
@@ -68,7 +68,7 @@ pub(super) fn complete(document: &mut utoipa::openapi::OpenApi) {
     let mut schemas = vec![(ErrorBody::name().into_owned(), ErrorBody::schema())];
     ErrorBody::schemas(&mut schemas);
     components.schemas.extend(schemas);
-    // Files are posted to no artifact, but beside them.
+    // Files are posted to the path `upload`, not to an artifact.
     let one = "/api/sessions/{session_id}/artifacts/{name}";
     if let Some(post) = document.paths.paths.get_mut(one).and_then(|item| item.post.take()) {
         let path = one.replace("{name}", UPLOAD);
@@ -113,14 +113,14 @@ pub(super) fn complete(document: &mut utoipa::openapi::OpenApi) {
     }
 }
 
-/// Writes the document as generators of clients understand it.
+/// Returns the document in a form that client generators understand.
 pub(super) fn written(document: &utoipa::openapi::OpenApi) -> Value {
     let mut written = serde_json::to_value(document).unwrap_or_default();
     generators::simplify(&mut written);
     written
 }
 
-/// Says what an answer of a handler means.
+/// Returns the description of a successful status.
 fn done(status: &str) -> &'static str {
     match status {
         "101" => "The connection is a WebSocket now.",
@@ -132,7 +132,7 @@ fn done(status: &str) -> &'static str {
     }
 }
 
-/// The operations of a path, by their methods.
+/// Returns the operations of a path with their methods.
 fn operations(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut Operation)> {
     [
         ("get", &mut item.get),
@@ -145,7 +145,7 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut O
     .filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
 }
 
-/// Names an operation for programs that are made of the document: `get_traces_by_trace_id_messages`.
+/// Returns the operation id used by generated clients: `get_traces_by_trace_id_messages`.
 fn operation_id(method: &str, path: &str) -> String {
     let words = path.trim_start_matches("/api").split(['/', '.']).filter(|word| !word.is_empty());
     let words = words.map(|word| match word.strip_prefix('{').and_then(|word| word.strip_suffix('}')) {

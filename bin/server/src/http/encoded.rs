@@ -1,19 +1,19 @@
-//! Events as text, made once for all who watch.
+//! Cache of encoded events, so that each event is encoded once for all watchers.
 //!
-//! A place for each of the last events, found by their number in the store: many who watch one run ask for the same
-//! ones at about the same time. What is gone, or too long to be kept, is made again.
+//! The cache has a fixed number of slots, indexed by the event's number in the store: watchers of the same run
+//! request the same events at about the same time. An event that was replaced, or that is too long, is encoded again.
 
 use std::sync::{Mutex, PoisonError};
 
 use axum::extract::ws::Utf8Bytes;
 use soong::protocol::EventRecord;
 
-/// How many events are kept.
+/// Number of slots.
 const KEPT_EVENTS: usize = 512;
-/// Longest text that is kept, in bytes: all of them take 8 MiB at most.
+/// Maximum length of a stored text, in bytes: all slots together use at most 8 MiB.
 const MAX_KEPT_BYTES: usize = 16 * 1_024;
 
-/// The last events as text.
+/// The most recent events as text.
 pub struct Encoded(Vec<Mutex<Option<(u64, Utf8Bytes)>>>);
 
 impl Default for Encoded {
@@ -23,7 +23,7 @@ impl Default for Encoded {
 }
 
 impl Encoded {
-    /// Returns an event's envelope as JSON.
+    /// Returns an event record as JSON.
     pub(super) fn json(&self, record: &EventRecord) -> Result<Utf8Bytes, serde_json::Error> {
         let place = usize::try_from(record.lsn).unwrap_or_default() % KEPT_EVENTS;
         let mut kept = self.0[place].lock().unwrap_or_else(PoisonError::into_inner);

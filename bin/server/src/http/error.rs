@@ -1,4 +1,4 @@
-//! Errors as clients get them: one JSON shape, a stable code, a status that fits it.
+//! Error responses: one JSON format, a stable code, and the matching HTTP status.
 
 use axum::{
     Json,
@@ -10,14 +10,14 @@ use serde_json::Value;
 use soong::{ErrorCode, ErrorInfo};
 use utoipa::ToSchema;
 
-/// The body of every answer that is an error.
+/// Body of every error response.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct ErrorBody {
     /// The error.
     pub error: ErrorDetail,
 }
 
-/// An error as [`ErrorInfo`] has it, with `details` in any case.
+/// An error like [`ErrorInfo`], in which `details` is always present.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct ErrorDetail {
     code: ErrorCode,
@@ -45,7 +45,7 @@ impl From<ErrorDetail> for ErrorInfo {
     }
 }
 
-/// Why a request was not done.
+/// An error response.
 #[derive(Debug)]
 pub struct ApiError {
     info: ErrorInfo,
@@ -53,7 +53,7 @@ pub struct ApiError {
 }
 
 impl ApiError {
-    /// Answers with a status whatever the code.
+    /// Sets the status, whatever the code is.
     pub(super) fn with_status(mut self, status: StatusCode) -> Self {
         self.status = status;
         self
@@ -64,18 +64,18 @@ impl ApiError {
     }
 }
 
-/// Refuses what a client has sent.
+/// Creates a validation error.
 pub fn refuse(message: impl Into<String>) -> ApiError {
     ErrorInfo::new(ErrorCode::ValidationError, message).into()
 }
 
 impl From<ErrorInfo> for ApiError {
     fn from(info: ErrorInfo) -> Self {
-        // The request can be read; the value of one field is refused.
+        // The request is well-formed, but the value of one field is invalid.
         let is_of_field = info.code == ErrorCode::ValidationError && info.details.get("field").is_some();
         let status = match info.code {
             _ if is_of_field => StatusCode::UNPROCESSABLE_ENTITY,
-            // An actor crashed, and is being restarted.
+            // An actor crashed and is being restarted.
             ErrorCode::InternalError if info.retryable => StatusCode::SERVICE_UNAVAILABLE,
             code => status(code),
         };
@@ -97,7 +97,7 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// Returns the status that a code means.
+/// Returns the HTTP status of an error code.
 fn status(code: ErrorCode) -> StatusCode {
     use ErrorCode as C;
     match code {

@@ -1,4 +1,4 @@
-//! Whether the owner is well, and ready.
+//! Routes of health checks: liveness and readiness of the owner.
 
 use axum::{Json, extract::State};
 use serde::{Deserialize, Serialize};
@@ -7,28 +7,28 @@ use utoipa::ToSchema;
 
 use super::{Api, error::ApiError};
 
-/// The profile of runs that name no model.
+/// Model profile of runs that name no model.
 const DEFAULT_PROFILE: &str = "default";
 
-/// That the process answers.
+/// Liveness of the process.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Live {
     status: String,
 }
 
-/// Who owns the home.
+/// Readiness of the owner of the home.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Ready {
-    /// `ready`, or why not.
+    /// `ready`, or `failed`.
     pub status: String,
-    /// Its process.
+    /// Process id.
     pub pid: u32,
     /// Version of the server.
     pub version: String,
     /// Model profiles that cannot be used until the process is restarted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed_profiles: Vec<String>,
-    /// Why it accepts no runs. Taken from the error, not from the body.
+    /// Why no runs are accepted. Read from the error, not from the body.
     #[serde(skip)]
     pub failure: Option<ErrorInfo>,
 }
@@ -39,7 +39,7 @@ impl Ready {
         Self { status: "ready".to_owned(), pid, version, failed_profiles, failure: None }
     }
 
-    /// Reads who owns the home from an error that says why it takes no runs in; `None` = the error is another one.
+    /// Extracts the readiness from an error that reports why no runs are accepted; `None` for any other error.
     pub fn of_failure(error: &ErrorInfo) -> Option<Self> {
         let is_failure = matches!(error.code, ErrorCode::RuntimeFailed | ErrorCode::StorageError);
         let owner = is_failure.then(|| Self::deserialize(&error.details).ok())??;
@@ -47,16 +47,16 @@ impl Ready {
     }
 }
 
-/// Tells that the process answers. Needs no token.
+/// Checks that the process responds. Requires no token.
 #[utoipa::path(get, path = "/health/live", tag = "health", security(()), responses((status = OK, body = Live)))]
 pub(super) async fn live() -> Json<Live> {
     Json(Live { status: "live".to_owned() })
 }
 
-/// Tells whether runs are taken in. Needs no token.
+/// Checks whether runs are accepted. Requires no token.
 ///
-/// 503 while the owner of the home leaves it, while the disk takes nothing, and once the runtime, or the gateway of the
-/// default model profile, has failed for good.
+/// Returns 503 while the owner of the home shuts down, while the disk cannot be written, and after the runtime or the
+/// gateway of the default model profile has failed permanently.
 #[utoipa::path(get, path = "/health/ready", tag = "health", security(()), responses((status = OK, body = Ready)))]
 pub(super) async fn ready(State(api): State<Api>) -> Result<Json<Ready>, ApiError> {
     if api.gate.is_leaving() || api.runtime.is_closing() {
@@ -71,7 +71,7 @@ pub(super) async fn ready(State(api): State<Api>) -> Result<Json<Ready>, ApiErro
     match failure {
         None => Ok(Json(ready)),
         Some(failure) => {
-            // Whoever looks for the owner of the home finds it also when it takes nothing in.
+            // The error contains the owner's details, so that clients can find the owner even if it accepts no runs.
             let details = serde_json::to_value(Ready { status: "failed".to_owned(), ..ready }).unwrap_or_default();
             Err(ErrorInfo { details, ..failure }.into())
         }

@@ -1,4 +1,4 @@
-//! What runs have learned, and the skills that they are told.
+//! Routes of experiences and skills.
 
 use std::path::PathBuf;
 
@@ -17,13 +17,13 @@ use utoipa::ToSchema;
 
 use super::{caller::Access, error::ApiError};
 
-/// What the caller's runs have learned.
+/// Experiences of the caller's runs.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Experiences {
     pub experiences: Vec<Experience>,
 }
 
-/// Reads what the caller's runs have learned: the file in Markdown, or records in JSON where that is accepted.
+/// Reads the experiences of the caller's runs: the Markdown file, or JSON records if `Accept` requests that.
 #[utoipa::path(get, path = "/api/experiences", tag = "home",
     responses((status = OK, content((String = "text/markdown"), (Experiences = "application/json")))))]
 pub(super) async fn experiences(access: Access, headers: HeaderMap) -> Result<Response, ApiError> {
@@ -37,26 +37,26 @@ pub(super) async fn experiences(access: Access, headers: HeaderMap) -> Result<Re
     })
 }
 
-/// A skill as it is shown.
+/// A skill.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct SkillView {
     /// Its name.
     pub name: String,
-    /// When it is of use.
+    /// When the skill is useful.
     pub description: String,
     /// `built in`, `home` or `project`.
     pub origin: String,
-    /// Its file, where it is one.
+    /// File of the skill, unless it is built in.
     #[schema(value_type = Option<String>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
-    /// What is told; left out of lists.
+    /// Text of the skill; omitted in lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
 }
 
 impl SkillView {
-    /// Describes a skill.
+    /// Creates the view of a skill, without its text.
     pub fn of(skill: &Skill) -> Self {
         let (origin, file) = match &skill.origin {
             SkillOrigin::BuiltIn => ("built in", None),
@@ -74,7 +74,7 @@ pub(crate) struct SkillList {
     pub skills: Vec<SkillView>,
 }
 
-/// Lists the skills that runs may have; those of projects are not among them.
+/// Lists the available skills, except those of projects.
 #[utoipa::path(get, path = "/api/skills", tag = "home", responses((status = OK, body = SkillList)))]
 pub(super) async fn skills(access: Access) -> Json<SkillList> {
     Json(SkillList { skills: access.runtime().skills().list().map(SkillView::of).collect() })

@@ -1,6 +1,6 @@
-//! Metrics, for those who collect them (Prometheus, OpenMetrics): read off when they are asked for.
+//! Metrics for Prometheus and OpenMetrics, read when they are requested.
 //!
-//! Not here: what is counted, and where (the library).
+//! Elsewhere: counting (the library).
 
 use std::collections::HashSet;
 
@@ -19,12 +19,12 @@ use soong::{ErrorCode, ErrorInfo, Metrics, storage::writer::BATCH_CLASSES};
 
 use super::{Api, caller::Access, error::ApiError};
 
-/// The text format of Prometheus, and OpenMetrics.
+/// Content types of the Prometheus text format and of OpenMetrics.
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Reads metrics of the whole home: in the text format of Prometheus, or as OpenMetrics where `Accept` names it. They are
-/// of all users together: for the home's own token.
+/// Reads the metrics of the whole home: in the Prometheus text format, or as OpenMetrics if `Accept` requests it.
+/// They cover all users, and therefore require the home's own token.
 #[utoipa::path(get, path = "/metrics", tag = "health", responses((status = OK, content(
     (String = "text/plain; version=0.0.4; charset=utf-8"),
     (String = "application/openmetrics-text; version=1.0.0; charset=utf-8"),
@@ -45,8 +45,8 @@ pub(super) async fn show(State(api): State<Api>, access: Access, headers: Header
     Ok(([(header::CONTENT_TYPE, form)], written).into_response())
 }
 
-/// Writes OpenMetrics in the text format of Prometheus: help and type of a counter name it with `_total`, as its samples
-/// do; units and the mark of the end are comments that nobody knows.
+/// Converts OpenMetrics to the Prometheus text format: the help and type lines of a counter get the suffix `_total`,
+/// as its samples have. Unit lines and the end marker, which Prometheus does not know, are removed.
 fn as_prometheus(text: &str) -> String {
     let is_type_of_counter = |line: &&str| line.starts_with("# TYPE ") && line.ends_with(" counter");
     let name = |line: &'_ str| line.split(' ').nth(2).unwrap_or_default().to_owned();
@@ -65,7 +65,7 @@ fn as_prometheus(text: &str) -> String {
     written
 }
 
-/// What is told at one moment.
+/// Metrics at one moment.
 #[derive(Debug)]
 struct Told {
     metrics: Metrics,
@@ -74,7 +74,7 @@ struct Told {
 
 type Encoded = Result<(), std::fmt::Error>;
 
-/// Writes metrics, a name at a time.
+/// Encoder of metrics.
 struct Page<'a>(DescriptorEncoder<'a>);
 
 impl Page<'_> {
@@ -88,7 +88,7 @@ impl Page<'_> {
         metric.encode(self.0.encode_descriptor(name, help, None, metric.metric_type())?)
     }
 
-    /// Writes one metric for each value of a label.
+    /// Encodes one counter for each value of a label.
     fn counters<'v>(
         &mut self,
         (name, help, label): (&str, &str, &str),
@@ -166,7 +166,7 @@ impl Collector for Told {
         page.gauges(("soong_gateway_waiting", "Model calls that wait to be let in.", "profile"), waiting)?;
         page.counter("soong_events", "Events committed.", of.events)?;
         page.counter("soong_journal_refused", "Transactions that the disk refused.", of.journal.refused)?;
-        // How often that happened is how many transactions there were.
+        // The number of observations is the number of transactions.
         let bounds = BATCH_CLASSES.iter().map(|most| *most as f64).chain([f64::INFINITY]);
         let batches: Vec<(f64, u64)> = bounds.zip(of.journal.batches).collect();
         let help = "Appends of a transaction; how many there are is how many were committed.";

@@ -1,6 +1,6 @@
-//! The page at `/`: what runs here, and where its interface is described.
+//! The page at `/`: shows active runs and links to the API document.
 //!
-//! It tells nothing without a token, which it asks for and keeps to itself.
+//! It shows nothing without a token, which the user enters and which stays in the page.
 
 use axum::{
     http::{StatusCode, header},
@@ -10,7 +10,7 @@ use axum::{
 const PAGE: &str = include_str!("page.html");
 
 pub(super) async fn show() -> Response {
-    // Only what is on the page itself runs there, and it may ask this server and nobody else.
+    // Content security policy: only scripts of the page itself run, and they may send requests only to this server.
     let mut nonce = [0; 16];
     let nonce = match getrandom::fill(&mut nonce) {
         Ok(()) => nonce.map(|byte| format!("{byte:02x}")).concat(),

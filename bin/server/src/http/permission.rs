@@ -14,20 +14,20 @@ use super::{
     request::{self, Path, Query},
 };
 
-/// Which permissions; absent = any.
+/// Filters for permissions. Without filters, all permissions are returned.
 #[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct PermissionQuery {
-    /// With this status; `pending` = those that wait for a decision.
+    /// Permissions with this status; `pending`: those that wait for a decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<PermissionStatus>,
-    /// Of this session.
+    /// Permissions of this session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
 }
 
-/// Permissions, the oldest first.
+/// List of permissions.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Permissions {
     /// The permissions, oldest first.
@@ -40,12 +40,12 @@ pub struct Permissions {
 pub struct DecisionBody {
     /// The decision.
     pub decision: Decision,
-    /// The model reads it where the call is refused.
+    /// Reason that is returned to the model if the call is denied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// Lists what tool calls wait for leave, or waited, the oldest first.
+/// Lists the permissions that tool calls have requested, oldest first.
 #[utoipa::path(get, path = "/api/permissions", tag = "people", params(PermissionQuery),
     responses((status = OK, body = Permissions)))]
 pub(super) async fn list(access: Access, Query(query): Query<PermissionQuery>) -> Result<Json<Permissions>, ApiError> {
@@ -54,7 +54,8 @@ pub(super) async fn list(access: Access, Query(query): Query<PermissionQuery>) -
     Ok(Json(Permissions { permissions: access.runtime().permissions(filter).await? }))
 }
 
-/// Decides whether a tool call may run; its run goes on, also one that an earlier process left behind.
+/// Grants or denies permission for a tool call, and resumes its run, even a run that an earlier process left
+/// interrupted.
 #[utoipa::path(post, path = "/api/permissions/{permission_id}", tag = "people",
     params(("permission_id" = String, Path)), request_body = DecisionBody,
     responses((status = OK, body = Permission)))]
@@ -69,13 +70,13 @@ pub(super) async fn decide(
     let DecisionBody { decision, reason } = wish;
     let runtime = access.runtime().clone();
     let by = decided_by(&access.caller, &headers);
-    // In a task of its own: a client that leaves meanwhile leaves no run behind that is decided upon and waits.
+    // Runs in a separate task: otherwise a client that disconnects could leave a decided run waiting.
     let deciding = tokio::spawn(async move {
         let decided = runtime.decide_permission_as(&id, decision, reason, by).await;
         if decided.as_ref().is_err_and(|error| error.code != ErrorCode::AlreadyDecided) {
             return decided;
         }
-        // Who was first may have been cut off before the run went on.
+        // An earlier decision may have been interrupted before it resumed the run.
         let asked = runtime.permission(&id).await?;
         let is_decided = matches!(asked.status, PermissionStatus::Allowed | PermissionStatus::Denied);
         if is_decided && runtime.handle(&asked.run_id).is_err() {
@@ -88,12 +89,12 @@ pub(super) async fn decide(
     Ok(Json(deciding.await.map_err(lost)??))
 }
 
-/// The header by which the clients of the binary say what they are.
+/// Header in which the clients of the binary send their name.
 pub const CLIENT_HEADER: &str = "soong-client";
-/// Clients that a decision can be recorded with: the prompt of a run, `soong permissions`, the monitor.
+/// Client names that can be recorded with a decision: the prompt of a run, `soong permissions`, the monitor.
 const CLIENTS: [&str; 3] = ["terminal", "cli", "monitor"];
 
-/// Returns who is recorded with a decision: a client of the operator, or the user of a token.
+/// Returns the name recorded with a decision: the operator's client, or the user of a token.
 fn decided_by(caller: &Caller, headers: &HeaderMap) -> String {
     let client = headers.get(CLIENT_HEADER).and_then(|value| value.to_str().ok());
     match caller {

@@ -1,4 +1,4 @@
-//! Presets: which agent types there are.
+//! Routes of presets.
 
 use std::path::PathBuf;
 
@@ -13,24 +13,24 @@ use utoipa::ToSchema;
 
 use super::caller::Access;
 
-/// An agent type as it is shown.
+/// A preset with its tools and its origin.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct PresetView {
     /// The preset.
     #[serde(flatten)]
     pub preset: Preset,
-    /// The tools that it gets, as things are: those that exist, are not disabled, and that it allows.
+    /// Tools that the preset gets: those that exist, are not disabled, and are allowed by the preset.
     pub tools: Vec<String>,
     /// `built in`, `file`, `config` or `code`.
     pub origin: String,
-    /// Its file, where it is one.
+    /// File of the preset, if its origin is `file`.
     #[schema(value_type = Option<String>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
 }
 
 impl PresetView {
-    /// Adds to an agent type where it comes from and which tools it gets.
+    /// Creates the view of a preset.
     pub fn of(known: &KnownPreset, config: &Config, tools: &[ToolSpec]) -> Self {
         let preset = known.preset.clone();
         let gets = |tool: &str| preset.allows(tool) && !config.tools.disabled.iter().any(|off| off == tool);
@@ -46,13 +46,13 @@ impl PresetView {
     }
 }
 
-/// The agent types.
+/// List of presets.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct PresetList {
     pub presets: Vec<PresetView>,
 }
 
-/// Lists the agent types.
+/// Lists the presets.
 #[utoipa::path(get, path = "/api/presets", tag = "home", responses((status = OK, body = PresetList)))]
 pub(super) async fn list(access: Access) -> Json<PresetList> {
     let (runtime, tools) = (access.runtime(), access.runtime().tools());

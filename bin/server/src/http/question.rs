@@ -1,4 +1,4 @@
-//! Questions to people, and their answers (SUB-9).
+//! Routes of questions to users, and their answers (SUB-9).
 
 use axum::Json;
 use serde::{Deserialize, Serialize};
@@ -14,25 +14,25 @@ use super::{
     request::{self, Path, Query},
 };
 
-/// Which questions; absent = any.
+/// Filters for questions. Without filters, all questions are returned.
 #[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct QuestionQuery {
-    /// With this status; `pending` = those that wait for an answer.
+    /// Questions with this status; `pending`: those that wait for an answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<QuestionStatus>,
-    /// Of this session.
+    /// Questions of this session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
 }
 
-/// Questions, the oldest first.
+/// List of questions.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Questions {
     /// The questions, oldest first.
     pub questions: Vec<Question>,
-    /// Of one session: whether it waits for people, and for nothing else.
+    /// With `session_id`: whether the session waits only for input or permission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_parked: Option<bool>,
 }
@@ -45,7 +45,7 @@ pub struct AnswerBody {
     pub answer: String,
 }
 
-/// Lists what agents ask people, or have asked, the oldest first.
+/// Lists the questions of agents, oldest first.
 #[utoipa::path(get, path = "/api/questions", tag = "people", params(QuestionQuery),
     responses((status = OK, body = Questions)))]
 pub(super) async fn list(access: Access, Query(query): Query<QuestionQuery>) -> Result<Json<Questions>, ApiError> {
@@ -58,7 +58,7 @@ pub(super) async fn list(access: Access, Query(query): Query<QuestionQuery>) -> 
     Ok(Json(Questions { questions: access.runtime().questions(filter).await?, is_parked }))
 }
 
-/// Answers a question; the run goes on with the answer, also one that an earlier process left behind.
+/// Answers a question and resumes the run, even a run that an earlier process left interrupted.
 #[utoipa::path(post, path = "/api/questions/{question_id}", tag = "people", params(("question_id" = String, Path)),
     request_body = AnswerBody, responses((status = OK, body = Question)))]
 pub(super) async fn answer(
@@ -69,13 +69,13 @@ pub(super) async fn answer(
     let passing = access.enter()?;
     access.question(&id).await?;
     let runtime = access.runtime().clone();
-    // In a task of its own: a client that leaves meanwhile leaves no run behind that has its answer and waits.
+    // Runs in a separate task: otherwise a client that disconnects could leave an answered run waiting.
     let answering = tokio::spawn(async move {
         let answered = runtime.answer_question(&id, answer).await;
         if answered.as_ref().is_err_and(|error| error.code != ErrorCode::AlreadyDecided) {
             return answered;
         }
-        // Who was first may have been cut off before the run went on.
+        // An earlier answer may have been interrupted before it resumed the run.
         let question = runtime.question(&id).await?;
         if question.status == QuestionStatus::Answered && runtime.handle(&question.run_id).is_err() {
             runtime.resume(&question.session_id).await?;

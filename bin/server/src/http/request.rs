@@ -1,4 +1,4 @@
-//! What a request brings: pieces of its path, its query, its body; each refusal in our words and in one form.
+//! Extractors for the path, the query and the body of a request. All rejections have the same format.
 
 use axum::{
     body::{Body, to_bytes},
@@ -13,7 +13,7 @@ use super::{
     error::{ApiError, refuse},
 };
 
-/// The pieces of the path.
+/// Path parameters.
 pub(super) struct Path<T>(pub(super) T);
 
 impl<T: DeserializeOwned + Send> FromRequestParts<Api> for Path<T> {
@@ -25,7 +25,7 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Api> for Path<T> {
     }
 }
 
-/// The query.
+/// Query parameters.
 pub(super) struct Query<T>(pub(super) T);
 
 impl<T: DeserializeOwned + Send> FromRequestParts<Api> for Query<T> {
@@ -37,7 +37,7 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Api> for Query<T> {
     }
 }
 
-/// A body of JSON; none at all stands for an object without fields.
+/// A JSON body; an empty body counts as an object without fields.
 pub(super) struct Json<T>(pub(super) T);
 
 impl<T: DeserializeOwned> FromRequest<Api> for Json<T> {
@@ -57,7 +57,7 @@ impl<T: DeserializeOwned> FromRequest<Api> for Json<T> {
     }
 }
 
-/// Returns whether a body says that it is JSON.
+/// Returns whether the content type of a body is JSON.
 fn is_json(headers: &HeaderMap) -> bool {
     let media = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -79,7 +79,7 @@ async fn whole(body: Body, limit: usize) -> Result<axum::body::Bytes, ApiError> 
     })
 }
 
-/// Returns whether a body could not be read because it is longer than it may be.
+/// Returns whether a body could not be read because it exceeds its limit.
 pub(super) fn is_too_long(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut at = Some(error);
     while let Some(error) = at {
@@ -91,9 +91,9 @@ pub(super) fn is_too_long(error: &(dyn std::error::Error + 'static)) -> bool {
     false
 }
 
-/// Reads JSON; an error names the field.
+/// Parses JSON; an error names the field.
 fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
-    // A list would be taken for the fields in their order.
+    // A JSON array would be parsed as the fields in order.
     if !bytes.trim_ascii_start().starts_with(b"{") {
         return Err(refuse("the body is not as expected: it has to be a JSON object"));
     }

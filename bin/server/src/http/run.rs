@@ -1,4 +1,4 @@
-//! Runs: start, go on, stop, cancel, add children, and how one ended.
+//! Routes of runs: start, continue, reflect, stop, cancel, read, and add children.
 
 use std::path::PathBuf;
 
@@ -28,36 +28,38 @@ use super::{
 
 /// Options of a new run. All are optional.
 ///
-/// A further run of a session takes these settings from the session's last run if they are left out: `mode`,
-/// `agent_type`, `model`, `temperature`, `llm_params`, `max_iterations`, `tools`, `auto_execute_tools`, `system_prompt`,
-/// `skills`, `enable_memory`, and each limit of `budget`. `null` resets one to the server's configuration. An
-/// `agent_type` drops the last run's `system_prompt`, `tools` and `model`; a change of `mode` drops its `agent_type`.
+/// A further run of a session takes these settings from the session's last run if they are omitted: `mode`,
+/// `agent_type`, `model`, `temperature`, `llm_params`, `max_iterations`, `tools`, `auto_execute_tools`,
+/// `system_prompt`, `skills`, `enable_memory`, and each limit of `budget`. `null` resets a setting to the server's
+/// configuration. An `agent_type` drops the last run's `system_prompt`, `tools` and `model`; a change of `mode` drops
+/// its `agent_type`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StartBody {
-    /// What is asked of the run. Without it, what the last of `messages` asks; without both it goes on where the
-    /// conversation stopped.
+    /// The prompt. Without it, the last message of `messages` is the prompt, if that has the role `user`. Without
+    /// both, the conversation resumes where it stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
-    /// What stands in the conversation before what is asked, of role `user` and `assistant`; or the results of the tool
-    /// calls that the last run handed out, of role `tool`.
+    /// Messages before the prompt, with the roles `user` and `assistant`; or, with the role `tool`, the results of
+    /// the tool calls that the last run left to its caller.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<GivenMessage>,
-    /// The message of the main path behind which it goes on; absent = where the conversation stands.
+    /// Continue after this message of the main path, given by its sequence number. Default: the end of the
+    /// conversation. An earlier message rewinds the conversation, its goals and its documents first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after_sequence: Option<u64>,
-    /// What kind of agent leads it.
+    /// Mode of the run: which kind of agent leads it.
     #[schema(value_type = Option<RunMode>)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub mode: Given<RunMode>,
-    /// The session; an id that is not known makes a session of that id, without one a new one is made.
+    /// The session. An unknown id creates a session with that id. Default: a new session with a generated id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
-    /// The preset.
+    /// Preset of the run.
     #[schema(value_type = Option<String>)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub agent_type: Given<String>,
-    /// A model profile, or a model name of the default profile.
+    /// Model profile, or a model name of the default profile.
     #[schema(value_type = Option<String>)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub model: Given<String>,
@@ -65,45 +67,45 @@ pub struct StartBody {
     #[schema(value_type = Option<f64>, minimum = 0, maximum = 2)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub temperature: Given<f64>,
-    /// Further sampling parameters, sent with the model calls as they are: `top_p`, `seed`, `stop`, …
+    /// Further sampling parameters, sent unchanged with each model call: `top_p`, `seed`, `stop`, …
     #[schema(value_type = Option<Map<String, Value>>)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub llm_params: Given<Map<String, Value>>,
-    /// Most turns.
+    /// Maximum number of turns.
     #[schema(value_type = Option<u32>, minimum = 0, maximum = 4294967295u64)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub max_iterations: Given<u32>,
-    /// The ceiling: the tools that the run and all below it may use; absent = everything configured.
+    /// Tools that the run and all runs below it may use. Default: all configured tools.
     #[schema(value_type = Option<Vec<String>>)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub tools: Given<Vec<String>>,
-    /// Whether the run does the tool calls of its model; `false` = it completes with the first ones, and its record
-    /// holds them as `tool_calls`.
+    /// Whether the run executes the tool calls of its model. If `false`, the run completes when the model requests
+    /// the first tool calls, and its record holds them as `tool_calls`.
     #[schema(value_type = Option<bool>)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub auto_execute_tools: Given<bool>,
-    /// System prompt in place of the preset's.
+    /// System prompt that replaces the preset's.
     #[schema(value_type = Option<String>)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub system_prompt: Given<String>,
-    /// The skills that go into the system prompt; absent = the preset's.
+    /// Skills to include in the system prompt. Default: the preset's.
     #[schema(value_type = Option<Vec<String>>)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub skills: Given<Vec<String>>,
-    /// The JSON schema that the answer has to fit.
+    /// JSON schema that the answer must match.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected_output_schema: Option<Value>,
-    /// What the run and all below it may use (BUD-1).
+    /// Budget of the run and all runs below it (BUD-1).
     #[schema(value_type = Option<Budget>)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub budget: Given<Budget>,
-    /// Most run time, in milliseconds.
+    /// Maximum run time, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     /// Name of a new session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Whose run it is: nobody's but the caller's.
+    /// User that owns the run. Only the caller's own id is accepted. Default: the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
     /// Project folder of a new session, on the server's machine.
@@ -113,80 +115,80 @@ pub struct StartBody {
     /// Allows the home folder of the server's user, or a folder above it, as the project of a new session.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_home_project: bool,
-    /// What the run and all below it may do without asking: `TOOL` or `TOOL:SCOPE` (PERM-1).
+    /// Permissions granted in advance to the run and all runs below it: `TOOL` or `TOOL:SCOPE` (PERM-1).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<String>,
-    /// Denies calls to the run, to all below it and to further runs of its session, whatever else allows them: `TOOL`,
-    /// `TOOL:SCOPE` or `bash(PATTERN)`.
+    /// Tool calls denied to the run, to all runs below it and to later runs of its session. Overrides every other
+    /// permission. Forms: `TOOL`, `TOOL:SCOPE` or `bash(PATTERN)`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<String>,
-    /// Whether nobody can be asked: what needs leave is refused at once.
+    /// No approver is available: calls that require permission are denied immediately.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unattended: bool,
-    /// Whether a new conversation is told what earlier runs have learned.
+    /// Whether a new conversation receives the experiences of earlier runs.
     #[schema(value_type = Option<bool>)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub enable_memory: Given<bool>,
-    /// Where it is only to look back on the session: how.
+    /// If set, the run only reflects on the session, with these options.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reflects: Option<Reflection>,
-    /// What happens while another run of the session is at work; `queue` by default.
+    /// Behavior if another run of the session is active. Default: `queue`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub if_busy: Option<IfBusy>,
 }
 
-/// A setting that a client can leave out (`None`), reset (`Some(None)`) or set.
+/// A setting that a client can omit (`None`), reset (`Some(None)`) or set.
 pub type Given<T> = Option<Option<T>>;
 
-/// Reads a setting that is present: `null` resets it.
+/// Deserializes a setting that is present; `null` resets it.
 fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Given<T>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
 
-/// What becomes of a run whose session is busy.
+/// How a run is started if its session is busy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum IfBusy {
-    /// It waits for its turn.
+    /// The run waits in the session's queue.
     Queue,
-    /// It is refused as `session_active`.
+    /// The run is rejected with `session_active`.
     Reject,
 }
 
-/// What a client says of a look back.
+/// Options of a reflection.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReflectBody {
-    /// What to look at above all.
+    /// Topic to focus on.
     #[serde(default)]
     pub focus: Option<String>,
 }
 
-/// A run with what it brought, once it has ended.
+/// A run, with its outcome once it has ended.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[schema(as = RunWithOutcome)]
 pub struct RunView {
-    /// The run as it is stored.
+    /// The stored run.
     #[serde(flatten)]
     pub run: Run,
-    /// The answer.
+    /// The answer. Absent until the run has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
-    /// The tool calls that it leaves to its caller.
+    /// Tool calls that the run leaves to its caller.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
-    /// What it stored.
+    /// Artifacts that the run stored. Absent until the run has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub artifacts: Option<Vec<ArtifactRef>>,
-    /// What it used.
+    /// Usage of the run. Absent until the run has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stats: Option<StatsPair>,
 }
 
-/// Starts a run: of a new session, or a further one.
+/// Starts a run in a new or an existing session.
 ///
-/// Who accepts `text/event-stream` is answered with the session's stream from here on, behind a first
-/// frame `accepted`: so not even text is missed that the model streams at once.
+/// A client that accepts `text/event-stream` receives the session's event stream from this point on, after a first
+/// frame `accepted`. The stream is opened before the run starts, so that no streamed text is missed.
 #[utoipa::path(post, path = "/api/traces", tag = "runs", request_body = StartBody,
     responses((status = ACCEPTED, content((Accepted = "application/json"), (String = "text/event-stream")))))]
 pub(super) async fn start(
@@ -203,7 +205,7 @@ pub(super) async fn start(
         None => SessionId::generate(),
     };
     wish.session_id = Some(session.to_string());
-    // Of a session of another's nothing is streamed: the start is refused.
+    // The events of another user's session are not streamed: the start is rejected.
     let since = match access.session(&session).await {
         Ok(known) => known.last_session_seq,
         Err(error) if error.code == ErrorCode::SessionNotFound => 0,
@@ -214,7 +216,7 @@ pub(super) async fn start(
     Ok((status, followed(&access, leave, stream, &accepted)).into_response())
 }
 
-/// Finds the trace of a session that further runs are to be of.
+/// Returns the trace of a session in which a run can be started. Rejects the trace of a sub-agent.
 async fn root(access: &Access, id: &TraceId) -> Result<Trace, ApiError> {
     let trace = access.trace(id).await?;
     if trace.parent_trace_id.is_some() {
@@ -224,7 +226,7 @@ async fn root(access: &Access, id: &TraceId) -> Result<Trace, ApiError> {
     Ok(trace)
 }
 
-/// Goes on with a conversation: a further message, from an earlier one on, or again (MSG-2).
+/// Continues a conversation: with another message, from an earlier message, or where it stopped (MSG-2).
 #[utoipa::path(post, path = "/api/traces/{trace_id}/run", tag = "runs", params(("trace_id" = String, Path)),
     request_body = Option<StartBody>, responses((status = ACCEPTED, body = Accepted)))]
 pub(super) async fn go_on(
@@ -240,7 +242,7 @@ pub(super) async fn go_on(
     begin(&access, wish).await
 }
 
-/// Looks back on a session, and keeps what was learned (MEM-4).
+/// Reflects on a session and stores what was learned (MEM-4).
 #[utoipa::path(post, path = "/api/traces/{trace_id}/reflect", tag = "runs", params(("trace_id" = String, Path)),
     request_body = Option<ReflectBody>, responses((status = ACCEPTED, body = Accepted)))]
 pub(super) async fn reflect(
@@ -256,7 +258,7 @@ async fn begin(access: &Access, mut wish: StartBody) -> Result<(StatusCode, Json
     let passing = access.enter()?;
     wish.uid = Some(access.uid(wish.uid.as_deref())?);
     let runtime = access.runtime().clone();
-    // In a task of its own: a client that leaves meanwhile does not open the way for the owner.
+    // The start runs in a separate task: if the client disconnects, the owner still stays until the run is accepted.
     let starting = tokio::spawn(async move {
         let run = runtime.start(Start::from(wish)).await?;
         drop(passing);
@@ -267,7 +269,7 @@ async fn begin(access: &Access, mut wish: StartBody) -> Result<(StatusCode, Json
     Ok((StatusCode::ACCEPTED, Json(Accepted::of(&run, if run.was_queued() { "queued" } else { "started" }))))
 }
 
-/// Separates the settings that a client resets from those that it sets.
+/// Returns the settings that a client sets, and collects the ones that it resets.
 struct Settings<'a> {
     reset: &'a mut Vec<RunSetting>,
 }
@@ -283,7 +285,7 @@ impl Settings<'_> {
 
 impl From<StartBody> for Start {
     fn from(mut wish: StartBody) -> Self {
-        // In OpenAI's form the last message is what is asked.
+        // In OpenAI's format, the last message is the prompt.
         let asks = wish.messages.last().is_some_and(|message| message.role == Role::User);
         if wish.prompt.is_none() && asks {
             wish.prompt = wish.messages.pop().map(|message| message.content);
@@ -324,7 +326,7 @@ impl From<StartBody> for Start {
     }
 }
 
-/// Cancels the run that is at work on a trace, with everything below it.
+/// Cancels the active or interrupted run of a trace and all runs below it.
 #[utoipa::path(post, path = "/api/traces/{trace_id}/stop", tag = "runs", params(("trace_id" = String, Path)),
     responses((status = ACCEPTED, body = Accepted)))]
 pub(super) async fn stop(access: Access, Path(id): Path<TraceId>) -> Result<(StatusCode, Json<Accepted>), ApiError> {
@@ -337,7 +339,7 @@ pub(super) async fn stop(access: Access, Path(id): Path<TraceId>) -> Result<(Sta
     Ok((StatusCode::ACCEPTED, Json(Accepted { trace_id, run_id, session_id, status: "cancelling".to_owned() })))
 }
 
-/// Cancels a run, with everything below it.
+/// Cancels a run and all runs below it.
 #[utoipa::path(post, path = "/api/runs/{run_id}/cancel", tag = "runs", params(("run_id" = String, Path)),
     responses((status = ACCEPTED, body = Accepted)))]
 pub(super) async fn cancel(access: Access, Path(id): Path<RunId>) -> Result<(StatusCode, Json<Accepted>), ApiError> {
@@ -345,23 +347,23 @@ pub(super) async fn cancel(access: Access, Path(id): Path<RunId>) -> Result<(Sta
     cancelling(access.runtime().handle(&id)?).await
 }
 
-/// Cancels a run, and answers once that is durable. The run ends in the background: its end shows on its events.
+/// Cancels a run, and responds once the request is durable. The run ends in the background, as its events show.
 async fn cancelling(run: RunHandle) -> Result<(StatusCode, Json<Accepted>), ApiError> {
     let accepted = Accepted::of(&run, "cancelling");
-    // In a task of its own: a client that goes away changes nothing.
+    // Runs in a separate task, so that it continues if the client disconnects.
     let ending = run.clone();
     tokio::spawn(async move { ending.cancel().await });
     run.request_cancel().await?;
     Ok((StatusCode::ACCEPTED, Json(accepted)))
 }
 
-/// Reads a run; once it has ended, with its output, artifacts and stats.
+/// Reads a run. Once the run has ended, the response includes its output, artifacts and stats.
 #[utoipa::path(get, path = "/api/runs/{run_id}", tag = "runs", params(("run_id" = String, Path)),
     responses((status = OK, body = RunView)))]
 pub(super) async fn show(access: Access, Path(id): Path<RunId>) -> Result<Json<RunView>, ApiError> {
     access.run(&id).await?;
     let outcome = access.runtime().outcome(&id).await?;
-    // Read behind it: who has an outcome has ended.
+    // The run is read after its outcome: a run that has an outcome has ended.
     let run = access.run(&id).await?;
     Ok(Json(match outcome {
         Some(outcome) => RunView {
@@ -375,45 +377,45 @@ pub(super) async fn show(access: Access, Path(id): Path<RunId>) -> Result<Json<R
     }))
 }
 
-/// What a client says of children that are to be added to a run: one `task`, or several `tasks` at once.
+/// Children to add to a run: one `task`, or several `tasks`.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ChildrenBody {
-    /// What is asked of one child.
+    /// The task of one child.
     task: Option<String>,
-    /// What is asked of several, all or none of which are added.
+    /// Tasks of several children. Either all or none of them are added.
     tasks: Option<Vec<String>>,
-    /// Why they are started; absent = `delegate` for a `task`, `explore` for `tasks`.
+    /// Mode of the children. Default: `delegate` with `task`, `explore` with `tasks`.
     mode: Option<ChildMode>,
-    /// The preset; absent = the one that fits the mode.
+    /// Preset of the children. Default: the one that belongs to the mode.
     agent_type: Option<String>,
-    /// A model profile, or a model name of the default profile; absent = as the run.
+    /// Model profile, or a model name of the default profile. Default: the model of the run.
     model: Option<String>,
-    /// What they need to know beyond their task.
+    /// Context that the children need in addition to their task.
     context: Option<String>,
-    /// What stands in their conversation before the task.
+    /// Messages before the task in each child's conversation.
     #[serde(default)]
     messages: Vec<GivenMessage>,
-    /// The skills that go into their system prompt.
+    /// Skills to include in the children's system prompt.
     skills: Option<Vec<String>>,
-    /// The JSON schema that their answer has to fit.
+    /// JSON schema that each answer must match.
     expected_output_schema: Option<Value>,
-    /// What each of them may use, within what is left to the run.
+    /// Budget of each child, limited by the remaining budget of the run.
     #[serde(default)]
     budget: Budget,
-    /// Most run time, in milliseconds.
+    /// Maximum run time of each child, in milliseconds.
     timeout_ms: Option<u64>,
-    /// Most turns.
+    /// Maximum number of turns of each child.
     #[schema(minimum = 0, maximum = 4294967295u64)]
     max_iterations: Option<u32>,
-    /// Tools, within what the run hands on.
+    /// Tools of the children, within the tools that the run may pass on.
     tools: Option<Vec<String>>,
-    /// Whether their results enter the run's conversation, before its next turn.
+    /// Whether to add the children's results to the run's conversation before its next turn.
     #[serde(default)]
     deliver: bool,
 }
 
-/// Children that were added, in the order of their tasks.
+/// The added children, in the order of their tasks.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ChildrenView {
     children: Vec<Accepted>,
@@ -431,7 +433,7 @@ pub(super) async fn spawn(
     access.run(&id).await?;
     let specs = wish.specs()?;
     let run = access.runtime().handle(&id)?;
-    // In a task of its own: what is added is told to whoever asked, or nothing is.
+    // Runs in a separate task: either all children are added and reported to the client, or none is added.
     let spawning = tokio::spawn(async move {
         let children = run.spawn_all(specs).await;
         drop(passing);

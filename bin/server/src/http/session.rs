@@ -1,4 +1,4 @@
-//! Sessions: lists, one, a new one, a copy of one, where its conversation goes on, and its end.
+//! Routes of sessions: list, read, create, fork, move the head, delete.
 
 use std::path::PathBuf;
 
@@ -16,19 +16,19 @@ use super::{
     request::{self, Path, Query},
 };
 
-/// Items of a page unless the client says otherwise, and at most.
+/// Number of items of a page: default and maximum.
 const PAGE_ITEMS: (usize, usize) = (50, 100);
 
-/// Which page of a list.
+/// Selects a page of a list.
 #[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct PageQuery {
-    /// Most items; 50 unless it is said, at most 100.
+    /// Maximum number of items, 1 to 100. Default: 50.
     #[param(minimum = 1, maximum = 100)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
-    /// Where the page begins: `next_cursor` of the one before.
+    /// Start of the page: `next_cursor` of the previous page.
     #[param(pattern = "^[0-9]{1,18}$")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
@@ -40,7 +40,7 @@ impl PageQuery {
     }
 }
 
-/// Returns how many items a page has: as many as are wanted, within what may be.
+/// Returns the number of items of a page. Rejects a number outside the limits.
 pub(super) fn limit(wanted: Option<usize>, (usual, most): (usize, usize)) -> Result<usize, ApiError> {
     match wanted {
         Some(wanted) if !(1..=most).contains(&wanted) => Err(refuse(format!("limit has to be 1 to {most}"))),
@@ -53,11 +53,11 @@ pub(super) fn limit(wanted: Option<usize>, (usual, most): (usize, usize)) -> Res
 pub struct SessionPage {
     /// The sessions, newest first.
     pub sessions: Vec<Session>,
-    /// Where the next page begins; absent on the last one.
+    /// Cursor of the next page; absent on the last page.
     pub next_cursor: Option<String>,
 }
 
-/// One session.
+/// A session.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct SessionView {
     /// The session.
@@ -81,29 +81,29 @@ pub(super) async fn show(access: Access, Path(id): Path<SessionId>) -> Result<Js
     Ok(Json(SessionView { session: access.session(&id).await? }))
 }
 
-/// What a client says of a session that is to be made before its first run.
+/// A session to create before its first run.
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewSessionBody {
-    /// Its id; made if absent. 1 to 128 letters, digits, `_`, `-` or `.`.
+    /// Id of the session: 1 to 128 letters, digits, `_`, `-` or `.`. Default: generated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
-    /// The folder that its runs work in, on the server's machine; the server's own if absent.
+    /// Folder that the session's runs work in, on the server's machine. Default: the server's folder.
     #[schema(value_type = Option<String>)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub project_dir: Option<PathBuf>,
     /// Allows the home folder of the server's user, or a folder above it, as the project.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_home_project: bool,
-    /// What people call it.
+    /// Display name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Whose it is: nobody but the caller.
+    /// User that owns the session. Only the caller's own id is accepted. Default: the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
 }
 
-/// Makes a session without a run, so that files can come first.
+/// Creates a session without a run, so that files can be uploaded first.
 #[utoipa::path(post, path = "/api/sessions", tag = "sessions", request_body = Option<NewSessionBody>,
     responses((status = CREATED, body = SessionView)))]
 pub(super) async fn create(
@@ -117,22 +117,22 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, Json(SessionView { session: access.runtime().create_session(wish).await? })))
 }
 
-/// What a client says of a copy.
+/// Options of a fork.
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ForkBody {
-    /// The last message that comes along; absent = the head.
+    /// Sequence number of the last message to copy. Default: the head.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_sequence: Option<u64>,
-    /// The id of the copy; made if absent.
+    /// Id of the copy. Default: generated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
-    /// What people call the copy.
+    /// Display name of the copy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
-/// Copies a session's conversation, goals and documents as they were at a message.
+/// Copies a session with its conversation, goals and documents as of a message.
 #[utoipa::path(post, path = "/api/sessions/{session_id}/fork", tag = "sessions", params(("session_id" = String, Path)),
     request_body = Option<ForkBody>, responses((status = CREATED, body = SessionView)))]
 pub(super) async fn fork(
@@ -147,28 +147,28 @@ pub(super) async fn fork(
     Ok((StatusCode::CREATED, Json(SessionView { session })))
 }
 
-/// From which message a conversation is to go on.
+/// The message from which a conversation continues.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HeadBody {
-    /// Sequence number of the message that is the head.
+    /// Sequence number of the message that becomes the head.
     pub sequence: u64,
 }
 
-/// Where a conversation stands after a switch.
+/// Head of a conversation after a switch.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct HeadView {
-    /// Sequence number of the message that is the head.
+    /// Sequence number of the new head.
     pub sequence: u64,
-    /// The head before.
+    /// Sequence number of the previous head.
     pub from_sequence: u64,
-    /// Documents that are as they were at that message again.
+    /// Documents that were restored to their content at that message.
     pub restored: Vec<String>,
-    /// Documents that stay, because somebody else has changed them since.
+    /// Documents that were not restored, because another writer has changed them since.
     pub left: Vec<String>,
 }
 
-/// Lets a conversation go on from another message, on its main path or off it. No run is started.
+/// Moves the head of a conversation to another message, on its main path or off it. Starts no run.
 #[utoipa::path(post, path = "/api/sessions/{session_id}/head", tag = "sessions", params(("session_id" = String, Path)),
     request_body = HeadBody, responses((status = OK, body = HeadView)))]
 pub(super) async fn head(
@@ -182,7 +182,7 @@ pub(super) async fn head(
     Ok(Json(HeadView { sequence, from_sequence, restored, left }))
 }
 
-/// Deletes a session with everything in it; answers when it is gone.
+/// Deletes a session and everything in it. Responds once it is deleted.
 #[utoipa::path(delete, path = "/api/sessions/{session_id}", tag = "sessions", params(("session_id" = String, Path)),
     responses((status = NO_CONTENT)))]
 pub(super) async fn delete(access: Access, Path(id): Path<SessionId>) -> Result<StatusCode, ApiError> {

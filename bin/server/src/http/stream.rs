@@ -1,6 +1,6 @@
-//! Events: as pages, or as a stream (SSE) that follows stored ones with live ones without a gap.
+//! Events, as pages or as a stream (SSE) in which live events follow stored ones without a gap.
 //!
-//! Not here: the same over a WebSocket (`watch.rs`).
+//! Elsewhere: the same over a WebSocket (`watch.rs`).
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,34 +30,34 @@ use super::{
     session::limit,
 };
 
-/// How often a stream without events says that it is there.
+/// Interval of keep-alive messages on a stream.
 pub const PING: Duration = Duration::from_secs(15);
-/// How long to wait before the store is read again that could not be read; and how often that is
-/// tried before the stream ends, to be taken up again by its cursor.
+/// Retries of a failed read from the store: delay, and the number of failures after which the stream ends. The client
+/// can resume it with its cursor.
 pub(super) const REREAD: (Duration, u32) = (Duration::from_millis(200), 50);
-/// The name of the frame that says why a stream ends.
+/// Name of the frame that reports why a stream ends.
 pub const ERROR_FRAME: &str = "error";
-/// Events of a page unless the client says otherwise, and at most.
+/// Number of events of a page: default and maximum.
 const PAGE_EVENTS: (usize, usize) = (100, 1_000);
 
 #[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct EventQuery {
-    /// The last event that is known, on the trace's own timeline.
+    /// Last known event, on the timeline of the trace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since_event_id: Option<u64>,
-    /// Most events of a page; 100 unless it is said, at most 1000.
+    /// Maximum number of events of a page, 1 to 1000. Default: 100.
     #[param(minimum = 1, maximum = 1000)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
-    /// The store that the last known event is of, as `store_id` said; absent = it is not checked.
+    /// Store of the last known event, as returned in `store_id`. Default: not checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store_id: Option<String>,
-    /// Whether it is the events of the whole session, merged.
+    /// Whether to return the merged events of the whole session.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tree: bool,
-    /// The last event that is known, on the session's timeline; for `tree`.
+    /// Last known event, on the timeline of the session. Used with `tree`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since_session_seq: Option<u64>,
 }
@@ -67,13 +67,13 @@ pub(crate) struct EventQuery {
 pub struct EventPage {
     /// The events, oldest first.
     pub events: Vec<EventRecord>,
-    /// Tells this store from others: a cursor of another one says nothing here.
+    /// Identifies the store. A cursor is valid only for its own store.
     #[serde(default)]
     pub store_id: String,
 }
 
 impl EventQuery {
-    /// Refuses a place that is none of this store.
+    /// Rejects a cursor that does not belong to this store.
     pub(super) async fn check(&self, access: &Access, trace: &Trace, seen: Option<u64>) -> Result<(), ErrorInfo> {
         let given = if self.tree { self.since_session_seq } else { self.since_event_id };
         let Some(cursor @ 1..) = seen.or(given) else { return Ok(()) };
@@ -85,15 +85,16 @@ impl EventQuery {
     }
 }
 
-/// The header that says of which store a stream's events are.
+/// Header with the id of the store of a stream's events.
 const STORE_HEADER: &str = "soong-store-id";
 
-/// Reads the events of a trace: a page of stored ones, or a stream for whoever accepts `text/event-stream`.
+/// Reads the events of a trace: a page of stored events, or a stream if the client accepts `text/event-stream`.
 ///
-/// The stream has each event once, in order, with its number as `id`; after a break it goes on behind
-/// `Last-Event-ID`. Streamed text has no `id`, and is lost to whoever is not there. With `tree` the numbers are those of
-/// the session. Where the runtime fails, a frame named `error` says why, and the stream ends. A cursor that is none of
-/// this store, because a backup was restored, is refused as `cursor_unknown` (410), with where to start again.
+/// The stream sends each event once, in order, with its number as `id`. After a disconnect it resumes after
+/// `Last-Event-ID`. Streamed text has no `id` and is not sent again. With `tree`, numbers are those of the session.
+/// If the runtime fails, a frame named `error` gives the reason, and the stream ends. A cursor that does not belong
+/// to this store, for example because a backup was restored, is rejected with `cursor_unknown` (410), which tells
+/// where to restart.
 #[utoipa::path(get, path = "/api/traces/{trace_id}/events", tag = "traces",
     params(("trace_id" = String, Path), EventQuery, ("last-event-id" = Option<String>, Header, pattern = "^[0-9]{1,18}$")),
     responses((status = OK, content((EventPage = "application/json"), (String = "text/event-stream")))))]
@@ -131,21 +132,21 @@ pub(super) async fn events(
     Ok(([(STORE_HEADER, store_id)], event_stream(frames)).into_response())
 }
 
-/// Returns whether a client wants a stream rather than one answer.
+/// Returns whether the client requests a stream instead of a single response.
 pub(super) fn wants_stream(headers: &HeaderMap) -> bool {
     let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     accepts.is_some_and(|accepts| accepts.contains("text/event-stream"))
 }
 
-/// Answers with a session's stream behind the run that was accepted.
+/// Responds with the stream of a session, after a first frame for the accepted run.
 pub(super) fn followed(access: &Access, leave: Leave, stream: EventStream, accepted: &Accepted) -> Response {
     let first = Event::default().event("accepted").json_data(accepted);
     let stream = futures::stream::once(async { first }).chain(frames(access.api(), leave, stream, true));
     event_stream(stream)
 }
 
-/// Answers with frames as they come. Proxies are told not to hold them back: nginx buffers answers unless a header forbids
-/// it, and others compress them.
+/// Responds with a stream of frames. The headers keep proxies from holding frames back: nginx buffers responses
+/// unless a header forbids it, and other proxies compress them.
 fn event_stream(frames: impl Stream<Item = Result<Event, axum::Error>> + Send + 'static) -> Response {
     let headers = [("x-accel-buffering", "no"), ("cache-control", "no-cache, no-transform")];
     let keep_alive = KeepAlive::new().interval(PING).text("ping");
@@ -156,7 +157,8 @@ fn event_stream(frames: impl Stream<Item = Result<Event, axum::Error>> + Send + 
     response
 }
 
-/// Turns a stream into frames: an event has its cursor as id, a delta has none. It ends where its reader's leave does.
+/// Converts a stream into frames. An event has its cursor as id; a delta has none. The stream ends when the reader's
+/// token is revoked.
 fn frames(
     api: &Api,
     leave: Leave,
@@ -173,7 +175,7 @@ fn frames(
             };
             let frame = match item {
                 Ok(item) => frame(&item, tree, &encoded),
-                // The stream has ended: this frame is its last.
+                // The stream has ended: this is its last frame.
                 Err(error) if matches!(error.code, ErrorCode::RuntimeFailed | ErrorCode::CursorUnknown) => {
                     Event::default().event(ERROR_FRAME).json_data(ErrorBody::from(error))
                 }

@@ -1,12 +1,12 @@
-//! Task journals of projects: cleaning them up.
+//! Cleanup of the task journals of projects.
 
 use axum::Json;
 use soong::task_journal::TaskCleanupReport;
 
 use super::{caller::Access, cleanup::TaskCleanupBody, error::ApiError, request};
 
-/// Lists which task journals of a project may go, and deletes them unless it is a dry run. A project may hold those of
-/// several users: only the home's own may do this.
+/// Lists the task journals of a project that can be deleted, and deletes them unless it is a dry run. A project may
+/// contain journals of several users, so the home's own token is required.
 #[utoipa::path(post, path = "/api/cleanup/tasks", tag = "home", request_body = TaskCleanupBody,
     responses((status = OK, body = TaskCleanupReport)))]
 pub(super) async fn clean_up(

@@ -1,4 +1,4 @@
-//! Traces: lists, one with its goals, its messages.
+//! Routes of traces: lists, one trace with its goals, and its messages.
 
 use axum::Json;
 use serde::{Deserialize, Serialize};
@@ -15,31 +15,31 @@ use super::{
     session::PageQuery,
 };
 
-/// Which traces, and which page of them.
+/// Filters for traces, and the selected page.
 #[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct TraceQuery {
-    /// With this status.
+    /// Traces with this status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<TraceStatus>,
-    /// Whose last run had this mode.
+    /// Traces whose last run had this mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_mode: Option<RunMode>,
-    /// Whose last run had this preset.
+    /// Traces whose last run had this preset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_type: Option<String>,
-    /// Of this session.
+    /// Traces of this session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
     /// Children of this trace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_trace_id: Option<TraceId>,
-    /// Most items; 50 unless it is said, at most 100.
+    /// Maximum number of items, 1 to 100. Default: 50.
     #[param(minimum = 1, maximum = 100)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
-    /// Where the page begins: `next_cursor` of the one before.
+    /// Start of the page: `next_cursor` of the previous page.
     #[param(pattern = "^[0-9]{1,18}$")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
@@ -50,18 +50,18 @@ pub(crate) struct TraceQuery {
 pub struct TracePage {
     /// The traces, newest first.
     pub traces: Vec<Trace>,
-    /// Where the next page begins; absent on the last one.
+    /// Cursor of the next page; absent on the last page.
     pub next_cursor: Option<String>,
 }
 
-/// A trace with what belongs to it.
+/// A trace with its goals and sub-traces.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct TraceView {
     /// The trace.
     pub trace: Trace,
-    /// Its goals.
+    /// Goals of the trace.
     pub goal_tree: GoalTree,
-    /// The traces of its children, in the order of their start.
+    /// Traces of the child runs, in the order of their start.
     pub sub_traces: Vec<Trace>,
 }
 
@@ -82,7 +82,7 @@ pub(super) async fn list(access: Access, Query(query): Query<TraceQuery>) -> Res
     listed(&access, filter, page).await
 }
 
-/// Lists traces with a run that waits or is at work, newest first.
+/// Lists traces with an active or waiting run, newest first.
 #[utoipa::path(get, path = "/api/traces/running", tag = "traces", params(PageQuery),
     responses((status = OK, body = TracePage)))]
 pub(super) async fn running(access: Access, Query(page): Query<PageQuery>) -> Result<Json<TracePage>, ApiError> {
@@ -113,14 +113,14 @@ impl TraceView {
     }
 }
 
-/// Which messages.
+/// Selects the messages of a trace.
 #[derive(Debug, Default, Clone, Copy, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum PathName {
-    /// From the first to the head.
+    /// Messages of the main path, from the first to the head.
     #[default]
     MainPath,
-    /// All, those off the main path too.
+    /// All messages, including those off the main path.
     All,
 }
 
@@ -131,11 +131,11 @@ pub(crate) struct MessageQuery {
     #[serde(default)]
     #[param(inline)]
     pub mode: PathName,
-    /// Only those of this goal.
+    /// Only messages of this goal.
     pub goal_id: Option<GoalId>,
 }
 
-/// Messages in order.
+/// List of messages.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Messages {
     /// The messages, oldest first.

@@ -1,4 +1,4 @@
-//! Who is being served: an owner that leaves lets its clients read what they came for.
+//! Counts requests in progress, so that an owner that shuts down lets its clients read their responses.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -13,12 +13,12 @@ use axum::{
 };
 use http_body_util::BodyExt;
 
-/// How long after its last answer a client may come with its next question.
+/// Time after a response within which a client may send its next request.
 const PAUSE: Duration = Duration::from_millis(150);
-/// How often is looked.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Counts requests from their beginning to the end of their answers.
+/// Counts requests from their start to the end of their responses.
 #[derive(Clone, Default)]
 pub struct Traffic(Arc<Mutex<Served>>);
 
@@ -38,7 +38,7 @@ impl Traffic {
         served.open == 0 && served.last_end.is_none_or(|end| end.elapsed() >= PAUSE)
     }
 
-    /// Waits until nobody is being served, nor was a moment ago.
+    /// Waits until no request is in progress and none has ended recently.
     pub async fn quiet(&self) {
         while !self.is_quiet() {
             tokio::time::sleep(LOOK).await;
@@ -46,7 +46,7 @@ impl Traffic {
     }
 }
 
-/// A request that is being served.
+/// Guard of a request in progress.
 struct Visit(Traffic);
 
 impl Drop for Visit {
@@ -57,7 +57,7 @@ impl Drop for Visit {
     }
 }
 
-/// Counts a request, a stream for as long as somebody reads it.
+/// Middleware: counts a request, and a stream as long as it is read.
 pub async fn count(State(traffic): State<Traffic>, request: Request, next: Next) -> Response {
     traffic.served().open += 1;
     let visit = Visit(traffic);

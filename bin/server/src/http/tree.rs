@@ -1,6 +1,7 @@
-//! The supervision tree: as it is, as it changes, and drills that crash a part of it.
+//! The supervision tree: current state, changes, and test crashes.
 //!
-//! A user sees the parts that all share, and of sessions their own. Not here: the WebSocket (`watch.rs`).
+//! A user sees the actors that all users share, and those of their own sessions. Elsewhere: the WebSocket
+//! (`watch.rs`).
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,7 +19,7 @@ use super::{
     request::Path,
 };
 
-/// Copies the supervision tree as it is now.
+/// Reads the current supervision tree.
 #[utoipa::path(get, path = "/api/tree", tag = "tree", responses((status = OK, body = ActorView)))]
 pub(super) async fn show(access: Access) -> Result<Json<ActorView>, ApiError> {
     let closed = || ErrorInfo::retryable(ErrorCode::Closing, "the runtime has closed");
@@ -33,7 +34,7 @@ pub(super) struct Killed {
     actor_id: String,
 }
 
-/// Makes an actor crash, to see it come back: for drills. Its supervisor restarts it, within its limit.
+/// Makes an actor crash, to test its restart. Its supervisor restarts it within its restart limit.
 #[utoipa::path(post, path = "/api/tree/{actor_id}/kill", tag = "tree", params(("actor_id" = String, Path)),
     responses((status = ACCEPTED, body = Killed)))]
 pub(super) async fn kill(access: Access, Path(actor_id): Path<String>) -> Result<(StatusCode, Json<Killed>), ApiError> {
@@ -56,26 +57,26 @@ pub(super) async fn kill(access: Access, Path(actor_id): Path<String>) -> Result
     Ok((StatusCode::ACCEPTED, Json(Killed { actor_id })))
 }
 
-/// What of the tree somebody may see, and has seen.
+/// The actors that a caller may see and has seen.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// Whether sessions are theirs.
+    /// Sessions that belong to the caller.
     is_own: HashMap<SessionId, bool>,
-    /// Actors that they were told of.
+    /// Ids of the actors that were sent to the caller.
     told: HashSet<String>,
 }
 
 impl Seen {
-    /// Leaves out what belongs to others.
+    /// Removes the actors of other users.
     pub(super) async fn prune(&mut self, access: &Access, tree: &mut ActorView) -> Result<(), ErrorInfo> {
         self.learn(access, sessions_of(tree)).await?;
-        // Who is gone from the tree and comes back may be another's.
+        // An actor that is removed and added again may belong to another user.
         self.told.clear();
         self.keep_own(access, tree);
         Ok(())
     }
 
-    /// Leaves out of a change what belongs to others; `None` = nothing is left.
+    /// Removes the actors of other users from an event; `None` if nothing remains.
     pub(super) async fn filter(&mut self, access: &Access, event: TreeEvent) -> Result<Option<TreeEvent>, ErrorInfo> {
         Ok(match event {
             TreeEvent::Snapshot { mut tree, dropped } => {
@@ -85,10 +86,10 @@ impl Seen {
             }
             event if access.caller.only().is_none() => Some(event),
             TreeEvent::Changed { changed, gone, ended, dropped } => {
-                // Who is gone and has changed has come back since.
+                // An actor that is both gone and changed has been started again.
                 let gone: Vec<String> = gone.iter().filter(|id| self.told.remove(*id)).cloned().collect();
                 for id in &gone {
-                    // A session of that id may be somebody else's next time.
+                    // A session with that id may belong to another user next time.
                     if let Some(session) = id.strip_prefix("session:") {
                         self.is_own.remove(&SessionId::new(session));
                     }
@@ -105,7 +106,7 @@ impl Seen {
         })
     }
 
-    /// Looks whose sessions these are.
+    /// Loads the owners of unknown sessions.
     async fn learn(&mut self, access: &Access, sessions: HashSet<SessionId>) -> Result<(), ErrorInfo> {
         if access.caller.only().is_none() {
             return Ok(());
@@ -115,7 +116,7 @@ impl Seen {
         if unknown.is_empty() {
             return Ok(());
         }
-        // One that is not found may be on its way into the store: asked again when it shows something else.
+        // A session that is not found may not be stored yet: it is looked up again with its next change.
         let owners = access.runtime().session_owners(unknown).await?;
         let own = owners.into_iter().filter(|(_, uid)| access.caller.uid() == uid);
         self.is_own.extend(own.map(|(session, _)| (session, true)));
@@ -142,13 +143,13 @@ fn sessions_of(tree: &ActorView) -> HashSet<SessionId> {
     session_of(tree).into_iter().chain(below).collect()
 }
 
-/// Returns the session that an actor belongs to; `None` = all users share it.
+/// Returns the session that an actor belongs to; `None` if all users share the actor.
 fn session_of(view: &ActorView) -> Option<SessionId> {
     match view.kind {
         ActorKind::Session | ActorKind::RunSupervisor | ActorKind::SubAgentSupervisor | ActorKind::WorkingSet => {
             Some(SessionId::new(view.id.as_str()))
         }
-        // Without a trace it cannot be said whose it is: then it is nobody's.
+        // A run without a trace has no known owner, so no user sees it.
         ActorKind::Run => {
             let root = |trace: &TraceId| trace.as_str().split('@').next().unwrap_or_default().to_owned();
             Some(SessionId::new(view.run.as_ref().map(|run| root(&run.trace_id)).unwrap_or_default()))

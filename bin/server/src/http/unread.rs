@@ -1,7 +1,7 @@
-//! Answers that are sent before the body of the request was read, such as 401 and 413.
+//! Responses that are sent before the request body was read, such as 401 and 413.
 //!
-//! The next request on a connection begins where the body before it ends. An answer that leaves a part of the body
-//! unread therefore reads the rest as far as it has arrived, or announces `Connection: close`.
+//! The next request on a connection begins after the previous body. Therefore a response that leaves part of the body
+//! unread either reads the rest as far as it has arrived, or announces `Connection: close`.
 
 use std::{
     pin::Pin,
@@ -20,7 +20,7 @@ use futures::FutureExt;
 use http_body_util::BodyExt;
 use hyper::body::{Frame, SizeHint};
 
-/// Most bytes of a body that are read and thrown away, so that the connection can be used again.
+/// Maximum number of body bytes that are read and discarded to keep the connection usable.
 const MAX_DRAINED_BYTES: usize = 256 * 1_024;
 
 /// Request body that stores its unread rest in `unread` when it is dropped.
@@ -58,7 +58,7 @@ pub async fn finish_body(request: Request, next: Next) -> Response {
     if request.body().is_end_stream() {
         return next.run(request).await;
     }
-    // Reading on would ask a client that waits for `100 Continue` for the whole body.
+    // Reading on would request the whole body from a client that waits for `100 Continue`.
     let waits = request.headers().contains_key(header::EXPECT);
     let unread = Arc::new(Mutex::new(None));
     let request = request.map(|body| Body::new(Returned { body: Some(body), unread: Arc::clone(&unread) }));

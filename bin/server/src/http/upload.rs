@@ -1,4 +1,4 @@
-//! Bodies that are taken in as they come: the bytes of a PUT, and files in a multipart body.
+//! Streamed request bodies: the bytes of a PUT, and the files of a multipart body.
 
 use std::{
     convert::Infallible,
@@ -39,25 +39,25 @@ use super::{
     request::is_too_long,
 };
 
-/// How long a client may go on sending what was refused already, so that it comes to read why.
+/// Maximum time to keep reading a rejected body, so that the client reads the error response.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
-/// Why a body has no end.
+/// Reason for a body that ends early.
 const CLIENT_LEFT: &str = "the client has left";
-/// How many pieces of a file wait to be stored.
+/// Maximum number of buffered pieces of a file.
 const PIECES: usize = 4;
 
-/// A version that was stored.
+/// A stored version.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Stored {
-    /// Its name.
+    /// Name of the artifact.
     pub name: String,
-    /// Its id.
+    /// Id of the artifact.
     pub artifact_id: ArtifactId,
-    /// The version that was stored.
+    /// The stored version.
     pub version: u64,
-    /// Its size, in bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Its MIME type.
+    /// MIME type.
     pub content_type: String,
 }
 
@@ -73,18 +73,19 @@ impl From<Artifact> for Stored {
     }
 }
 
-/// The files that were stored. The first one's record is that of a PUT: most uploads are one file.
+/// The stored files. The fields of the first one are also at the top level, as in the response to a PUT, because most
+/// uploads are one file.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Uploaded {
     /// The first artifact.
     #[serde(flatten)]
     pub first: Stored,
-    /// All of them, in their order.
+    /// All artifacts, in the order of the request.
     pub artifacts: Vec<Stored>,
 }
 
-/// A body as it comes. What is refused on the way is read on for a while: a client that is cut off while it
-/// sends would never see the answer.
+/// A body that is being received. A rejected body is read for up to ten more seconds: a client that is cut off while
+/// it sends would never see the response.
 struct Arriving(Option<BodyDataStream>);
 
 impl Stream for Arriving {
@@ -111,8 +112,8 @@ impl Drop for Arriving {
     }
 }
 
-/// Takes a body as the bytes of an artifact, for as long as somebody waits for the answer: what is being
-/// stored outlives its request, and must not wait for bytes that nobody sends any more.
+/// Converts a body into the content of an artifact. The content fails when the returned guard is dropped: storing
+/// continues after its request has ended, and must not wait for bytes that are no longer sent.
 pub(super) fn arriving(body: Body, limit: usize) -> (Content, Waiting) {
     let (waiting, left) = oneshot::channel::<Infallible>();
     let pieces = Arriving(Some(Body::new(Limited::new(body, limit)).into_data_stream()));
@@ -129,22 +130,22 @@ pub(super) fn arriving(body: Body, limit: usize) -> (Content, Waiting) {
     (Content::Stream(until_end(pieces)), Waiting { _open: waiting, over, limit })
 }
 
-/// Somebody who waits for an answer.
+/// Guard of a request that waits for its content to be stored.
 pub(super) struct Waiting {
     _open: oneshot::Sender<Infallible>,
-    /// Whether more came than may come.
+    /// Whether the body exceeded the limit.
     over: Arc<AtomicBool>,
     limit: usize,
 }
 
 impl Waiting {
-    /// Says why what came could not be stored, where it was too much.
+    /// Replaces an error by `payload_too_large` if the body exceeded the limit.
     pub(super) fn explain(&self, error: ErrorInfo) -> ErrorInfo {
         if self.over.load(Relaxed) { too_long(self.limit) } else { error }
     }
 }
 
-/// The pieces up to the mark of the end; without one they were cut off.
+/// Returns the pieces up to the end marker. Without that marker, the body was cut off.
 fn until_end(
     pieces: impl Stream<Item = Option<Result<Bytes, ErrorInfo>>> + Send + Unpin + 'static,
 ) -> BoxStream<'static, Result<Bytes, ErrorInfo>> {
@@ -169,7 +170,7 @@ fn cut_off(error: &dyn std::fmt::Display) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::ValidationError, format!("the body did not come to its end: {error}"))
 }
 
-/// Stores the files of a multipart body, one after the other; what was stored before one is refused stays.
+/// Stores the files of a multipart body one after the other. If one is rejected, the earlier ones remain stored.
 pub(super) async fn take(
     access: &Access,
     place: Result<Place, ErrorInfo>,
@@ -193,7 +194,7 @@ pub(super) async fn take(
     Ok(Uploaded { first, artifacts })
 }
 
-/// Says why a multipart body cannot be read.
+/// Converts an error of a multipart body.
 fn broken(error: &MultipartError, limit: usize) -> ErrorInfo {
     match is_too_long(error) {
         true => too_long(limit),
@@ -208,7 +209,7 @@ async fn store(access: &Access, place: &Place, mut part: Field<'_>) -> Result<St
     let content_type = part.content_type().unwrap_or("application/octet-stream").to_owned();
     let limit = access.api().limits.upload_bytes;
     let (mut pieces, stream) = mpsc::channel(PIECES);
-    // A part cannot leave its request; what is stored outlives it.
+    // A part borrows from the request, but storing outlives the request, so the pieces pass through a channel.
     let passing = async move {
         loop {
             let piece = part.chunk().await.map_err(|error| broken(&error, limit)).transpose();
@@ -222,7 +223,7 @@ async fn store(access: &Access, place: &Place, mut part: Field<'_>) -> Result<St
     let content = Content::Stream(until_end(stream));
     let stored = access.runtime().upload_artifact(place, &filename, &content_type, content);
     let (failed, stored) = futures::join!(passing, stored);
-    // What did not come is why it is not stored.
+    // If the body was too large, that is the reason to report.
     let stored = stored.map_err(|error| failed.filter(|why| why.code == ErrorCode::PayloadTooLarge).unwrap_or(error));
     Ok(stored?.into())
 }

@@ -1,4 +1,4 @@
-//! Usage: what runs have used, summed.
+//! Usage of runs, summed.
 
 use axum::Json;
 use serde::{Deserialize, Serialize};
@@ -10,20 +10,20 @@ use utoipa::IntoParams;
 
 use super::{caller::Access, error::ApiError, request::Query};
 
-/// How to sum, and from when on.
+/// Grouping and period of the sums.
 #[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct UsageQuery {
-    /// By what it is summed.
+    /// Grouping of the sums.
     #[serde(default)]
     #[param(inline)]
     pub by: UsageBy,
-    /// Only runs that began then or later.
+    /// Include only runs that started at this time or later.
     pub since: Option<Timestamp>,
 }
 
-/// Sums up what runs have used, and what it cost.
+/// Sums up the usage and cost of runs.
 #[utoipa::path(get, path = "/api/usage", tag = "home", params(UsageQuery), responses((status = OK, body = UsageReport)))]
 pub(super) async fn show(access: Access, Query(query): Query<UsageQuery>) -> Result<Json<UsageReport>, ApiError> {
     let filter = UsageFilter { since: query.since, uid: access.caller.only() };

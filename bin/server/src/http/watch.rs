@@ -1,8 +1,8 @@
 //! WebSockets: the events of a trace or of a whole session, and the supervision tree.
 //!
-//! Each connection reads its stream at its own pace, as one over SSE does: what it is slow to take waits in the store,
-//! and holds nobody up. Who takes nothing for long is let go, and comes back with its cursor.
-//! Not here: which close codes mean what to the library; there are none.
+//! Each connection reads its stream at its own pace, as an SSE connection does. Events that it has not read yet stay
+//! in the store, so a slow client delays no other reader. A client that reads nothing for too long is disconnected,
+//! and can reconnect with its cursor. The close codes are defined only in this module.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,41 +29,41 @@ use super::{
     tree::Seen,
 };
 
-/// How long a client may take nothing of what it is sent.
+/// Time after which a client that reads nothing is disconnected.
 const STALL: Duration = Duration::from_secs(30);
-/// How long it then may take to read why it is let go.
+/// Maximum time that the client then has to read the reason.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// Longest message that a client may send, in bytes: there is nothing that it has to say.
+/// Maximum length of a client's message, in bytes. Clients have nothing to send.
 const MAX_INCOMING_BYTES: usize = 16 * 1_024;
-/// How much is read at a time, in bytes: a buffer that each connection keeps.
+/// Size of the read buffer of each connection, in bytes.
 const READ_BUFFER_BYTES: usize = 1_024;
-/// How much is put together before it is written, in bytes.
+/// Size of the write buffer of each connection, in bytes.
 const WRITE_BUFFER_BYTES: usize = 16 * 1_024;
-/// How many messages are written at once where they are there.
+/// Maximum number of available messages that are written together.
 const AT_ONCE: usize = 64;
-/// What a client may offer as a subprotocol, beside its token.
+/// Subprotocol that a client may offer in addition to its token.
 const PROTOCOL: &str = "soong";
-/// What a token is preceded by where it is offered as a subprotocol.
+/// Prefix of a token that is offered as a subprotocol.
 pub const BEARER_PROTOCOL: &str = "soong.bearer.";
 
-/// Why a connection is closed by us.
+/// Why the server closes a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Close {
-    /// There is nothing more: the session was deleted.
+    /// The stream has ended because the session was deleted.
     Done,
-    /// The owner of the home leaves.
+    /// The owner of the home is shutting down.
     Leaving,
-    /// The token was taken back.
+    /// The token was revoked.
     Revoked,
-    /// There is no such trace.
+    /// The trace does not exist.
     Unknown,
-    /// It was too slow.
+    /// The client read too slowly.
     Behind,
-    /// What is to be told cannot be read.
+    /// The data cannot be read.
     Failed,
-    /// This process does not continue what is watched.
+    /// The runtime has failed, so nothing that is watched continues.
     Interrupted,
-    /// There is no such event to begin behind.
+    /// The cursor does not exist in this store.
     Cursor,
 }
 
@@ -83,7 +83,7 @@ impl Close {
     }
 }
 
-/// The first message of a watch over a trace; it has no number.
+/// First message of a trace's WebSocket; it has no event number.
 #[derive(Serialize)]
 struct Connected<'a> {
     current_event_id: u64,
@@ -93,13 +93,21 @@ struct Connected<'a> {
     sub_traces: &'a [Trace],
 }
 
-/// Watches a trace over a WebSocket: first `connected`, then each event behind the cursor once, in order.
+/// Watches a trace over a WebSocket: first `connected`, then each event after the cursor, once and in order.
 ///
-/// With `tree=true` the events of the whole session, and the cursor is `since_session_seq`. Close codes: 1000 the
-/// session was deleted, 1001 the server leaves, 1011 its events cannot be read, or nothing follows because the runtime
-/// has failed (an `error` message says why), 4401 the token was taken back, 4404 there is no such trace, 4409 the client
-/// was too slow, 4410 the cursor is none of this store (an `error` message, `cursor_unknown`, says where to start again).
-/// `connected` says which store it is (`store_id`), to be given back with a cursor. A client that cannot set headers offers the subprotocol `soong.bearer.TOKEN`.
+/// With `tree=true` the stream holds the events of the whole session, and the cursor is `since_session_seq`. Close
+/// codes:
+/// - 1000: the session was deleted.
+/// - 1001: the server is shutting down.
+/// - 1011: the events cannot be read, or the runtime has failed and nothing follows (an `error` message gives the
+///   reason).
+/// - 4401: the token was revoked.
+/// - 4404: the trace does not exist.
+/// - 4409: the client was too slow.
+/// - 4410: the cursor does not belong to this store (an `error` message, `cursor_unknown`, tells where to restart).
+///
+/// `connected` contains the id of the store (`store_id`), which the client sends back with a cursor. A client that
+/// cannot set headers offers the subprotocol `soong.bearer.TOKEN`.
 #[utoipa::path(get, path = "/api/traces/{trace_id}/watch", tag = "traces",
     params(("trace_id" = String, Path), EventQuery),
     responses((status = SWITCHING_PROTOCOLS), (status = UPGRADE_REQUIRED, body = super::ErrorBody)))]
@@ -120,9 +128,9 @@ pub(super) async fn trace(
         .on_upgrade(move |socket| watching.track_future(watch_trace(Line::new(socket, leave), access, id, query))))
 }
 
-/// Watches the supervision tree over a WebSocket: `tree_snapshot` first, then `tree_changed` with what has `changed`, who
-/// is `gone`, and how the runs among them `ended`; both say how many changes were `dropped`, since the client was slow.
-/// Then a snapshot follows.
+/// Watches the supervision tree over a WebSocket: first `tree_snapshot`, then `tree_changed` with the `changed`
+/// actors, the ids of those that are `gone`, and how the runs among them `ended`. Both report how many changes were
+/// `dropped` because the client was slow; after dropped changes, a new snapshot follows.
 #[utoipa::path(get, path = "/api/tree/watch", tag = "tree",
     responses((status = SWITCHING_PROTOCOLS), (status = UPGRADE_REQUIRED, body = super::ErrorBody)))]
 pub(super) async fn tree(
@@ -148,7 +156,7 @@ fn upgraded(
         .max_message_size(MAX_INCOMING_BYTES)
         .read_buffer_size(READ_BUFFER_BYTES)
         .write_buffer_size(WRITE_BUFFER_BYTES);
-    // A browser takes the connection only where one of those that it offered is chosen.
+    // A browser accepts the connection only if the server selects one of the offered subprotocols.
     let offered = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
     let offered: Vec<&str> = offered.flat_map(|list| list.split(',').map(str::trim)).collect();
     let own = offered.iter().find(|name| **name == PROTOCOL);
@@ -159,17 +167,17 @@ fn upgraded(
     })
 }
 
-/// A connection, and how to speak on it.
+/// A WebSocket connection, with its token check and its ping timer.
 struct Line {
     socket: WebSocket,
     leave: Leave,
     pings: tokio::time::Interval,
 }
 
-/// What ends a watch beside its own end.
+/// Events other than stream items.
 enum Other {
     Close(Close),
-    /// The client has left.
+    /// The client has disconnected.
     Left,
     Ping,
 }
@@ -181,13 +189,13 @@ impl Line {
         Self { socket, leave, pings }
     }
 
-    /// Waits for what is not told but happens to the line. Cancelling it loses nothing.
+    /// Waits for an event of the connection itself: a disconnect, a revoked token or a due ping. Cancel-safe.
     async fn other(&mut self) -> Other {
         loop {
             tokio::select! {
                 incoming = self.socket.recv() => match incoming {
                     Some(Ok(Message::Close(_)) | Err(_)) | None => return Other::Left,
-                    // Nothing that a client says means anything; pings are answered by themselves.
+                    // Messages of the client are ignored; the library answers pings.
                     Some(Ok(_)) => {}
                 },
                 () = self.leave.ends() => return Other::Close(Close::Revoked),
@@ -196,7 +204,7 @@ impl Line {
         }
     }
 
-    /// Writes messages; an error says why the line is to be closed, `None` that nobody is there.
+    /// Writes messages. Returns the close reason on error, or `None` if the client has disconnected.
     async fn write(&mut self, messages: impl IntoIterator<Item = Message>) -> Result<(), Option<Close>> {
         let writing = async {
             for message in messages {
@@ -216,11 +224,11 @@ impl Line {
         self.write([Message::Text(text.into())]).await
     }
 
-    /// Says why, and waits a moment for the client to hear it.
+    /// Sends the close reason, and waits briefly for the client to confirm it.
     async fn close(mut self, close: Close) {
         let closing = async {
             let _ = self.socket.send(Message::Close(Some(close.frame()))).await;
-            // The other side answers a close with its own.
+            // The client answers a close frame with its own.
             while let Some(Ok(_)) = self.socket.recv().await {}
         };
         let _ = timeout(FAREWELL, closing).await;
@@ -250,7 +258,8 @@ async fn follow_trace(line: &mut Line, access: &Access, id: &TraceId, query: &Ev
         return Err(Some(close));
     }
     let Ok(store_id) = access.runtime().store_id().await else { return Err(Some(Close::Failed)) };
-    // Before it is said that one is connected: what is told live from then on is heard, also what is stored nowhere.
+    // Subscribed before `connected` is sent, so that the client receives everything live from then on, including
+    // items that are not stored.
     let mut stream = match query.tree {
         true => access.runtime().session_events(&trace.session_id, query.since_session_seq.unwrap_or(0)),
         false => access.runtime().follow_trace(id, query.since_event_id.unwrap_or(0)),
@@ -286,7 +295,7 @@ async fn follow_trace(line: &mut Line, access: &Access, id: &TraceId, query: &Ev
     }
 }
 
-/// Ends the watch where its stream has ended with an error; else waits a moment before it is read again.
+/// Ends the watch if the error is final; otherwise waits before the stream is read again.
 async fn failed(line: &mut Line, failures: &mut u32, error: ErrorInfo) -> Result<(), Option<Close>> {
     let close = match error.code {
         ErrorCode::RuntimeFailed => Close::Interrupted,
@@ -297,10 +306,10 @@ async fn failed(line: &mut Line, failures: &mut u32, error: ErrorInfo) -> Result
     Err(Some(close))
 }
 
-/// Messages, and the error behind them.
+/// Messages to write, and the error that followed them.
 type Waiting = (Vec<Message>, Option<ErrorInfo>);
 
-/// Collects what is there already behind an item, so that it is written at once.
+/// Collects the items that are already available after the first one, so that they are written together.
 fn waiting(first: StreamItem, stream: &mut EventStream, access: &Access) -> Result<Waiting, Option<Close>> {
     let encoded = Arc::clone(&access.api().encoded);
     let text = |item: StreamItem| -> Result<Utf8Bytes, serde_json::Error> {
@@ -335,7 +344,7 @@ async fn reread(failures: &mut u32, error: &ErrorInfo) -> Result<(), Option<Clos
     Ok(())
 }
 
-/// Says why a stream that has no end has ended.
+/// Returns why an endless stream has ended.
 fn end(access: &Access) -> Close {
     if access.runtime().is_closing() { Close::Leaving } else { Close::Done }
 }

@@ -1,10 +1,10 @@
-//! The connections of the server: how many there may be, and which one is closed for a new one (SRV-1).
+//! Connections of the server: their limits, and which one is closed to make room for a new one (SRV-1).
 //!
-//! A connection is *known* once a request on it has carried a known token. All others share the places that are not
-//! reserved, and each address has at most `max_connections_per_address` of them. Where a limit is reached, the oldest
-//! idle connection that counts for it is closed. Where none is idle, the new connection takes a reserved place, on which
-//! only requests with a known token are answered. So neither silent connections nor the other users of one proxy can
-//! shut out a client that has a token.
+//! A connection is *known* once a request on it has carried a known token. All other connections share the unreserved
+//! slots, and each address has at most `max_connections_per_address` of them. If a limit is reached, the oldest idle
+//! connection that counts toward it is closed. If none is idle, the new connection takes a reserved slot, on which
+//! only requests with a known token are answered. So neither silent connections nor other users of the same proxy can
+//! lock out a client that has a token.
 
 use std::{
     collections::HashMap,
@@ -25,9 +25,10 @@ use tokio::{
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
-/// Maximum time to read on after closing: closing with unread bytes would reset the connection and lose the answer.
+/// Maximum time to keep reading after closing: closing with unread bytes would reset the connection and lose the
+/// response.
 const LINGER: Duration = Duration::from_secs(1);
-/// Maximum number of bytes that are read after the last answer.
+/// Maximum number of bytes that are read after the last response.
 const MAX_LINGER_BYTES: usize = 256 * 1_024;
 
 /// All open connections. Cheap to clone.
@@ -54,9 +55,9 @@ struct Open {
 struct Entry {
     address: IpAddr,
     is_known: bool,
-    /// Whether it was admitted beyond a limit: only requests with a known token are answered.
+    /// Whether it was admitted beyond a limit, so that only requests with a known token are answered.
     is_reserved: bool,
-    /// Since when it waits for the head of a request; `None` = a request is in progress.
+    /// Time since which it waits for the head of a request; `None` while a request is in progress.
     idle_since: Option<Instant>,
     closed: CancellationToken,
 }
@@ -77,7 +78,7 @@ impl Connections {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers a new connection; `None` = all places are taken by connections that are in use.
+    /// Registers a new connection; `None` if all slots are taken by connections in use.
     pub(super) fn admit(&self, address: IpAddr) -> Option<Arc<Connection>> {
         let Limits { total, reserved, per_address, .. } = self.limits;
         let address = network(address);
@@ -100,7 +101,7 @@ impl Connections {
 }
 
 impl Open {
-    /// Makes room for one more of the connections that `counts` names; returns whether there is room.
+    /// Makes room for one more connection among those that `counts` selects; returns whether there is room.
     fn make_room(&mut self, limit: usize, counts: impl Fn(&Entry) -> bool) -> bool {
         let counted = || self.entries.iter().filter(|(_, entry)| counts(entry));
         if counted().count() < limit {
@@ -115,7 +116,8 @@ impl Open {
     }
 }
 
-/// Returns what counts as one address: for IPv6 the network, since a client has all addresses of it.
+/// Returns the part of an address that counts as one client: for IPv6 the /64 network, since a client has all its
+/// addresses.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
@@ -123,7 +125,7 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// One open connection; it has its place until this is dropped.
+/// An open connection. It keeps its slot until it is dropped.
 pub(super) struct Connection {
     id: u64,
     connections: Connections,
@@ -131,32 +133,32 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Notes that a request begins; returns `false` where the connection has been closed for another one.
+    /// Records that a request begins; returns `false` if the connection was closed to make room for another one.
     pub(super) fn begin(&self) -> bool {
         let mut open = self.connections.open();
         open.entries.get_mut(&self.id).map(|entry| entry.idle_since = None).is_some()
     }
 
-    /// Notes that the answer was given.
+    /// Records that the response was sent.
     pub(super) fn finish(&self) {
         if let Some(entry) = self.connections.open().entries.get_mut(&self.id) {
             entry.idle_since = Some(Instant::now());
         }
     }
 
-    /// Notes that a request has carried a known token.
+    /// Records that a request has carried a known token.
     pub(super) fn set_known(&self) {
         if let Some(entry) = self.connections.open().entries.get_mut(&self.id) {
             entry.is_known = true;
         }
     }
 
-    /// Returns whether only requests with a known token are answered here.
+    /// Returns whether only requests with a known token are answered on this connection.
     pub(super) fn is_reserved(&self) -> bool {
         self.connections.open().entries.get(&self.id).is_none_or(|entry| entry.is_reserved)
     }
 
-    /// Waits until the connection is to be closed: for another one, or because no request has come in time.
+    /// Waits until the connection must be closed: to make room, or because no request has arrived in time.
     pub(super) async fn is_over(&self) {
         tokio::select! {
             () = self.closed.cancelled() => {}
@@ -164,7 +166,8 @@ impl Connection {
         }
     }
 
-    /// Waits for the head timeout. Does not end for a known connection, which has only the timeout of HTTP.
+    /// Waits for the head timeout. Never returns for a known connection, which has only the timeout of the HTTP
+    /// server.
     async fn head_timeout(&self) {
         loop {
             let Some(deadline) = self.deadline() else { return std::future::pending().await };
@@ -175,7 +178,7 @@ impl Connection {
         }
     }
 
-    /// Returns the deadline for the next head of a request; `None`: the connection is known.
+    /// Returns the deadline for the next request head; `None` if the connection is known.
     fn deadline(&self) -> Option<Instant> {
         let open = self.connections.open();
         let entry = open.entries.get(&self.id).filter(|entry| !entry.is_known)?;
@@ -189,14 +192,14 @@ impl Drop for Connection {
     }
 }
 
-/// The stream of a connection. It keeps the place of the connection, also as a WebSocket.
+/// Stream of a connection. It keeps the connection's slot, even as a WebSocket.
 pub(super) struct Stream {
     stream: Pin<Box<TimeoutStream<TcpStream>>>,
     _connection: Arc<Connection>,
     closing: Option<Closing>,
 }
 
-/// State of a connection that is shut down for writing and read on.
+/// State of a connection that is shut down for writing and still read.
 struct Closing {
     deadline: Pin<Box<Sleep>>,
     bytes: usize,
@@ -207,7 +210,7 @@ impl Stream {
         Self { stream: Box::pin(stream), _connection: connection, closing: None }
     }
 
-    /// Reads, without keeping it, what the client still sends.
+    /// Reads and discards bytes that the client still sends.
     fn poll_linger(
         mut stream: Pin<&mut TimeoutStream<TcpStream>>,
         closing: &mut Closing,
@@ -280,7 +283,7 @@ mod tests {
         [10, 0, 0, number].into()
     }
 
-    /// Admits a connection, and moves the time on, so that each is older than the next.
+    /// Admits a connection and advances the time, so that each connection is older than the next.
     async fn admit(connections: &Connections, address: IpAddr) -> Option<Arc<Connection>> {
         let admitted = connections.admit(address);
         tokio::time::advance(Duration::from_millis(1)).await;
@@ -311,7 +314,7 @@ mod tests {
     async fn the_reserve_is_for_known_tokens_and_no_limit_outranks_it() {
         let all = connections(8, 2, 3);
         let mut busy = Vec::new();
-        // Three of one address, then three of others: both limits of unknown connections are reached.
+        // Three connections of one address, then three of others: both limits of unknown connections are reached.
         for number in [0, 0, 0, 1, 2, 3] {
             let connection = admit(&all, from(number)).await.unwrap();
             assert!(!connection.is_reserved() && connection.begin());

@@ -1,7 +1,7 @@
-//! Who is let in: under which name, from which page, with which token (SRV-1).
+//! Checks of every request: host name, origin, and token (SRV-1).
 //!
-//! A web page that somebody looks at can send requests to this machine. It cannot change the `Host` and `Origin` that
-//! its browser sends, nor read the token: so these three are looked at, in this order, for every request.
+//! A web page in a user's browser can send requests to this machine. It cannot change the `Host` and `Origin` headers
+//! that the browser sends, nor read the token. Therefore these three are checked for every request, in this order.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -16,7 +16,7 @@ use soong::{ErrorCode, ErrorInfo, protocol::ServerConfig};
 use super::{connections::Connection, no_place, token::Tokens};
 use crate::http::{ApiError, BEARER_PROTOCOL};
 
-/// What the guard goes by.
+/// Settings of the checks.
 #[derive(Clone)]
 pub(crate) struct Guard {
     names: Arc<[Name]>,
@@ -24,11 +24,11 @@ pub(crate) struct Guard {
     tokens: Tokens,
 }
 
-/// A name under which the server may be asked for.
+/// A host name of the server.
 #[derive(Debug, PartialEq, Eq)]
 struct Name {
     host: String,
-    /// `None` = any.
+    /// `None`: any port.
     port: Option<u16>,
 }
 
@@ -36,7 +36,7 @@ impl Guard {
     pub(super) fn new(addr: SocketAddr, config: &ServerConfig, tokens: Tokens) -> Self {
         let port = Some(addr.port());
         let mut names: Vec<Name> = config.allowed_hosts.iter().map(|text| Name::of(text)).collect();
-        // Whoever listens everywhere does so on this machine, too.
+        // A server that listens on all addresses also listens on the loopback address.
         if addr.ip().is_loopback() || addr.ip().is_unspecified() {
             let own = ["localhost", "127.0.0.1", "[::1]"];
             names.extend(own.map(|host| Name { host: host.to_owned(), port }));
@@ -49,7 +49,7 @@ impl Guard {
         Self { names: names.into(), origins, tokens }
     }
 
-    /// Refuses a request under a name that is not ours, as one that was led here by a foreign name server has.
+    /// Rejects a request whose host is not a name of this server, as it would be after DNS rebinding.
     fn check_host(&self, request: &Request) -> Result<String, ApiError> {
         let refuse = |what: String| -> ApiError {
             let message = format!("{what}: add it to server.allowed_hosts, or ask under the address of the server");
@@ -69,7 +69,7 @@ impl Guard {
         }
     }
 
-    /// Refuses a request that a page of another origin makes, or one that hides where it comes from.
+    /// Rejects a request of a page of another origin, or with an opaque origin.
     fn check_origin(&self, headers: &HeaderMap, host: &str) -> Result<(), ApiError> {
         for origin in headers.get_all(header::ORIGIN) {
             let origin = origin.to_str().unwrap_or_default().to_ascii_lowercase();
@@ -93,7 +93,7 @@ impl Name {
         }
     }
 
-    /// Returns whether a `Host` header says this name; without a port it means that of the scheme.
+    /// Returns whether a `Host` header matches this name. Without a port, the default port of the scheme is meant.
     fn is(&self, host: &str) -> bool {
         let Ok(authority) = host.parse::<Authority>() else { return false };
         let has_user = host.contains('@');
@@ -105,7 +105,7 @@ impl Name {
     }
 }
 
-/// Lets a request in whose name and page may ask.
+/// Middleware: passes on requests with an allowed host and origin.
 pub(super) async fn place(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let checked = guard.check_host(&request).and_then(|host| guard.check_origin(request.headers(), &host));
     match checked.and_then(|()| check_form(&request)) {
@@ -114,7 +114,7 @@ pub(super) async fn place(State(guard): State<Guard>, request: Request, next: Ne
     }
 }
 
-/// Refuses what a form of any page can send without asking first.
+/// Rejects content types that a form on any page can send without a preflight request.
 fn check_form(request: &Request) -> Result<(), ApiError> {
     let media = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::to_str);
     let essence = |media: &str| media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -130,7 +130,7 @@ fn check_form(request: &Request) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Lets a request in whose token is somebody's, and says whose.
+/// Middleware: passes on requests with a valid token, and adds the caller.
 pub(super) async fn token(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
     let found = offered(&request).and_then(|token| guard.tokens.find(&token));
     if let Some(connection) = request.extensions().get::<Arc<Connection>>() {
@@ -153,12 +153,12 @@ pub(super) async fn token(State(guard): State<Guard>, mut request: Request, next
     next.run(request).await
 }
 
-/// Returns whether a path needs no token.
+/// Returns whether a path requires no token.
 fn is_open(path: &str) -> bool {
     matches!(path, "/" | "/health/live" | "/health/ready")
 }
 
-/// Returns the token of a request: of its header, or where a WebSocket is asked for, of a subprotocol.
+/// Returns the token of a request: from its header or, for a WebSocket, from a subprotocol.
 fn offered(request: &Request) -> Option<String> {
     let headers = request.headers();
     if let Some(told) = headers.get(header::AUTHORIZATION) {

@@ -1,4 +1,4 @@
-//! What one connection may hold up, in time that is not real.
+//! Limits of a connection, with paused time.
 
 use axum::{
     body::{Body, Bytes},
@@ -19,7 +19,7 @@ struct World {
     _home: tempfile::TempDir,
 }
 
-/// Serves on a free port: `/` says hello, `/count` how long a body is, `/endless` does not end.
+/// Serves on a free port: `/` responds with hello, `/count` with the length of a body, `/endless` without an end.
 async fn world(max_connections: usize) -> World {
     let home = tempfile::tempdir().unwrap();
     let (token, _) = token::prepare(home.path()).unwrap();
@@ -41,7 +41,7 @@ impl World {
         TcpStream::connect(self.server.addr()).await.unwrap()
     }
 
-    /// Connects, and sends the head of a request.
+    /// Connects and sends the head of a request.
     async fn ask(&self, first: &str, rest: &str) -> TcpStream {
         let mut stream = self.connect().await;
         let (addr, token) = (self.server.addr(), &self.token);
@@ -51,11 +51,11 @@ impl World {
     }
 }
 
-/// Reads until the server closes; returns what came, and how long that took.
+/// Reads until the server closes; returns the text and the elapsed time.
 async fn rest(stream: &mut TcpStream) -> (String, Duration) {
     let start = Instant::now();
     let mut text = Vec::new();
-    // A reset is an end, too.
+    // A reset also counts as the end.
     let read = timeout(Duration::from_secs(600), stream.read_to_end(&mut text)).await;
     assert!(read.is_ok(), "the server never closes");
     (String::from_utf8_lossy(&text).into_owned(), start.elapsed())
@@ -79,7 +79,7 @@ async fn a_client_that_does_not_say_what_it_wants_is_let_go() {
     let (text, took) = rest(&mut stranger).await;
     assert!(text.ends_with("hello"), "{text}");
     assert_about(took, unknown);
-    // Neither does one that has been answered stay for ever.
+    // An idle connection is closed after its response too.
     let mut answered = world.ask("GET /", "\r\n").await;
     let (text, took) = rest(&mut answered).await;
     assert!(text.starts_with("HTTP/1.1 200 OK") && text.ends_with("hello"), "{text}");
@@ -116,14 +116,14 @@ async fn an_answer_that_nobody_takes_is_given_up_and_its_place_is_free_again() {
     let (text, _) = rest(&mut world.ask("GET /", "Connection: close\r\n\r\n").await).await;
     assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
     drop(deaf);
-    // One who reads, however slowly, is served.
+    // A client that reads slowly is served.
     let slow = world.ask("GET /endless", "\r\n").await;
     let mut piece = vec![0; 65_536];
     for _ in 0..10 {
         sleep(WRITE - Duration::from_secs(5)).await;
         slow.readable().await.unwrap();
         let mut read = 0;
-        // All that waits, and not what is sent in its place.
+        // Reads only the bytes that are available now.
         while let Ok(more @ 1..) = slow.try_read(&mut piece) {
             read += more;
         }

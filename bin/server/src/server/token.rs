@@ -1,7 +1,7 @@
-//! Tokens: whose each is, and that of the home, which is a file (SRV-1).
+//! Tokens: the user of each token, and the token of the home, which is stored in a file (SRV-1).
 //!
-//! The file is read for every request: who replaces it has taken the old token back with that. Streams that are open
-//! hear of it within a second. Only digests are kept; a token is in no log and in no message.
+//! The file is read for every request, so replacing it revokes the old token. Open streams notice this within a
+//! second. Only digests are kept; no log and no message contains a token.
 
 use std::{
     collections::HashMap,
@@ -22,25 +22,25 @@ use crate::{
     text_file::read_text,
 };
 
-/// Name of the file in the home.
+/// Name of the token file in the home.
 const FILE: &str = "server.token";
-/// Name of the file with the same token as a header, for `curl -H @FILE`: arguments of processes are public.
+/// Name of the file with the same token as a header, for `curl -H @FILE`: process arguments are public.
 const HEADER_FILE: &str = "server.header";
-/// Random bytes of a token.
+/// Length of a generated token, in random bytes.
 const BYTES: usize = 32;
-/// Shortest token that counts, in characters: a shorter one could be guessed.
+/// Minimum length of a token, in characters. A shorter one could be guessed.
 const MIN_CHARS: usize = 16;
-/// Most of the file that is read, in bytes.
+/// Maximum size of the token file, in bytes.
 const MAX_BYTES: u64 = 4_096;
-/// How often is looked whether the file is still the same, for streams that are open.
+/// Interval of checking the token file for open streams.
 const LOOK: Duration = Duration::from_secs(1);
 
 type Fingerprint = [u8; 32];
 
-/// A token of a variable, or of the file, as it is known.
+/// A known token, from a variable or from the file.
 struct Known {
     uid: Arc<str>,
-    /// Whether it still holds.
+    /// Whether the token is still valid.
     holds: watch::Sender<bool>,
 }
 
@@ -50,16 +50,16 @@ impl Known {
     }
 }
 
-/// Whose each token is.
+/// All known tokens and their users.
 #[derive(Clone)]
 pub struct Tokens {
     path: PathBuf,
     others: Arc<HashMap<Fingerprint, Known>>,
-    /// That of the file, as it was read last.
+    /// Token of the file, as it was last read.
     own: Arc<Mutex<Option<(Fingerprint, Known)>>>,
 }
 
-/// Returns the token of a home, as commands send it; `None` = there is none that counts.
+/// Returns the token of a home, as commands send it; `None` if the file is missing or holds no valid token.
 pub fn of_home(home: &Path) -> io::Result<Option<String>> {
     let text = match read_text(&home.join(FILE), MAX_BYTES) {
         Ok(text) => text,
@@ -71,10 +71,11 @@ pub fn of_home(home: &Path) -> io::Result<Option<String>> {
     Ok(counts.then(|| token.to_owned()))
 }
 
-/// Makes the token of a home where it has none; one that others could read is theirs no longer, and that is told.
+/// Returns the token of a home, and creates it if there is none. If other users could read the file, corrects its
+/// mode and returns a note about that.
 ///
 /// # Errors
-/// Where the file cannot be read or written, or holds what is no token.
+/// The file cannot be read or written, or it holds no valid token.
 pub fn prepare(home: &Path) -> io::Result<(String, Option<String>)> {
     let path = home.join(FILE);
     let mut note = None;
@@ -100,7 +101,7 @@ pub fn prepare(home: &Path) -> io::Result<(String, Option<String>)> {
     Ok((token, note))
 }
 
-/// Writes a file that only its owner can read. It is complete, and has its mode, when it appears.
+/// Writes a file that only its owner can read. The file is renamed into place with its complete content and its mode.
 fn write_secret(home: &Path, name: &str, text: &str) -> io::Result<()> {
     let draft = home.join(format!(".{name}-{}", std::process::id()));
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
@@ -108,16 +109,16 @@ fn write_secret(home: &Path, name: &str, text: &str) -> io::Result<()> {
     std::fs::rename(&draft, home.join(name))
 }
 
-/// A user of the configuration whose token cannot be used, and why.
+/// A user of the configuration whose token cannot be used.
 pub struct Missing {
-    /// The user of the token.
+    /// The user.
     pub uid: String,
-    /// Why it cannot be used.
+    /// The reason.
     pub why: String,
 }
 
 impl Tokens {
-    /// Reads the tokens that the configuration names; the home's is read with each request.
+    /// Reads the tokens that the configuration names. The home's token is read for each request.
     pub fn read(home: &Path, config: &Config, environment: &Environment) -> Result<Self, Missing> {
         let mut others = HashMap::new();
         for (uid, variable) in &config.server.tokens {
@@ -137,10 +138,10 @@ impl Tokens {
         Ok(Self { path, others: Arc::new(others), own: Arc::default() })
     }
 
-    /// Says whose a token is, and for how long.
+    /// Returns the user of a token, and a handle that reports when the token is revoked.
     pub fn find(&self, token: &str) -> Option<(Caller, Leave)> {
         self.look();
-        // Digests are compared: how long that takes tells nothing of the token.
+        // Digests are compared, so that the time of the comparison reveals nothing about the token.
         let offered = fingerprint(token);
         let own = self.own();
         let known = own.as_ref().filter(|(kept, _)| *kept == offered).map(|(_, known)| known);
@@ -148,7 +149,7 @@ impl Tokens {
         Some((Caller::User(Arc::clone(&known.uid)), Leave(Some(known.holds.subscribe()))))
     }
 
-    /// Keeps an eye on the file, so that streams end whose token was taken back.
+    /// Checks the token file regularly, so that streams with a revoked token end.
     pub async fn watch(self) {
         loop {
             tokio::time::sleep(LOOK).await;
@@ -161,10 +162,10 @@ impl Tokens {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the file; another token in it, or none, takes the one before back.
+    /// Reads the file. If it holds another token, or none, the previous one is revoked.
     fn look(&self) {
         let home = self.path.parent().unwrap_or(Path::new(""));
-        // What cannot be read lets nobody in.
+        // A file that cannot be read grants no access.
         let now = of_home(home).ok().flatten().map(|token| fingerprint(&token));
         let mut own = self.own();
         if own.as_ref().map(|(kept, _)| *kept) == now {

@@ -1,12 +1,12 @@
-//! When blocks settle, what finishes a text, and that a text in pieces ends up as the one that came
-//! at once.
+//! Tests when blocks settle and how a text is finished, and that a text in pieces has the same lines as the complete
+//! text.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::markdown::tests::{markdown, page, plains};
 
-/// Draws a text that came in pieces: after each what settled, and at the end what finished it.
+/// Renders a text in pieces: the lines settled after each piece, and the final lines.
 fn in_steps(pieces: &[&str], whole: &str) -> Vec<Vec<String>> {
     let page = page(20);
     let mut streamed = Streamed::default();
@@ -69,7 +69,7 @@ fn a_tail_is_the_end_of_what_is_not_settled() {
     streamed.push("a\n\n- b\n- c\n- d");
     assert_eq!(plains(&streamed.tail(&page(20), 2)), ["• c", "• d"]);
     assert_eq!(plains(&streamed.settled(&page(20))), ["a"]);
-    // As far from what is settled as it will stand there.
+    // The separation from the settled part is as it will be in the final text.
     assert_eq!(plains(&streamed.tail(&page(20), 9)), ["", "• b", "• c", "• d"]);
     assert_eq!(streamed.tail(&page(20), 0), []);
 }

@@ -1,4 +1,4 @@
-//! Dialogs over the screen.
+//! Draws dialogs on top of the screen.
 
 use ratatui::{
     buffer::Buffer,
@@ -17,7 +17,7 @@ use crate::{
     text,
 };
 
-/// Widest box.
+/// Maximum width of a dialog.
 const WIDEST: u16 = 100;
 
 pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect) {
@@ -75,7 +75,7 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect) {
     frame(monitor.ink, buffer, area, &title, &lines);
 }
 
-/// Shows what is asked, as much of it as there is room for, from a line on; says whether its end has been shown.
+/// Renders a pending request from a line on, as far as it fits; records whether its end has been visible.
 fn ask(
     ask: &Ask,
     typed: Option<&str>,
@@ -88,7 +88,7 @@ fn ask(
         Ask::Permission(asked) => described(asked),
     };
     let said: Vec<Line> = fitted(shown, columns).into_iter().map(|row| Line::of(row.hue, row.text)).collect();
-    // What one decides with has its place, however much is said: two rows of keys, one above them, what is typed.
+    // Five rows are kept free for the position, the typed text and the keys, however long the request is.
     let room = rows.saturating_sub(5).max(1);
     *from = (*from).min(said.len().saturating_sub(room));
     *is_read |= *from + room >= said.len();
@@ -128,7 +128,7 @@ fn hints(keys: &[(&str, &str)]) -> Line {
     line
 }
 
-/// Shows the end of what is typed, with a cursor.
+/// Renders the end of the typed text, with a cursor.
 fn typing(typed: &str, columns: usize) -> Line {
     let end: String = typed.chars().rev().take(columns).collect();
     let mut shown = text::line_as_is(&end.chars().rev().collect::<String>());
@@ -142,7 +142,7 @@ fn wrapped(hue: Hue, foreign: &str, columns: usize) -> Vec<Line> {
     text::wrapped(&text::line_as_is(foreign), columns).into_iter().map(|part| Line::of(hue, part)).collect()
 }
 
-/// Draws a box in the middle, with lines in it.
+/// Draws a centered box with lines in it.
 fn frame(ink: Ink, buffer: &mut Buffer, area: Rect, title: &str, lines: &[Line]) {
     let widest = lines.iter().map(Line::width).max().unwrap_or(0).max(text::width(title)) + 4;
     let width = u16::try_from(widest).unwrap_or(u16::MAX).min(area.width.min(WIDEST));

@@ -1,4 +1,4 @@
-//! The tree on the screen: a row for each actor, with columns as far as there is room.
+//! Draws the tree: a row for each actor, with as many columns as fit.
 
 use ratatui::{
     buffer::Buffer,
@@ -23,12 +23,12 @@ use crate::{
     text,
 };
 
-/// From how many columns on there is more room than columns need.
+/// Window width from which extra columns are shared with the activity column.
 const ROOMY: u16 = 120;
-/// Most columns of an id that is no run's.
+/// Maximum width of an id that is not a run's, in columns.
 const ID: usize = 19;
 
-/// A column beside the names.
+/// A column to the right of the names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Column {
     State,
@@ -44,7 +44,7 @@ enum Column {
 }
 
 impl Column {
-    /// All, with how wide they are, and how wide a window has to be to have them.
+    /// All columns: title, width, and minimum width of the window.
     const ALL: [(Self, &str, u16, u16); 10] = [
         (Self::State, "STATE", 10, 0),
         (Self::Activity, "ACTIVITY", 24, 84),
@@ -63,7 +63,7 @@ impl Column {
     }
 }
 
-/// Draws the head of the columns, and the rows that there is room for.
+/// Draws the column titles and the visible rows.
 pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
     let ink = monitor.ink;
     let has_budgets = monitor.forest.summary().has_budgets;
@@ -71,7 +71,7 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: 
     let columns = Column::ALL
         .into_iter()
         .filter(|(column, _, _, from)| has_room(*from) && (*column != Column::Budget || has_budgets));
-    // What an actor does grows with the window, as its name does.
+    // The activity column grows with the window, as the names do.
     let more = area.width.saturating_sub(ROOMY) / 3;
     let columns: Vec<_> = columns
         .map(|(column, title, wide, from)| {
@@ -147,7 +147,7 @@ fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, columns: &[(Column, 
     }
 }
 
-/// Writes what an actor is called, where it hangs.
+/// Returns the name of an actor with its tree lines.
 fn label(row: &Row, actor: &Actor, ink: Ink) -> Line {
     let fold = match (row.has_children, row.hidden, ink.unicode) {
         (false, ..) => "",
@@ -164,11 +164,11 @@ fn label(row: &Row, actor: &Actor, ink: Ink) -> Line {
             line.push(Hue::Plain, &format!(" {}", text::line(&run.task)));
         }
         None if view.kind == ActorKind::RuntimeSupervisor => line.push(Hue::Plain, "runtime"),
-        // There is only one of its kind, here or below its session.
+        // There is only one actor of this kind, globally or per session.
         None if view.id == "0" || matches!(view.kind, ActorKind::RunSupervisor | ActorKind::SubAgentSupervisor) => {
             line.push(Hue::Plain, &words(view.kind));
         }
-        // Ids that we make begin with their time; the rest stands among the facts.
+        // Generated ids begin with their time, so the cut id is still useful; the full id is in the Facts pane.
         None => {
             let id = text::cut(&text::line(&view.id), ID, ink.ellipsis());
             line.push(Hue::Plain, &format!("{} {id}", words(view.kind)));
@@ -199,7 +199,7 @@ fn cell(column: Column, wide: usize, actor: &Actor, ink: Ink, now: Timestamp) ->
                 true => String::new(),
                 false => format!(" {}", figure::age(now.millis_since(view.since))),
             };
-            // Of what has no room the time stays.
+            // If the activity is too long, it is cut, and the duration is kept.
             let room = wide.saturating_sub(since.len());
             plain(text::cut(&text::line(&view.activity), room, ink.ellipsis())).and(Hue::Dim, since)
         }

@@ -1,4 +1,4 @@
-//! Artifacts: what the run's session has stored, and what one of them holds.
+//! The Artifacts pane: artifacts of the run's session, and a preview of one of them.
 
 use super::Page;
 use crate::{figure, line::Line, terminal::Hue, text};

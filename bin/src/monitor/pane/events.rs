@@ -1,14 +1,14 @@
-//! Events: the newest of the run's trace, a line each.
+//! The Events pane: the newest events of the run's trace, one line each.
 
 use soong::protocol::{EventRecord, Level};
 
 use super::{Page, paragraph};
 use crate::{line::Line, terminal::Hue, text};
 
-/// Most of an event's data that is shown, in bytes.
+/// Maximum number of bytes shown of an event's data.
 const MOST_BYTES: usize = 2_000;
 
-/// Most lines of an event that are shown in full.
+/// Maximum number of lines shown of an event in full.
 const MOST_LINES: usize = 40;
 
 pub(super) fn lines(events: &[EventRecord], page: &Page<'_>) -> Vec<Line> {

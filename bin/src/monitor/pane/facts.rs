@@ -1,4 +1,4 @@
-//! Facts: what an actor is, does and has used; of a gateway, what passes through it.
+//! The Facts pane: identity, state and usage of an actor, and the load of a gateway.
 
 use soong::{
     ActorKind, BudgetShare, GatewayView,
@@ -15,9 +15,9 @@ use crate::{
     text,
 };
 
-/// Columns of a fact's name.
+/// Width of a fact's name, in columns.
 const NAME: usize = 12;
-/// Columns of a bar.
+/// Width of a bar, in columns.
 const BAR: usize = 24;
 
 pub(super) fn lines(page: &Page<'_>) -> Vec<Line> {
@@ -53,12 +53,12 @@ pub(super) fn lines(page: &Page<'_>) -> Vec<Line> {
     lines
 }
 
-/// A fact of some words, on more than one line where it has to be.
+/// Renders a fact, on up to three lines.
 fn fact(name: &str, hue: Hue, value: &str, page: &Page<'_>) -> impl Iterator<Item = Line> {
     named(name, paragraph(hue, value, NAME, page, 3))
 }
 
-/// Puts a name before the first of the lines of a text.
+/// Puts a name in front of the first line of a text.
 fn named(name: &str, lines: Vec<Line>) -> impl Iterator<Item = Line> {
     let name = name.to_owned();
     lines.into_iter().enumerate().map(move |(at, line)| {
@@ -144,9 +144,9 @@ fn run(page: &Page<'_>, lines: &mut Vec<Line>) {
     lines.extend(fact("recorded", Hue::Plain, &times, page));
 }
 
-/// Says what a run and its children have used together, those that have ended too.
+/// Describes the usage of a run together with its children, including ended ones.
 fn below(facts: &Facts) -> String {
-    // Those of earlier runs of the trace are none of this one.
+    // Children of earlier runs of the trace are not counted.
     let of_run = |child: &&Trace| child.created_at >= facts.run.run.created_at;
     let children: Vec<&Trace> = facts.trace.sub_traces.iter().filter(of_run).collect();
     let (tokens, spent, of) = match &facts.run.stats {
@@ -167,7 +167,7 @@ fn turns(count: u32) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }
 
-/// Returns how much of a limit is used, from 0 to 1.
+/// Returns the used fraction of a limit; 1 if fully used.
 pub(crate) fn share(share: &BudgetShare) -> f64 {
     let number = |text: &str| text.parse::<f64>().unwrap_or(0.0);
     let limit = number(&share.limit);
@@ -191,7 +191,7 @@ fn bar(name: &str, share: f64, rest: &str, page: &Page<'_>) -> Line {
     Line::of(Hue::Dim, text::pad(name, NAME)).and(hue, page.ink.bar(share, columns)).and(Hue::Plain, rest)
 }
 
-/// Draws how much came in each of the last seconds; `None` = nothing came.
+/// Draws the usage of the last seconds; `None` if there was none.
 fn pulse(name: &str, page: &Page<'_>, pick: fn((u64, u64)) -> u64) -> Option<Line> {
     let room = page.columns.saturating_sub(NAME + 12).min(SECONDS - 1);
     let beats: Vec<u64> = page.actor.pulse.beats(page.now, room).into_iter().map(pick).collect();

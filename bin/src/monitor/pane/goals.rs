@@ -1,4 +1,4 @@
-//! Goals: the goal tree of the run's trace, with what is worked on now.
+//! The Goals pane: the goal tree of the run's trace, with the current goal.
 
 use soong::protocol::GoalStatus;
 

@@ -1,11 +1,11 @@
-//! Messages: the conversation of the run's trace with its branches.
+//! The Messages pane: the conversation of the run's trace with its branches.
 
 use soong::protocol::{Message, Role};
 
 use super::{Page, paragraph};
 use crate::{figure, line::Line, terminal::Hue, text};
 
-/// Most lines of a message that are shown; of a system message, and in full.
+/// Maximum number of lines shown of a message: by default, of a system message, and in full.
 const MOST_LINES: usize = 12;
 const SYSTEM_LINES: usize = 3;
 const FULL_LINES: usize = 400;
@@ -14,7 +14,7 @@ pub(super) fn lines(messages: &[(Message, String)], page: &Page<'_>) -> Vec<Line
     let mut lines = Vec::new();
     let mut before: Option<u64> = None;
     for (message, mark) in messages {
-        // One that does not follow the one above it begins a branch.
+        // A message that does not follow the previous one begins a branch.
         let branch = match (message.parent_sequence, before) {
             (Some(parent), Some(before)) if parent != before => format!(" branches off behind #{parent}"),
             (None, Some(_)) if message.covers.is_none() => " begins anew".to_owned(),

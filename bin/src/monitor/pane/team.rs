@@ -1,4 +1,4 @@
-//! Team: whom the run works with, and what its children have brought and used.
+//! The Team pane: collaborators of the run, and results and usage of its children.
 
 use soong::protocol::TraceStatus;
 
@@ -20,7 +20,7 @@ pub(super) fn lines(facts: &Facts, page: &Page<'_>) -> Vec<Line> {
     lines.push(Line::default());
     lines.push(Line::of(Hue::Bold, format!("Children ({})", children.len())));
     for child in children {
-        // Whoever is at work shows more than is recorded: that it is stuck, or asks.
+        // An active child has a more precise state than its record, for example stuck.
         let of_child = |actor: &&Actor| actor.view.run.as_ref().is_some_and(|run| run.trace_id == child.trace_id);
         let live = page.forest.iter().filter(|actor| !actor.is_gone).find(of_child);
         let (hue, status) = match (live, child.status) {

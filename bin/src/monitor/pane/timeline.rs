@@ -1,4 +1,4 @@
-//! Timeline: turns, tools, waits and children over the time of the run, each a bar.
+//! The Timeline pane: turns, tools, waits and children as bars over the duration of the run.
 
 use std::collections::HashMap;
 
@@ -9,17 +9,17 @@ use soong::protocol::{
 use super::Page;
 use crate::{figure, line::Line, terminal::Hue, text};
 
-/// Columns of what a bar is called, and of its time.
+/// Width of a bar's name and of its duration, in columns.
 const NAME: usize = 26;
 const TIME: usize = 12;
 
-/// Something that takes its time.
+/// A period of time with a name.
 #[derive(Debug, Clone, PartialEq)]
 struct Span {
     name: String,
     hue: Hue,
     begin: Timestamp,
-    /// `None` = it is not over.
+    /// `None` if it has not ended.
     end: Option<Timestamp>,
     has_failed: bool,
 }
@@ -27,7 +27,7 @@ struct Span {
 pub(super) fn lines(events: &[EventRecord], page: &Page<'_>) -> Vec<Line> {
     let run = page.actor.run_id();
     let events: Vec<&EventRecord> = events.iter().filter(|record| record.run_id == run).collect();
-    // The first turn of which there are events: what went before may be more than is kept.
+    // Number of the first turn with known events: earlier events may have been dropped.
     let begun = |record: &&&EventRecord| matches!(record.event, Event::Model(ModelEvent::Started { attempt: 1, .. }));
     let turns = u32::try_from(events.iter().filter(begun).count()).unwrap_or(u32::MAX);
     let spans = spans(&events, page.actor.turn().saturating_sub(turns));
@@ -74,7 +74,7 @@ fn begin(spans: &mut Vec<Span>, open: &mut HashMap<String, usize>, at: Timestamp
     spans.push(Span { name, hue, begin: at, end: None, has_failed: false });
 }
 
-/// Finds what took its time, in the order in which it began.
+/// Finds the periods in the order of their start.
 fn spans(events: &[&EventRecord], mut turn: u32) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     let mut open: HashMap<String, usize> = HashMap::new();
@@ -150,7 +150,7 @@ fn spans(events: &[&EventRecord], mut turn: u32) -> Vec<Span> {
             Event::Permission(PermissionEvent::Decided { permission_id, .. }) => {
                 (format!("ask {permission_id}"), false)
             }
-            // What was open ends with its run.
+            // Everything open ends with its run.
             event if event.is_terminal() => {
                 open.drain().for_each(|(_, span)| spans[span].end = Some(at));
                 continue;

@@ -1,4 +1,4 @@
-//! What keys do, and what is asked of the world.
+//! Keys, and the requests that result from them.
 
 use soong::{
     ErrorCode, ErrorInfo,
@@ -87,7 +87,7 @@ fn what_is_asked_is_read_when_it_changes_and_answered() {
     let screen = evening.screen(100, 24);
     assert!(screen.contains("explore \"") && screen.contains(", session s"), "{screen}");
     assert_eq!(deeds(evening.types("y")), [decide(Decision::AllowOnce, None)]);
-    // The next one is shown at once; what is typed before it can have been read is not for it.
+    // The next request is shown immediately; keys pressed before it can be read are ignored.
     evening.types("y");
     assert!(evening.screen(100, 24).contains("1 of 1 asked"));
     evening.now = at(1);
@@ -140,7 +140,7 @@ fn who_wants_to_answer_before_it_was_read_is_shown_it_as_soon_as_it_is() {
     assert_eq!(deeds(evening.types("y")), [], "it is not in sight yet");
     let screen = evening.screen(100, 24);
     assert!(screen.contains("1 of 1 asked") && !screen.contains("reading what is asked"), "{screen}");
-    // Who does something else meanwhile is not disturbed.
+    // A user who does something else in between is not interrupted.
     let mut evening = self::evening();
     evening.types("aj");
     evening.hears(News::Asks(Ok(vec![permission()])));
@@ -161,7 +161,7 @@ fn a_key_is_for_what_was_shown_and_not_for_what_stands_there_by_now() {
     if let Ask::Permission(asked) = &mut other {
         asked.permission_id = PermissionId::new("p2");
     }
-    // The one that is shown was decided elsewhere, and another one came in its place.
+    // The visible request was decided elsewhere, and another one replaced it.
     evening.hears(News::Asks(Ok(vec![other, question()])));
     assert!(evening.screen(100, 24).contains("It is open no more"));
     assert_eq!(deeds(evening.types("yscq")), [], "what was meant for it is for nothing else");
@@ -281,7 +281,7 @@ fn the_first_run_is_selected_when_it_appears() {
     evening.hears(News::Tree(tree(vec![])));
     evening.changes(vec![run("m", None)], &[]);
     assert_eq!(evening.monitor.list.selected().map(|key| &**key), Some("run:m"));
-    // From then on a row is selected by the person alone.
+    // From then on, only the user changes the selection.
     evening.key(KeyCode::Up);
     let selected = evening.monitor.list.selected().cloned();
     evening.changes(vec![run("n", None)], &[]);

@@ -1,4 +1,4 @@
-//! A panic while the monitor has the terminal: it is given back before anything is said.
+//! A panic while the monitor controls the terminal: the terminal is restored before the message is printed.
 
 use std::{
     io::Read,
@@ -12,7 +12,7 @@ use pty_process::{
 
 use crate::tty::{Tty, is_taken};
 
-/// Tells the test below that it is the process that panics.
+/// Set for the child process of the test below, which panics.
 const PANICS: &str = "SOONG_TEST_PANICS_IN_THE_MONITOR";
 
 #[test]
@@ -34,7 +34,7 @@ fn a_panic_gives_the_terminal_back_and_then_says_what_happened() {
         .stdout(Stdio::null());
     let mut child: Child = command.spawn(pts).unwrap();
     let mut written = Vec::new();
-    // The end of the process is the end of its terminal: an error here.
+    // The terminal closes with its process, so an error is expected here.
     let _ = pty.read_to_end(&mut written);
     assert!(!child.wait().unwrap().success());
     let written = String::from_utf8_lossy(&written);

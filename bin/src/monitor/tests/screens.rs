@@ -1,4 +1,4 @@
-//! Screens, as they are drawn; where one was changed on purpose, run with `INSTA_UPDATE=always` and look at the change.
+//! Screen snapshots. After an intended change, run with `INSTA_UPDATE=always` and review the difference.
 
 use insta::assert_snapshot;
 use proptest::prelude::*;
@@ -122,7 +122,7 @@ fn a_failed_part_of_the_runtime_says_why() {
     assert!(screen.contains("it crashed 4 times within 60 s"), "{screen}");
 }
 
-/// Text as an enemy would write it.
+/// Hostile text.
 fn hostile() -> impl Strategy<Value = String> {
     let odd = "(\u{1b}\\[[0-9;]{0,4}[A-Za-z]|\u{9b}31m|\u{202e}|\u{2066}|\u{200d}|\r|\n|\u{7}|\u{8}|[a-z]{1,9}|好|👩‍🔬|\u{301}){0,30}";
     prop_oneof![any::<String>(), odd, "x{0,3000}".prop_map(|text| text)]

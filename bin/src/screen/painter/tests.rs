@@ -1,4 +1,4 @@
-//! Pictures on a test terminal: what it shows, what went into its history, what it was sent.
+//! Pictures on a test terminal: the visible rows, the scrollback, and the bytes sent.
 
 use std::num::NonZeroU16;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::terminal::Hue;
 
-/// A terminal with a painter before it.
+/// A terminal emulator fed by a painter.
 struct Glass {
     parser: vt100::Parser,
     painter: Painter,
@@ -25,7 +25,7 @@ impl Glass {
         Self { parser: parser(size), painter: Painter::new(Paint { on: false }), size }
     }
 
-    /// Prints lines and draws a picture; returns what was sent.
+    /// Prints lines and draws a picture; returns the output.
     fn paint(&mut self, above: &[&str], picture: &[&str]) -> String {
         let lines = |texts: &[&str]| -> Vec<Line> { texts.iter().map(|text| Line::of(Hue::Plain, *text)).collect() };
         let sent = self.painter.paint(&lines(above), &lines(picture), self.size);
@@ -33,14 +33,14 @@ impl Glass {
         sent
     }
 
-    /// Resizes as a terminal does that leaves lines as they are.
+    /// Resizes like a terminal that does not rewrap lines.
     fn crop(&mut self, columns: usize, rows: usize) {
         self.size = Size { columns, rows };
         let cells = |n: usize| NonZeroU16::new(u16::try_from(n).unwrap()).unwrap();
         self.parser.set_size(cells(rows), cells(columns));
     }
 
-    /// Resizes as a terminal does that breaks lines anew: all that was shown is written again.
+    /// Resizes like a terminal that rewraps lines: all visible text is written again.
     fn reflow(&mut self, columns: usize, rows: usize) {
         let lines = self.lines();
         self.size = Size { columns, rows };
@@ -48,7 +48,7 @@ impl Glass {
         self.parser.process(lines.iter().map(|line| format!("{line}\r\n")).collect::<String>().as_bytes());
     }
 
-    /// All lines above the cursor, history included, with those together that were broken.
+    /// Returns all lines above the cursor, including the scrollback, with wrapped lines joined.
     fn lines(&mut self) -> Vec<String> {
         let screen = self.parser.screen_mut();
         screen.set_scrollback(usize::MAX);
@@ -56,7 +56,7 @@ impl Glass {
         let above_cursor = hidden + usize::from(screen.cursor_position().0);
         let mut lines = vec![String::new()];
         for row in 0..above_cursor {
-            // The window on the history moves down to its end, and then its rows are read.
+            // Moves the scrollback view to the row before reading it.
             let offset = hidden.saturating_sub(row);
             screen.set_scrollback(offset);
             let at = row - (hidden - offset);
@@ -73,7 +73,7 @@ impl Glass {
         lines
     }
 
-    /// The rows in view, without empty ones at the end.
+    /// Returns the visible rows, without empty ones at the end.
     fn rows(&self) -> Vec<String> {
         let mut rows: Vec<String> =
             self.parser.screen().rows(0, u16::MAX).map(|row| row.trim_end().to_owned()).collect();
@@ -157,7 +157,7 @@ fn who_forgets_hides_the_cursor_again_and_begins_on_a_line_of_its_own() {
     ] {
         let mut glass = Glass::new(20, 10);
         glass.paint(&[], &["p1", "p2"]);
-        glass.parser.process(b"\x1b[?25h"); // somebody gave the terminal back
+        glass.parser.process(b"\x1b[?25h"); // the terminal was restored in between
         glass.painter.forget();
         glass.parser.process(between.as_bytes());
         glass.paint(&[], &["q1"]);
@@ -196,7 +196,7 @@ fn what_a_small_screen_pushed_out_is_gone_when_it_grows() {
     assert_eq!(glass.lines(), ["said 1", "said 2", "r1", "r2"]);
 }
 
-/// What may happen to a screen.
+/// An event of a screen.
 #[derive(Debug, Clone)]
 enum Step {
     Picture(Vec<usize>),

@@ -1,4 +1,4 @@
-//! Tests of what a machine is said to be good for.
+//! Tests of how far a machine can confine commands.
 
 use super::*;
 

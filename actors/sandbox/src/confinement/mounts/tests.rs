@@ -1,4 +1,4 @@
-//! Tests of what is mounted for which reach.
+//! Tests of the mounts computed for a reach.
 
 use super::*;
 
@@ -10,10 +10,10 @@ fn tool_5_what_may_be_changed_is_mounted_so_and_what_is_hidden_in_it_is_not() {
         (vec!["/p", "/p/q", "/p"], vec![], vec!["r /", "w /p"]),
         (vec!["/p"], vec!["/p/h", "/p/h/deep"], vec!["r /", "w /p", "r /p/h"]),
         (vec!["/p/h/w", "/p"], vec!["/p/h"], vec!["r /", "w /p", "r /p/h", "w /p/h/w"]),
-        // What is named as both may be changed.
+        // A path named as both is writable.
         (vec!["/p"], vec!["/p"], vec!["r /", "w /p"]),
         (vec!["/p/h", "/p"], vec!["/p/h"], vec!["r /", "w /p"]),
-        // A name that begins alike lies elsewhere.
+        // A name with the same prefix is another path.
         (vec!["/p", "/pq", "/p-"], vec!["/pqr"], vec!["r /", "w /p", "w /p-", "w /pq"]),
         (vec!["/"], vec!["/h"], vec!["w /", "r /h"]),
     ] {

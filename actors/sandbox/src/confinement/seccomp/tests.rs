@@ -1,10 +1,10 @@
-//! Runs the filter as the kernel does, on system calls of each table.
+//! Runs the filter like the kernel, on system calls of each table.
 
 use super::*;
 
 const ALLOWED: u32 = SECCOMP_RET_ALLOW;
 
-/// Returns what the filter answers to a call.
+/// Returns the filter's decision about a call.
 fn answer(program: &[sock_filter], architecture: u32, number: u32, first_argument: u32) -> u32 {
     let (mut at, mut loaded) = (0, 0);
     loop {

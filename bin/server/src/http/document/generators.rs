@@ -1,13 +1,14 @@
-//! What generators of clients do not understand, written as they do: same meaning, plainer form.
+//! Rewrites parts of the document that client generators do not support, in a simpler form with the same meaning.
 //!
-//! Pure. They refuse tuples (`items: false`), alternatives inside of `allOf`, and bytes as arrays of numbers.
+//! Pure. The generators reject tuples (`items: false`), alternatives inside of `allOf`, and bytes as arrays of
+//! numbers.
 
 use serde_json::{Map, Value, json};
 
-/// Longest chain of references that is followed.
+/// Maximum length of a chain of references.
 const MAX_DEPTH: usize = 8;
 
-/// Rewrites a whole document.
+/// Rewrites the whole document.
 pub(super) fn simplify(document: &mut Value) {
     let schemas = document["components"]["schemas"].clone();
     rewrite(document, &schemas);
@@ -19,7 +20,7 @@ pub(super) fn simplify(document: &mut Value) {
             }
             let responses = operation.get_mut("responses").and_then(Value::as_object_mut);
             for content in responses.into_iter().flat_map(Map::values_mut).filter_map(|one| one.get_mut("content")) {
-                // Generators know no bytes of just any type.
+                // Generators do not support bytes of any content type.
                 if let Some(any) = content.get("*/*").cloned() {
                     content["application/octet-stream"] = any;
                 }
@@ -28,7 +29,7 @@ pub(super) fn simplify(document: &mut Value) {
     }
 }
 
-/// A body that may be left out is no `null`.
+/// Removes the alternative `null` of an optional body: the body is omitted instead.
 fn without_null(schema: &mut Value) {
     let Some([one, other]) = schema["oneOf"].as_array().map(Vec::as_slice) else { return };
     if other["type"] == "null" {
@@ -55,7 +56,7 @@ fn rewrite(value: &mut Value, schemas: &Value) {
     }
 }
 
-/// Returns the schema that a reference names.
+/// Returns the schema that a reference points to.
 fn resolved<'a>(schema: &'a Value, schemas: &'a Value) -> &'a Value {
     let mut schema = schema;
     for _ in 0..MAX_DEPTH {
@@ -67,7 +68,7 @@ fn resolved<'a>(schema: &'a Value, schemas: &'a Value) -> &'a Value {
     schema
 }
 
-/// Merges the parts of `allOf` into one object, where one of them has alternatives; `None` = none has.
+/// Merges the parts of `allOf` into one object if one of them has alternatives; otherwise returns `None`.
 fn merged(schema: &Value, schemas: &Value) -> Option<Value> {
     let parts: Vec<&Value> = schema["allOf"].as_array()?.iter().map(|part| resolved(part, schemas)).collect();
     parts.iter().find(|part| part.get("oneOf").is_some())?;
@@ -94,7 +95,7 @@ fn merged(schema: &Value, schemas: &Value) -> Option<Value> {
     Some(merged)
 }
 
-/// Adds the properties of an object; values of the same property in several variants are gathered.
+/// Adds the properties of an object. If several variants have the same property, its values are combined.
 fn add(properties: &mut Map<String, Value>, required: &mut Vec<Value>, object: &Value) {
     for (name, property) in object["properties"].as_object().into_iter().flatten() {
         match properties.get_mut(name).and_then(|known| known["enum"].as_array_mut()) {
