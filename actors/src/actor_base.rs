@@ -1,6 +1,6 @@
-//! The base of all actors: mailboxes, restart limits, and what closing means.
+//! The base of all actors: mailboxes, restart limits, and the lifetime of a runtime.
 //!
-//! Knows nothing about runs or sessions.
+//! Independent of runs and sessions.
 
 mod lifetime;
 mod mailbox;
@@ -13,17 +13,18 @@ pub(crate) use mailbox::Mailbox;
 use soong_protocol::{ErrorCode, ErrorInfo};
 use tokio_util::sync::CancellationToken;
 
-/// The id of every actor of which a runtime has one.
+/// Id of actors that exist once per runtime.
 pub(crate) const ONLY: &str = "0";
 
-/// The error of calls that arrive while the runtime closes, or later.
+/// Returns the error of calls that arrive while the runtime closes, or later.
 pub(crate) fn closing() -> ErrorInfo {
     ErrorInfo::retryable(ErrorCode::Closing, "the runtime has closed or is closing: what was accepted is stored")
 }
 
 /// Retries until the attempt succeeds, fails with an error that is not retryable, or the runtime closes.
 ///
-/// The delay starts at 100 ms and doubles up to 5 s. For work that must survive a disk that refuses for a while (DUR-6).
+/// The delay starts at 100 ms and doubles up to 5 s. Use it for work that must survive a disk that temporarily refuses
+/// (DUR-6).
 pub(crate) async fn keep_trying<T, F>(
     closing: &CancellationToken,
     what: &str,

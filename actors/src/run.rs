@@ -4,21 +4,21 @@
 //!
 //! 1. An input arrives in the mailbox of the [run's actor](actor::RunActor): a [`RunMsg`] with [`News`], such as the
 //!    results of the last turn.
-//! 2. The actor hands all inputs that wait to the state machine, one at a time ([`step::decide`]). The machine is free
-//!    of I/O. It changes its [state](machine::state::RunState), and returns a [step](machine::effect::Step): rows to
+//! 2. The actor passes all waiting inputs to the state machine, one at a time ([`step::decide`]). The machine does no
+//!    I/O. It changes its [state](machine::state::RunState), and returns a [step](machine::effect::Step): rows to
 //!    write, and effects.
-//! 3. The turn opens in [`turn`](machine::turn): the prompt is built, with the child results that a program asked to be
-//!    delivered. If it is too long, a summary is requested first. The step holds `context_built`, `model_started` and
-//!    the effect [`CallModel`](machine::effect::Effect::CallModel).
+//! 3. The turn opens in [`turn`](machine::turn): the prompt is built, with the results of children that a program asked
+//!    to have delivered. If the prompt is too long, a summary is requested first. The step contains `context_built`,
+//!    `model_started` and the effect [`CallModel`](machine::effect::Effect::CallModel).
 //! 4. The actor appends the rows to the journal. One append is in flight at a time; inputs that arrive meanwhile wait
 //!    for the next step. Effects start once the append is durable ([`effects`](actor::effects), DUR-1).
 //! 5. The [model call](tasks::model_call) is a task. It reserves budget, waits for its turn at the gateway, and streams
 //!    deltas. Its answer comes back as an input.
-//! 6. The machine books the usage and stores the answer as a message. An answer without tool calls is the result of the
-//!    run. If it does not fit the [output schema](machine::output_schema), the model is asked once more.
+//! 6. The machine records the usage and stores the answer as a message. An answer without tool calls is the result of
+//!    the run. If it does not match the [output schema](machine::output_schema), the model is asked once more.
 //! 7. The [scheduler](machine::tool_calls::scheduler) starts the tool calls: reads in parallel, writes one at a time
-//!    (TOOL-3). The run executes `goal`, `agent`, `evaluate` and `ask_human` [itself](machine::tools), after hooks if
-//!    there are any; the [children](machine::sub_agents) of `agent` and `evaluate` are runs with actors of their own.
+//!    (TOOL-3). The run executes `goal`, `agent`, `evaluate` and `ask_human` [itself](machine::tools), after their
+//!    hooks. The [children](machine::sub_agents) of `agent` and `evaluate` are runs with their own actors.
 //! 8. Every other call is a [task](tasks::tool_call): hooks first, then [authorization](tasks::authorize), then the
 //!    tool. If the call requires permission, it stays pending in the machine until there is a
 //!    [decision](machine::tool_calls::approval). A large output becomes an [artifact](tasks::tool_output).

@@ -1,4 +1,4 @@
-//! Sessions: FIFO queue, one active user run, and their supervisor (SES-1 … SES-3, ACT-7).
+//! Sessions: a FIFO queue with one active user run, and their supervisor (SES-1 … SES-3, ACT-7).
 
 mod actor;
 mod cleanup;
@@ -22,35 +22,35 @@ use tokio::sync::oneshot;
 
 use crate::run::RunEntry;
 
-/// A user run on its way into its session.
+/// A request to start a user run in a session.
 pub(crate) struct StartRequest {
     pub(crate) run: Run,
-    /// Rows of the session and its root trace, in case it is new.
+    /// Rows of the session and its root trace, used if the session is new.
     pub(crate) rows: Vec<Write>,
-    /// What the store knows of the session.
+    /// State of the session in the store.
     pub(crate) past: Past,
     pub(crate) project_dir: Arc<Path>,
-    /// Whether it is refused instead of queued while another run of the session is at work or waits.
+    /// Whether the run is rejected instead of queued if another run of the session is running or waiting.
     pub(crate) reject_if_busy: bool,
-    /// The session's last run as its caller saw it, where it goes on without a message: refused if
-    /// another one came in between.
+    /// The session's last run as known to the caller, if the run continues the session without a message. The request
+    /// is rejected if another run has been started since.
     pub(crate) follows: Option<RunId>,
-    /// Takes the run once it is durable.
+    /// Receives the run once it is durable.
     pub(crate) reply: oneshot::Sender<Result<Arc<RunEntry>, ErrorInfo>>,
 }
 
-/// What the store knows of a session that a run is to be started in.
+/// State of a session in the store when a run is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Past {
-    /// Nothing.
+    /// The session is not stored.
     None,
-    /// It is there.
+    /// The session is stored.
     Settled,
-    /// It is there, and another process has left runs of it behind.
+    /// The session is stored, and an earlier process left unfinished runs in it.
     LeftBehind,
 }
 
-/// A session to be brought back after a crash of its actor or of its supervisor.
+/// A session to restore after a crash of its actor or of its supervisor.
 #[derive(Clone)]
 pub(crate) struct Lost {
     pub(crate) session_id: SessionId,

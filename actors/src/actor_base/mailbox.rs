@@ -1,4 +1,4 @@
-//! The way to an actor: a typed address that counts what waits there.
+//! The mailbox handle of an actor. It counts pending messages.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use ractor::{ActorRef, Message};
 
 use crate::observatory::Gauge;
 
-/// An actor's address together with its gauge. Cheap to clone.
+/// The mailbox of an actor, with the actor's status. Cheap to clone.
 pub(crate) struct Mailbox<M> {
     actor: ActorRef<M>,
     gauge: Arc<Gauge>,
@@ -23,7 +23,7 @@ impl<M: Message> Mailbox<M> {
         Self { actor, gauge }
     }
 
-    /// Sends a message; `false` = the actor is gone.
+    /// Sends a message. Returns `false` if the actor has stopped.
     pub(crate) fn cast(&self, message: M) -> bool {
         self.gauge.sent();
         let sent = self.actor.cast(message).is_ok();

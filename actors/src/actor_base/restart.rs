@@ -1,4 +1,4 @@
-//! The restart policy: how often within which time a child may come back (ACT-1).
+//! The restart policy: how often an actor may be restarted within a time window (ACT-1).
 //!
 //! Pure: time arrives as an argument.
 
@@ -7,23 +7,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A restart intensity: at most so many restarts within so long.
+/// A restart limit: at most `restarts` within `window`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Intensity {
     pub(crate) restarts: u32,
     pub(crate) window: Duration,
-    /// The same for people: `restarts/window`.
+    /// The limit for display: `restarts/window`.
     pub(crate) shown: &'static str,
 }
 
-/// A run: at most 3 restarts in 60 s, then it ends `actor_crashed`.
+/// Limit of runs: 3 restarts in 60 s. After that, the run ends with `actor_crashed`.
 pub(crate) const RUN: Intensity = Intensity { restarts: 3, window: Duration::from_secs(60), shown: "3/60s" };
-/// Sessions, gateways and keepers: at most 5 restarts in 30 s.
+/// Limit of sessions, gateways and supervisors: 5 restarts in 30 s.
 pub(crate) const KEEPER: Intensity = Intensity { restarts: 5, window: Duration::from_secs(30), shown: "5/30s" };
-/// Servers of tools: at most 5 restarts in 60 s, then their tools are gone.
+/// Limit of MCP servers: 5 restarts in 60 s. After that, their tools are unavailable.
 #[cfg_attr(not(feature = "mcp"), allow(dead_code))]
 pub(crate) const SERVER: Intensity = Intensity { restarts: 5, window: Duration::from_secs(60), shown: "5/60s" };
-/// Never restarted silently.
+/// Limit of actors that are never restarted automatically.
 pub(crate) const NEVER: Intensity = Intensity { restarts: 0, window: Duration::ZERO, shown: "never" };
 
 /// The crashes of one child within its window.
@@ -38,14 +38,13 @@ impl Crashes {
         Self { intensity, times: VecDeque::new() }
     }
 
-    /// Returns whether the child has crashed as often as it may, and may not come back now.
+    /// Returns whether the child has exceeded its restart limit and must not be restarted now.
     pub(crate) fn is_used_up(&self, now: Instant) -> bool {
         let recent = self.times.iter().filter(|time| now.duration_since(**time) <= self.intensity.window);
         recent.count() > self.intensity.restarts as usize
     }
 
-    /// Counts a crash; returns which one within the window it is, or `None` when the child may not
-    /// come back.
+    /// Records a crash. Returns its number within the window, or `None` if the child must not be restarted.
     pub(crate) fn record(&mut self, now: Instant) -> Option<u32> {
         while self.times.front().is_some_and(|time| now.duration_since(*time) > self.intensity.window) {
             self.times.pop_front();

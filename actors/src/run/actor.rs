@@ -1,9 +1,10 @@
-//! The run actor: a thin shell around the run machine.
+//! The run actor: a thin shell around the run state machine.
 //!
-//! Order (ACT-2): news → decide → one append → change → effects. One append is in flight at a
-//! time; news that arrives meanwhile joins the next one. No handler waits for a model, a tool, a
-//! child or a commit: each comes back as a message.
-//! Not here: what follows from news (`machine/transition.rs`), how effects are performed (`actor/effects.rs`, `tasks.rs`).
+//! Order (ACT-2): input → decision → one append → effects. At most one append is in flight; inputs that arrive
+//! meanwhile join the next one. No handler waits for a model, a tool, a child or a commit: each result arrives as a
+//! message.
+//!
+//! Elsewhere: the decisions (`machine/transition.rs`), the execution of effects (`actor/effects.rs`, `tasks.rs`).
 
 pub(in crate::run) mod effects;
 pub(in crate::run) mod passivation;
@@ -56,7 +57,7 @@ use crate::{
     task_journal::TaskJournals,
 };
 
-/// First wait before an append that the disk refused is tried again; doubles up to the second.
+/// Delay before a refused append is retried: initial and maximum. It doubles with each retry.
 const STORAGE_BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// The handles that the actors of runs use.
@@ -74,47 +75,48 @@ pub(crate) struct RunServices {
     pub(crate) stuck_after_ms: u64,
 }
 
-/// What the run needs; never changes.
+/// The run actor. Its fields never change.
 pub(crate) struct RunActor {
     pub(crate) services: Arc<RunServices>,
     pub(crate) live: Arc<RunEntry>,
     pub(crate) spec: Arc<RunSpec>,
 }
 
-/// What changes.
+/// Mutable state of the run actor.
 pub(crate) struct RunActorState {
-    /// `None` until it is rebuilt.
+    /// `None` until the state is rebuilt.
     pub(in crate::run) run: Option<RunState>,
     news: VecDeque<News>,
     epoch: u64,
     appends: u64,
-    /// Whether anything of it is recorded beyond its rows.
+    /// Whether events of the run are recorded in addition to its rows.
     begun: bool,
-    /// Effects that the append in flight releases.
+    /// Effects that are released when the append in flight is durable.
     pub(in crate::run) in_flight: Option<Vec<Effect>>,
     refused: Option<(Append, Duration)>,
     accepted: Option<oneshot::Sender<Result<(), ErrorInfo>>>,
     pub(in crate::run) tickets: HashMap<u64, SpawnReply>,
     next_ticket: u64,
     pub(in crate::run) work: Work,
-    /// How this incarnation began, for the one that loads.
+    /// Why this incarnation was started; set if it loads its state from the store.
     restarted: Option<Again>,
-    /// Whether it gave its slot back while it waits for children (ACT-5).
+    /// Whether it has returned its slot because it waits for children (ACT-5).
     pub(in crate::run) yielded: bool,
     pub(in crate::run) held_back: Vec<Effect>,
-    /// What is held back for calls that have ended and are not booked yet.
+    /// Reservations of model calls that have ended and are not recorded yet.
     reservations: Vec<Reservation>,
     booked: Vec<Reservation>,
-    /// Stop the clock while it waits for people, and for its slot.
+    /// Guards that stop the clock while the run waits for a user, or for its slot.
     pub(in crate::run) waits_for_people: Option<Standstill>,
     pub(in crate::run) waits_for_slot: Option<Standstill>,
-    /// Whether it is about to leave, since the run has waited for long (ACT-7), and how often it was.
+    /// Whether the actor is being passivated because the run has waited for a long time (ACT-7), and the number of the
+    /// passivation attempt.
     pub(in crate::run) leaving: bool,
     pub(in crate::run) departures: u32,
 }
 
 impl RunActorState {
-    /// Returns whether nothing is on its way: neither to the store, nor to a task, nor to a caller.
+    /// Returns whether nothing is in flight: no append, no task, no reply to a caller.
     pub(in crate::run) fn is_at_rest(&self) -> bool {
         self.in_flight.is_none()
             && self.refused.is_none()
@@ -164,13 +166,13 @@ impl Actor for RunActor {
                 state.accepted = accepted;
                 state.run = Some(RunState::fresh(Arc::clone(&self.spec)));
                 self.open(&myself, &mut state, rows);
-                // Whoever cancelled it before there was a mailbox is heard.
+                // The run may have been cancelled before its actor had a mailbox.
                 if self.live.token.is_cancelled() {
                     state.news.push_back(News::End(EndInput::Cancel));
                 }
             }
             Start::Load { restarted } => {
-                // A child gave its slot back before its actor left.
+                // A child returned its slot before it was passivated.
                 state.yielded = matches!(restarted, Some(Again::Activated)) && self.live.parent_run_id.is_some();
                 state.restarted = restarted;
                 state.work.load(myself, before, Duration::ZERO);
@@ -209,7 +211,7 @@ impl Actor for RunActor {
             RunMsg::Loaded(loaded) => {
                 self.loaded(*loaded, state);
                 if state.run.as_ref().is_some_and(RunState::is_ended) {
-                    // It died after its end was recorded and before anybody was told.
+                    // It crashed after its end was recorded and before anyone was notified.
                     self.ended(&myself, state);
                 }
             }
@@ -235,7 +237,7 @@ impl Actor for RunActor {
 }
 
 impl RunActor {
-    /// Makes the first append of a run that has nothing stored but its rows.
+    /// Makes the first append of a run of which nothing is stored except its rows.
     fn open(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState, rows: Vec<Write>) {
         let Some(run) = &mut state.run else { return };
         let mut step = decide(run, News::Begin, Some(&self.live));
@@ -249,7 +251,7 @@ impl RunActor {
     }
 
     fn loaded(&self, loaded: Loaded, state: &mut RunActorState) {
-        // One that left while it waited had its children started, and they go on without it.
+        // The children of a passivated run are running already.
         if !matches!(state.restarted, Some(Again::Activated)) {
             self.live.clock.renew_time_limit();
             self.revive(loaded.children);
@@ -258,7 +260,7 @@ impl RunActor {
         let begun = loaded.stored.started_at.is_some();
         let run = RunState::rebuild(Arc::clone(&self.spec), loaded.stored);
         let again = match state.restarted.take() {
-            // Also where the actor that was to go on crashed before it could say so.
+            // Also if the actor that should have resumed the run crashed before it could record that.
             _ if self.live.published().interrupted => Again::Reopened,
             Some(again) => again,
             None => Again::Crashed { count: 0, error: String::new() },
@@ -282,7 +284,7 @@ impl RunActor {
         state.run = Some(run);
     }
 
-    /// Has those children admitted that the incarnation before recorded and did not live to start.
+    /// Restores children that an earlier incarnation recorded but did not start.
     fn revive(&self, children: Vec<Run>) {
         let lost: Vec<Run> = children.into_iter().filter(|run| !self.services.runs.contains(&run.run_id)).collect();
         if let Some(links) = self.services.runs.links(&self.live.session_id).filter(|_| !lost.is_empty()) {
@@ -291,7 +293,7 @@ impl RunActor {
         }
     }
 
-    /// Decides on everything that has come in, unless an append is in flight.
+    /// Handles all queued inputs, unless an append is in flight.
     fn pump(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
         if state.in_flight.is_some() || state.refused.is_some() || state.news.is_empty() {
             return;
@@ -299,7 +301,7 @@ impl RunActor {
         let Some(run) = &mut state.run else { return };
         if run.is_ended() {
             state.reservations.drain(..).for_each(Reservation::settle);
-            // What comes now is late; only programs get an answer.
+            // These inputs are too late; only programs get an answer.
             for news in state.news.drain(..) {
                 let step = decide(run, news, None);
                 for effect in step.effects {
@@ -310,7 +312,7 @@ impl RunActor {
             }
             return;
         }
-        // To be told that nothing comes of it is no progress.
+        // A report that the run is stuck is not progress.
         if state.news.iter().any(|news| !matches!(news, News::End(EndInput::Stuck { .. }))) {
             self.live.clock.progress(now());
             self.live.gauge.show_run(|view| view.stuck = false);
@@ -321,13 +323,13 @@ impl RunActor {
             writes.extend(step.writes);
             effects.extend(step.effects);
         }
-        // 0 means that nothing is stored.
+        // 0 means that no value is stored.
         let used_ms = run.used_ms().max(1);
         self.show(state);
         if let Some(trouble) = view::trouble(&writes) {
             self.live.gauge.went_wrong(trouble);
         }
-        // What was held for calls is given back when what they used is recorded.
+        // Reservations are settled when the usage of their calls is recorded.
         state.booked.append(&mut state.reservations);
         if writes.is_empty() {
             state.booked.drain(..).for_each(Reservation::settle);
@@ -384,7 +386,7 @@ impl RunActor {
             let _ = accepted.send(Ok(()));
         }
         state.booked.drain(..).for_each(Reservation::settle);
-        // Everything applied to the state so far is durable here.
+        // At this point, everything applied to the state is durable.
         if state.run.as_ref().is_some_and(RunState::is_cancel_requested) {
             self.live.set_cancel_recorded();
         }
@@ -402,7 +404,7 @@ impl RunActor {
         Ok(())
     }
 
-    /// Deals with an append that did not become durable.
+    /// Handles an append that did not become durable.
     fn refused(
         &self,
         myself: &ActorRef<RunMsg>,
@@ -411,7 +413,7 @@ impl RunActor {
         state: &mut RunActorState,
     ) -> Result<(), ActorProcessingErr> {
         if let Some(accepted) = state.accepted.take() {
-            // The caller hears why. Should the run have been recorded all the same, it is ended.
+            // The caller gets the error. If the run was recorded anyway, it is ended.
             let error = ErrorInfo::from(&error);
             let _ = accepted.send(Err(error.clone()));
             self.end_without_state(myself, error);
@@ -419,28 +421,28 @@ impl RunActor {
         }
         match error {
             StoreError::Stale(_) | StoreError::Closed => {
-                // A newer incarnation is at work, or the runtime closes: nothing more to do here.
+                // A newer incarnation is running, or the runtime is closing: nothing more to do here.
                 myself.stop(None);
                 Ok(())
             }
             error if error.is_transient() => {
                 let wait =
                     state.refused.take().map_or(STORAGE_BACKOFF.0, |(_, wait)| (wait * 2).min(STORAGE_BACKOFF.1));
-                // The writer says it once for all; here it is the course of one run.
+                // The writer logs this once for all runs; here it concerns one run only.
                 tracing::debug!(run = %self.live.run_id, %error, ?wait, "an append was refused; it will be tried again");
                 self.live.gauge.show("waiting", "storage");
                 if append.fence.is_some() {
                     state.refused = Some((append, wait));
                     myself.send_after(wait, || RunMsg::TryAgain);
                 } else {
-                    // Whether the run was opened is unclear: read what is there (DUR-6).
+                    // It is unclear whether the run was opened: read what is stored (DUR-6).
                     state.run = None;
                     state.in_flight = None;
                     state.work.load(myself.clone(), Default::default(), wait);
                 }
                 Ok(())
             }
-            // The conversation, or a document that was to go back with it, has changed since it was looked at.
+            // The conversation, or a document to be rewound with it, has changed since it was read.
             StoreError::Moved(_) | StoreError::Exists(_) if !state.begun => {
                 (state.run, state.in_flight, state.appends) = (None, None, 0);
                 state.work.load(myself.clone(), Default::default(), STORAGE_BACKOFF.0);
@@ -450,7 +452,7 @@ impl RunActor {
         }
     }
 
-    /// Leaves the run to be ended from what is stored of it.
+    /// Stops the actor, and has the finalizer end the run from its stored state.
     fn end_without_state(&self, myself: &ActorRef<RunMsg>, error: ErrorInfo) {
         if error.code != ErrorCode::Closing {
             let ending = Ending { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error) };
@@ -466,7 +468,7 @@ impl RunActor {
         }
     }
 
-    /// Tells everybody that the run is over, and leaves.
+    /// Notifies all callers that wait for the end of the run, and stops the actor.
     fn ended(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
         self.services.faults.hit(&self.live.run_id, FaultPoint::Ended);
         let Some(run) = &state.run else { return };
@@ -479,7 +481,7 @@ impl RunActor {
         myself.stop(None);
     }
 
-    /// Brings what others see of the run up to date.
+    /// Updates the published status of the run.
     fn show(&self, state: &mut RunActorState) {
         let Some(run) = &state.run else { return };
         self.live.clock.set_patience(patience_ms(run, self.services.stuck_after_ms));

@@ -1,7 +1,8 @@
-//! Permission requests: asking for a decision, recording it, and notifying the run (PERM-1).
+//! Permission requests: obtains a decision, records it, and notifies the run (PERM-1).
 //!
 //! A request is stored before anyone is asked, and a decision is stored before the run is notified. The first decision
 //! counts.
+//!
 //! Elsewhere: which calls require permission (`permission.rs`), how a call waits
 //! (`run/machine/tool_calls/approval.rs`), how it is authorized (`run/tasks/authorize.rs`).
 
@@ -37,9 +38,9 @@ pub(crate) struct Approvals {
     permissions: Arc<Permissions>,
     /// Whether a decision for the session is remembered (`permissions.remember`).
     remembers: bool,
-    /// How long a request waits for an answer, in seconds; 0 = without limit.
+    /// Timeout of a request, in seconds; 0 = unlimited.
     timeout_s: u64,
-    /// Requests and questions of which it is not known whether their decision is stored.
+    /// Requests and questions whose decision may or may not be stored.
     unclear: DashSet<Awaited>,
     lifetime: Lifetime,
 }
@@ -58,8 +59,9 @@ impl Approvals {
     /// Records a decision, and notifies the run that waits for it.
     ///
     /// # Errors
-    /// `already_decided` if there is a decision or the run has ended; `permission_not_found`; `storage_error`, after which
-    /// the decision may be stored all the same: then the run is notified later.
+    /// - `already_decided` if a decision exists or the run has ended.
+    /// - `permission_not_found` if there is no such request.
+    /// - `storage_error` if the write failed. The decision may have been stored anyway; the run is then notified later.
     pub(crate) async fn decide(self: &Arc<Self>, ruling: PermissionDecision) -> Result<Permission, ErrorInfo> {
         let id = ruling.permission_id.clone();
         let (asked, awaited) = (self.read(&id).await?, Awaited::Permission(id.clone()));
@@ -89,7 +91,7 @@ impl Approvals {
         Ok(decided)
     }
 
-    /// Remembers a decision that is for its session, and allows what else waits there and is covered by it.
+    /// Remembers a decision that applies to the session, and allows the other pending requests that it covers.
     pub(crate) async fn settle(self: &Arc<Self>, decided: &Permission) -> Result<(), ErrorInfo> {
         let is_for_session = decided.decision == Some(Decision::AllowForSession) && self.remembers;
         if is_for_session {
@@ -117,7 +119,7 @@ impl Approvals {
                 reason: Some(format!("covered by {}", given.permission_id)),
                 at: now(),
             };
-            // There may be a decision already.
+            // The request may have been decided in the meantime.
             match Box::pin(self.decide(ruling)).await {
                 Err(error) if error.code != ErrorCode::AlreadyDecided => return Err(error),
                 _ => {}
@@ -135,8 +137,8 @@ impl Approvals {
         })
     }
 
-    /// Obtains a decision for a pending request in the background: from the handler of the program, or a denial after
-    /// `permissions.timeout_s`. People are not asked: they list the pending requests.
+    /// Obtains a decision for a pending request in the background: from the program's handler, or a denial after
+    /// `permissions.timeout_s`. Users are not notified here: they list the pending requests.
     pub(crate) fn request(self: &Arc<Self>, id: PermissionId) {
         let timeout_s = self.timeout_s;
         let handler = match &self.permissions.answerer {
@@ -182,7 +184,7 @@ impl Approvals {
     }
 }
 
-/// Gets an answer, from the program or from the clock.
+/// Waits for an answer of the program's handler, or for the timeout.
 async fn answer(
     asked: &Permission,
     handler: Option<Arc<dyn PermissionHandler>>,
@@ -193,7 +195,8 @@ async fn answer(
         match timeout_s {
             0 => std::future::pending().await,
             limit => {
-                // Measured from now, not from `created_at`: the system clock may have changed. A restart resets the limit.
+                // Measured from now, not from `created_at`: the system clock may have changed. A restart resets the
+                // limit.
                 tokio::time::sleep(Duration::from_millis(limit.saturating_mul(1_000))).await;
                 deny(format!("nobody answered within {limit} s (permissions.timeout_s)"))
             }

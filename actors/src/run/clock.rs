@@ -1,8 +1,9 @@
-//! The clock of a run: its working time, and when it last made progress (SUB-7, RUN-7).
+//! The clock of a run: its active time, and the time of its last progress (SUB-7, RUN-7).
 //!
-//! It uses the monotonic clock, which stops while the machine is suspended. Working time stops while a guard from
-//! [`RunClock::stop`] exists: while the run waits for a slot, for budget, for its turn with a model, or for a person. The
-//! time since the last progress does not stop. Elsewhere: the part that survives the process (the state of the run).
+//! It uses the monotonic clock, which stops while the machine is suspended. Active time does not advance while a guard
+//! from [`RunClock::stop`] exists, that is, while the run waits for a slot, for budget, for the model gateway, or for a
+//! user. The time since the last progress keeps advancing. Elsewhere: the part that survives the process (the state of
+//! the run).
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -20,13 +21,13 @@ struct Stand {
 }
 
 impl Stand {
-    /// Returns how long the clock has stood still so far.
+    /// Returns how long the clock has been stopped so far.
     fn total(&self) -> Duration {
         self.total + self.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 }
 
-/// Where the time of a run stood when it began to be watched.
+/// The state of the clock when measuring began.
 #[derive(Debug)]
 struct Begun {
     at: Instant,
@@ -40,21 +41,21 @@ enum TimeLimit {
     #[default]
     Unwatched,
     Watched,
-    /// The actor of the run has been notified that its time is over.
+    /// The actor of the run has been notified that its time limit is reached.
     Notified,
 }
 
 #[derive(Debug)]
 struct State {
     stand: Stand,
-    /// Present once the run has begun.
+    /// Set once the run has started.
     begun: Option<Begun>,
-    /// When the run last made progress: by the monotonic clock, and by the wall clock.
+    /// Time of the last progress: by the monotonic clock (`progress`), and by the wall clock (`progress_at`).
     progress: Instant,
     progress_at: Timestamp,
-    /// How long the run may make no progress, in milliseconds; `None` = no limit.
+    /// Maximum time without progress, in milliseconds; `None` if unlimited.
     patience_ms: Option<u64>,
-    /// The last progress after which a stall was reported.
+    /// Time of the last progress for which a stall was reported.
     told_of: Option<Instant>,
     time_limit: TimeLimit,
 }
@@ -91,7 +92,7 @@ impl RunClock {
         self.state().stand.holders > 0
     }
 
-    /// Starts measuring working time, with `used_ms` milliseconds already used. Does nothing if it has started.
+    /// Starts measuring active time, with `used_ms` milliseconds already used. Has no effect if measuring has started.
     pub(crate) fn begin(&self, used_ms: u64) {
         let mut state = self.state();
         let begun =
@@ -99,12 +100,12 @@ impl RunClock {
         state.begun.get_or_insert(begun);
     }
 
-    /// Returns the working time in milliseconds.
+    /// Returns the active time in milliseconds.
     pub(crate) fn used_ms(&self) -> u64 {
         u64::try_from(self.used().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Returns the working time, including that of earlier processes. Time during which the clock is stopped does not
+    /// Returns the active time, including that of earlier processes. Time during which the clock is stopped does not
     /// count.
     pub(crate) fn used(&self) -> Duration {
         let state = self.state();
@@ -115,7 +116,7 @@ impl RunClock {
         state.begun.as_ref().map_or(Duration::ZERO, used)
     }
 
-    /// Records progress; `at` is the wall-clock time to show.
+    /// Records progress; `at` is the wall-clock time that is shown to users.
     pub(crate) fn progress(&self, at: Timestamp) {
         let mut state = self.state();
         state.progress = Instant::now();
@@ -132,24 +133,24 @@ impl RunClock {
         u64::try_from(self.state().progress.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Sets how long the run may make no progress, in milliseconds; `None` = no limit.
+    /// Sets the maximum time without progress, in milliseconds; `None` if unlimited.
     pub(crate) fn set_patience(&self, patience_ms: Option<u64>) {
         self.state().patience_ms = patience_ms;
     }
 
-    /// Returns how long the run may make no progress, in milliseconds; `None` = no limit.
+    /// Returns the maximum time without progress, in milliseconds; `None` if unlimited.
     pub(crate) fn patience_ms(&self) -> Option<u64> {
         self.state().patience_ms
     }
 
-    /// Returns whether the stall since the last progress was already reported, and marks it as reported.
+    /// Returns whether the current stall has been reported already, and marks it as reported.
     pub(crate) fn is_told_of_silence(&self) -> bool {
         let mut state = self.state();
         let silence = Some(state.progress);
         std::mem::replace(&mut state.told_of, silence) == silence
     }
 
-    /// Returns whether the caller has to watch the time limit: nobody does yet.
+    /// Returns whether the caller must watch the time limit, because no task watches it yet.
     pub(crate) fn begins_time_limit(&self) -> bool {
         let mut state = self.state();
         let begins = state.time_limit == TimeLimit::Unwatched;
@@ -159,7 +160,7 @@ impl RunClock {
         begins
     }
 
-    /// Records that the actor of the run has been notified that its time is over.
+    /// Records that the actor of the run has been notified that its time limit is reached.
     pub(crate) fn time_limit_notified(&self) {
         self.state().time_limit = TimeLimit::Notified;
     }
@@ -177,7 +178,7 @@ impl RunClock {
     }
 }
 
-/// Keeps a run's clock still.
+/// Guard that stops the clock of a run.
 #[derive(Debug)]
 pub(crate) struct Standstill(Arc<RunClock>);
 
@@ -223,7 +224,7 @@ mod tests {
         let wait = |seconds| tokio::time::advance(Duration::from_secs(seconds));
         let at = |seconds: i64| Timestamp::from_millis(seconds * 1_000);
         wait(1).await;
-        // It was set an hour ahead, and back.
+        // The wall clock is set ahead by an hour, and back.
         clock.progress(at(3_600));
         wait(2).await;
         assert_eq!((clock.quiet_ms(), clock.last_progress()), (2_000, at(3_600)));

@@ -1,4 +1,4 @@
-//! How the runtime works inside: one page for each path that leads through several modules.
+//! How the runtime works inside: one page for each process that involves several modules.
 
 #[doc = include_str!("../../guide/internals/cancel.md")]
 mod cancel {}

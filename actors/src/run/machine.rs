@@ -1,4 +1,4 @@
-//! The state machine of a run: decides what follows from one input, free of I/O.
+//! The state machine of a run: computes the consequences of one input, without I/O.
 
 pub(in crate::run) mod budget;
 pub(in crate::run) mod child_spec;

@@ -1,4 +1,4 @@
-//! The mailboxes of a run actor, and of the two supervisors that keep run actors.
+//! The mailboxes of run actors and of the two supervisors of run actors.
 
 use soong_protocol::{ChildResult, ErrorInfo, Run, RunId, Write};
 use soong_storage::store::{Ack, Append, StoreError};
@@ -14,31 +14,32 @@ use crate::{
 
 /// Mailbox of a run actor.
 pub(crate) enum RunMsg {
-    /// From effects, children, the caller: something happened.
+    /// From effects, children or the caller: an input of the state machine.
     News(Box<News>),
     /// From a task that called the model: its outcome, and the budget reservation to settle once that is recorded.
     Called { news: Box<News>, held: Option<Reservation> },
-    /// From a program: wants children.
+    /// From a program: requests children.
     Spawn { orders: Vec<ChildOrder>, reply: SpawnReply },
-    /// From the writer: what became of the append.
+    /// From the writer: the outcome of an append.
     Appended(Box<Result<Ack, (StoreError, Append)>>),
-    /// From its own loading task: what is stored, and the epoch.
+    /// From its own loading task: the stored state, and the epoch.
     Loaded(Box<Loaded>),
-    /// From the same: what is stored cannot be read, and never will be.
+    /// From its own loading task: the stored state cannot be read, and no retry can fix that.
     Unreadable(Box<ErrorInfo>),
-    /// From its own timer: try the refused append again.
+    /// From its own timer: retry the refused append.
     TryAgain,
-    /// From the sub-agent supervisor: there is a slot again.
+    /// From the sub-agent supervisor: the run has a slot again.
     SlotGranted,
-    /// From the runtime: the run has waited for long; leave, if nothing speaks against it.
+    /// From the runtime: the run has waited for a long time; passivate the actor if possible.
     Passivate,
-    /// From itself: all messages sent before it began to passivate are handled. The number identifies the attempt.
+    /// From itself: all messages sent before the passivation began have been handled. The number identifies the
+    /// attempt.
     Leave(u32),
     /// For fault-injection tests: makes the actor fail.
     Crash,
 }
 
-/// Takes the rows of the children that a program asked for. It is called before any of them can end.
+/// Receives the rows of the children that a program requested. It is called before any of them can end.
 pub(crate) struct SpawnReply(Box<dyn FnOnce(Result<Vec<Run>, ErrorInfo>) + Send>);
 
 impl SpawnReply {
@@ -51,30 +52,31 @@ impl SpawnReply {
     }
 }
 
-/// What a loading task found.
+/// The result of a loading task.
 pub(crate) struct Loaded {
     pub(crate) epoch: u64,
     pub(crate) stored: Stored,
-    /// Rows of its children that have not ended.
+    /// Rows of the run's children that have not ended.
     pub(crate) children: Vec<Run>,
 }
 
-/// How a run's actor begins.
+/// How the actor of a run starts.
 pub(crate) enum Start {
-    /// With nothing stored, or only its rows: `rows` go into its first append.
+    /// Nothing is stored, or only the run's rows. `rows` are written with its first append.
     Fresh {
         rows: Vec<Write>,
-        /// Told when the first append is durable, or why it is not; then there is no run.
+        /// Receives `Ok` once the first append is durable, or the reason why it is not. In the second case there is no
+        /// run.
         accepted: Option<oneshot::Sender<Result<(), ErrorInfo>>>,
     },
-    /// From what is stored.
+    /// From the stored state.
     Load {
-        /// Why it starts anew; `None` = it has not begun.
+        /// Why the actor is restarted; `None` if the run has not started yet.
         restarted: Option<Again>,
     },
 }
 
-/// From a supervisor to itself: the actor of a run could not be started, and the supervisor still lives.
+/// From a supervisor to itself: the actor of a run could not be started, and the supervisor is still alive.
 pub(crate) struct StartFailed {
     pub(crate) run_id: RunId,
     pub(crate) error: ErrorInfo,
@@ -94,7 +96,7 @@ impl From<StartFailed> for SubAgentMsg {
 
 /// Mailbox of a run supervisor.
 pub(crate) enum RunSupervisorMsg {
-    /// From the session: this run's turn has come.
+    /// From the session: it is this run's turn.
     Start {
         run: Box<Run>,
         start: Start,
@@ -108,7 +110,7 @@ pub(crate) enum RunSupervisorMsg {
 
 /// Mailbox of a sub-agent supervisor.
 pub(crate) enum SubAgentMsg {
-    /// From a run: these children are recorded; start them when there is room.
+    /// From a run: these children are recorded; start them when slots are free.
     Admit(Vec<Run>),
     /// From the session or the parent, after a crash or in a new process: these children have not ended.
     Restore {
@@ -121,7 +123,7 @@ pub(crate) enum SubAgentMsg {
         parent: Option<RunId>,
         result: Option<Box<ChildResult>>,
     },
-    /// From a handle or a parent: a child that has not begun is to be cancelled.
+    /// From a handle or a parent: cancel a child that has not started.
     Cancel(RunId),
     /// From a child: it waits only for children of its own, and releases its slot.
     Yield(RunId),

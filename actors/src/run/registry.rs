@@ -1,6 +1,6 @@
-//! Runs that have not ended, and the actors that are told about them.
+//! Runs that have not ended, and the actors that are notified about them.
 //!
-//! Readers look a run up without asking an actor. Elsewhere: the entry of one run (`registry/entry.rs`), who starts its
+//! Readers look up a run without asking an actor. Elsewhere: the entry of one run (`registry/entry.rs`), starting its
 //! actor (`supervision/spawner.rs`).
 
 pub(in crate::run) mod address;
@@ -34,19 +34,19 @@ use crate::{
     },
 };
 
-/// The interface of a session to its runs.
+/// Interface through which runs use their session.
 pub(crate) trait RunSession: Send + Sync {
-    /// Frees the place of a user run that has ended, or was never accepted.
+    /// Frees the queue place of a user run that has ended, or was never accepted.
     fn run_ended(&self, run: RunId);
 
-    /// Cancels a user run that has not begun.
+    /// Cancels a user run that has not started.
     fn cancel_queued(&self, run: RunId);
 
-    /// Interrupts the runs of the session, because a part that they need is lost for good.
+    /// Interrupts the runs of the session, because a part that they need is permanently lost.
     fn interrupt(&self, failure: ErrorInfo);
 }
 
-/// The actors of a session that start its runs and are told about them.
+/// The actors of a session that start its runs and are notified about them.
 #[derive(Clone)]
 pub(crate) struct SessionLinks {
     pub(crate) session: Arc<dyn RunSession>,
@@ -94,8 +94,8 @@ impl RunRegistry {
         self.select(|_| true)
     }
 
-    /// Registers a run, or returns its existing entry. If the runtime takes no new work, the entry is removed again, with
-    /// the phase [`RunPhase::Interrupted`].
+    /// Registers a run, or returns its existing entry. If the runtime takes no new work, the entry is removed again,
+    /// with the phase [`RunPhase::Interrupted`].
     pub(crate) fn register(&self, run: &Run) -> Arc<RunEntry> {
         if let Some(run) = self.get(&run.run_id) {
             return run;
@@ -152,7 +152,7 @@ impl RunRegistry {
         }
     }
 
-    /// Removes a run that has ended, and notifies its supervisor, its parent and those that wait for it.
+    /// Removes a run that has ended, and notifies its supervisor, its parent and the callers that wait for it.
     pub(crate) fn run_ended(&self, live: &RunEntry, outcome: RunOutcome, result: Option<Box<ChildResult>>) {
         let run_id = &live.run_id;
         let (status, error) = (outcome.status.as_str(), outcome.error.as_ref().map(|error| error.code.as_str()));
@@ -164,8 +164,8 @@ impl RunRegistry {
         self.notify_supervisors(live, result);
     }
 
-    /// Removes a run whose end cannot be recorded; waiters get `error`. The store still shows the run as open: the next
-    /// process that opens the home resumes it.
+    /// Removes a run whose end cannot be recorded. Callers that wait for it get `error`. The store still shows the run
+    /// as open, so the next process that opens the home resumes it.
     pub(crate) fn run_lost(&self, live: &RunEntry, error: ErrorInfo) {
         tracing::error!(run = %live.run_id, %error, "a run ended, and that cannot be recorded");
         let result = live.parent_run_id.as_ref().and(live.trace_id.child_mode()).map(|mode| {
@@ -251,7 +251,7 @@ impl RunRegistry {
         }
     }
 
-    /// Returns the sessions in which at least one run waits for a person, and no other run can make progress.
+    /// Returns the sessions in which at least one run waits for a user, and no other run can make progress.
     pub(crate) fn sessions_awaiting_input(&self) -> HashSet<SessionId> {
         awaiting_input(self.runs.iter().map(|run| {
             let published = run.published();
@@ -285,15 +285,15 @@ impl RunRegistry {
     }
 }
 
-/// Returns the sessions that await input, from the session of each run, whether it is a user run, whether it has begun,
-/// and its phase.
+/// Returns the sessions that await input. Each item of `runs` is a run's session, whether it is a user run, whether it
+/// has started, and its phase.
 fn awaiting_input(runs: impl Iterator<Item = (SessionId, bool, bool, RunPhase)>) -> HashSet<SessionId> {
     let (mut waiting, mut running) = (HashSet::new(), HashSet::new());
     for (session, is_user_run, has_begun, phase) in runs {
         match phase {
             RunPhase::WaitingForPeople => drop(waiting.insert(session)),
             RunPhase::WaitingForChildren => {}
-            // It waits for the run before it, or is being removed from the queue.
+            // It waits for the run ahead of it, or is being removed from the queue.
             _ if is_user_run && !has_begun => {}
             _ => drop(running.insert(session)),
         }

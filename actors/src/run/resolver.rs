@@ -1,7 +1,7 @@
-//! Resolves a run: which model, tools, limits and prompt it gets.
+//! Resolves a run: determines its model, tools, limits and prompt.
 //!
-//! The [`RunSpec`] follows from the run's row and the configuration alone, so it is the same on every start of the
-//! run's actor.
+//! The [`RunSpec`] depends only on the run's row and the configuration, so it is the same on every start of the run's
+//! actor.
 
 mod models;
 
@@ -31,11 +31,11 @@ use crate::{
     tool::ToolRegistry,
 };
 
-/// Resolves what a run gets of the configuration: tools, limits, prompt.
+/// Resolves the tools, limits and prompt of a run from the configuration.
 pub(crate) struct RunResolver {
     pub(crate) config: Arc<Config>,
     pub(crate) models: Arc<ModelGateways>,
-    /// The built-in tools, and those of MCP servers.
+    /// The built-in tools, and the tools of MCP servers.
     pub(crate) mcp: Arc<Mcp>,
     pub(crate) presets: Arc<BTreeMap<String, Preset>>,
     pub(crate) skills: Arc<Skills>,
@@ -48,18 +48,18 @@ pub(crate) struct RunResolver {
     pub(crate) redactor: Redactor,
 }
 
-/// The system prompts of runs: each once, however many runs have it.
+/// The system prompts of runs. Equal prompts are stored once.
 #[derive(Default)]
 pub(crate) struct Prompts(Mutex<HashSet<Arc<str>>>);
 
 impl Prompts {
-    /// Returns the one that is known already, where there is one.
+    /// Returns the stored copy of a prompt, or stores it.
     fn share(&self, prompt: String) -> Arc<str> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(same) = known.get(prompt.as_str()) {
             return Arc::clone(same);
         }
-        // Those that no run has any more.
+        // Drop the prompts that no run uses any more.
         known.retain(|prompt| Arc::strong_count(prompt) > 1);
         let prompt: Arc<str> = prompt.into();
         known.insert(Arc::clone(&prompt));
@@ -68,10 +68,11 @@ impl Prompts {
 }
 
 impl RunResolver {
-    /// Resolves what a run gets: tools, limits, prompt.
+    /// Resolves a run.
     ///
     /// # Errors
-    /// `validation_error`, `tool_not_available`, `config_error` if the run names something that there is not.
+    /// `validation_error`, `tool_not_available` or `config_error` if the run names something that does not exist or
+    /// cannot be used.
     pub(crate) fn resolve(&self, run: &Run, project: &Path) -> Result<RunSpec, ErrorInfo> {
         self.resolve_with(run, project, &self.projects.known(project))
     }
@@ -168,7 +169,7 @@ impl RunResolver {
         let (project, nothing) = (Path::new("."), ProjectText::default());
         self.resolve_with(run, project, &nothing).unwrap_or_else(|_| {
             let mut plain = run.clone();
-            // A preset of that name is always there; nothing is asked for that may not be.
+            // A preset of this name always exists, and these settings request nothing that may be missing.
             plain.settings = RunSettings {
                 tools: Some(Vec::new()),
                 system_prompt: Some(String::new()),
@@ -182,7 +183,7 @@ impl RunResolver {
         })
     }
 
-    /// Writes the prompt of a run whose caller gave none: with the skills that are chosen of all that there are.
+    /// Builds the system prompt of a run whose caller gave none, from the preset, the chosen skills and the project.
     fn system_prompt(
         &self,
         preset: &Preset,
@@ -204,7 +205,7 @@ impl RunResolver {
                 prompt.push_str(&format!("\n- {}: {}", preset.name, preset.description));
             }
         }
-        // Last: nothing of ours follows what others wrote.
+        // Project notes come from outside. They come last, so that no built-in instruction follows them.
         prompt.push_str(&text.notes.as_ref().map(Notes::render).unwrap_or_default());
         prompt
     }
@@ -268,7 +269,7 @@ fn answer_schema(run: &Run) -> Result<Option<AnswerSchema>, ErrorInfo> {
 
 /// Returns the tools that a run and all below it may ever use; `None` = everything configured (SUB-6).
 ///
-/// A tool of a configured server that is not there now is left out, and no error: servers come and go.
+/// A tool of a configured server that is not connected now is left out without an error, because servers come and go.
 fn ceiling(registry: &ToolRegistry, config: &Config, wanted: Option<&[String]>) -> Result<Vec<String>, ErrorInfo> {
     let all: Vec<&Arc<ToolSpec>> =
         registry.entries().filter(|entry| entry.lacks().is_none()).map(|entry| &entry.spec).collect();

@@ -1,18 +1,18 @@
-//! What runs, model calls and tool calls look like to those who trace: spans that hang together over a whole tree.
+//! Tracing spans of runs, model calls and tool calls. The spans of a run tree form one trace.
 //!
-//! Names are those of OpenTelemetry's conventions for generative AI, which are still in development; they stand here and
-//! nowhere else. What is said by people, models and tools is in none of them. A span costs nothing where nobody traces.
-//! Not here: where spans go; that is the program's.
+//! Names follow the OpenTelemetry semantic conventions for generative AI, which are still in development, and are
+//! defined only here. Spans contain no text of users, models or tools. They cost nothing if no subscriber records them.
+//! Exporting them is left to the program.
 
 use soong_protocol::{ErrorInfo, Run};
 use tracing::{Span, debug_span, field::Empty, info_span};
 
 use crate::{model::Completion, run::machine::spec::RunSpec};
 
-/// Spans of this target are those that follow the conventions; the program exports them by it.
+/// Target of the spans that follow the conventions. Exporters select spans by it.
 pub(crate) const TARGET: &str = "soong::gen_ai";
 
-/// Begins the span of a run; a child's hangs under its parent's.
+/// Creates the span of a run, as a child of the parent run's span.
 pub(crate) fn of_run(run: &Run, parent: Option<&Span>) -> Span {
     let parent_id = parent.and_then(Span::id);
     let span = info_span!(
@@ -39,13 +39,13 @@ pub(crate) fn of_run(run: &Run, parent: Option<&Span>) -> Span {
     span
 }
 
-/// Says how a run ended, before its span does.
+/// Records the outcome of a run in its span.
 pub(crate) fn run_ended(span: &Span, status: &str, error: Option<&ErrorInfo>) {
     span.record("soong.status", status);
     failed(span, error);
 }
 
-/// Begins the span of a model call.
+/// Creates the span of a model call.
 pub(crate) fn of_model(spec: &RunSpec, run: &Span) -> Span {
     let span = debug_span!(
         target: TARGET,
@@ -68,7 +68,7 @@ pub(crate) fn of_model(spec: &RunSpec, run: &Span) -> Span {
     span
 }
 
-/// Says what a model call brought.
+/// Records the outcome of a model call in its span.
 pub(crate) fn model_ended(span: &Span, outcome: &Result<Completion, ErrorInfo>) {
     if span.is_disabled() {
         return;
@@ -83,7 +83,7 @@ pub(crate) fn model_ended(span: &Span, outcome: &Result<Completion, ErrorInfo>) 
     failed(span, outcome.as_ref().err());
 }
 
-/// Begins the span of a tool call.
+/// Creates the span of a tool call.
 pub(crate) fn of_tool(id: &str, name: &str, run: &Span) -> Span {
     let span = debug_span!(
         target: TARGET,
@@ -101,7 +101,7 @@ pub(crate) fn of_tool(id: &str, name: &str, run: &Span) -> Span {
     span
 }
 
-/// Says that what a span is of failed, and how: by its code.
+/// Records the code of an error, if there is one.
 pub(crate) fn failed(span: &Span, error: Option<&ErrorInfo>) {
     if let Some(error) = error {
         span.record("error.type", error.code.as_str());

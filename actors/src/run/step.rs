@@ -1,4 +1,4 @@
-//! One decision of a run with the time, new ids and its budget.
+//! Runs one transition of a run with the current time, new ids, and the run's budget.
 
 use soong_protocol::RunId;
 
@@ -10,8 +10,8 @@ use crate::{
     },
 };
 
-/// Decides with the time, fresh ids, and what the run draws on. `live` is absent where no actor of this process had the
-/// run at work.
+/// Handles one input with the current time, new ids, and the run's budget. `live`: `None` if no actor of this process
+/// executed the run.
 pub(crate) fn decide(run: &mut RunState, news: News, live: Option<&RunEntry>) -> Step {
     let mut new_run_id = RunId::generate;
     let used_ms = live.map_or(0, |live| live.clock.used_ms());

@@ -1,4 +1,4 @@
-//! Starting, restarting and ending runs from outside of their actors.
+//! Starts, restarts and ends runs from outside their actors.
 
 pub(in crate::run) mod run_supervisor;
 pub(in crate::run) mod spawner;

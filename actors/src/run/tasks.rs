@@ -1,8 +1,8 @@
-//! The work of one incarnation of a run: model calls, tools, timers, loading.
+//! The tasks of one incarnation of a run: model calls, tool calls, loading and storing.
 //!
-//! Each piece is a task in the incarnation's own tracker, ends when the run is cancelled or the
-//! incarnation is gone, and always reports back (R4). A piece of a dead incarnation reports to a
-//! dead mailbox: its news cannot be taken for the new one's.
+//! Each task is tracked by its incarnation, ends when the run is cancelled or the incarnation is dropped, and always
+//! reports its outcome (R4). A task of a dead incarnation reports to a dead mailbox, so its input cannot reach the next
+//! incarnation.
 
 pub(in crate::run) mod authorize;
 pub(in crate::run) mod finalize;
@@ -64,7 +64,7 @@ pub(crate) struct TaskServices {
     pub(crate) tools: ToolRunner,
     pub(crate) hooks: HookCalls,
     pub(crate) memory: Arc<Memories>,
-    /// How many experiences a run gets at its start (`memory.top_k`).
+    /// Number of experiences that a run gets when it starts (`memory.top_k`).
     pub(crate) recalled: usize,
     pub(crate) artifacts: Arc<ArtifactStore>,
     pub(crate) journal: JournalHandle,
@@ -90,12 +90,12 @@ impl Work {
         Self { services, live, tracker, _guard: token.clone().drop_guard(), token }
     }
 
-    /// Returns whether nothing is at work.
+    /// Returns whether no task is running.
     pub(crate) fn is_done(&self) -> bool {
         self.tracker.is_empty()
     }
 
-    /// Cuts off everything at work, and whatever would start later.
+    /// Cancels all running tasks, and every task that starts later.
     pub(crate) fn cut_off(&self) {
         self.token.cancel();
     }
@@ -104,7 +104,7 @@ impl Work {
         Mailbox::new(myself, Arc::clone(&self.live.gauge))
     }
 
-    /// Calls the model; reports the answer, or why there is none.
+    /// Calls the model; reports the answer or the error.
     pub(crate) fn call_model(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, call: ModelCall) {
         let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
@@ -131,7 +131,7 @@ impl Work {
         });
     }
 
-    /// Looks for what earlier runs have learned; reports what was found.
+    /// Searches the experiences of earlier runs; reports the ones that were found.
     pub(crate) fn recall(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>) {
         let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
@@ -150,7 +150,7 @@ impl Work {
         });
     }
 
-    /// Writes down what was learned; reports what became of it. Nothing cuts this off.
+    /// Writes learned experiences to the memory file; reports the outcome. Cancellation does not stop it.
     pub(crate) fn learn(&self, myself: ActorRef<RunMsg>, spec: &RunSpec, changes: Changes) {
         let (memory, mailbox) = (self.services.memory.of(&spec.identity.uid), self.mailbox(myself));
         let redactor = self.services.redactor.clone();
@@ -167,7 +167,7 @@ impl Work {
         });
     }
 
-    /// Has the older part of the conversation summed up; reports the summary, or why there is none.
+    /// Requests a summary of the older part of the conversation; reports the summary or the error.
     pub(crate) fn sum_up(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, call: SummaryCall) {
         let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
@@ -191,7 +191,7 @@ impl Work {
         self.tracker.spawn(async move {
             let start = Instant::now();
             let (id, turn, writes) = (job.id.clone(), job.turn, job.spec.effect.changes());
-            // What the call began to store is finished before its outcome is told, whatever that is.
+            // Writes that the call has started are completed before its outcome is reported, whatever the outcome is.
             let storing = TaskTracker::new();
             let context = services.tools.context(&live, &spec, &job, &token, &storing);
             let after = hook_calls::after_call(&spec, &job, resolved_path(&spec, &job, &context));
@@ -254,7 +254,7 @@ impl Work {
         });
     }
 
-    /// Asks hooks whether the run may end; reports what they say.
+    /// Asks stop hooks whether the run may end; reports their answer.
     pub(crate) fn ask_to_stop(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, answer: String) {
         let (services, mailbox, spec, token) =
             (Arc::clone(&self.services), self.mailbox(myself), Arc::clone(spec), self.token.clone());
@@ -268,7 +268,7 @@ impl Work {
         });
     }
 
-    /// Stores what the run edited as versions. A cancelled run flushes too: nothing cuts this off.
+    /// Stores the documents that the run edited as versions. Cancelled runs flush too: cancellation does not stop it.
     pub(crate) fn flush(&self, myself: ActorRef<RunMsg>) {
         let (services, live, mailbox) = (Arc::clone(&self.services), Arc::clone(&self.live), self.mailbox(myself));
         self.tracker.spawn(async move {
@@ -281,7 +281,7 @@ impl Work {
         });
     }
 
-    /// Stores what the children of a call brought, which is too long to be read whole; reports the call's outcome.
+    /// Stores the results of a call's children, which are too long for the conversation; reports the call's outcome.
     pub(crate) fn store_results(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, results: LongResults) {
         let (services, mailbox, spec) = (Arc::clone(&self.services), self.mailbox(myself), Arc::clone(spec));
         self.tracker.spawn(async move {
@@ -296,7 +296,7 @@ impl Work {
                         ..ToolOutput::text(title, outcome::noted(&note, &short))
                     }
                 }
-                // What they brought is recorded with them: a store that refuses makes no failure of it.
+                // The results are recorded with the children, so a failure to store them does not fail the call.
                 Err(error) => {
                     let note = format!("summaries are shortened; the whole could not be stored: {error}");
                     ToolOutput::text(title, outcome::noted(&note, &short))
@@ -308,7 +308,8 @@ impl Work {
         });
     }
 
-    /// Stores an answer that is too long for a result. A cancelled run keeps its answer too: nothing cuts this off.
+    /// Stores an answer that is too long for a result. Cancelled runs keep their answer too: cancellation does not stop
+    /// it.
     pub(crate) fn store_answer(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, answer: String) {
         let (services, mailbox, spec) = (Arc::clone(&self.services), self.mailbox(myself), Arc::clone(spec));
         self.tracker.spawn(async move {
@@ -318,8 +319,8 @@ impl Work {
         });
     }
 
-    /// Opens the run's journal and reads what is stored, once the work of the incarnation before
-    /// is gone; tries again while the disk refuses. Reports what it found, or why nobody ever will.
+    /// Opens the run in the journal and reads its stored state after the tasks of the previous incarnation have ended.
+    /// Retries while the disk refuses. Reports the stored state, or an error that no retry can fix.
     pub(crate) fn load(&self, myself: ActorRef<RunMsg>, before: TaskTracker, wait: Duration) {
         let (services, live) = (Arc::clone(&self.services), Arc::clone(&self.live));
         let mailbox = self.mailbox(myself);
@@ -342,7 +343,7 @@ impl Work {
     }
 }
 
-/// Calls a model until that ends, or is cut off; a panic of a provider is a failed call.
+/// Awaits a model call until it ends or is cancelled. A panic of the provider becomes a failed call.
 async fn until_cut_off<T>(
     (token, redactor): (&CancellationToken, &Redactor),
     call: impl Future<Output = Result<T, ErrorInfo>>,
@@ -355,7 +356,7 @@ async fn until_cut_off<T>(
     }
 }
 
-/// Says that nobody can tell any more which documents a run has edited.
+/// Returns the outcome of a flush whose documents cannot be determined.
 pub(crate) fn not_found_out(error: ErrorInfo) -> Flushed {
     let name = "(what it edited cannot be read)".to_owned();
     Flushed { failed: vec![FlushFailure { name, error }], ..Flushed::default() }
@@ -369,7 +370,7 @@ fn elapsed_ms(start: Instant) -> u64 {
     u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Returns whose artifacts a run writes.
+/// Returns the owner of the artifacts that a run writes.
 pub(crate) fn place(spec: &RunSpec) -> Place {
     Place { session_id: spec.identity.session_id.clone(), uid: spec.identity.uid.to_string() }
 }
@@ -389,7 +390,7 @@ async fn load(services: &TaskServices, live: &RunEntry) -> Result<Loaded, ErrorI
                 (way_back.edits, way_back.restored, way_back.left) = (moved.writes, moved.restored, moved.left);
             }
             Err(error) if error.retryable => return Err(error),
-            // A document that cannot be read cannot go back: the run ends, and says so.
+            // The run ends with this error, because the document cannot be restored.
             Err(error) => stored.way_back = Some(Err(error)),
         }
     }

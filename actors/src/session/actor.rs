@@ -1,7 +1,7 @@
-//! The session actor: one active user run, the others in order (SES-1, SES-2, SES-3).
+//! The session actor: runs one user run at a time and queues the others in order (SES-1, SES-2, SES-3).
 //!
-//! It owns the queue and the two supervisors of its runs. After a crash it reads from the store
-//! which runs there are, and has them go on.
+//! It owns the queue and the two supervisors of its runs. After a crash it reads the session's unfinished runs from the
+//! store and resumes them.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -36,23 +36,23 @@ use crate::{
     session::SessionServices,
 };
 
-/// How a session's actor begins.
+/// How the actor of a session is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Birth {
-    /// With its first run; the store does not know it.
+    /// With its first run; the session is not stored yet.
     New,
-    /// The store knows it; no run of it is alive.
+    /// The session is stored; it has no live runs.
     Known,
-    /// After a crash: runs of it are alive.
+    /// After a crash of the actor: the session has live runs.
     Restore,
-    /// Another process left runs of it behind (DUR-3).
+    /// With runs that an earlier process left unfinished (DUR-3).
     Recover,
 }
 
-/// How many runs of a session may wait for their turn; a further one is refused as `overloaded`.
+/// Maximum number of queued runs per session. Further runs are rejected with `overloaded`.
 const MAX_QUEUED_RUNS: usize = 1_000;
 
-/// What a session needs.
+/// The session actor.
 pub(crate) struct SessionActor {
     pub(crate) services: Arc<SessionServices>,
     pub(crate) gauge: Arc<Gauge>,
@@ -65,20 +65,20 @@ struct Queued {
     recorded: bool,
 }
 
-/// What changes.
+/// Mutable state of a session actor.
 pub(crate) struct SessionState {
     runs: Mailbox<RunSupervisorMsg>,
     sub_agents: Mailbox<SubAgentMsg>,
     birth: Birth,
-    /// Starts that wait until it is known what there is.
+    /// Start requests held until the state of the session is known.
     held: Vec<StartRequest>,
-    /// Whether the first run's acceptance, or the reading after a crash, is under way.
+    /// Whether the first run is being accepted, or the session is being read after a crash.
     holding: bool,
-    /// Those who ask whether the session is free.
+    /// Reply channels of callers that ask whether the session is idle.
     asking: Vec<oneshot::Sender<bool>>,
     active: Option<RunId>,
     queue: VecDeque<Queued>,
-    /// The run that was recorded last; `None` = only the store knows.
+    /// The run that was recorded last; `None` if only the store knows it.
     last: Option<RunId>,
     starts: u64,
     generation: u64,
@@ -188,7 +188,7 @@ impl Actor for SessionActor {
                         starts: state.starts,
                     });
                 }
-                // Should a start be on its way, it sets the next timer.
+                // If a start request is on its way, it sets the next timer.
                 return Ok(());
             }
             SessionMsg::Crash => return Err("crashed on request".into()),
@@ -204,20 +204,20 @@ impl Actor for SessionActor {
         _: &mut SessionState,
     ) -> Result<(), ActorProcessingErr> {
         match event {
-            // One for all: without its supervisors the session starts over from the store.
+            // One for all: if a supervisor crashes, the session restarts from the store.
             SupervisionEvent::ActorFailed(_, error) => Err(format!("a supervisor of it crashed: {error}").into()),
             _ => Ok(()),
         }
     }
 }
 
-/// Says that a session that a start had seen is gone.
+/// Returns the error for a start in a session that was deleted after the caller had seen it.
 pub(crate) fn deleted_meanwhile(id: &SessionId) -> ErrorInfo {
     let message = format!("session {id} was deleted meanwhile: start again, and it begins anew");
     ErrorInfo::retryable(ErrorCode::SessionNotFound, message)
 }
 
-/// Ends the runs of a session that another process left behind.
+/// Ends the runs of a session that an earlier process left unfinished.
 async fn end_left_behind(services: &SessionServices, id: &SessionId) -> Result<(), ErrorInfo> {
     let wanted = id.clone();
     let runs = services.reader.read(move |reader| reader.live_runs(Some(&wanted))).await?;
@@ -267,7 +267,8 @@ impl SessionActor {
         self.services.journal.append(Append { fence: None, writes }, done);
     }
 
-    /// Refuses a run that does not want to wait, or goes on from where the session no longer stands.
+    /// Rejects a run that must not wait while the session is busy, or that continues a run that is no longer the
+    /// session's last one.
     fn check(&self, state: &SessionState, request: &StartRequest) -> Result<(), ErrorInfo> {
         let id = &self.lost.session_id;
         let message = if self.is_busy(state) && (request.reject_if_busy || request.follows.is_some()) {
@@ -288,7 +289,7 @@ impl SessionActor {
         !state.queue.is_empty() || state.active.as_ref().is_some_and(at_work)
     }
 
-    /// Starts the run that brings a new session into being: one commit for all of it (DUR-2a).
+    /// Starts the first run of a new session, in one commit with the session's rows (DUR-2a).
     fn start_first(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState, request: StartRequest) {
         let StartRequest { run, mut rows, reply, .. } = request;
         let live = self.services.runs.register(&run);
@@ -304,8 +305,8 @@ impl SessionActor {
                     session.cast(SessionMsg::Born(outcome.is_ok()));
                     let _ = reply.send(outcome.map(|()| live));
                 }
-                // The run's actor died before it could say: the store knows whether there is a session,
-                // and whoever asked for the run looks it up there.
+                // The run's actor crashed before it replied. The store knows whether the session exists, and the caller
+                // looks up its run there.
                 Err(_) => {
                     session.cast(SessionMsg::Crash);
                 }
@@ -317,12 +318,12 @@ impl SessionActor {
 
     fn recorded(&self, state: &mut SessionState, run_id: &RunId, outcome: Result<u64, StoreError>) {
         let looks_back = |queued: &Queued| queued.run.run_id == *run_id && queued.run.settings.reflects.is_some();
-        // Nobody goes on from a look back.
+        // A reflecting run cannot be continued, so it does not become the last run.
         if !state.queue.iter().any(looks_back) {
             state.last = outcome.is_ok().then(|| run_id.clone());
         }
         let outcome = outcome.map_err(|error| match error {
-            // It was deleted between the start's look at it and its coming here: the next start makes it anew.
+            // The session was deleted after the start request had been prepared. The next start creates it again.
             StoreError::Missing(_) => {
                 state.birth = Birth::New;
                 deleted_meanwhile(&self.lost.session_id)
@@ -341,7 +342,7 @@ impl SessionActor {
                 }
             }
             Err(error) => {
-                // Should it have been recorded all the same, it is ended.
+                // If it was recorded anyway, it is ended.
                 if let Some(live) = self.services.runs.get(run_id) {
                     let ending =
                         Ending { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error.clone()) };
@@ -357,7 +358,7 @@ impl SessionActor {
     fn cancel_queued(&self, state: &mut SessionState, run: &RunId) {
         let Some(live) = self.services.runs.get(run) else { return };
         let Some(place) = state.queue.iter().position(|queued| queued.run.run_id == *run) else {
-            // It left the queue meanwhile: its actor sees the tripped token, or this news.
+            // It has left the queue: its actor sees the cancelled token, or this input.
             self.services.runs.notify(&live, crate::run::News::End(crate::run::EndInput::Cancel));
             return;
         };
@@ -370,7 +371,7 @@ impl SessionActor {
         self.services.finalizer.finalize_orphan(live, ending);
     }
 
-    /// Lets the next run begin if none is active; goes idle if there is none.
+    /// Starts the next run if none is active; starts the idle timer if there is no run.
     fn advance(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState) {
         if !state.holding {
             let is_free = !self.is_busy(state);
@@ -384,7 +385,7 @@ impl SessionActor {
             && let Some(queued) = state.queue.pop_front()
         {
             if self.services.runs.register(&queued.run).token.is_cancelled() {
-                // Its cancelling is on the way: it does not begin any more (RT-6).
+                // Its cancellation is on the way: it does not start any more (RT-6).
                 let run = queued.run.run_id.clone();
                 state.queue.push_front(queued);
                 self.cancel_queued(state, &run);
@@ -417,12 +418,12 @@ impl SessionActor {
         }
     }
 
-    /// Reads which runs of the session have not ended, and ends what is only alive in memory.
+    /// Reads the unfinished runs of the session, and ends the runs that exist only in memory.
     fn restore(&self, myself: &ActorRef<SessionMsg>, recovers: bool) {
         let session = Mailbox::new(myself.clone(), Arc::clone(&self.gauge));
         let (services, id) = (Arc::clone(&self.services), self.lost.session_id.clone());
         self.services.lifetime.spawn(async move {
-            // Behind everything that the incarnation before had handed over.
+            // The empty append completes after every append that the previous incarnation had submitted.
             let _ = services.journal.append_and_wait(Append::default()).await;
             let attempt = || async {
                 if recovers && services.config.runtime.recovery == Recovery::Fail {
@@ -443,7 +444,7 @@ impl SessionActor {
         });
     }
 
-    /// Ends what is alive of a session that cannot be read, and says so to those who want to start something in it.
+    /// Ends the live runs of a session that cannot be read, and rejects the held start requests.
     fn unreadable(&self, state: &mut SessionState, error: &ErrorInfo) {
         if self.services.lifetime.is_closing() {
             return; // closing interrupts them
@@ -459,7 +460,7 @@ impl SessionActor {
         }
     }
 
-    /// Finds those of the session's runs that are alive in memory.
+    /// Returns the live runs of the session that match `wanted`.
     fn alive(&self, wanted: impl Fn(&RunId) -> bool) -> Vec<Arc<RunEntry>> {
         self.services.runs.select(|run| run.session_id == self.lost.session_id && wanted(&run.run_id))
     }
@@ -467,7 +468,7 @@ impl SessionActor {
     fn restored(&self, state: &mut SessionState, runs: Vec<Run>, used: &Used) {
         let known: HashSet<&RunId> = runs.iter().map(|run| &run.run_id).collect();
         for live in self.alive(|run| !known.contains(run)) {
-            // Never recorded, or recorded as ended while nobody could be told: the store says which.
+            // Either never recorded, or recorded as ended before anyone was notified: the store shows which.
             let ending = Ending { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
             self.services.finalizer.finalize_orphan(live, ending);
         }
@@ -477,7 +478,7 @@ impl SessionActor {
             Birth::Recover => Again::Reopened,
             _ => Again::Crashed { count: 0, error: "its session's actor crashed".to_owned() },
         };
-        // Children first, so that their parents find them at work.
+        // Children first, so that their parents find them running.
         if !children.is_empty() {
             state.sub_agents.cast(SubAgentMsg::Restore { runs: children, again: again.clone() });
         }

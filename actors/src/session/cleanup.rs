@@ -1,48 +1,47 @@
-//! Cleaning up sessions: which ones are old, and what became of each.
+//! Cleanup of sessions: selects old sessions, and reports the outcome of each.
 //!
-//! Pure. Not here: how one is deleted (`removal.rs`), and one after the other (`runtime/sessions.rs`).
+//! Pure. Elsewhere: deleting one session (`removal.rs`), deleting all selected ones (`runtime/sessions.rs`).
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use soong_protocol::{ErrorInfo, Session, SessionId, Timestamp};
 
-/// Which sessions are to be cleaned up.
+/// Selection of sessions to clean up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionCleanup {
-    /// Those in which nothing has happened for longer than this.
+    /// Minimum time since the last activity of a session. Only older sessions are selected.
     pub older_than: Duration,
-    /// Whether nothing is deleted, only listed.
+    /// Whether sessions are only listed, not deleted.
     pub dry_run: bool,
 }
 
-/// A session that could not be deleted; the others went on.
+/// A session that could not be deleted. The cleanup continued with the others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionCleanupFailure {
-    /// The session.
+    /// Id of the session.
     pub session_id: SessionId,
-    /// Why.
+    /// The reason.
     pub error: ErrorInfo,
 }
 
-/// What a cleanup of sessions found, and did unless it was a dry run.
+/// Report of a cleanup of sessions.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SessionCleanupReport {
-    /// Whether nothing was deleted.
+    /// Whether nothing was deleted because it was a dry run.
     pub dry_run: bool,
-    /// What may go, the one that is quiet for longest first. Where something has happened in one since the look,
-    /// it stays.
+    /// Selected sessions, least recently active first. A session that became active after the selection is kept.
     pub candidates: Vec<Session>,
-    /// What is as old, and stays: it has runs that wait or are at work.
+    /// Sessions that are old enough but kept, because they have running or waiting runs.
     pub busy: Vec<SessionId>,
-    /// What went.
+    /// Deleted sessions.
     pub deleted: Vec<SessionId>,
-    /// What could not be deleted.
+    /// Sessions that could not be deleted.
     pub failed: Vec<SessionCleanupFailure>,
 }
 
 impl SessionCleanup {
-    /// Chooses which sessions may go, and deletes nothing.
+    /// Selects the sessions to delete. Deletes nothing.
     pub fn choose(&self, sessions: impl IntoIterator<Item = Session>, now: Timestamp) -> SessionCleanupReport {
         let is_old = |session: &Session| u128::from(now.millis_since(session.updated_at)) > self.older_than.as_millis();
         let mut old: Vec<Session> = sessions.into_iter().filter(is_old).collect();

@@ -1,4 +1,4 @@
-//! The mailboxes of sessions and of their supervisor.
+//! The mailboxes of session actors and of their supervisor.
 
 use ractor::ActorId;
 use soong_protocol::{ErrorInfo, Run, RunId, SessionId};
@@ -10,42 +10,43 @@ use crate::run::Used;
 
 /// Mailbox of a session.
 pub(crate) enum SessionMsg {
-    /// From the supervisor: a user run wants in.
+    /// From the supervisor: start a user run.
     Start(Box<StartRequest>),
-    /// From the first run of a new session: whether it, and with it the session, came to be.
+    /// From the first run of a new session: whether the run and its session were recorded.
     Born(bool),
-    /// From the writer: whether a run's row is durable.
+    /// From the writer: whether the row of a run is durable. On success: the id of its first event, or 0.
     Recorded { run_id: RunId, outcome: Result<u64, StoreError> },
-    /// From a deletion: whether nothing waits or is at work here; answered once that is known.
+    /// From a deletion: asks whether no run is running or waiting here. Answered once that is known.
     IsFree(oneshot::Sender<bool>),
-    /// From a run: it has ended, or never began.
+    /// From a run: it has ended, or was never started.
     RunEnded(RunId),
-    /// From a handle: a queued run is to be cancelled.
+    /// From a handle: cancel a queued run.
     Cancel(RunId),
-    /// From its own loading task: whether the store knows the session, and its runs that have not ended.
+    /// From its own loading task: whether the session is stored, and its runs that have not ended.
     Restored { known: bool, runs: Vec<Run>, used: Used },
-    /// From the same: the store cannot tell, and never will.
+    /// From its own loading task: the session cannot be read, and no retry can fix that.
     Unreadable(ErrorInfo),
-    /// From its own timer: still idle?
+    /// From its own timer: the session has been idle for the configured time.
     Idle { generation: u64 },
-    /// For drills, and when only the store can tell how things stand: die here, and start over.
+    /// For fault-injection tests, and if only the store knows the state of the session: makes the actor fail and
+    /// restart.
     Crash,
 }
 
 /// Mailbox of the session supervisor.
 pub(crate) enum SessionSupervisorMsg {
-    /// From the runtime: a user run wants in.
+    /// From the runtime: start a user run.
     Start(Box<StartRequest>),
-    /// From a session's actor: nothing to do for a while; so many starts have been taken.
+    /// From a session actor: it has been idle for the configured time, and has received this number of start requests.
     Idle { session: SessionId, actor: ActorId, starts: u64 },
-    /// From the runtime: runs that another process left behind in this session go on.
+    /// From the runtime: resume the runs that an earlier process left unfinished in this session.
     Recover(Lost),
-    /// From the runtime, or at the opening of a home: a session is to be deleted.
+    /// From the runtime, or when a home is opened: delete a session.
     Delete { session: SessionId, reply: oneshot::Sender<Result<(), ErrorInfo>> },
-    /// From a run: a part that the session needs is lost for good, so that this process does not continue it.
+    /// From a run: a part that the session needs is permanently lost, so this process does not continue the session.
     Interrupt { session: SessionId, failure: ErrorInfo },
-    /// From a deletion: the session is there for nobody any more, and needs no actors.
+    /// From a deletion: the session is marked as deleted and needs no actors.
     Leaves(SessionId),
-    /// For drills: die here.
+    /// For fault-injection tests: makes the actor fail.
     Crash,
 }

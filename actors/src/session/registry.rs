@@ -1,4 +1,4 @@
-//! The sessions of a runtime that have actors, and those that are being deleted.
+//! Registry of the sessions that have actors, and of the sessions that are being deleted.
 
 use std::{
     path::Path,
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{actor_base::Mailbox, run::RunSession};
 
-/// Takes the outcome of a deletion.
+/// Receives the outcome of a deletion.
 pub(super) type DeletionReply = oneshot::Sender<Result<(), ErrorInfo>>;
 
 /// A session that has actors.
@@ -24,7 +24,7 @@ struct SessionEntry {
     project_dir: Arc<Path>,
 }
 
-/// The sessions of a runtime that have actors.
+/// The registry of sessions that have actors.
 #[derive(Default)]
 pub(crate) struct SessionRegistry {
     sessions: DashMap<SessionId, SessionEntry>,
@@ -39,7 +39,7 @@ impl SessionRegistry {
         self.sessions.contains_key(id)
     }
 
-    /// Returns how many sessions have actors.
+    /// Returns the number of sessions that have actors.
     pub(crate) fn len(&self) -> usize {
         self.sessions.len()
     }
@@ -64,7 +64,7 @@ impl SessionRegistry {
         session.is_some_and(|session| session.cast(message))
     }
 
-    /// Returns what a restarted supervisor needs to restore the sessions that have actors.
+    /// Returns the data with which a restarted supervisor restores the sessions that have actors.
     pub(crate) fn to_restore(&self) -> Vec<Lost> {
         let lost = |entry: dashmap::mapref::multiple::RefMulti<'_, SessionId, SessionEntry>| Lost {
             session_id: entry.key().clone(),
@@ -78,7 +78,7 @@ impl SessionRegistry {
         self.deleting.contains_key(id)
     }
 
-    /// Adds a caller to a deletion; returns whether the deletion has to be started.
+    /// Adds a caller to a deletion. Returns whether the caller must start the deletion.
     pub(super) fn begin_deletion(&self, id: &SessionId, reply: DeletionReply) -> bool {
         match self.deleting.entry(id.clone()) {
             Entry::Occupied(mut waiting) => {
@@ -92,7 +92,7 @@ impl SessionRegistry {
         }
     }
 
-    /// Ends a deletion; returns the reply channels of the callers.
+    /// Ends a deletion. Returns the reply channels of its callers.
     pub(super) fn end_deletion(&self, id: &SessionId) -> Vec<DeletionReply> {
         self.deleting.remove(id).map(|(_, waiting)| waiting).unwrap_or_default()
     }
@@ -114,7 +114,7 @@ impl SessionRegistry {
     }
 }
 
-/// Implements [`RunSession`] by messages to the session actor and its supervisor.
+/// Implements [`RunSession`] with messages to the session actor and its supervisor.
 pub(super) struct SessionOfRuns {
     pub(super) id: SessionId,
     pub(super) session: Mailbox<SessionMsg>,

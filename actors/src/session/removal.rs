@@ -1,10 +1,12 @@
-//! Deleting a session: marked, its files gone, then its rows (SES-4, DUR-8).
+//! Deletion of a session: first it is marked, then its files are removed, then its rows (SES-4, DUR-8).
 //!
-//! From the mark on the session is there for nobody. Its files go all or not at all; where they do not, the
-//! mark is taken off and the session is as it was. Once they are gone there is no way back: rows go in pieces,
-//! each an append of its own, and the session's row, which holds the mark, with the last. Every step can be
-//! done again, so that whoever finds the mark goes on: another call, or the next owner of the home.
-//! Not here: what a mark means (`storage`), keeping starts out meanwhile (`supervisor.rs`).
+//! A marked session is no longer accessible. Either all of its files are removed, or none. If they cannot be removed,
+//! the mark is cleared, and the session is unchanged. After its files are removed, the deletion cannot be undone: the
+//! rows are removed in batches, one append each, and the session's row, which holds the mark, is in the last batch.
+//! Every step can be repeated, so an interrupted deletion is completed by the next call, or by the next owner of the
+//! home.
+//!
+//! Elsewhere: the meaning of the mark (`storage`), rejecting start requests meanwhile (`supervisor.rs`).
 
 use std::sync::Arc;
 
@@ -27,7 +29,7 @@ use crate::{
     session::SessionRegistry,
 };
 
-/// How many rows one append removes: a few milliseconds of the writer's time.
+/// Maximum number of rows removed by one append. This takes a few milliseconds of the writer thread's time.
 const PIECE_ROWS: u64 = 500;
 
 /// Deletes sessions.
@@ -42,9 +44,10 @@ pub(crate) struct Deleter {
 }
 
 impl Deleter {
-    /// Deletes a session, and tells those who wait. `session` is its actor, if it has one.
+    /// Deletes a session in the background, and notifies the callers that wait for it. `session`: its actor, if it has
+    /// one.
     ///
-    /// The caller has registered the deletion, so that nothing is started in the session meanwhile.
+    /// The caller must have registered the deletion, so that nothing is started in the session meanwhile.
     pub(super) fn begin(self: &Arc<Self>, id: SessionId, session: Option<Mailbox<SessionMsg>>) {
         let deleter = Arc::clone(self);
         self.lifetime.spawn(async move {
@@ -63,7 +66,8 @@ impl Deleter {
         if let Some(session) = session {
             let (reply, free) = oneshot::channel();
             session.cast(SessionMsg::IsFree(reply));
-            // An actor that crashed over it holds nothing: what it had accepted is in the store, which is asked next.
+            // If the actor crashed while it handled this message, its accepted runs are in the store, which is checked
+            // next.
             if !free.await.unwrap_or(true) {
                 return Err(ErrorInfo::from(&StoreError::Active(id.clone())));
             }
@@ -98,13 +102,13 @@ impl Deleter {
             Err(StoreError::Missing(_)) => {
                 Err(ErrorInfo::new(ErrorCode::SessionNotFound, format!("there is no session {id}")))
             }
-            // It may have been written all the same.
+            // The mark may have been written anyway.
             Err(error) if error.is_transient() && matches!(self.stage(id).await, Ok(Some(_))) => Ok(()),
             Err(error) => Err(ErrorInfo::from(&error)),
         }
     }
 
-    /// Removes the session's files; where they stay, so does the session.
+    /// Removes the session's files. If they cannot be removed, keeps the session and returns an error.
     async fn remove_files(&self, id: &SessionId) -> Result<(), ErrorInfo> {
         let attempt = || {
             let wanted = id.clone();
@@ -122,11 +126,11 @@ impl Deleter {
         Err(not_removed(id, &failed))
     }
 
-    /// Removes some rows; returns whether there are more.
+    /// Removes a batch of rows. Returns whether rows remain.
     async fn remove_piece(&self, id: &SessionId) -> Result<bool, ErrorInfo> {
         match self.append(Write::RemoveRows { session_id: id.clone(), limit: PIECE_ROWS }).await {
             Ok(()) => Ok(self.stage(id).await?.is_some()),
-            // By a piece whose answer was lost.
+            // Removed by an earlier append whose reply was lost.
             Err(StoreError::Missing(_)) => Ok(false),
             Err(error) => Err(ErrorInfo::from(&error)),
         }

@@ -1,7 +1,7 @@
-//! The session supervisor: wakes sessions on demand, brings back what crashes, lets idle ones go.
+//! The session supervisor: starts session actors on demand, restarts them after crashes, and stops idle ones.
 //!
-//! Every start and every deletion passes through here, so that no start is lost between a session that goes
-//! to sleep and the one that follows it, and none comes into one that is being deleted.
+//! All start and delete requests pass through this actor. Therefore no start request is lost when a session actor stops
+//! because it is idle and a new one starts, and no run starts in a session that is being deleted.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -30,7 +30,7 @@ use crate::{
     session::SessionServices,
 };
 
-/// How long a session that is interrupted may take to let go of what it has at work.
+/// Maximum time that an interrupted session has to stop its actors; the same time applies to its tasks.
 const INTERRUPT_LIMIT: Duration = Duration::from_secs(2);
 
 struct Kept {
@@ -40,25 +40,25 @@ struct Kept {
     crashes: Crashes,
 }
 
-/// What the supervisor needs.
+/// The session supervisor.
 pub(crate) struct SessionSupervisorActor {
     pub(crate) services: Arc<SessionServices>,
     pub(crate) gauge: Arc<Gauge>,
 }
 
-/// What changes.
+/// Mutable state of the supervisor.
 #[derive(Default)]
 pub(crate) struct Sessions {
     kept: HashMap<SessionId, Kept>,
     by_actor: HashMap<ActorId, SessionId>,
-    /// Sessions that were interrupted here and have no actor since: their runs are in the store.
+    /// Sessions that were interrupted in this process and have had no actor since. Their runs are in the store.
     interrupted: HashSet<SessionId>,
 }
 
 impl Actor for SessionSupervisorActor {
     type Msg = SessionSupervisorMsg;
     type State = Sessions;
-    /// Sessions that an earlier incarnation had.
+    /// Sessions of an earlier incarnation.
     type Arguments = Vec<Lost>;
 
     async fn pre_start(&self, myself: ActorRef<Self::Msg>, lost: Vec<Lost>) -> Result<Sessions, ActorProcessingErr> {
@@ -81,7 +81,7 @@ impl Actor for SessionSupervisorActor {
         match message {
             SessionSupervisorMsg::Start(request) => self.start(&myself, sessions, *request).await?,
             SessionSupervisorMsg::Idle { session, actor, starts } => {
-                // Late news of an actor that has gone already says nothing about the one that followed.
+                // A late message of an actor that has stopped says nothing about the next actor.
                 let is_idle = |kept: &Kept| kept.session.actor().get_id() == actor && kept.starts == starts;
                 let idle = sessions.kept.get(&session).is_some_and(is_idle);
                 if idle {
@@ -91,7 +91,7 @@ impl Actor for SessionSupervisorActor {
             SessionSupervisorMsg::Recover(lost) => {
                 let id = &lost.session_id;
                 if self.services.sessions.is_deleting(id) {
-                    // Whoever uses it next finds them again, if it stays.
+                    // If the session is kept, the next start request in it finds the runs in the store.
                     self.services.runs.interrupt_session(id);
                 } else if !sessions.kept.contains_key(id) {
                     self.spawn(&myself, sessions, lost, Birth::Recover, Crashes::new(restart::KEEPER)).await?;
@@ -144,7 +144,7 @@ impl SessionSupervisorActor {
         if !sessions.kept.contains_key(&id) {
             let lost = Lost { session_id: id.clone(), project_dir: Arc::clone(&request.project_dir) };
             let birth = match request.past {
-                // The start may have looked before the session was interrupted.
+                // The request may have been prepared before the session was interrupted.
                 _ if sessions.interrupted.contains(&id) => Birth::Recover,
                 Past::None => Birth::New,
                 Past::Settled => Birth::Known,
@@ -159,8 +159,8 @@ impl SessionSupervisorActor {
         Ok(())
     }
 
-    /// Begins to delete a session, or joins those who wait for it already. What was started in it before has
-    /// been handed to its actor, which is asked; what comes later is refused.
+    /// Starts the deletion of a session, or adds the caller to a running deletion. The actor of the session is asked
+    /// about the start requests that it received before; later ones are rejected.
     fn delete(&self, sessions: &Sessions, id: SessionId, reply: oneshot::Sender<Result<(), ErrorInfo>>) {
         if self.services.sessions.begin_deletion(&id, reply) {
             let session = sessions.kept.get(&id).map(|kept| kept.session.clone());
@@ -176,14 +176,14 @@ impl SessionSupervisorActor {
         }
     }
 
-    /// Interrupts the runs of a session: its actors end, its streams end with the reason. Whoever uses the session
-    /// next resumes the runs, in this process or a later one.
+    /// Interrupts the runs of a session: their actors stop, and its streams end with the reason. The next start request
+    /// in the session resumes the runs, in this process or a later one.
     async fn interrupt(&self, sessions: &mut Sessions, id: &SessionId, failure: &ErrorInfo) {
         let Some(kept) = sessions.kept.remove(id) else { return };
         sessions.by_actor.remove(&kept.session.actor().get_id());
         sessions.interrupted.insert(id.clone());
         tracing::error!(session = %id, %failure, "a session is interrupted");
-        // Its actors first, so that none of them takes a tripped token for a request to cancel.
+        // The actors are stopped first, so that none of them mistakes a cancelled token for a cancel request.
         let _ = kept.session.actor().kill_and_wait(Some(INTERRUPT_LIMIT)).await;
         let runs = self.runs_of(id);
         let work: Vec<_> = runs.iter().map(|live| live.door.renew_tasks().0).collect();
@@ -230,7 +230,7 @@ impl SessionSupervisorActor {
         }
     }
 
-    /// Ends the runs of a session that cannot be kept alive; other sessions go on.
+    /// Ends the runs of a session that crashed too often. Other sessions are not affected.
     fn give_up(&self, kept: &Kept, error: &str) {
         let id = &kept.lost.session_id;
         let orphans = self.runs_of(id);

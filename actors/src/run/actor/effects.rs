@@ -1,6 +1,6 @@
-//! What a run's actor does once its decisions are durable: each effect, and the slot that some need (ACT-5).
+//! Executes the effects of durable decisions, and manages the slot that some effects require (ACT-5).
 //!
-//! Not here: which effects there are and when (`machine/transition.rs`), how long work is done (`tasks.rs`).
+//! Elsewhere: which effects are requested (`machine/transition.rs`), long-running work (`tasks.rs`).
 
 use std::collections::HashMap;
 
@@ -60,7 +60,7 @@ impl RunActor {
                 }
                 Effect::Abort => {
                     state.work.cut_off();
-                    // Effects that were held back start cancelled, so each reports immediately.
+                    // The deferred effects start with a cancelled token, so they report immediately.
                     let held_back = std::mem::take(&mut state.held_back);
                     state.yielded = false;
                     state.waits_for_slot = None;
@@ -118,7 +118,7 @@ impl RunActor {
         }
     }
 
-    /// Meets the points behind an effect: the effect is made, and nobody has decided upon its news.
+    /// Hits the fault points that follow an effect: the effect is done, and its input has not been handled yet.
     pub(in crate::run) fn meet_effect(&self, news: &News) {
         let point = match news {
             News::Model(ModelInput::Answered { .. }) => FaultPoint::ModelAnswered,
@@ -128,7 +128,7 @@ impl RunActor {
         self.services.faults.hit(&self.live.run_id, point);
     }
 
-    /// Enters the children among the living before anybody can ask for them, and has them admitted.
+    /// Registers the children before a caller can look them up, and then has them admitted.
     fn start_children(&self, runs: &[Run]) {
         for run in runs {
             self.services.runs.register(run);
@@ -142,7 +142,7 @@ impl RunActor {
         }
     }
 
-    /// Gives the slot back while a child only waits for children of its own (ACT-5).
+    /// Returns the slot while a child waits only for its own children (ACT-5).
     fn yield_slot_while_waiting(&self, state: &mut RunActorState) {
         let waits = RunState::only_waits_for_others;
         if self.live.parent_run_id.is_some() && !state.yielded && state.run.as_ref().is_some_and(waits) {
@@ -162,7 +162,7 @@ impl RunActor {
         }
     }
 
-    /// Returns whether the run has to get its slot back first, and asks for it once.
+    /// Returns whether the run has no slot. Requests the slot on the first call.
     fn is_out_of_slot(&self, state: &RunActorState) -> bool {
         if state.yielded && state.held_back.is_empty() {
             self.to_sub_agents(SubAgentMsg::Reclaim(self.live.run_id.clone()));

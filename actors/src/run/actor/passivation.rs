@@ -1,9 +1,10 @@
-//! Passivation: the actor of a run that has waited for long stops, and the next message starts another one (ACT-7).
+//! Passivation: the actor of a run that has waited for a long time stops, and the next message starts a new one
+//! (ACT-7).
 //!
-//! A run that waits only for children or people has no state that is not stored. Its actor makes the address buffer new
-//! messages, handles those sent before, and stops. The supervisor keeps the run, and starts the next actor when a message
-//! arrives. To all others the run looks the same. Elsewhere: the address (`registry/address.rs`), the supervisor's side
-//! (`supervision/spawner.rs`).
+//! The state of a run that waits only for children or users is stored completely. Its actor makes the address buffer
+//! new messages, handles the messages sent before, and stops. The supervisor keeps the run, and starts the next actor
+//! when a message arrives. To all others the run looks the same. Elsewhere: the address (`registry/address.rs`), the
+//! supervisor's side (`supervision/spawner.rs`).
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,10 +20,10 @@ use crate::{
     },
 };
 
-/// How often runs are looked at, at the shortest and at the longest.
+/// Minimum and maximum interval between two checks for waiting runs.
 const EVERY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(30));
 
-/// Asks the actors of runs that have waited for `runtime.idle_session_s` to leave, until the runtime closes.
+/// Asks the actors of runs that have waited for `runtime.idle_session_s` to passivate, until the runtime closes.
 pub(crate) async fn watch(runs: Arc<RunRegistry>, lifetime: Lifetime, idle_after: Duration) {
     let every = (idle_after / 4).clamp(EVERY.0, EVERY.1);
     let idle_after_ms = u64::try_from(idle_after.as_millis()).unwrap_or(u64::MAX);
@@ -42,7 +43,8 @@ fn has_waited(run: &RunEntry, idle_after_ms: u64) -> bool {
 }
 
 impl RunActor {
-    /// Begins to leave, if all that the run knows is stored: what was sent before is handled first.
+    /// Starts to passivate the actor if the complete state of the run is stored. Messages sent before are handled
+    /// first.
     pub(in crate::run) fn begin_to_leave(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
         if !state.leaving && self.may_leave(state) {
             state.leaving = true;
@@ -52,7 +54,7 @@ impl RunActor {
         }
     }
 
-    /// Leaves, unless something came that was sent before the door was closed.
+    /// Stops the actor, unless the passivation was aborted because an earlier message arrived.
     pub(in crate::run) fn leave(&self, myself: &ActorRef<RunMsg>, departure: u32, state: &mut RunActorState) {
         if state.leaving && departure == state.departures {
             tracing::debug!(run = %self.live.run_id, "the actor of a run that waits leaves");
@@ -61,7 +63,7 @@ impl RunActor {
         }
     }
 
-    /// Stays after all, and takes in what has come meanwhile.
+    /// Aborts the passivation, and receives the messages that were buffered meanwhile.
     pub(in crate::run) fn stay(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
         state.leaving = false;
         self.open_door(myself, state);
@@ -76,7 +78,7 @@ impl RunActor {
         let waits = |run: &RunState| run.only_waits_for_others() && !run.is_ending() && !run.is_ended();
         state.run.as_ref().is_some_and(waits)
             && state.is_at_rest()
-            // One that gave no slot back would take one away for good.
+            // A child that has not returned its slot would keep it forever.
             && state.yielded == self.live.parent_run_id.is_some()
             && !self.live.token.is_cancelled()
     }

@@ -8,11 +8,11 @@ use crate::run::{
     registry::entry::RunEntry,
 };
 
-/// Delay between two tries to notify a run that has no actor.
+/// Delay between two attempts to notify a run that has no actor.
 const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 
-/// Notifies a run when its time is over, of which `used_ms` are used; once per run, unless the actor that received it
-/// crashes.
+/// Notifies a run when its time limit is reached, of which `used_ms` are used. Notifies once per run, unless the actor
+/// that was notified crashes.
 pub(crate) fn watch_time(
     services: &Arc<RunServices>,
     live: &Arc<RunEntry>,

@@ -1,8 +1,7 @@
-//! Decisions and answers that the disk refused, and may have stored all the same (DUR-6).
+//! Decisions and answers whose write failed, and which may have been stored anyway (DUR-6).
 //!
-//! The caller gets an error. Once the disk accepts writes again, the row is read: if it is decided,
-//! the run that waits for it is notified. Not here: how runs treat an append of their own that failed
-//! (`run/actor.rs`).
+//! The caller gets an error. Once the disk accepts writes again, the row is read. If it is decided, the run that waits
+//! for it is notified. Elsewhere: how runs handle a failed append of their own (`run/actor.rs`).
 
 use std::sync::Arc;
 
@@ -21,8 +20,8 @@ pub(crate) enum Awaited {
 }
 
 impl Approvals {
-    /// Reads a row, and notifies the run if it is decided; later, if the row cannot be read now. A run that does not
-    /// wait for it any more ignores that.
+    /// Reads a row, and notifies the run if it is decided. If the row cannot be read now, retries later. A run that no
+    /// longer waits for the decision ignores the notification.
     pub(crate) async fn notify(self: &Arc<Self>, awaited: Awaited) {
         if let Err(error) = self.try_notify(&awaited).await {
             tracing::warn!(?awaited, %error, "a decision cannot be read; it is tried again");
@@ -57,8 +56,7 @@ impl Approvals {
         Ok(())
     }
 
-    /// Does the same once the disk takes writes again, in the background. A row that is being watched already is not
-    /// watched twice.
+    /// Retries in the background once the disk accepts writes again. A row that is being retried already is skipped.
     pub(crate) fn notify_later(self: &Arc<Self>, awaited: Awaited) {
         if !self.unclear.insert(awaited.clone()) {
             return;
@@ -66,10 +64,10 @@ impl Approvals {
         let approvals = Arc::clone(self);
         self.lifetime.spawn(async move {
             let attempt = || async {
-                // A commit that succeeds shows that the store was opened and checked anew.
+                // A successful commit shows that the store was reopened and checked.
                 let probe = Append { fence: None, writes: vec![Write::Probe] };
                 approvals.journal.append_and_wait(probe).await.map_err(|error| ErrorInfo::from(&error))?;
-                // Before the row is read: a decision that fails after this read starts another task.
+                // Removed before the row is read: a decision that fails after this read starts another task.
                 approvals.unclear.remove(&awaited);
                 approvals.try_notify(&awaited).await?;
                 approvals.settle_stored(&awaited).await
@@ -80,7 +78,7 @@ impl Approvals {
         });
     }
 
-    /// Grants what a decision for the session covers, as its caller would have done.
+    /// Grants the requests that a stored decision for the session covers, as [`Self::decide`] would have done.
     async fn settle_stored(self: &Arc<Self>, awaited: &Awaited) -> Result<(), ErrorInfo> {
         let Awaited::Permission(id) = awaited else { return Ok(()) };
         let id = id.clone();

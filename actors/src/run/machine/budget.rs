@@ -1,8 +1,8 @@
-//! What a run may still use, as far as the run itself decides: tool calls, sub-agents, time, and what the model is
-//! told of it (BUD-1).
+//! The parts of the budget that the run itself enforces: tool calls, sub-agents, time, and warnings to the model
+//! (BUD-1).
 //!
-//! Pure, part of the run machine; the purse is an argument, like the time. Not here: who may draw how much
-//! (`budget.rs`), model calls (the effects reserve for them).
+//! Pure; part of the run state machine. The budget account is an argument, like the time. Elsewhere: how much each run
+//! may draw (`budget.rs`), model calls (their effects reserve budget).
 
 use soong_protocol::{BudgetDimension, BudgetEvent, EndReason, ErrorInfo, RunStatus};
 
@@ -28,7 +28,7 @@ impl RunState {
 }
 
 impl Deciding<'_, '_> {
-    /// Ends the run because a budget does not do, if that is what an error says.
+    /// Ends the run with `budget_exceeded` if the error reports an exceeded budget.
     pub(crate) fn ends_by_budget(&mut self, error: &ErrorInfo) {
         if let Some(Mark { dimension, used, limit }) = budget::exceeded_mark(error)
             && self.state.end.ending.is_none()
@@ -37,7 +37,7 @@ impl Deciding<'_, '_> {
         }
     }
 
-    /// Takes one tool call of what is left; where nothing is, the run ends.
+    /// Takes one tool call from the budget. If none remains, ends the run.
     pub(crate) fn take_tool_call(&mut self) -> Result<(), ErrorInfo> {
         let taken = self.now.purse.map_or(Ok(()), budget::Purse::take_tool_call);
         if let Err(error) = &taken {
@@ -46,14 +46,14 @@ impl Deciding<'_, '_> {
         taken
     }
 
-    /// Ends the run because its time is over, as its budget says.
+    /// Ends the run because the time limit of its budget is reached.
     pub(crate) fn time_is_used(&mut self, limit_s: u64) {
         let (used, limit) = (self.state.clock.used_ms / 1_000, limit_s);
         let mark = Mark { dimension: BudgetDimension::WallTimeS, used: used.to_string(), limit: limit.to_string() };
         self.ends_by_budget(&budget::exceeded(&mark));
     }
 
-    /// Tells once of each limit of which four fifths are used.
+    /// Records a warning, once per limit, when four fifths of it are used.
     pub(crate) fn warn_of_budget(&mut self) {
         for Mark { dimension, used, limit } in self.nearly_used() {
             if !self.state.usage.warned.contains(&dimension) {
@@ -62,7 +62,7 @@ impl Deciding<'_, '_> {
         }
     }
 
-    /// Says for the model what is nearly used up; `None` = nothing is.
+    /// Returns the note for the model about nearly used limits; `None` if there are none.
     pub(crate) fn budget_note(&self) -> Option<String> {
         let marks = self.nearly_used();
         let lines = marks

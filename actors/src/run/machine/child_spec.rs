@@ -1,44 +1,45 @@
-//! What a program says of a child that it adds to a live run (RT-4); everything but the task has a default.
+//! The specification of a child that a program adds to a live run (RT-4). All fields except the task have defaults.
 
 use serde_json::Value;
 use soong_protocol::{Budget, ChildMode, GivenMessage, TraceId};
 
-/// A child to be added to a live run by program.
+/// A child that a program adds to a live run.
 #[derive(Debug, Clone)]
 pub struct ChildSpec {
-    /// What is asked of the child.
+    /// The task of the child.
     pub task: String,
-    /// Why it is started; a delegate by default.
+    /// Mode of the child. Default: delegate.
     pub mode: ChildMode,
-    /// Preset; `None` = the one that fits the mode.
+    /// Preset. Default: the preset of the mode.
     pub agent_type: Option<String>,
-    /// Profile or model name; `None` = the parent's.
+    /// Profile or model name. Default: the parent's.
     pub model: Option<String>,
-    /// What the child needs to know beyond its task.
+    /// Context that is added to the task.
     pub context: Option<String>,
-    /// What stands in its conversation before the task; begins with a user's message.
+    /// Messages that precede the task in the child's conversation. The first must be a user message.
     pub messages: Vec<GivenMessage>,
-    /// The skills that go into its system prompt; `None` = the preset's.
+    /// Skills to include in the system prompt. Default: the preset's.
     pub skills: Option<Vec<String>>,
-    /// The JSON schema that its answer has to fit; see [`RunHandle::wait_as`](crate::RunHandle::wait_as).
+    /// JSON schema that the answer must match; see [`RunHandle::wait_as`](crate::RunHandle::wait_as).
     pub expected_output_schema: Option<Value>,
-    /// What it and everything below it may use, within what is left to its parent.
+    /// Budget of the child and its descendants, within the remaining budget of the parent.
     pub budget: Budget,
-    /// Most run time, in milliseconds; never more than `agents.child_timeout_ms`.
+    /// Maximum active time, in milliseconds. Default and upper limit: `agents.child_timeout_ms`.
     pub timeout_ms: Option<u64>,
-    /// Most turns.
+    /// Maximum number of turns. Default: the preset's, else `runtime.max_turns`.
     pub max_iterations: Option<u32>,
-    /// Tools, within what the parent hands on.
+    /// Tools of the child, limited to the tools that the parent passes on. Default: all of these.
     pub tools: Option<Vec<String>>,
-    /// The sub-trace of an earlier child of the parent that it goes on with.
+    /// Sub-trace of an earlier child of the parent that this child continues. Preset, model, budget, skills, tools and
+    /// turn limit that are not set are then taken from the last run of the sub-trace.
     pub continue_from: Option<TraceId>,
-    /// Whether its result enters the parent's conversation, before its next turn. Otherwise only who holds its
-    /// handle hears of it.
+    /// Whether the result is added to the parent's conversation before its next turn. Otherwise, only holders of the
+    /// child's handle get it.
     pub deliver: bool,
 }
 
 impl ChildSpec {
-    /// Asks for a delegate with this task: one that does a piece of work.
+    /// Creates a delegate with this task: a child that works on a part of the task.
     pub fn new(task: impl Into<String>) -> Self {
         Self {
             task: task.into(),
@@ -58,17 +59,17 @@ impl ChildSpec {
         }
     }
 
-    /// Asks for one that reads and searches, and changes nothing.
+    /// Creates an explorer: a child that reads and searches, and changes nothing.
     pub fn explore(task: impl Into<String>) -> Self {
         Self { mode: ChildMode::Explore, ..Self::new(task) }
     }
 
-    /// Asks for one that judges; its answer is `{"passed", "summary", "findings"}`.
+    /// Creates an evaluator: a child that judges. Its answer is `{"passed", "summary", "findings"}`.
     pub fn evaluate(task: impl Into<String>) -> Self {
         Self { mode: ChildMode::Evaluate, ..Self::new(task) }
     }
 
-    /// Sets why the child is started.
+    /// Sets the mode of the child.
     #[must_use]
     pub fn mode(mut self, mode: ChildMode) -> Self {
         self.mode = mode;
@@ -82,28 +83,28 @@ impl ChildSpec {
         self
     }
 
-    /// Sets what the child needs to know beyond its task.
+    /// Sets the context that is added to the task.
     #[must_use]
     pub fn context(mut self, context: impl Into<String>) -> Self {
         self.context = Some(context.into());
         self
     }
 
-    /// Sets the JSON schema that the answer has to fit.
+    /// Sets the JSON schema that the answer must match.
     #[must_use]
     pub fn expect(mut self, schema: Value) -> Self {
         self.expected_output_schema = Some(schema);
         self
     }
 
-    /// Sets what the child and everything below it may use.
+    /// Sets the budget of the child and its descendants.
     #[must_use]
     pub fn budget(mut self, budget: Budget) -> Self {
         self.budget = budget;
         self
     }
 
-    /// Lets the result enter the parent's conversation.
+    /// Adds the result to the parent's conversation.
     #[must_use]
     pub fn deliver(mut self) -> Self {
         self.deliver = true;

@@ -1,6 +1,6 @@
-//! What a run knows of the documents that it wrote: from their events, on rebuild, and at its end (ART-4).
+//! The documents that a run wrote: tracked from events, on rebuild, and when the run ends (ART-4).
 //!
-//! Pure, part of the run machine. Not here: what documents hold; that is the working set's.
+//! Pure; part of the run state machine. Elsewhere: the content of documents (the working set).
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ impl RunState {
                 }
             }
             ArtifactEvent::Flushed { versions, failed } => self.apply_flushed(versions, failed),
-            // Nothing else is stored by a run that has answered: an incarnation before stored the answer.
+            // After its answer, a run stores nothing else: this is the answer, stored by an earlier incarnation.
             ArtifactEvent::Saved { name: None, artifact_id, version, content_type, size, .. } if self.has_stopped() => {
                 let reference = ArtifactRef {
                     kind: RefKind::ArtifactRef,
@@ -46,8 +46,8 @@ impl RunState {
         self.spec.identity.parent.is_some() && matches!(self.phase, Phase::Answered | Phase::Halted)
     }
 
-    /// Takes what became of the run's documents. One that could not be stored makes the run fail, unless it is
-    /// ended from outside (ART-4).
+    /// Applies the outcome of storing the run's documents. If a document could not be stored, the run fails, unless it
+    /// was ended by a crash or an interruption (ART-4).
     fn apply_flushed(&mut self, versions: &BTreeMap<String, u64>, failed: &[FlushFailure]) {
         self.documents.flushed = true;
         for reference in &mut self.documents.artifacts {

@@ -1,4 +1,4 @@
-//! The effects of a decision: work for the run's actor, once the writes are durable.
+//! The effects of a transition: work for the run's actor once the writes are durable.
 
 use std::sync::Arc;
 
@@ -84,56 +84,56 @@ pub(crate) enum StoreEffect {
     Invalidate(Vec<String>),
 }
 
-/// A model call to be made.
+/// A model call to make.
 #[derive(Debug)]
 pub(crate) struct ModelCall {
     pub(crate) turn: u32,
     pub(crate) system: Arc<str>,
-    /// Shown behind the system prompt, this turn only.
+    /// Added after the system prompt, in this turn only.
     pub(crate) reminder: Option<String>,
     pub(crate) messages: Vec<Arc<Message>>,
-    /// Of all of it, by our count.
+    /// Number of prompt tokens, as counted by the runtime.
     pub(crate) tokens: u64,
 }
 
-/// A summary that is to be made.
+/// A summary to request.
 #[derive(Debug, Clone)]
 pub(crate) struct SummaryCall {
     pub(crate) system: String,
     pub(crate) user: String,
 }
 
-/// A tool call for the shell to run.
+/// A tool call to run.
 #[derive(Debug)]
 pub(crate) struct ToolJob {
     pub(crate) id: String,
-    /// The turn, and the message that asks for the call.
+    /// The turn and the sequence of the message that contain the call.
     pub(crate) turn: u32,
     pub(crate) asked_in: Option<u64>,
     pub(crate) spec: Arc<ToolSpec>,
     pub(crate) arguments: Value,
-    /// The same as the model wrote them.
+    /// The arguments as the model wrote them.
     pub(crate) raw: String,
-    /// Which call of the turn it is, from 0.
+    /// Position of the call in its turn, from 0.
     pub(crate) place: usize,
-    /// The leave that was given for it.
+    /// The permission that was granted for the call.
     pub(crate) leave: Option<PermissionId>,
     pub(crate) goal_id: Option<GoalId>,
 }
 
-/// The results of the children of a call, if they are too long to be read whole.
+/// The results of a call's children that are too long for the conversation.
 #[derive(Debug)]
 pub(crate) struct LongResults {
     pub(crate) id: String,
     pub(crate) asked_in: Option<u64>,
     pub(crate) title: String,
-    /// All of it.
+    /// The full text.
     pub(crate) whole: String,
-    /// The same with shorter summaries: what the model reads.
+    /// The text with shortened summaries, for the model.
     pub(crate) short: String,
 }
 
-/// The outcome of a decision.
+/// The result of a transition.
 #[derive(Debug, Default)]
 pub(crate) struct Step {
     pub(crate) writes: Vec<Write>,

@@ -2,7 +2,7 @@
 
 use soong_protocol::{EndReason, ErrorInfo, RunStatus};
 
-/// Why the run is about to end; it ends when nothing below it is open.
+/// Why the run is about to end. The run ends when none of its children is open.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Ending {
     pub(crate) status: RunStatus,

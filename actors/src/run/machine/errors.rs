@@ -2,12 +2,12 @@
 
 use soong_protocol::{ErrorCode, ErrorInfo, FlushFailure};
 
-/// Refuses a child of a run that is over.
+/// Returns the error for a request to add children to an ended run.
 pub(crate) fn takes_no_children() -> ErrorInfo {
     ErrorInfo::new(ErrorCode::NothingRunning, "the run has ended: it takes no more children")
 }
 
-/// Says that an answer was longer than it may be.
+/// Returns the error for an answer that was cut off at its token limit.
 pub(crate) fn cut_at_limit() -> ErrorInfo {
     ErrorInfo::new(
         ErrorCode::MaxOutputTokens,
@@ -15,7 +15,7 @@ pub(crate) fn cut_at_limit() -> ErrorInfo {
     )
 }
 
-/// Says that calls were cut at the token limit too often.
+/// Returns the error for tool calls that were cut off at the token limit too often.
 pub(crate) fn calls_cut_at_limit() -> ErrorInfo {
     ErrorInfo::new(
         ErrorCode::MaxOutputTokens,
@@ -23,7 +23,7 @@ pub(crate) fn calls_cut_at_limit() -> ErrorInfo {
     )
 }
 
-/// Says that documents could not be stored as versions, and which (ART-4).
+/// Returns the error for documents that could not be stored as versions, with their names (ART-4).
 pub(crate) fn not_flushed(failed: &[FlushFailure]) -> ErrorInfo {
     let lines: Vec<String> = failed.iter().map(|one| format!("{} ({})", one.name, one.error.message)).collect();
     let message = format!(
@@ -38,9 +38,9 @@ pub(crate) fn not_flushed(failed: &[FlushFailure]) -> ErrorInfo {
     }
 }
 
-/// Says that an answer fits neither at the first nor at the second try what was asked for.
+/// Returns the error for an answer that did not match the schema in two attempts.
 ///
-/// The details of a user's run name the code that version 0.1 gave it.
+/// For a user run, `details.alias` holds the code that version 0.1 used.
 pub(crate) fn does_not_fit(why: &str, is_child: bool) -> ErrorInfo {
     let of_child = ErrorCode::ChildResultSchemaValidationFailed;
     let message = format!("the answer does not fit what was asked for, also when it was asked again: {why}");

@@ -1,6 +1,6 @@
-//! What hooks are told of a run, and what follows from what they say about its end (HOOK-1).
+//! Notifications to hooks about a run, and the consequences of stop hooks (HOOK-1).
 //!
-//! Pure, part of the run machine. Not here: calling them (`hook_calls.rs`), the hooks themselves (`hook.rs`).
+//! Pure; part of the run state machine. Elsewhere: calling hooks (`hook_calls.rs`), the hooks themselves (`hook.rs`).
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Deciding<'_, '_> {
-    /// Has hooks told that a user's run begins.
+    /// Requests that hooks are notified of the start of a user run.
     pub(crate) fn tell_of_beginning(&mut self) {
         let spec = Arc::clone(&self.state.spec);
         if spec.identity.parent.is_some() || spec.settings.driven {
@@ -36,7 +36,7 @@ impl Deciding<'_, '_> {
         }
     }
 
-    /// Asks whether a run may end that has its answer; `true` = wait for what they say.
+    /// Requests the stop hooks' answer before a run with an answer ends. Returns `true` while the run must wait for it.
     pub(crate) fn asks_to_stop(&mut self) -> bool {
         let state = &mut self.state;
         let spec = &state.spec;
@@ -57,7 +57,7 @@ impl Deciding<'_, '_> {
         }
     }
 
-    /// Takes what the hooks say about the end: where one refuses it, the run goes on with its reason.
+    /// Handles the answer of the stop hooks. If a hook denies the end, the run continues with the hook's reason.
     pub(crate) fn stop_heard(&mut self, heard: Heard) {
         if self.state.end.stop_hook != StopHook::Asked {
             return;
@@ -76,7 +76,7 @@ impl Deciding<'_, '_> {
         }
     }
 
-    /// Tells what went wrong with hooks.
+    /// Records failures of hooks.
     pub(crate) fn hooks_failed(&mut self, point: HookPoint, failures: Vec<String>) {
         for error in failures {
             self.emit(HookEvent::Failed { event: point.as_str().to_owned(), error });

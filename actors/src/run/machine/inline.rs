@@ -1,42 +1,43 @@
-//! Limits on texts that a model reads whole, and how a longer text is cut.
+//! Limits of texts that a model reads in full, and how a longer text is shortened.
 
 use soong_protocol::ArtifactRef;
 
 use crate::{model::tokens::estimate_tokens, text::shorten};
 
-/// Longest preview of arguments and outputs in events, in characters.
+/// Maximum length of previews of arguments and outputs in events, in characters.
 const PREVIEW_CHARS: usize = 200;
-/// How much of a stored output a model sees of its beginning and of its end, in characters each, if the limits allow it.
+/// Maximum length of the head and of the tail of a stored output that a model sees, in characters each.
 const SHOWN_CHARS: usize = 2_000;
 
-/// What is read whole.
+/// Limits up to which a text is read in full.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Limits {
-    /// In bytes.
+    /// Maximum size in bytes.
     pub(crate) bytes: usize,
-    /// In tokens, as they are estimated.
+    /// Maximum size in estimated tokens.
     pub(crate) tokens: u64,
-    /// Largest text that is stored, in bytes.
+    /// Maximum size of a stored text, in bytes.
     pub(crate) stored_bytes: u64,
 }
 
 impl Limits {
-    /// Returns whether a text is too much to be read whole.
+    /// Returns whether a text exceeds the limits.
     pub(crate) fn are_passed_by(self, text: &str) -> bool {
-        // A token is at least a byte: most texts need no counting.
+        // A token has at least one byte, so most texts need no counting.
         text.len() > self.bytes || (text.len() as u64 > self.tokens && estimate_tokens(text) > self.tokens)
     }
 }
 
-/// Returns at most so many bytes of the beginning, between characters.
+/// Returns the beginning of a text: at most `bytes` bytes, cut between characters.
 pub(crate) fn head(text: &str, bytes: usize) -> &str {
     let end = (0..=bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     &text[..end]
 }
 
-/// Returns what stands in the message instead of a text: what it is, how it begins and ends, and where the whole is.
+/// Returns the text that replaces a stored output in its message: size, reference, head and tail.
 ///
-/// If the text is over the limits, the result is within them and shorter than the text; at least its first line is kept.
+/// If the text is over the limits, the result is within them and shorter than the text; at least its first line is
+/// kept.
 pub(crate) fn reference_text(
     reference: &ArtifactRef,
     title: &str,

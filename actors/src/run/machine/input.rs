@@ -1,4 +1,4 @@
-//! The inputs of the state machine: things that happened to a run.
+//! The inputs of the run state machine.
 
 use soong_protocol::{
     ArtifactRef, ChildMode, ChildResult, Collaborator, ErrorCode, ErrorInfo, Event, ExperienceId, Flushed, ModelEvent,
@@ -148,30 +148,30 @@ impl News {
     }
 }
 
-/// Why a run's actor starts anew.
+/// Why the actor of a run is restarted.
 #[derive(Debug, Clone)]
 pub(crate) enum Again {
-    /// The actor, or one above it, crashed: how often within the window, and of what. Nothing is told of a crash
-    /// without an error.
+    /// The actor, or one above it, crashed. `count`: number of crashes within the window. No event is recorded if
+    /// `error` is empty.
     Crashed { count: u32, error: String },
-    /// The process that had the run at work is gone (DUR-3).
+    /// The process that executed the run has ended (DUR-3).
     Reopened,
-    /// The actor left while the run waited, and is needed again (ACT-7): nothing is told of that.
+    /// The actor was passivated while the run waited, and is needed again (ACT-7). No event is recorded.
     Activated,
 }
 
-/// A child to be started.
+/// A request to start a child.
 #[derive(Debug, Clone)]
 pub(crate) struct ChildOrder {
     pub(crate) spec: ChildSpec,
-    /// Settings of the last run of the sub-trace that it continues.
+    /// Settings of the last run of the sub-trace that the child continues.
     pub(crate) before: Option<Box<RunSettings>>,
-    /// Place among those that are asked for together, from 1.
+    /// Position among the children of the same request, from 1.
     pub(crate) index: usize,
 }
 
 impl ChildOrder {
-    /// Returns why the child is started; one that continues a trace is no explorer, since it is alone.
+    /// Returns the mode of the child. A child that continues an explorer's trace runs alone, as a delegate.
     pub(in crate::run) fn mode(&self) -> ChildMode {
         match self.spec.mode {
             ChildMode::Explore if self.spec.continue_from.is_some() => ChildMode::Delegate,
@@ -180,19 +180,20 @@ impl ChildOrder {
     }
 }
 
-/// What was found.
+/// The result of a search for experiences.
 #[derive(Debug, Default)]
 pub(crate) struct Recalled {
     pub(in crate::run) tags: Tags,
     pub(in crate::run) ids: Vec<ExperienceId>,
-    /// What the first message is given along.
+    /// Text about the experiences that is added to the first message; `None` if none fit.
     pub(in crate::run) told: Option<String>,
     pub(in crate::run) model_calls: u64,
     pub(in crate::run) usage: Option<Usage>,
-    /// Whether a call is on its way of which nothing came back, and what it was asked with.
+    /// Whether a request was sent that has no answer yet (`was_sent`), and its number of prompt tokens
+    /// (`asked_tokens`).
     pub(in crate::run) was_sent: bool,
     pub(in crate::run) asked_tokens: u64,
-    /// Why nothing was found out.
+    /// Why the search failed.
     pub(in crate::run) error: Option<ErrorInfo>,
 }
 
@@ -201,7 +202,7 @@ impl Recalled {
         self.error.as_ref().is_some_and(|error| error.code == ErrorCode::Cancelled)
     }
 
-    /// Adds what a call used that was answered.
+    /// Adds the usage of an answered model call.
     pub(in crate::run) fn book(&mut self, completion: &Completion) {
         self.model_calls += 1;
         let answer = || Usage {

@@ -1,6 +1,8 @@
-//! What tool calls, children and runs bring back: text for models, records for parents, outcomes for those who wait.
+//! Outcomes of tool calls, children and runs: text for models, records for parents, outcomes for callers.
 //!
-//! Pure. Not here: when an outcome is recorded (`machine/transition.rs`, `machine/tool_calls/scheduler.rs`).
+//! Pure; part of the run state machine.
+//!
+//! Elsewhere: when an outcome is recorded (`machine/transition.rs`, `machine/tool_calls/scheduler.rs`).
 
 use serde::{Deserialize, Serialize};
 use soong_protocol::{
@@ -19,42 +21,42 @@ use crate::{
     text::{on_one_line, shorten},
 };
 
-/// Longest summary in events, rows and collaborator lines, in characters.
+/// Maximum length of a summary in events, rows and collaborator lines, in characters.
 const SUMMARY_CHARS: usize = 1_000;
-/// Longest line about a collaborator, in characters.
+/// Maximum length of a line about a collaborator, in characters.
 const COLLABORATOR_CHARS: usize = 160;
-/// Shortest summary of a result that is cut because there are many, in bytes.
+/// Minimum length of a shortened summary when a call has many results, in bytes.
 const LEAST_SUMMARY_BYTES: usize = 200;
 
-/// How a run ended.
+/// The outcome of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunOutcome {
-    /// The run.
+    /// Id of the run.
     pub run_id: RunId,
-    /// Its trace.
+    /// Id of its trace.
     pub trace_id: TraceId,
-    /// How it ended; terminal.
+    /// Final status.
     pub status: RunStatus,
-    /// Why.
+    /// Reason for the end.
     pub end_reason: EndReason,
-    /// The final answer, whole; what there is of it where the run did not finish.
+    /// The complete final answer. If the run did not finish: the text so far.
     pub output: String,
-    /// The tool calls that it leaves to its caller, see [`Start::auto_execute_tools`](crate::Start).
+    /// Tool calls that the caller must execute, see [`Start::auto_execute_tools`](crate::Start).
     pub tool_calls: Vec<ToolCall>,
-    /// Why it failed.
+    /// The error, if the run failed.
     pub error: Option<ErrorInfo>,
-    /// When.
+    /// Time of the end.
     pub completed_at: Timestamp,
-    /// Turns begun.
+    /// Number of turns started.
     pub turn: u32,
-    /// What it used.
+    /// Usage of the run itself and of its subtree.
     pub stats: StatsPair,
-    /// What it stored.
+    /// Artifacts that the run stored.
     pub artifacts: Vec<ArtifactRef>,
 }
 
 impl RunOutcome {
-    /// Returns what watchers of the supervision tree are shown of it.
+    /// Returns the data that is shown to watchers of the actor tree.
     pub(crate) fn end(&self) -> RunEnd {
         RunEnd {
             run_id: self.run_id.clone(),
@@ -72,12 +74,12 @@ pub(crate) fn summary(text: &str) -> String {
     shorten(text, SUMMARY_CHARS)
 }
 
-/// Writes an error as a tool message, so that the model can mend its call.
+/// Formats an error as a tool message, so that the model can correct its call.
 pub(crate) fn error_text(error: &ErrorInfo) -> String {
     format!("Error [{}]: {}", error.code, error.message)
 }
 
-/// What an evaluator answers.
+/// The answer of an evaluator.
 #[derive(Deserialize)]
 struct Judgement {
     passed: bool,
@@ -86,7 +88,7 @@ struct Judgement {
     findings: Vec<String>,
 }
 
-/// Writes down what a run brings to its parent (SUB-4); `None` for a run without one.
+/// Creates the result of a run for its parent (SUB-4); `None` if the run has no parent.
 pub(crate) fn child_result(state: &RunState, ending: &Ending) -> Option<ChildResult> {
     let parent = state.spec.identity.parent.as_ref()?;
     let mut result = ChildResult {
@@ -124,7 +126,7 @@ impl RunState {
         StatsPair { own, tree }
     }
 
-    /// Says how the run ended; `None` while it has not.
+    /// Returns the ending of the run; `None` if it has not ended.
     pub(crate) fn ended_as(&self) -> Option<Ending> {
         let Phase::Ended(status) = self.phase else { return None };
         let completed = Ending { status, reason: EndReason::Completed, error: None };
@@ -132,9 +134,9 @@ impl RunState {
     }
 }
 
-/// Says how an ended run ended, to those who wait and to its parent.
+/// Returns the outcome of an ended run, and its result for the parent. `None` if the run has not ended.
 pub(crate) fn run_outcome(run: &RunState) -> Option<(RunOutcome, Option<Box<ChildResult>>)> {
-    // Of an ended run, the last event is its end.
+    // The last event of an ended run is its terminal event.
     let (ending, at) = (run.ended_as()?, run.clock.last_event_at?);
     let outcome = RunOutcome {
         run_id: run.spec.identity.run_id.clone(),
@@ -152,7 +154,8 @@ pub(crate) fn run_outcome(run: &RunState) -> Option<(RunOutcome, Option<Box<Chil
     Some((outcome, child_result(run, &ending).map(Box::new)))
 }
 
-/// Returns a run's answer as its parent is told it: whole, or its ends and where the whole is (SUB-4).
+/// Returns a run's answer for its parent: the whole text, or its head and tail with a reference to the stored answer
+/// (SUB-4).
 fn clip_answer(run: &RunState) -> String {
     let (answer, limits) = (&run.answer.text, run.spec.limits.inline);
     match &run.answer.stored {
@@ -169,7 +172,7 @@ fn clip_answer(run: &RunState) -> String {
     }
 }
 
-/// Names a child as a collaborator.
+/// Returns the collaborator name of a child.
 pub(crate) fn collaborator_name(trace: &TraceId) -> String {
     trace.short().to_owned()
 }
@@ -184,7 +187,7 @@ pub(crate) fn collaborator_at_start(trace: &TraceId, task: &str) -> Collaborator
     }
 }
 
-/// Names a child as a collaborator while it works: what it is about is the goal that it has focused.
+/// Returns a running child as a collaborator. Its summary is the focused goal if that is open, else the task.
 pub(crate) fn collaborator_at_work(run: &RunState, status: CollaboratorStatus) -> Collaborator {
     let goal = run.goals.current().filter(|goal| goal.status.is_open());
     let summary = goal.map_or(run.spec.task.as_str(), |goal| goal.description.as_str());
@@ -205,12 +208,12 @@ pub(crate) fn collaborator_at_end(result: &ChildResult) -> Collaborator {
     }
 }
 
-/// Puts a text on one short line.
+/// Shortens a text to one line of at most [`COLLABORATOR_CHARS`] characters.
 pub(crate) fn one_line(text: &str) -> String {
     shorten(&on_one_line(text), COLLABORATOR_CHARS)
 }
 
-/// A child's result as its parent's model reads it: statistics stay in the record, unless the child can be continued.
+/// A child's result for the parent's model. Statistics are included only if the child can be continued.
 #[derive(Serialize)]
 struct ResultForModel<'a> {
     mode: ChildMode,
@@ -271,8 +274,9 @@ struct ExploreForModel<'a> {
     results: Vec<ResultForModel<'a>>,
 }
 
-/// Writes the children's results as the tool message of their call: a list in task order for an
-/// explore, the one result otherwise. With `most_bytes`, summaries are cut so that about so much remains.
+/// Formats the results of the children of a call as its tool message: a list in task order for `explore`, else the
+/// single result. With `most_bytes`, each summary is cut to an equal share of half of it, but to no less than
+/// [`LEAST_SUMMARY_BYTES`].
 pub(crate) fn results_text(results: &[&ChildResult], most_bytes: Option<usize>) -> String {
     let share = most_bytes.map_or(usize::MAX, |bytes| (bytes / results.len().max(1) / 2).max(LEAST_SUMMARY_BYTES));
     let mut shown = results.iter().map(|result| ResultForModel::new(result, share));
@@ -283,13 +287,13 @@ pub(crate) fn results_text(results: &[&ChildResult], most_bytes: Option<usize>) 
     json.unwrap_or_default()
 }
 
-/// Puts a note in front of what is in a JSON object.
+/// Inserts a `note` field at the start of a JSON object.
 pub(crate) fn noted(note: &str, object: &str) -> String {
     let note = serde_json::Value::from(note);
     format!("{{\"note\":{note},{}", object.strip_prefix('{').unwrap_or(object))
 }
 
-/// Sums up in a line what several children brought, for their goal (GOAL-3).
+/// Summarizes the results of several children for their goal (GOAL-3).
 pub(crate) fn joint_summary(results: &[&ChildResult]) -> String {
     if let [only] = results {
         return summary(collaborator_at_end(only).summary.as_str());

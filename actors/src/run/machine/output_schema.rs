@@ -1,6 +1,6 @@
-//! Answers that have to fit a schema, and what does not fit (SUB-4).
+//! Answers that must match a JSON schema (SUB-4).
 //!
-//! Pure, part of the run machine. Not here: that a model may mend its answer once (`turn.rs`).
+//! Pure; part of the run state machine. Elsewhere: the single retry that a model gets (`turn.rs`).
 
 use jsonschema::Validator;
 use serde_json::{Value, json};
@@ -8,15 +8,15 @@ use soong_protocol::{ErrorCode, ErrorInfo};
 
 use crate::{memory::reflection_schema, text::find_json, tool::violations};
 
-/// A schema that an answer has to fit.
+/// A JSON schema that an answer must match.
 pub(crate) struct AnswerSchema {
     validator: Validator,
-    /// How the model is asked for it; empty where its instructions do that.
+    /// Prompt text that requests the schema; empty if the instructions request it.
     request: String,
 }
 
 impl AnswerSchema {
-    /// Reads a schema that a caller gave.
+    /// Compiles a schema that a caller gave.
     pub(crate) fn new(schema: &Value) -> Result<Self, ErrorInfo> {
         let refuse = |why: String| {
             ErrorInfo::new(
@@ -34,7 +34,7 @@ impl AnswerSchema {
         Ok(Self { validator, request })
     }
 
-    /// The schema of what an evaluator answers (SUB-2).
+    /// Returns the schema of an evaluator's answer (SUB-2).
     pub(crate) fn judgement() -> Self {
         let schema = json!({
             "type": "object",
@@ -50,19 +50,19 @@ impl AnswerSchema {
         Self { validator, request: String::new() }
     }
 
-    /// The schema of what somebody answers who looks back (MEM-4).
+    /// Returns the schema of a reflection (MEM-4).
     pub(crate) fn reflection() -> Self {
         let validator = jsonschema::validator_for(&reflection_schema())
             .unwrap_or_else(|error| unreachable!("the schema of a reflection: {error}"));
         Self { validator, request: String::new() }
     }
 
-    /// Returns what is asked of the model beside its task.
+    /// Returns the text that is added to the task to request the schema.
     pub(crate) fn request(&self) -> &str {
         &self.request
     }
 
-    /// Finds the JSON of an answer that fits, as text; or says what is wrong.
+    /// Returns the JSON text of a matching answer, or why the answer does not match.
     pub(crate) fn check(&self, answer: &str) -> Result<String, String> {
         let (text, value) = find_json(answer).ok_or("it is no JSON, neither alone nor in a code fence")?;
         let told = violations(&self.validator, &value);

@@ -1,7 +1,10 @@
-//! How a run's state comes back from what is stored, after a crash or in another process (ACT-3).
+//! Rebuilds the state of a run from its stored rows, after a crash or in another process (ACT-3).
 //!
-//! Pure, part of the run machine. Invariant: the same events lead to the same state, live and here, by the same
-//! [`RunState::apply`]. Not here: reading what is stored (`tasks/load.rs`), going on from there (`machine/transition.rs`).
+//! Pure; part of the run state machine.
+//!
+//! Invariant: the same events lead to the same state, live and on rebuild, because both use [`RunState::apply`].
+//!
+//! Elsewhere: reading the rows (`tasks/load.rs`), resuming the run (`machine/lifecycle/resume.rs`).
 
 use std::{
     collections::{HashMap, HashSet},
@@ -22,47 +25,46 @@ use crate::{
     tool::ToolOutput,
 };
 
-/// What is stored of a run's trace, for a run that goes on with it.
+/// The stored rows from which a run is rebuilt.
 #[derive(Default)]
 pub(crate) struct Stored {
     pub(crate) messages: Vec<Message>,
     pub(crate) last_sequence: u64,
     pub(crate) goals: Option<GoalTree>,
     pub(crate) collaborators: Vec<Collaborator>,
-    /// Events of this run, in order, each with its time.
+    /// Events of this run in order, with their timestamps.
     pub(crate) events: Vec<(Timestamp, Event)>,
     pub(crate) results: Vec<ChildResult>,
-    /// Those below the trace, the children of this run included.
+    /// Sub-traces of the trace, including those of this run's children.
     pub(crate) sub_traces: Vec<TraceId>,
     pub(crate) started_at: Option<Timestamp>,
-    /// How long it had been at work, in milliseconds; 0 = that is not stored.
+    /// Active time of the run, in milliseconds; 0 if it is not stored.
     pub(crate) used_ms: u64,
-    /// Outcomes of calls of the last turn that are recorded with their effects.
+    /// Outcomes of calls of the last turn that were recorded with their effects.
     pub(crate) recorded: HashMap<String, ToolOutput>,
-    /// How it goes back before it begins; `Err` = it cannot.
+    /// How the conversation is rewound before the run starts; `Err` if it cannot be rewound.
     pub(crate) way_back: Option<Result<Box<WayBack>, ErrorInfo>>,
-    /// Whether there are documents of it, or left by an earlier run, to be stored as versions.
+    /// Whether documents edited by this run or an earlier one must be stored as versions.
     pub(crate) owes_versions: bool,
-    /// What is known of the sub-agents that calls at the end of the conversation asked for and did not hear of.
+    /// Results of the sub-agents of calls at the end of the conversation that have no tool message, by tool call id.
     pub(crate) asked: HashMap<String, Vec<ChildResult>>,
-    /// Answers to its questions, in the order in which they were given.
+    /// Answers to the run's questions, in the order they were given.
     pub(crate) answered: Vec<(QuestionId, String)>,
-    /// Decisions about its calls, in that order too.
+    /// Decisions about the run's calls, in the order they were made.
     pub(crate) decided: Vec<PermissionDecision>,
 }
 
 impl RunState {
-    /// Makes the state of a run of which only the row is known, so that it can be ended.
+    /// Creates the state of a run of which only the row is readable, so that the run can be ended.
     pub(crate) fn without_history(spec: Arc<RunSpec>, started_at: Option<Timestamp>, usage: Stats) -> Self {
         let mut state = Self::rebuild(spec, Stored { started_at, ..Stored::default() });
         (state.usage.own, state.clock.used_ms) = (usage, usage.duration_ms);
         state
     }
 
-    /// Rebuilds the state from what is stored.
+    /// Rebuilds the state from the stored rows.
     ///
-    /// Messages of earlier runs on the trace come first; then the run's events are applied one by
-    /// one, as they were when they happened.
+    /// Messages of earlier runs on the trace are added first. Then the events of the run are applied in order.
     pub(crate) fn rebuild(spec: Arc<RunSpec>, stored: Stored) -> Self {
         let mut state = Self::fresh(spec);
         let own: HashSet<u64> = added_sequences(&stored.events).collect();
@@ -76,7 +78,7 @@ impl RunState {
                 state.add(&message);
             }
         }
-        // Of those this one goes on with the conversation only: what they used and answered is theirs.
+        // From earlier runs, only the conversation is kept, not their usage and answer.
         state.phase = Phase::New;
         state.usage.own = Stats::zero();
         state.answer.text.clear();
@@ -121,7 +123,7 @@ impl RunState {
     }
 }
 
-/// Tells the sequences of the messages that these events announce.
+/// Returns the sequences of the messages that the events announce.
 pub(crate) fn added_sequences(events: &[(Timestamp, Event)]) -> impl Iterator<Item = u64> {
     events.iter().filter_map(|(_, event)| added_sequence(event))
 }

@@ -1,24 +1,24 @@
-//! A rewind that a run starts with.
+//! The rewind with which a run starts.
 
 use soong_protocol::{Collaborator, GoalTree, Write};
 
-/// A way back to an earlier message, as it was found before the run begins.
+/// A rewind to an earlier message, prepared before the run starts.
 #[derive(Debug)]
 pub(crate) struct WayBack {
-    /// Where it was asked to go back to.
+    /// Sequence of the requested message.
     pub(crate) after_sequence: u64,
-    /// Where that leads: behind the results of calls that would be cut into (MSG-3).
+    /// Sequence of the new head: the requested message, or the last result of its tool calls (MSG-3).
     pub(crate) head_sequence: u64,
-    /// Where that one stands among all events.
+    /// Position of the new head in the log of all events.
     pub(crate) lsn: u64,
     pub(crate) from_sequence: u64,
-    /// The goals as they were then.
+    /// The goals at that time.
     pub(crate) goals: GoalTree,
-    /// The collaborators as they were then.
+    /// The collaborators at that time.
     pub(crate) collaborators: Vec<Collaborator>,
-    /// What restores the documents that go back too, events included (MSG-4).
+    /// Writes that restore the documents, including their events (MSG-4).
     pub(crate) edits: Vec<Write>,
-    /// Documents that go back, and those that stay.
+    /// Names of the documents that are restored (`restored`), and of documents that keep their content (`left`).
     pub(crate) restored: Vec<String>,
     pub(crate) left: Vec<String>,
 }

@@ -1,6 +1,6 @@
-//! Parameters of a run: the same on every start of its actor.
+//! The fixed settings of a run: resolved from its row and the configuration, and the same on every start of its actor.
 //!
-//! Elsewhere: how they are resolved from the row of the run and the configuration (`resolver.rs`).
+//! Elsewhere: how they are resolved (`resolver.rs`).
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,7 +17,7 @@ use crate::{
     tool::ToolRegistry,
 };
 
-/// Parameters of a run, resolved from its row and the configuration.
+/// The fixed settings of a run, resolved from its row and the configuration.
 pub(crate) struct RunSpec {
     pub(crate) identity: RunIdentity,
     pub(crate) task: String,

@@ -1,10 +1,15 @@
-//! What a run knows: rebuilt from its events, changed by nothing else.
+//! The state of a run. It is rebuilt from the run's events and changed only by them.
 //!
-//! Pure: no clock, no I/O, no actor. [`RunState::apply`] is the one place where an event changes
-//! the state, live and on rebuild alike; `machine/transition.rs` says which events those are.
-//! Invariants: R1 an ended phase is never left; R2 `turn` only grows; R3 sequences only grow;
-//! R4 every tool call of an assistant message has one outcome before the next model call.
-//! Not here: what is in flight in this incarnation beyond the `started` marks of open calls.
+//! Pure: no clock, no I/O, no actor. [`RunState::apply`] is the only place where an event changes the state, both live
+//! and on rebuild. `machine/transition.rs` decides which events are emitted.
+//!
+//! Invariants:
+//! - R1: an ended phase never changes again.
+//! - R2: `turn` only increases.
+//! - R3: sequences only increase.
+//! - R4: every tool call of an assistant message has exactly one outcome before the next model call.
+//!
+//! Not in this module: the work in flight in this incarnation, except the `started` marks of open calls.
 
 pub(in crate::run) mod answer;
 pub(in crate::run) mod calls;
@@ -47,10 +52,10 @@ use crate::{
     },
 };
 
-/// How many summaries that failed still count in the next turn.
+/// Maximum number of failed summaries that are carried over into the next turn.
 const LASTING_FAILURES: u32 = 2;
 
-/// All that a run knows.
+/// The complete state of a run.
 pub(crate) struct RunState {
     pub(in crate::run::machine) spec: Arc<RunSpec>,
     pub(in crate::run::machine) phase: Phase,
@@ -66,12 +71,12 @@ pub(crate) struct RunState {
     pub(in crate::run::machine) waiting: Waiting,
     pub(in crate::run::machine) answer: AnswerState,
     pub(in crate::run::machine) documents: DocumentState,
-    /// What it knows where it looks back, from the first message of its side branch on.
+    /// State of a reflecting run, from the first message of its side branch on.
     pub(in crate::run::machine) look_back: Option<LookBack>,
 }
 
 impl RunState {
-    /// Makes the state of a run on an empty trace.
+    /// Creates the state of a run on an empty trace.
     pub(crate) fn fresh(spec: Arc<RunSpec>) -> Self {
         Self {
             phase: Phase::New,
@@ -92,13 +97,12 @@ impl RunState {
         }
     }
 
-    /// Changes the state by one event, and the time at which it happened. Messages and child results come by their
-    /// own doors.
+    /// Applies one event that happened at `at`. Messages are applied by [`Self::add`], child results by `child_ended`.
     pub(crate) fn apply(&mut self, event: &Event, at: Timestamp) {
         if matches!(self.phase, Phase::Ended(_)) {
             return; // R1
         }
-        // Waiting for people counts from its own event.
+        // Waiting for a user is counted by its own events.
         if let (Event::Run(RunEvent::Recovered { .. }), Some(last), None) =
             (event, self.clock.last_event_at, self.waiting.since)
         {
@@ -169,7 +173,7 @@ impl RunState {
             }
             ModelEvent::Retrying { error, .. } => {
                 match error.code {
-                    // It takes less than we thought, or counts more.
+                    // The context window is smaller than assumed, or the provider counts more tokens.
                     ErrorCode::PromptTooLong => {
                         self.conversation.window =
                             self.conversation.window.min(self.conversation.prompt_tokens / 10 * 9)
@@ -226,7 +230,7 @@ impl RunState {
             RunEvent::Queued { .. } => self.start.was_queued = true,
             RunEvent::Completed { summary, stats } => {
                 self.clock.used_ms = stats.own.duration_ms;
-                // What no message of it says.
+                // In these cases, the answer is not in a message.
                 if self.spec.settings.driven || self.look_back.is_some() {
                     self.answer.text.clone_from(summary);
                 }
@@ -247,7 +251,7 @@ impl RunState {
         }
     }
 
-    /// Takes a message that was added to the trace.
+    /// Applies a message that was added to the trace.
     pub(crate) fn add(&mut self, message: &Arc<Message>) {
         self.conversation.last_sequence = self.conversation.last_sequence.max(message.sequence); // R3
         if message.side_branch {
@@ -277,7 +281,7 @@ impl RunState {
                 self.conversation.system_sequence = Some(message.sequence);
                 return;
             }
-            // Of an earlier run, or given with the task: nothing follows from it here.
+            // Message of an earlier run, or given with the task: it starts nothing here.
             Role::Assistant if self.turn.number == 0 => self.close_turn(),
             Role::Assistant if message.tool_calls.is_empty() => {
                 self.close_turn();
@@ -305,7 +309,7 @@ impl RunState {
         self.conversation.transcript.push(self.entry(message));
     }
 
-    /// Takes the final answer; where it has to fit a schema, the second one in a row that does not ends the run.
+    /// Sets the final answer. If a schema is required, the second mismatch in a row ends the run.
     fn take_answer(&mut self, text: &str) {
         let checked = self.spec.schema.as_ref().map_or_else(|| Ok(text.to_owned()), |schema| schema.check(text));
         match checked {
@@ -326,16 +330,16 @@ impl RunState {
         }
     }
 
-    /// Takes note that the model has answered.
+    /// Closes the turn: the model has answered.
     fn close_turn(&mut self) {
         self.turn.is_open = false;
-        // Who has failed that often is not asked three times in every turn.
+        // A summarizer that failed repeatedly does not get all its attempts again in every turn.
         (self.compaction.attempts, self.compaction.failed) = (0, self.compaction.failed.min(LASTING_FAILURES));
         self.forget_what_was_read();
     }
 
-    /// Lets what a tool wants to be read once give way to what is to be remembered of it: the model has
-    /// answered, so it has read it (ART-9).
+    /// Replaces tool outputs that are shown only once with their short form. The model has answered, so it has read
+    /// them (ART-9).
     fn forget_what_was_read(&mut self) {
         let counter = self.spec.model.counter;
         let since_last_answer =
@@ -354,14 +358,14 @@ impl RunState {
         }
     }
 
-    /// Returns how long it had been at work when its last event was recorded, by the times of its events.
+    /// Returns the active time until the last recorded event, in milliseconds, computed from the events' timestamps.
     pub(crate) fn used_ms_by_events(&self) -> u64 {
         let (Some(start), Some(last)) = (self.clock.started_at, self.clock.last_event_at) else { return 0 };
         let waiting_ms = self.waiting.since.map_or(0, |since| last.millis_since(since));
         last.millis_since(start).saturating_sub(self.clock.away_ms + waiting_ms)
     }
 
-    /// Returns what the run used itself, tool calls at work included.
+    /// Returns the usage of the run itself, including tool calls that are still running.
     pub(crate) fn own_with_calls_on_their_way(&self) -> Stats {
         let Phase::Acting { calls } = &self.phase else { return self.usage.own };
         Stats { tool_calls: self.usage.own.tool_calls + calls.at_work() as u64, ..self.usage.own }

@@ -1,4 +1,4 @@
-//! Child runs: spawning them, following them, and their results.
+//! Child runs: starting them, tracking them, and handling their results.
 
 pub(in crate::run) mod children;
 pub(in crate::run) mod spawn;

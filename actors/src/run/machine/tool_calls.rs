@@ -1,4 +1,4 @@
-//! Tool calls of a turn: their order, approval, questions, and outcomes.
+//! Tool calls of a turn: scheduling, approval and questions.
 
 pub(in crate::run) mod approval;
 pub(in crate::run) mod questions;

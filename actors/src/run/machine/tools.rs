@@ -2,12 +2,12 @@
 
 use serde::Deserialize;
 
-/// Returns whether the run itself answers a tool's calls, so that repeating them is safe.
+/// Returns whether the run executes a tool itself, so that its calls can be repeated safely.
 pub(crate) fn is_decided_here(name: &str) -> bool {
     matches!(name, "goal" | "ask_human") || is_spawning(name)
 }
 
-/// Returns whether a tool's calls are answered by children.
+/// Returns whether calls of a tool are executed by children.
 pub(crate) fn is_spawning(name: &str) -> bool {
     matches!(name, "agent" | "evaluate")
 }

@@ -1,12 +1,16 @@
-//! The run machine: what follows from a piece of news.
+//! The run state machine: computes the rows to write and the effects that follow from one input.
 //!
-//! Pure: time and new ids arrive as arguments. What is to last changes the state only through `emit`
-//! and `add_message`, which apply and write down in one step; what is set beside them (the ending, a
-//! halted phase) follows from the events again on rebuild. The shell (`actor.rs`) appends the writes,
-//! and performs the effects once they are durable (DUR-1).
-//! Invariants: R4 (each call one outcome), R5 the terminal event is the run's last, R6 nothing new
-//! starts once an ending is set, R7 a run does not end before its children.
-//! Not here: tool calls and children (`calls.rs`), retries (the gateway).
+//! Pure: time and new ids are arguments. Durable state changes only through `emit` and `add_message`, which apply a
+//! change and record it in one step. State that is set directly (the ending, a halted phase) follows from the events
+//! again on rebuild. The actor (`actor.rs`) appends the rows, and executes the effects once they are durable (DUR-1).
+//!
+//! Invariants:
+//! - R4: each tool call has exactly one outcome.
+//! - R5: the terminal event is the last event of the run.
+//! - R6: nothing new starts once an ending is set.
+//! - R7: a run does not end before its children.
+//!
+//! Elsewhere: tool calls and children (`tool_calls/`, `sub_agents/`), retries (the gateway).
 
 use std::sync::Arc;
 
@@ -28,17 +32,17 @@ use crate::{
     },
 };
 
-/// Time and ids for one decision.
+/// Time, ids and budget for one transition.
 pub(crate) struct Now<'a> {
     pub(crate) at: Timestamp,
-    /// Milliseconds at work by the run's clock; 0 if no actor of this process executed it.
+    /// Active time by the run's clock, in milliseconds; 0 if no actor of this process executed the run.
     pub(crate) used_ms: u64,
     pub(crate) new_run_id: &'a mut dyn FnMut() -> RunId,
-    /// What the run draws on; `None` = nothing limits it.
+    /// The budget that the run draws on; `None` if nothing limits it.
     pub(crate) purse: Option<&'a Purse>,
 }
 
-/// A decision on its way: the state, and what follows so far.
+/// A transition in progress: the state, and the step so far.
 pub(in crate::run::machine) struct Deciding<'a, 'n> {
     pub(in crate::run::machine) state: &'a mut RunState,
     pub(in crate::run::machine) now: &'a mut Now<'n>,
@@ -46,7 +50,7 @@ pub(in crate::run::machine) struct Deciding<'a, 'n> {
 }
 
 impl RunState {
-    /// Decides what follows from `news`. News that comes too late has no consequence.
+    /// Handles one input. An input that arrives after the end has no effect.
     pub(crate) fn decide(&mut self, news: News, now: &mut Now<'_>) -> Step {
         if self.is_ended() {
             return late(news);
@@ -59,7 +63,7 @@ impl RunState {
     }
 }
 
-/// Answers those who wait for an ended run; everything else is late.
+/// Handles an input of an ended run: answers a spawn request, and ignores everything else.
 fn late(news: News) -> Step {
     let mut step = Step::default();
     if let News::Child(ChildInput::Spawn { ticket, .. }) = news {
@@ -70,7 +74,7 @@ fn late(news: News) -> Step {
 
 impl Deciding<'_, '_> {
     fn take(&mut self, news: News) {
-        // What was cut off may tell before the one who asked for it does.
+        // A task that was cancelled may report before the cancel request arrives.
         if news.says_cancelled() && self.state.end.ending.is_none() {
             self.cancel();
         }
@@ -158,7 +162,7 @@ impl Deciding<'_, '_> {
             }
             EndInput::Abandon { ending, flushed } => {
                 self.state.end.ending = Some(ending);
-                // No task is left to store the answer: a long one is shortened.
+                // Nothing can store the answer any more: a long one is shortened.
                 self.state.answer.is_kept = true;
                 self.forget_in_flight(self.now.purse.is_some());
                 self.flushed(flushed);
@@ -172,7 +176,7 @@ impl Deciding<'_, '_> {
         self.cut_off();
     }
 
-    /// Applies an event of this run and writes it down.
+    /// Applies an event of this run and records it.
     pub(crate) fn emit(&mut self, event: impl Into<Event>) {
         let event = self.state.spec.redactor.event(event.into());
         self.state.apply(&event, self.now.at);
@@ -182,7 +186,7 @@ impl Deciding<'_, '_> {
         self.step.writes.push(Write::Event(draft));
     }
 
-    /// Adds a message behind the head and writes it down.
+    /// Adds a message after the head of the conversation, and records it.
     pub(crate) fn add_message(&mut self, role: Role, content: String, complete: impl FnOnce(&mut Message)) {
         let state = &self.state;
         let content = state.spec.redactor.text(&content).into_owned(); // before its description is made of it
@@ -200,7 +204,7 @@ impl Deciding<'_, '_> {
         self.record(message, MessageEvent::added);
     }
 
-    /// Takes a message and writes it down.
+    /// Applies and records a message, together with the event that the closure builds from it.
     pub(crate) fn record(&mut self, mut message: Message, told: impl FnOnce(&Message) -> MessageEvent) {
         self.state.spec.redactor.message(&mut message);
         let message = Arc::new(message);
@@ -264,7 +268,7 @@ impl Deciding<'_, '_> {
     }
 
     fn plan_root_goal(&mut self) {
-        // It is a goal of the message that follows.
+        // The goal belongs to the message that follows.
         let spec = Arc::clone(&self.state.spec);
         for event in self.state.goals.plan_root(&spec.task, self.state.conversation.last_sequence + 1, self.now.at) {
             self.emit(event);
@@ -272,10 +276,10 @@ impl Deciding<'_, '_> {
     }
 
     fn model_failed(&mut self, error: ErrorInfo, partial: String, was_sent: bool, waited_ms: u64) {
-        // An answer that was cut off is paid for as well: the prompt, and the text that came.
+        // An answer that was cut off still costs its prompt and the streamed text.
         let is_cut_off = was_sent && (!partial.is_empty() || error.code == ErrorCode::Cancelled);
         let usage = match error.code {
-            // The size of what was not read is unknown: the most that it can be is counted.
+            // The size of the discarded answer is unknown, so the maximum is charged.
             ErrorCode::ModelAnswerTooLarge => Some(self.reservation().0),
             _ => is_cut_off.then(|| Usage {
                 prompt_tokens: self.state.conversation.prompt_tokens,
@@ -316,12 +320,12 @@ impl Deciding<'_, '_> {
         }
     }
 
-    /// Sets the ending; an earlier one stays.
+    /// Sets the ending, unless one is set already.
     pub(crate) fn end(&mut self, ending: Ending) {
         self.state.end.ending.get_or_insert(ending);
     }
 
-    /// Lets go of everything that is at work here and below.
+    /// Cancels all running tasks and children of the run.
     pub(crate) fn cut_off(&mut self) {
         self.step.effects.push(Effect::Abort);
         let open: Vec<RunId> = self.state.unfinished().map(|child| child.run_id.clone()).collect();

@@ -1,8 +1,13 @@
-//! A turn: what the model is shown, and what gives way before it no longer fits (CTX-1 … CTX-3).
+//! A turn: the prompt of the next model call, and compaction before the prompt exceeds the context window
+//! (CTX-1…CTX-3).
 //!
-//! Pure, part of the run machine. Invariants: the last message of a person, the goals and what is open are in the
-//! next prompt, whatever was summed up; a summary that failed leaves the conversation as it was.
-//! Not here: which messages are left out and what is asked of the summariser (`context/`), the call itself.
+//! Pure; part of the run state machine.
+//!
+//! Invariants:
+//! - The last user message, the goals and open items are in the next prompt, whatever was summarized.
+//! - A failed summary leaves the conversation unchanged.
+//!
+//! Elsewhere: which messages are left out and how the summary request is worded (`context/`), the model call itself.
 
 use std::sync::Arc;
 
@@ -24,23 +29,23 @@ use crate::{
     },
 };
 
-/// How often a turn sums up at most: each time less stays beside the summary.
+/// Maximum number of summaries per turn. Each one keeps fewer recent messages.
 const MAX_COMPACTIONS: u32 = 3;
-/// By how much a prompt has to grow until a summary that failed is tried again, as a part of the window; twice as much
-/// after each further one.
+/// Growth of the prompt before a failed summary is retried, as a fraction of the window (1/20). It doubles after each
+/// further failure.
 const RETRY_GROWTH: u64 = 20;
-/// How often that doubles at most.
+/// Maximum number of doublings of [`RETRY_GROWTH`].
 const MOST_DOUBLINGS: u32 = 8;
 
 /// Maximum number of retries in a row because an answer was too large.
 const MAX_ANSWERS_TOO_LARGE: u32 = 2;
 
-/// A summary must save at least this part of the messages of a prompt: a fifth.
+/// Minimum saving of a summary, as a fraction of the prompt's messages (1/5).
 const LEAST_SAVING: u64 = 5;
-/// After a failed summary, the prompt must grow by at least this part before the next try: a tenth.
+/// Minimum growth of the prompt before the next attempt after a failed summary, as a fraction (1/10).
 const LEAST_GROWTH: u64 = 10;
 
-/// What the next model call is shown.
+/// The prompt of the next model call.
 struct Prompt {
     messages: Vec<Arc<Message>>,
     reminder: Option<String>,
@@ -48,13 +53,13 @@ struct Prompt {
     left_out: usize,
 }
 
-/// Returns whether a person said it.
+/// Returns whether the message is a user message and not a summary.
 fn is_request(message: &Message) -> bool {
     message.role == Role::User && !is_summary(message)
 }
 
 impl RunState {
-    /// Takes what happened to the context.
+    /// Applies an event about the context.
     pub(crate) fn apply_context(&mut self, event: &ContextEvent) {
         self.usage.own.take_context(event);
         match event {
@@ -67,10 +72,10 @@ impl RunState {
                 (self.compaction.failed, self.compaction.consecutive_failures, self.compaction.min_tokens) = (0, 0, 0);
             }
             ContextEvent::CompactionFailed { error, .. } => {
-                // What a crash cut off says nothing of the next try.
+                // A summary that a crash cut off is not a failure of the summarizer.
                 if error.code != ErrorCode::Interrupted {
                     self.compaction.failed += 1;
-                    // Each one is paid: the longer none succeeds, the longer the next one is waited for.
+                    // Each attempt costs tokens, so the delay grows with every failure in a row.
                     let growth = (self.conversation.window / RETRY_GROWTH)
                         << self.compaction.consecutive_failures.min(MOST_DOUBLINGS);
                     self.compaction.consecutive_failures += 1;
@@ -83,27 +88,27 @@ impl RunState {
         }
     }
 
-    /// Counts the tokens of everything beside the messages: system prompt and tools.
+    /// Counts the tokens of the prompt without the messages: system prompt and tools.
     fn frame_tokens(&self) -> u64 {
         let system = self.conversation.system.as_deref().map_or(0, |text| self.spec.model.counter.count_text(text));
         system + self.spec.tools.tokens
     }
 
-    /// From how many tokens on messages give way to a summary.
+    /// Returns the prompt size in tokens above which older messages are summarized.
     fn threshold(&self) -> u64 {
         let room = self
             .conversation
             .window
             .saturating_sub(self.spec.model.max_output_tokens.min(self.conversation.window / 2));
         let share = self.conversation.window as f64 * self.spec.context.threshold_ratio;
-        // Not a token more than the answer leaves room for, whatever the ratio says.
+        // The threshold never exceeds the room left after the answer, whatever the ratio.
         (share as u64).min(room)
     }
 
-    /// Takes a summary: it stands for what it covers.
+    /// Applies a summary: it replaces the messages that it covers.
     pub(crate) fn sum_up(&mut self, summary: &Arc<Message>, covers: &Covers) {
         let is_behind = |entry: &Entry| !is_summary(&entry.message) && entry.message.sequence >= covers.next;
-        // Whoever asked last is heard; an earlier request is in the summary.
+        // The last user request must stay in the conversation. An earlier one is in the summary.
         let asked_behind =
             self.conversation.transcript.iter().any(|entry| is_behind(entry) && is_request(&entry.message));
         let request = covers.request.filter(|_| !asked_behind);
@@ -132,7 +137,7 @@ impl RunState {
 }
 
 impl Deciding<'_, '_> {
-    /// Opens the next turn, or ends the run where it may not have one.
+    /// Opens the next turn, or ends the run if its turn limit is reached.
     pub(crate) fn open_turn(&mut self) {
         if self.state.end.ending.is_some() {
             self.state.phase = Phase::Halted; // R6
@@ -148,7 +153,7 @@ impl Deciding<'_, '_> {
             self.end(Ending { status: RunStatus::Failed, reason: EndReason::MaxTurns, error: Some(error) });
             return;
         }
-        // Other limits are the clock's to watch.
+        // The other limits are watched by the clock.
         if self.state.spec.settings.budget.wall_time_s == Some(0) {
             self.state.phase = Phase::Halted;
             return self.time_is_used(0);
@@ -157,7 +162,7 @@ impl Deciding<'_, '_> {
         self.think();
     }
 
-    /// Asks the model to mend an answer that does not fit; it may once.
+    /// Asks the model to correct an answer that does not match the schema. It gets one retry.
     pub(crate) fn ask_to_mend(&mut self) {
         if self.state.end.ending.is_some() {
             return;
@@ -174,11 +179,11 @@ impl Deciding<'_, '_> {
         }
     }
 
-    /// Calls the model, or first sums up what no longer fits.
+    /// Calls the model, or first requests a summary if the prompt is too long.
     pub(crate) fn think(&mut self) {
         self.warn_of_budget();
         let prompt = self.prompt();
-        // One that failed is not tried again until the prompt has grown; or where it is certain not to fit.
+        // After a failure, wait until the prompt has grown, unless the prompt is known not to fit.
         let is_exact = self.state.spec.model.counter.is_exact();
         let above = if is_exact {
             self.state.compaction.min_tokens.min(self.state.conversation.window)
@@ -210,7 +215,7 @@ impl Deciding<'_, '_> {
         })));
     }
 
-    /// Puts together what the model is shown: level 1, and now and then goals and collaborators.
+    /// Builds the prompt: the pruned messages and, at intervals, the goals and collaborators.
     fn prompt(&self) -> Prompt {
         let state = &self.state;
         let (context, counter) = (&state.spec.context, state.spec.model.counter);
@@ -219,7 +224,7 @@ impl Deciding<'_, '_> {
             let tokens = said + counter.count_text(&state.spec.system_prompt);
             return Prompt { messages, reminder: None, tokens, left_out: 0 };
         }
-        // The turn may be open already, with its number.
+        // `turn` includes the current turn if that is open already.
         let turn = if state.turn.is_open { state.turn.number.saturating_sub(1) } else { state.turn.number };
         let is_due = turn.is_multiple_of(context.inject_every_turns) || state.compaction.attempts > 0;
         let reminder = if is_due { state.reminder() } else { None };
@@ -237,15 +242,15 @@ impl Deciding<'_, '_> {
         Prompt { messages: built.messages, reminder, tokens: built.tokens + beside, left_out: built.left_out }
     }
 
-    /// Asks for a summary of the older part of the conversation; `false` = there is nothing to gain by one.
+    /// Requests a summary of the older part of the conversation. Returns `false` if a summary would save nothing.
     fn begin_compaction(&mut self, tokens: u64) -> bool {
         let state = &*self.state;
-        // The conversation that is looked back on stays as it is.
+        // A reflecting run does not compact the conversation that it reflects on.
         if state.look_back.is_some() || state.compaction.attempts + state.compaction.failed >= MAX_COMPACTIONS {
             return false;
         }
         let budget = state.threshold().saturating_sub(state.frame_tokens());
-        // Each time less stays.
+        // Each further compaction keeps fewer recent messages.
         let keep_recent = state.spec.context.keep_recent_messages >> (2 * state.compaction.attempts);
         let Some(cut) = plan_compaction(&state.conversation.transcript, keep_recent.max(1), budget) else {
             return false;
@@ -263,7 +268,7 @@ impl Deciding<'_, '_> {
             system: state.conversation.system_sequence.filter(|sequence| *sequence < next),
             request: covered.iter().rev().find(|entry| is_request(&entry.message)).map(|entry| entry.message.sequence),
         };
-        // What the model takes may be less than we thought; each time less is sent.
+        // The summarizer's context window may be smaller than assumed, so each retry sends less.
         let room = self.state.conversation.window.saturating_sub(state.spec.model.max_output_tokens);
         let most = if state.spec.helpers.summary_is_own_model {
             state.spec.helpers.summary.budget.min(room)
@@ -282,8 +287,8 @@ impl Deciding<'_, '_> {
         self.step.effects.push(Effect::Model(ModelEffect::Summarize(call)));
     }
 
-    /// Accepts a summary and continues the turn. A text without the sections is requested once more; the second answer is
-    /// accepted as plain text.
+    /// Accepts a summary and continues the turn. A text without the sections is requested once more; the second answer
+    /// is accepted as plain text.
     pub(crate) fn summed_up(&mut self, completion: Completion) {
         let Some(Plan { covers, tokens_before, call }) = self.state.compaction.plan.take() else { return self.think() };
         let usage = completion.usage.unwrap_or_else(|| Usage {
@@ -307,7 +312,7 @@ impl Deciding<'_, '_> {
         };
         let content = summary_message(&text, covers.first, covers.last, &self.state.goals);
         let tokens_after = self.tokens_with(&content, covers);
-        // System prompt and tools stay as they are.
+        // System prompt and tools do not change.
         let frame = self.state.frame_tokens();
         let (before, after) = (tokens_before.saturating_sub(frame), tokens_after.saturating_sub(frame));
         if after > before - before / LEAST_SAVING {
@@ -319,14 +324,14 @@ impl Deciding<'_, '_> {
         self.open_or_halt();
     }
 
-    /// Goes on without a summary, as long as the prompt fits.
+    /// Continues without a summary if the prompt fits.
     pub(crate) fn no_summary(&mut self, error: ErrorInfo, usage: Option<Usage>) {
         let cost = usage.and_then(|usage| self.state.spec.helpers.summary.prices.map(|prices| prices.cost(&usage)));
         self.emit(ContextEvent::CompactionFailed { error, usage, cost });
         self.open_or_halt();
     }
 
-    /// Closes a summary that an incarnation before had asked for: nobody knows what it used (DUR-4).
+    /// Closes a summary that an earlier incarnation requested. Its usage is unknown, so it is estimated (DUR-4).
     pub(crate) fn forget_summary(&mut self) {
         let spec = &self.state.spec;
         let usage = Usage {
@@ -348,7 +353,7 @@ impl Deciding<'_, '_> {
         }
     }
 
-    /// Counts the tokens of the prompt as it would be with a summary.
+    /// Counts the tokens of the prompt as it would be with the summary.
     fn tokens_with(&mut self, content: &str, covers: Covers) -> u64 {
         let summary = Arc::new(self.summary(content.to_owned(), covers));
         let transcript = self.state.conversation.transcript.clone();
@@ -358,7 +363,7 @@ impl Deciding<'_, '_> {
         tokens
     }
 
-    /// Adds a summary: off the path of links, with what it stands for.
+    /// Adds a summary message. It is not linked into the message path, and records which messages it replaces.
     fn add_summary(&mut self, content: String, covers: Covers) -> u64 {
         let message = self.summary(content, covers);
         let sequence = message.sequence;
@@ -374,9 +379,9 @@ impl Deciding<'_, '_> {
         message
     }
 
-    /// Takes the provider's word that a prompt is too long: sums up where that is possible.
+    /// Handles a prompt that the provider rejected as too long: requests a summary if possible.
     ///
-    /// `false` = there is nothing left to give way.
+    /// Returns `false` if nothing more can be shortened.
     pub(crate) fn give_way(&mut self, error: &ErrorInfo) -> bool {
         if error.code != ErrorCode::PromptTooLong || self.state.end.ending.is_some() {
             return false;
@@ -389,14 +394,14 @@ impl Deciding<'_, '_> {
         let before = self.step.writes.len();
         self.emit(ModelEvent::Retrying { attempt, error: error.clone(), wait_ms: 0, usage: None, cost: None });
         if self.state.look_back.is_some() && attempt <= MAX_COMPACTIONS {
-            // Less of the conversation is shown.
+            // The next attempt shows less of the conversation.
             self.think();
             return true;
         }
         if self.begin_compaction(tokens) {
             return true;
         }
-        // Nothing was said: the call failed for good.
+        // Remove the `retrying` event: the call has failed for good.
         self.step.writes.truncate(before);
         false
     }

@@ -1,4 +1,4 @@
-//! What a run shows of itself, and whether it waits for others only.
+//! Read access to the state of a run: its status for users, and whether it waits only for others.
 
 use crate::{
     observatory::RunView,
@@ -14,7 +14,7 @@ impl RunState {
         self.end.is_cancel_requested
     }
 
-    /// Returns whether the run is about to end, or has ended, for a reason that is set.
+    /// Returns whether the run is ending or has ended, for a reason other than completion.
     pub(crate) fn is_ending(&self) -> bool {
         self.end.ending.is_some()
     }
@@ -28,7 +28,7 @@ impl RunState {
         self.waiting.since.is_some()
     }
 
-    /// Returns how long the run has executed, in milliseconds; waiting does not count (SUB-7).
+    /// Returns the active time in milliseconds; waiting does not count (SUB-7).
     pub(crate) fn used_ms(&self) -> u64 {
         self.clock.used_ms
     }
@@ -38,7 +38,7 @@ impl RunState {
         self.sub_agents.children.len()
     }
 
-    /// Says in a few words what the run does now, for people.
+    /// Returns the status of the run and a short description of its activity, for users.
     pub(crate) fn activity(&self) -> (&'static str, String) {
         if self.end.ending.is_some() && !self.is_ended() {
             return ("ending", format!("waits for {} children", self.sub_agents.open));
@@ -66,26 +66,25 @@ impl RunState {
         }
     }
 
-    /// Brings up to date what is shown of it.
+    /// Updates the published view of the run.
     pub(crate) fn show_in(&self, view: &mut RunView) {
         view.turn = self.turn.number;
         view.tokens = self.usage.own.total_tokens;
         view.cost = self.usage.own.cost;
         view.asks = self.asks();
-        // A goal that was closed, by an earlier run perhaps, says nothing of what is done now.
+        // A closed goal, possibly of an earlier run, does not describe the current work.
         let goal = self.goals.current().filter(|goal| goal.status.is_open());
         view.goal = goal.map(|goal| format!("{} {}", goal.number, outcome::one_line(&goal.description)));
     }
 
-    /// Returns how many of its calls wait for people.
+    /// Returns the number of calls that wait for a user.
     fn asks(&self) -> u32 {
         let Phase::Acting { calls } = &self.phase else { return 0 };
         let asking = calls.iter().filter(|open| open.state != CallState::Done && open.waits_for_people());
         u32::try_from(asking.count()).unwrap_or(u32::MAX)
     }
 
-    /// Returns whether the run waits for children or people and for nothing else: it needs no slot meanwhile
-    /// (ACT-5).
+    /// Returns whether the run waits only for children or users. If so, it needs no slot (ACT-5).
     pub(crate) fn only_waits_for_others(&self) -> bool {
         self.waiting.since.is_some() || (self.sub_agents.open > 0 && self.has_nothing_of_its_own_at_work())
     }
@@ -93,7 +92,7 @@ impl RunState {
     fn has_nothing_of_its_own_at_work(&self) -> bool {
         match &self.phase {
             Phase::Acting { calls } => calls.iter().all(|open| match open.state {
-                // What waits, waits for a child as well: there is nothing else in flight.
+                // A call that has not started waits for a call with children: nothing else is in flight.
                 CallState::Done | CallState::Waiting => true,
                 CallState::Started { .. } => is_spawning(&open.call.name) || open.waits_for_people(),
             }),
@@ -103,7 +102,7 @@ impl RunState {
     }
 }
 
-/// How long nothing may come of a run that does what it does now, in milliseconds; `None` = as long as it takes.
+/// Maximum time without progress in the current phase, in milliseconds; `None` if unlimited.
 pub(crate) fn patience_ms(run: &RunState, stuck_after_ms: u64) -> Option<u64> {
     match run.phase {
         Phase::Recalling | Phase::Thinking | Phase::Compacting => Some(stuck_after_ms.max(run.spec.model.timeout_ms)),

@@ -1,9 +1,11 @@
-//! The address of a run: it delivers messages to the run's actor, drops them between a crash and the restart, and buffers
-//! them while the actor is passivated (ACT-7).
+//! The address of a run. It delivers messages to the run's actor, drops them between a crash and the restart, and
+//! buffers them while the actor is passivated (ACT-7).
 //!
-//! Invariant: buffered messages reach the next actor in order, unless the address is closed first: the run has ended, or
-//! its actor has crashed.
-//! Elsewhere: when an actor is passivated (`actor/passivation.rs`), who starts the next one (`supervision/spawner.rs`).
+//! Invariant: buffered messages reach the next actor in order, unless the address is closed first because the run has
+//! ended or its actor has crashed.
+//!
+//! Elsewhere: when an actor is passivated (`actor/passivation.rs`), how the next one is started
+//! (`supervision/spawner.rs`).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -15,7 +17,7 @@ use crate::{
 };
 
 enum State {
-    /// No actor: messages are dropped, since the next one reads the store.
+    /// There is no actor. Messages are dropped, because the next actor reads the store.
     Shut,
     Open(Mailbox<RunMsg>),
     Passive {
@@ -28,13 +30,13 @@ enum State {
 /// The outcome of sending a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// The actor has it.
+    /// The message was passed to the actor.
     Delivered,
-    /// Buffered as the first message: the caller has to have the next actor started.
+    /// Buffered as the first message: the caller must have the next actor started.
     Calls,
-    /// Buffered behind others: the next actor has been requested.
+    /// Buffered after other messages: the next actor has been requested.
     Waits,
-    /// Not delivered: there is no actor, or its mailbox is closed. What the message reports is stored.
+    /// Not delivered: there is no actor, or its mailbox is closed. The content of the message is in the store.
     Dropped,
 }
 
@@ -71,7 +73,7 @@ impl Door {
         self.actor().state = State::Shut;
     }
 
-    /// Lets messages wait from now on for the next actor.
+    /// Buffers messages for the next actor from now on. `still` keeps the run's clock stopped.
     pub(crate) fn let_wait(&self, still: Option<Standstill>) {
         self.actor().state = State::Passive { letters: Vec::new(), still };
     }
@@ -93,7 +95,7 @@ impl Door {
         }
     }
 
-    /// Asks the actor to passivate itself. Does nothing if there is none.
+    /// Asks the actor to passivate itself. Does nothing if there is no actor.
     pub(crate) fn ask_to_leave(&self) {
         if let State::Open(mailbox) = &self.actor().state {
             mailbox.cast(RunMsg::Passivate);
@@ -112,7 +114,8 @@ impl Door {
         }
     }
 
-    /// Replaces the task tracker for a new incarnation; returns the closed tracker of the one before, and the new one.
+    /// Replaces the task tracker for a new incarnation. Returns the closed tracker of the previous incarnation, and the
+    /// new one.
     pub(crate) fn renew_tasks(&self) -> (TaskTracker, TaskTracker) {
         let tasks = TaskTracker::new();
         let before = std::mem::replace(&mut self.actor().tasks, tasks.clone());

@@ -16,24 +16,24 @@ use crate::{
     run::{clock::RunClock, machine::outcome::RunOutcome, registry::address::Door, spans},
 };
 
-/// The phase of a run. The last three are final: nothing follows them in this process.
+/// The phase of a run. The last three are final in this process.
 #[derive(Debug, Clone)]
 pub(crate) enum RunPhase {
-    /// It has not begun: it waits for its turn, or for a slot.
+    /// The run has not started: it waits for its turn, or for a slot.
     Queued,
-    /// It has begun, and can make progress.
+    /// The run has started and can make progress.
     Running,
-    /// It waits for children of its own, and for nothing else.
+    /// The run waits only for its children.
     WaitingForChildren,
-    /// It waits for an answer or a decision of a person, and for nothing else (SUB-9).
+    /// The run waits only for an answer or a decision of a user (SUB-9).
     WaitingForPeople,
-    /// Its end is decided but not yet published. It need not be cancelled.
+    /// The end of the run is decided but not yet published. This does not imply that the run is cancelled.
     Ending,
-    /// It has ended, and that is recorded.
+    /// The run has ended, and its end is recorded.
     Ended(Arc<RunOutcome>),
-    /// This process does not continue it, for this reason. The next owner of the home does.
+    /// This process does not continue the run, for this reason. The next owner of the home does.
     Interrupted(ErrorInfo),
-    /// It has ended, and that cannot be recorded, for this reason.
+    /// The run has ended, but its end cannot be recorded, for this reason.
     Unrecorded(ErrorInfo),
 }
 
@@ -43,12 +43,12 @@ impl RunPhase {
         matches!(self, Self::Ended(_) | Self::Interrupted(_) | Self::Unrecorded(_))
     }
 
-    /// Returns whether the run has begun, and its end is not decided.
+    /// Returns whether the run has started and its end is not decided.
     pub(crate) fn is_active(&self) -> bool {
         matches!(self, Self::Running) || self.is_waiting()
     }
 
-    /// Returns whether the run waits for others, and for nothing else.
+    /// Returns whether the run waits only for its children or a user.
     pub(crate) fn is_waiting(&self) -> bool {
         matches!(self, Self::WaitingForChildren | Self::WaitingForPeople)
     }
@@ -58,23 +58,23 @@ impl RunPhase {
 #[derive(Debug, Clone)]
 pub(crate) struct RunPublished {
     pub(crate) phase: RunPhase,
-    /// Whether the run has left its queue. A queued run that is cancelled ends without having begun.
+    /// Whether the run has left its queue. A queued run that is cancelled ends without having started.
     pub(crate) begun: bool,
     /// Whether the request to cancel the run is durable.
     pub(crate) cancel_recorded: bool,
-    /// Whether an earlier process executed the run, and this process has not appended to it yet.
+    /// Whether an earlier process executed the run and this process has not appended to it yet.
     pub(crate) interrupted: bool,
-    /// Whether other runs of its session were before it when it was accepted.
+    /// Whether the run had to wait for other runs of its session when it was accepted.
     pub(crate) was_queued: bool,
-    /// Id of the run's first event; 0 = not known yet.
+    /// Id of the run's first event; 0 if not known yet.
     pub(crate) first_event: u64,
-    /// The summary with which a program finishes a run that it drives.
+    /// Summary that a program passed when it finished a run that it drives.
     pub(crate) finish: Option<String>,
-    /// Whether the single stream of the run's handle is taken.
+    /// Whether the single event stream of the run's handle is taken.
     events_taken: bool,
     /// Whether the run's task journal is being written.
     journaled: bool,
-    /// The tracing span of the run; disabled once it has ended.
+    /// Tracing span of the run; disabled once the run has ended.
     span: Span,
 }
 
@@ -85,14 +85,14 @@ pub(crate) struct RunEntry {
     pub(crate) session_id: SessionId,
     pub(crate) parent_run_id: Option<RunId>,
     pub(crate) mode: RunMode,
-    /// Whether a program drives it instead of a model.
+    /// Whether a program drives the run instead of a model.
     pub(crate) driven: bool,
-    /// Cloned by each `RunHandle`, to count them.
+    /// Cloned by each `RunHandle`, in order to count them.
     pub(crate) handles: Arc<()>,
-    /// Cancelled when the run, or one above it, is to be cancelled.
+    /// Cancelled when cancellation of the run or one of its ancestors is requested.
     pub(crate) token: CancellationToken,
     pub(crate) gauge: Arc<Gauge>,
-    /// The budget that it draws on, if it or one above it has one.
+    /// The budget that the run draws on; `None` if neither the run nor an ancestor has one.
     pub(crate) purse: Option<Purse>,
     pub(crate) clock: Arc<RunClock>,
     pub(crate) door: Door,
@@ -155,7 +155,7 @@ impl RunEntry {
         phase.is_final() || matches!(phase, RunPhase::Ending)
     }
 
-    /// Returns the run's tracing span; a disabled one once it has ended.
+    /// Returns the run's tracing span; a disabled one if the run has ended.
     pub(crate) fn span(&self) -> Span {
         self.published().span.clone()
     }
@@ -177,7 +177,7 @@ impl RunEntry {
         });
     }
 
-    /// Publishes that the run has begun; the phase becomes [`RunPhase::Running`] if it is [`RunPhase::Queued`].
+    /// Publishes that the run has started. If its phase is [`RunPhase::Queued`], it becomes [`RunPhase::Running`].
     pub(crate) fn begin(&self) {
         self.change(|published| {
             if matches!(published.phase, RunPhase::Queued) {
@@ -205,12 +205,12 @@ impl RunEntry {
         self.change(|published| !std::mem::replace(&mut published.cancel_recorded, true));
     }
 
-    /// Publishes whether an earlier process executed the run, and this process has not appended to it yet.
+    /// Publishes whether an earlier process executed the run and this process has not appended to it yet.
     pub(crate) fn set_interrupted(&self, interrupted: bool) {
         self.change(|published| std::mem::replace(&mut published.interrupted, interrupted) != interrupted);
     }
 
-    /// Publishes that other runs of its session were before it when it was accepted.
+    /// Publishes that the run had to wait for other runs of its session when it was accepted.
     pub(crate) fn set_was_queued(&self) {
         self.change(|published| !std::mem::replace(&mut published.was_queued, true));
     }
@@ -226,7 +226,7 @@ impl RunEntry {
         });
     }
 
-    /// Publishes the summary with which the run is finished; the first one counts, and is returned.
+    /// Publishes the summary with which the run is finished. The first summary counts; returns it.
     pub(crate) fn request_finish(&self, summary: impl FnOnce() -> String) -> String {
         self.change(|published| {
             let is_first = published.finish.is_none();
@@ -238,12 +238,12 @@ impl RunEntry {
         self.published().finish.clone().unwrap_or_default()
     }
 
-    /// Takes the single stream of the run's handle; returns `false` if it is taken already.
+    /// Takes the single event stream of the run's handle; returns `false` if it is taken already.
     pub(crate) fn take_events(&self) -> bool {
         self.change(|published| !std::mem::replace(&mut published.events_taken, true))
     }
 
-    /// Returns whether the caller has to start the run's task journal: it has one, and nothing writes it yet.
+    /// Returns whether the caller must start the run's task journal: the run has one, and no task writes it yet.
     pub(crate) fn begins_journal(&self) -> bool {
         let has_one = self.mode == RunMode::Orchestrator && self.parent_run_id.is_none();
         has_one && self.change(|published| !std::mem::replace(&mut published.journaled, true))
@@ -253,7 +253,7 @@ impl RunEntry {
         self.published.send_if_modified(change)
     }
 
-    /// Returns the report of a run whose end cannot be recorded.
+    /// Returns the report that the end of the run cannot be recorded.
     pub(crate) fn lost(&self, error: ErrorInfo) -> LostRun {
         let (trace_id, session_id, run_id) = (self.trace_id.clone(), self.session_id.clone(), self.run_id.clone());
         LostRun { trace_id, session_id, run_id, ts: now(), error }

@@ -1,6 +1,6 @@
-//! What a run shows of itself: what it does now, and whether it needs a slot for that.
+//! The status of a run in the actor tree: its initial view, its clock and budget, and its last error.
 //!
-//! Pure, but for what lies beside the run. Not here: who is shown it (`observatory.rs`), slots (`supervision/sub_agents.rs`).
+//! Elsewhere: the watchers of the tree (`observatory.rs`), slots (`supervision/sub_agents.rs`).
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
     text::shorten,
 };
 
-/// Clock and budget of a run, as its status shows them.
+/// Clock and budget of a run, for its status.
 pub(crate) struct RunFace {
     pub(crate) clock: Arc<RunClock>,
     /// The budget, if the run has one of its own.
@@ -33,7 +33,7 @@ impl Face for RunFace {
     fn stamp(&self) -> u64 {
         let progress = self.clock.last_progress().as_millis().cast_unsigned();
         let seconds = self.wall_time_s.map_or(0, |_| self.clock.used().as_secs());
-        // None of them ever falls: what changes does not cancel out.
+        // None of the summands ever decreases, so changes cannot cancel each other out.
         progress.wrapping_add(seconds).wrapping_add(self.budget.as_ref().map_or(0, Purse::stamp))
     }
 
@@ -45,10 +45,10 @@ impl Face for RunFace {
     }
 }
 
-/// Longest error that is shown, in characters; the event has all of it.
+/// Maximum length of a shown error, in characters. The event has the full text.
 const TROUBLE_CHARS: usize = 400;
 
-/// Returns what a run shows before it does anything.
+/// Returns the view of a run that has not started.
 pub(crate) fn first_view(run: &Run) -> RunView {
     RunView {
         trace_id: run.trace_id.clone(),
@@ -69,7 +69,7 @@ pub(crate) fn first_view(run: &Run) -> RunView {
     }
 }
 
-/// Says what went wrong last, where one of these events tells that something did.
+/// Returns the last error that these writes report, shortened for the status; `None` if they report none.
 pub(crate) fn trouble(writes: &[Write]) -> Option<String> {
     let told = |write: &Write| if let Write::Event(draft) = write { told_by(&draft.event) } else { None };
     writes.iter().rev().find_map(told)

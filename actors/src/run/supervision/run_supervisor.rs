@@ -1,4 +1,4 @@
-//! The run supervisor of a session: keeps its user runs.
+//! The run supervisor of a session: starts and restarts its user runs.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::{
     run::{actor::RunServices, message::RunSupervisorMsg, resolver::RunResolver, supervision::spawner::Keeper},
 };
 
-/// What the supervisor needs; its keeper is its state.
+/// The run supervisor. Its state is a [`Keeper`].
 pub(crate) struct RunSupervisorActor {
     pub(crate) services: Arc<RunServices>,
     pub(crate) resolver: Arc<RunResolver>,

@@ -1,7 +1,7 @@
-//! The keeper of runs: starts them, restarts what crashes, gives up on what crashes too often, and keeps a place for
-//! what has left until somebody needs it.
+//! Starts run actors, restarts them after crashes, ends runs that crash too often, and keeps the entries of passivated
+//! runs.
 //!
-//! Used by the two supervisors that keep runs; they differ in whom they tell.
+//! Used by the two supervisors of run actors. They differ in whom they notify of the end.
 
 use std::{
     collections::HashMap,
@@ -23,10 +23,10 @@ use crate::{
     },
 };
 
-/// How long a supervisor that is being killed may take to die.
+/// Delay before a failed start is reported. A supervisor that is being killed stops within this time.
 const KILL_GRACE: Duration = Duration::from_secs(2);
 
-/// How the actor of a run begins that had left while the run waited.
+/// Start of the actor of a passivated run.
 const ACTIVATE: Start = Start::Load { restarted: Some(Again::Activated) };
 
 struct Kept {
@@ -40,7 +40,7 @@ pub(crate) struct Keeper {
     services: Arc<RunServices>,
     resolver: Arc<RunResolver>,
     by_actor: HashMap<ActorId, Kept>,
-    /// Runs that wait, and whose actors have left (ACT-7).
+    /// Waiting runs whose actors are passivated (ACT-7).
     passive: HashMap<RunId, Kept>,
 }
 
@@ -49,9 +49,9 @@ impl Keeper {
         Self { services, resolver, by_actor: HashMap::new(), passive: HashMap::new() }
     }
 
-    /// Starts a run's actor under `supervisor`.
+    /// Starts the actor of a run under `supervisor`.
     ///
-    /// A run whose preset or tools the configuration does not know (any more) is ended at once.
+    /// If the run names a preset or a tool that does not exist any more, it is ended instead.
     pub(crate) async fn start<M>(&mut self, supervisor: &ActorRef<M>, run: &Run, start: Start)
     where
         M: Message + From<StartFailed>,
@@ -71,7 +71,8 @@ impl Keeper {
         }
     }
 
-    /// Gives a run whose actor has left an actor again; one that is about to leave gets it when it has.
+    /// Starts the actor of a passivated run. If the old actor is still stopping, [`Self::supervise`] starts the next
+    /// one when it has stopped.
     pub(crate) async fn activate<M: Message + From<StartFailed>>(&mut self, supervisor: &ActorRef<M>, run: &RunId) {
         if let Some(kept) = self.passive.remove(run) {
             self.spawn(supervisor, kept, ACTIVATE).await;
@@ -86,8 +87,8 @@ impl Keeper {
                 self.by_actor.insert(actor.get_id(), kept);
             }
             Err(error) => {
-                // An actor does not start either if its supervisor is being killed, together with its session. Then this
-                // message is not delivered, and the next incarnation of the session starts the run.
+                // Starting an actor also fails while its supervisor is being killed together with its session. In that
+                // case, this message is not delivered, and the next incarnation of the session starts the run.
                 let error = ErrorInfo::new(ErrorCode::ActorCrashed, format!("the run's actor did not start: {error}"));
                 let failed = StartFailed { run_id: kept.live.run_id.clone(), error };
                 supervisor.send_after(KILL_GRACE, move || failed.into());
@@ -102,8 +103,9 @@ impl Keeper {
         }
     }
 
-    /// Deals with what became of an actor: forgets one that left, restarts one that crashed from the
-    /// journal, and ends the run and its children after too many crashes. Returns a run that restarts.
+    /// Handles the end of an actor. If it was passivated, keeps the run, or restarts it if messages are waiting. If it
+    /// crashed, restarts it from the journal, or ends the run and its children after too many crashes. Returns the run
+    /// if it restarts after a crash.
     pub(crate) async fn supervise<M: Message + From<StartFailed>>(
         &mut self,
         supervisor: &ActorRef<M>,

@@ -1,8 +1,8 @@
-//! The sub-agent supervisor of a session: keeps child runs of every depth (SUB-7, SUB-10).
+//! The sub-agent supervisor of a session: starts and restarts child runs of every depth (SUB-7, SUB-10).
 //!
-//! Children are admitted in turn between their parents, so many at a time. Whoever only waits for
-//! children of its own gives its slot back and gets one again before new children do, so that
-//! slots cannot deadlock (ACT-5). A queued child is a row and an entry here, no actor.
+//! A limited number of children runs at a time. New children are admitted round-robin over their parents. A child that
+//! waits only for its own children returns its slot, and gets one again before new children do, so slots cannot
+//! deadlock (ACT-5). A queued child is a row and an entry here; it has no actor.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -28,11 +28,11 @@ use crate::{
     },
 };
 
-/// What the supervisor needs.
+/// The sub-agent supervisor.
 pub(crate) struct SubAgentActor {
     pub(crate) services: Arc<RunServices>,
     pub(crate) resolver: Arc<RunResolver>,
-    /// How many children work at a time (`agents.max_concurrent_children_per_session`).
+    /// Maximum number of children that run at a time (`agents.max_concurrent_children_per_session`).
     pub(crate) slots: usize,
     pub(crate) gauge: Arc<Gauge>,
 }
@@ -40,31 +40,31 @@ pub(crate) struct SubAgentActor {
 /// A child that waits for a slot.
 struct Waiting {
     run: Run,
-    /// How its actor begins when its turn comes.
+    /// How its actor starts when it gets a slot.
     begins: Begins,
 }
 
-/// What may be stored of a child that waits for a slot.
+/// The stored state of a child that waits for a slot.
 enum Begins {
-    /// Nothing but its rows.
+    /// Only its rows are stored.
     Fresh,
-    /// What an earlier run of its trace left, or an earlier supervisor of its own.
+    /// Events may be stored: of an earlier run of its trace, or by an earlier incarnation of this supervisor.
     Queued,
-    /// It was at work in another process.
+    /// It was running in an earlier process.
     Again(Again),
 }
 
-/// What changes.
+/// Mutable state of the supervisor.
 pub(crate) struct SubAgents {
     keeper: Keeper,
     queue: FairQueue<RunId, RunId>,
-    /// Rows of the children that wait; one that is cancelled leaves here, and its turn finds nothing.
+    /// Children that wait for a slot. A child that is cancelled is removed here; its queue entry is then skipped.
     waiting: HashMap<RunId, Waiting>,
-    /// Every child that was admitted and has not ended: none is admitted twice.
+    /// All admitted children that have not ended. None is admitted twice.
     known: HashSet<RunId>,
-    /// Those that want their slot back.
+    /// Children that wait for their slot back.
     returning: VecDeque<RunId>,
-    /// Those that hold a slot.
+    /// Children that hold a slot.
     working: HashSet<RunId>,
 }
 
@@ -133,7 +133,7 @@ impl Actor for SubAgentActor {
         state: &mut SubAgents,
     ) -> Result<(), ActorProcessingErr> {
         if let Some(run) = state.keeper.supervise(&myself, event).await {
-            // The new incarnation holds a slot, whatever the old one had given back or wanted.
+            // The new incarnation holds a slot, whatever the old one had returned or requested.
             state.returning.retain(|other| *other != run);
             state.working.insert(run);
         }
@@ -142,12 +142,12 @@ impl Actor for SubAgentActor {
 }
 
 impl SubAgentActor {
-    /// Takes in children that have not ended: those that were at work before those that waited.
+    /// Restores children that have not ended: running children first, then queued ones.
     async fn restore(&self, myself: &ActorRef<SubAgentMsg>, state: &mut SubAgents, runs: Vec<Run>, again: Again) {
         let (waiting, at_work): (Vec<Run>, Vec<Run>) =
             runs.into_iter().partition(|run| run.status == RunStatus::Queued);
         for run in at_work {
-            // In a new process there may be fewer slots than there were.
+            // A new process may be configured with fewer slots.
             if matches!(again, Again::Reopened) {
                 self.enqueue(state, run, Begins::Again(again.clone()));
             } else if state.known.insert(run.run_id.clone()) {
@@ -167,7 +167,7 @@ impl SubAgentActor {
             return;
         }
         if self.services.runs.register(&run).token.is_cancelled() {
-            // It attached to a tree that is being cancelled.
+            // Its parent is being cancelled.
             return self.cancel_queued(&run);
         }
         state.queue.push(parent, run.run_id.clone());
@@ -180,7 +180,7 @@ impl SubAgentActor {
         self.services.finalizer.finalize_orphan(live, ending);
     }
 
-    /// Gives free slots to those who want one back first, then to new children in turn.
+    /// Assigns free slots: first to children that request theirs back, then to new children.
     async fn serve(&self, myself: &ActorRef<SubAgentMsg>, state: &mut SubAgents) {
         let slots = self.slots;
         while state.working.len() < slots {
@@ -194,7 +194,7 @@ impl SubAgentActor {
             let Some(run) = state.queue.pop() else { break };
             let Some(Waiting { run: row, begins }) = state.waiting.remove(&run) else { continue };
             if self.services.runs.register(&row).token.is_cancelled() {
-                // Its cancelling is on the way: nothing new starts below a cancelled run (RT-6).
+                // Its cancellation is on the way: nothing new starts below a cancelled run (RT-6).
                 self.cancel_queued(&row);
                 continue;
             }

@@ -1,8 +1,7 @@
-//! Runs of which nothing comes: looked for from time to time, and told (RUN-7).
+//! Detects runs that make no progress, and reports them as stuck (RUN-7).
 //!
-//! What a run declares to be progress is none of its own: waiting for children, for people, for a slot, a budget or
-//! its turn with a model, and a model call within its own time limit. Such a run is not ended here. A driven run
-//! without a handle is.
+//! Time without progress does not count while a run waits for children, users, a slot, a budget or the model gateway,
+//! or during a model call within its timeout. A stuck run is not ended here, except a driven run without a handle.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,13 +22,13 @@ fn is_stuck(live: &RunEntry) -> bool {
     live.published().phase.is_active() && !clock.is_stopped() && clock.patience_ms().is_some_and(is_late)
 }
 
-/// Returns whether a driven run has neither a handle, nor open children, nor made progress for `stuck_after_ms`.
+/// Returns whether a driven run has no handle and no open children, and made no progress for `stuck_after_ms`.
 fn is_undriven(live: &RunEntry, stuck_after_ms: u64) -> bool {
     let is_idle = matches!(live.published().phase, RunPhase::Running);
     live.driven && !live.has_handle() && is_idle && live.clock.quiet_ms() > stuck_after_ms
 }
 
-/// Looks for such runs until the runtime closes.
+/// Checks all runs periodically until the runtime closes.
 pub(crate) async fn watch(runs: Arc<RunRegistry>, lifetime: Lifetime, stuck_after_ms: u64) {
     let every = Duration::from_millis((stuck_after_ms / 4).clamp(250, 30_000));
     loop {

@@ -1,8 +1,11 @@
-//! The gate before a tool call: whether it may run, must be asked for, or is refused (PERM-1).
+//! Authorization of tool calls: a call is allowed, requires approval, or is denied (PERM-1).
 //!
-//! Order: hooks, permission, execution. Invariant: a call for which leave was given runs only while tool, arguments and
-//! what it touches are the ones that were decided upon, as its stored row says. Not here: how a call waits (`leave.rs`),
-//! who decides (`permission.rs`).
+//! Order: hooks, permission, execution.
+//!
+//! Invariant: an approved call runs only if its tool, its arguments and the resources that it touches are the approved
+//! ones, according to the stored row.
+//!
+//! Elsewhere: how a call waits for approval (`machine/tool_calls/approval.rs`), who decides (`permission.rs`).
 
 use std::sync::Arc;
 
@@ -26,13 +29,13 @@ use crate::{
 /// Name of the tool that reads files.
 const READ: &str = "read";
 
-/// What becomes of a call that is about to run.
+/// Result of the authorization of a call.
 pub(crate) enum Gate {
-    /// It runs, with leave for what it touches.
+    /// The call may run, with this access.
     Open(Option<Demand>),
-    /// Somebody has to be asked.
+    /// The call requires approval.
     Ask(Box<Permission>),
-    /// It does not run.
+    /// The call is denied.
     Shut(ErrorInfo),
 }
 
@@ -95,7 +98,7 @@ impl Authorizer {
             return Err(unconfined(name, &demand, &why));
         }
         if !self.permissions.can_ask(&spec.settings) {
-            // Where a deny rule cannot be checked, no grant helps.
+            // No grant helps if a deny rule cannot be checked.
             let allow = if verdict == Verdict::AskOrRefuse { Vec::new() } else { exact_grants(name, &demand) };
             return Err(nobody_to_ask(name, &demand, allow, &self.redactor));
         }
@@ -126,7 +129,8 @@ impl Authorizer {
         Ok(Gate::Ask(Box::new(asked)))
     }
 
-    /// Returns what a call would change; `None` also if it fails, or a deny rule forbids to read the file.
+    /// Returns the change that a call would make. `None` if it cannot be computed, or if a deny rule forbids reading
+    /// the file.
     async fn preview(
         &self,
         spec: &RunSpec,
@@ -142,7 +146,8 @@ impl Authorizer {
         tokio::task::spawn_blocking(move || tool.preview(&context, &arguments)).await.ok().flatten()
     }
 
-    /// Reads whether a call was allowed as it is now, with the change that was shown. What is in memory is not asked.
+    /// Reads from the store whether the call was allowed with its current arguments, access and shown change. The state
+    /// in memory is not used.
     async fn is_allowed(
         &self,
         spec: &RunSpec,
@@ -162,7 +167,8 @@ impl Authorizer {
             && row.fingerprint == fingerprint)
     }
 
-    /// Says what is configured about a call that uses the network, and only reads; others ask in any case.
+    /// Returns the network policy for a call. `Allow` applies only to calls that use the network, change nothing and
+    /// touch nothing sensitive. All calls that the policy does not cover require approval.
     fn network_policy(&self, tool: &ToolSpec, demand: &Demand) -> NetworkPolicy {
         match self.network {
             NetworkPolicy::Deny if tool.has_tag(NETWORK) => NetworkPolicy::Deny,
@@ -182,7 +188,8 @@ fn denied(tool: &str) -> ErrorInfo {
     by_rule(message)
 }
 
-/// Refuses a command on a machine without confinement. Only a grant from before the run can allow it: nobody is asked.
+/// Returns the error for a command on a machine without confinement. Only a grant that existed before the run allows
+/// such a command, so no approval is requested.
 fn unconfined(tool: &str, demand: &Demand, why: &str) -> ErrorInfo {
     let message = format!(
         "`{tool}` was not run: nothing would confine it on this machine: {why}. Where that is acceptable, it is allowed \
@@ -196,7 +203,7 @@ fn no_network(tool: &str) -> ErrorInfo {
     by_rule(format!("`{tool}` was not run: it uses the network, and permissions.network is \"deny\""))
 }
 
-/// Refuses a call by a rule of the configuration, or of its run.
+/// Returns the error for a call that a rule of the configuration or of its run denies.
 fn by_rule(message: String) -> ErrorInfo {
     ErrorInfo { details: json!({ "by": "rule" }), ..ErrorInfo::new(ErrorCode::PermissionDenied, message) }
 }
@@ -209,7 +216,8 @@ fn changed(tool: &str) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::PermissionDenied, message)
 }
 
-/// Refuses a call that nobody can be asked about. The details name what it touches, and the grants that would allow it.
+/// Returns the error for a call that requires approval when no approver is available. The details name the target, and
+/// the grants that would allow the call.
 fn nobody_to_ask(tool: &str, demand: &Demand, allow: Vec<String>, redactor: &Redactor) -> ErrorInfo {
     let target = redactor.text(&demand.target);
     let how = match &allow[..] {
@@ -224,7 +232,7 @@ fn nobody_to_ask(tool: &str, demand: &Demand, allow: Vec<String>, redactor: &Red
     ErrorInfo { details, ..ErrorInfo::new(ErrorCode::PermissionDenied, message) }
 }
 
-/// Reads who works for whom, from the user's run down to this one.
+/// Reads the chain of runs from the user's run down to this one.
 fn chain(reader: &dyn Reader, run: &soong_protocol::RunId) -> Result<Vec<ChainLink>, StoreError> {
     let mut links = Vec::new();
     let mut next = Some(run.clone());

@@ -1,7 +1,7 @@
 //! Ends runs that have no actor, with the state machine that run actors use.
 //!
-//! For queued runs that are cancelled, runs that crash too often, and interrupted runs of an earlier owner of the home.
-//! A run is ended after its children (R7).
+//! Used for queued runs that are cancelled, runs that crash too often, and interrupted runs of an earlier owner of the
+//! home. A run is ended after its children (R7).
 
 use std::{
     collections::{HashMap, HashSet},
@@ -41,8 +41,8 @@ use crate::{
 /// The outcome of a run, and its result for the parent.
 type Finalized = (RunOutcome, Option<Box<ChildResult>>);
 
-/// All runs of the interrupted trees if any run has a budget, else empty. Ended runs are included, parents come first, and
-/// each has its number of children.
+/// All runs of the interrupted trees if any run has a budget, else empty. Ended runs are included. Parents precede
+/// their children, and each run has its number of children.
 pub(crate) type Used = Vec<(Run, usize)>;
 
 /// Ends runs that have no actor.
@@ -57,8 +57,8 @@ pub(crate) struct Finalizer {
 }
 
 impl Finalizer {
-    /// In the background: cancels the descendants of a run, waits until they have ended, and ends the run. Retries while
-    /// the disk refuses writes. If the end can never be recorded, waiters get the error.
+    /// Ends a run in the background: cancels its descendants, waits until they have ended, and then ends the run.
+    /// Retries while the disk refuses writes. If the end can never be recorded, waiting callers get the error.
     pub(crate) fn finalize_orphan(self: &Arc<Self>, live: Arc<RunEntry>, ending: Ending) {
         let finalizer = Arc::clone(self);
         live.set_phase(RunPhase::Ending);
@@ -75,7 +75,7 @@ impl Finalizer {
                     }
                     finalizer.runs.run_ended(&live, outcome, result);
                 }
-                // It was never recorded: there is nothing to end.
+                // The run was never recorded: there is nothing to end.
                 Ok(None) => finalizer.runs.abandon_start(&live),
                 Err(error) if error.code == ErrorCode::Closing => {} // closing interrupts it
                 Err(error) => finalizer.runs.run_lost(&live, error),
@@ -83,7 +83,7 @@ impl Finalizer {
         });
     }
 
-    /// Ends a run after everything below it; `None` = no such run is recorded.
+    /// Ends a run after all its descendants; `None` if no such run is recorded.
     async fn finalize_tree(&self, live: &RunEntry, ending: &Ending) -> Result<Option<Finalized>, ErrorInfo> {
         self.finalize_children(&live.run_id).await?;
         match self.finalize(&live.run_id, &live.trace_id, ending.clone()).await {
@@ -93,7 +93,7 @@ impl Finalizer {
         }
     }
 
-    /// Ends everything below a run: cancels children that are registered, and finalizes those that never started.
+    /// Ends the descendants of a run: cancels registered children, and finalizes the ones that never started.
     async fn finalize_children(&self, run_id: &RunId) -> Result<(), ErrorInfo> {
         let id = run_id.clone();
         let children = self.reader.read(move |reader| reader.children(&id)).await?;
@@ -112,11 +112,12 @@ impl Finalizer {
         Ok(())
     }
 
-    /// Ends a run that has no actor and no open children. A run that has ended keeps its end.
+    /// Ends a run that has no actor and no open children. If the run has ended already, its outcome does not change.
     ///
     /// # Errors
-    /// `run_not_found` if the run is not recorded; `storage_error`, retryable while the disk refuses writes; a retryable
-    /// `internal_error` if children are open.
+    /// - `run_not_found` if the run is not recorded.
+    /// - `storage_error`, retryable while the disk refuses writes.
+    /// - `internal_error`, retryable, if children are open.
     pub(crate) async fn finalize(
         &self,
         run_id: &RunId,
@@ -133,7 +134,7 @@ impl Finalizer {
             Err(error) if !error.retryable => not_found_out(error),
             outcome => outcome?,
         };
-        // Reservations are in memory only: they count if this process made them.
+        // Reservations are kept in memory only, so they count only if this process made them.
         let here = self.runs.get(run_id).filter(|live| !live.published().interrupted);
         let step = decide(&mut state, News::End(EndInput::Abandon { ending, flushed }), here.as_deref());
         if !step.writes.is_empty() {
@@ -141,7 +142,7 @@ impl Finalizer {
             let fence = Fence { run_id: run_id.clone(), epoch, number: 1, used_ms: None };
             let append = Append { fence: Some(fence), writes: step.writes };
             self.journal.append_and_wait(append).await.map_err(|error| match error {
-                // Another task finalizes the run: the next try finds what it wrote.
+                // Another task is finalizing the run; the next attempt reads what it wrote.
                 StoreError::Stale(_) => ErrorInfo::retryable(ErrorCode::StorageError, error.to_string()),
                 error => ErrorInfo::from(&error),
             })?;
@@ -152,7 +153,7 @@ impl Finalizer {
         run_outcome(&state).ok_or_else(open)
     }
 
-    /// Rebuilds the state of a run that is to be ended. If its history is corrupt, uses only its row.
+    /// Rebuilds the state of a run in order to end it. If its history is corrupt, uses only its row.
     async fn read_state(&self, run_id: &RunId, trace_id: &TraceId) -> Result<RunState, ErrorInfo> {
         let (id, trace) = (run_id.clone(), trace_id.clone());
         let read = move |reader: &dyn Reader| match read_stored(reader, &id, &trace) {
@@ -170,7 +171,7 @@ impl Finalizer {
         })
     }
 
-    /// Reads how a run ended; `None` while it has not.
+    /// Reads the outcome of a run; `None` if it has not ended.
     pub(crate) async fn read_outcome(&self, run: Run) -> Result<Option<RunOutcome>, ErrorInfo> {
         if run.completed_at.is_none() {
             return Ok(None);
@@ -195,7 +196,7 @@ impl Finalizer {
         Ok(())
     }
 
-    /// Reads what interrupted runs have used of their budgets (BUD-1).
+    /// Reads the budget usage of interrupted runs (BUD-1).
     pub(crate) async fn read_used(&self, runs: &[Run]) -> Result<Used, ErrorInfo> {
         let ids: HashSet<&RunId> = runs.iter().map(|run| &run.run_id).collect();
         let is_top = |run: &&Run| run.parent_run_id.as_ref().is_none_or(|parent| !ids.contains(parent));
@@ -217,8 +218,8 @@ impl Finalizer {
         self.reader.read(read).await
     }
 
-    /// Registers interrupted runs, parents before children as they are given, and sets what their budgets have used. A
-    /// run that is to be cancelled makes no further step.
+    /// Registers interrupted runs in the given order (parents first), and restores the usage of their budgets. The
+    /// token of a run with a recorded cancel request is cancelled, so that it makes no further step.
     pub(crate) fn register_interrupted(&self, runs: &[Run], used: &Used) {
         let mut has_new = false;
         for run in runs {
@@ -235,7 +236,7 @@ impl Finalizer {
         if !has_new {
             return; // the budgets of registered runs are up to date
         }
-        // A run that has ended draws on the budget of the one above it; parents come first.
+        // The usage of an ended run counts against the budget of the run above it. Parents come first in `used`.
         let mut purses: HashMap<&RunId, Purse> = HashMap::new();
         for (run, children) in used {
             let above = || purses.get(run.parent_run_id.as_ref()?).cloned();

@@ -1,7 +1,8 @@
-//! Calling hooks for a run (HOOK-1).
+//! Calls hooks for a run (HOOK-1).
 //!
-//! Before a tool call and before the end of a user's run their answer is waited for; of the rest they only hear, and
-//! nobody waits. Not here: what follows from what they say (`hooks.rs`), the hooks themselves (`hook.rs`).
+//! Before a tool call and before the end of a user run, the run waits for the hooks' answer. At all other points, hooks
+//! are only notified, and the run does not wait. Elsewhere: the consequences of their answers (`hooks.rs`), the hooks
+//! themselves (`hook.rs`).
 
 use std::{
     path::{Path, PathBuf},
@@ -51,7 +52,7 @@ fn of_call(spec: &RunSpec, job: &ToolJob, event: HookPoint, resolved_path: Optio
     }
 }
 
-/// What hooks say about a call that is about to run; events for the run come with it.
+/// Asks hooks whether a call may run. Passes events for the run to `tell`.
 pub(crate) async fn before_call(
     spec: &RunSpec,
     job: &ToolJob,
@@ -60,7 +61,7 @@ pub(crate) async fn before_call(
     mut tell: impl FnMut(Event),
 ) -> Result<(), ErrorInfo> {
     let event = HookPoint::PreToolUse;
-    // Who was asked for leave has passed them.
+    // A call that has passed its hooks and was then approved is not checked by them again.
     if job.leave.is_some() || !spec.hooks.hear(event) {
         return Ok(());
     }
@@ -76,13 +77,13 @@ pub(crate) async fn before_call(
     Err(ErrorInfo { details: json!({ "by": "hook" }), ..ErrorInfo::new(ErrorCode::PermissionDenied, message) })
 }
 
-/// Says what hooks are told of a call that has its outcome; `None` = nobody wants to hear.
+/// Returns the hook input for a call that has an outcome; `None` if no hook listens.
 pub(crate) fn after_call(spec: &RunSpec, job: &ToolJob, resolved_path: Option<PathBuf>) -> Option<Told> {
     let event = HookPoint::PostToolUse;
     spec.hooks.hear(event).then(|| of_call(spec, job, event, resolved_path))
 }
 
-/// Writes an outcome down as hooks are told it.
+/// Formats an outcome for hooks.
 pub(crate) fn outcome(result: &ToolResult, redact: impl Fn(&mut String)) -> Value {
     let (key, mut text) = match result {
         Ok(output) => ("output", output.output.clone()),
@@ -100,7 +101,7 @@ pub(crate) struct HookCalls {
 }
 
 impl HookCalls {
-    /// Notifies hooks in the background. Failures of hooks are reported to the run, if it has not ended.
+    /// Notifies hooks in the background. Failures of hooks are reported to the run if it has not ended.
     pub(crate) fn notify(&self, live: &Arc<RunEntry>, spec: &Arc<RunSpec>, told: Told) {
         let (hooks, live, spec) = (self.clone(), Arc::clone(live), Arc::clone(spec));
         self.lifetime.spawn(async move {

@@ -1,6 +1,6 @@
-//! Reading what a run's state is rebuilt from.
+//! Reads the stored rows from which the state of a run is rebuilt.
 //!
-//! Not here: what it becomes (`state.rs`).
+//! Elsewhere: rebuilding the state (`machine/replay.rs`).
 
 use std::collections::{HashMap, HashSet};
 
@@ -29,7 +29,7 @@ pub(crate) async fn last_settings(reader: &Reading, trace: &TraceId) -> Result<B
         .ok_or_else(|| ErrorInfo::new(ErrorCode::TraceNotFound, format!("continue_from: there is no trace {trace}")))
 }
 
-/// Says that nobody can go on from a message, and what to do.
+/// Returns the error for a message after which a run cannot continue.
 pub(crate) fn no_way_back(trace: &TraceId, sequence: u64) -> ErrorInfo {
     let message = format!(
         "message {sequence} is not one of the main path of {trace} to go on from: see its messages (a message that was \
@@ -38,7 +38,7 @@ pub(crate) fn no_way_back(trace: &TraceId, sequence: u64) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::ValidationError, message)
 }
 
-/// Says that a message cannot be the head of a conversation.
+/// Returns the error for a message that cannot be the head of a conversation.
 pub(crate) fn no_head(trace: &TraceId, sequence: u64) -> ErrorInfo {
     let message = format!(
         "message {sequence} of {trace} is none to go on from: see its messages (a message that was cut off, or a summary, \
@@ -47,7 +47,7 @@ pub(crate) fn no_head(trace: &TraceId, sequence: u64) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::ValidationError, message)
 }
 
-/// Reads all that a run's state is rebuilt from, for a run that goes on or is to be ended.
+/// Reads all rows from which the state of a run is rebuilt, in order to resume or end it.
 pub(crate) fn read_stored(
     reader: &dyn Reader,
     run_id: &RunId,
@@ -56,7 +56,7 @@ pub(crate) fn read_stored(
     let run = reader.run(run_id)?.ok_or_else(|| StoreError::Missing(format!("run {run_id}")))?;
     let trace = reader.trace(trace_id)?.ok_or_else(|| StoreError::Missing(format!("trace {trace_id}")))?;
     let events = run_events(reader, run_id)?;
-    // One that was refused, and did not live to end, has begun and said nothing.
+    // A run that was rejected, and crashed before it ended, has started but has no messages.
     let begins = added_sequences(&events).next().is_none();
     let way_back = match run.settings.after_sequence.filter(|_| begins) {
         Some(sequence) => find_way_back(reader, trace_id, sequence)?,
@@ -68,8 +68,8 @@ pub(crate) fn read_stored(
     };
     let mut messages: Vec<Message> = reader.messages(trace_id, path)?;
     let asked = if begins { asked(reader, trace_id, &messages)? } else { HashMap::new() };
-    // The main path has no partial messages, and not those that a summary stands for; the run's own ones are asked
-    // for by sequence.
+    // The main path contains neither partial messages nor messages that a summary replaced. The run's own ones are read
+    // by sequence.
     let on_path: HashSet<u64> = messages.iter().map(|message| message.sequence).collect();
     let off_path: Vec<u64> = added_sequences(&events).filter(|sequence| !on_path.contains(sequence)).collect();
     messages.extend(reader.messages_at(trace_id, &off_path)?);
@@ -111,7 +111,7 @@ fn run_events(reader: &dyn Reader, run: &RunId) -> Result<Vec<(Timestamp, Event)
     Ok(reader.run_events(run)?.into_iter().map(|record| (record.ts, record.event)).collect())
 }
 
-/// Reads what tells how a run ended: what is its own, and nothing of the other runs of its trace.
+/// Reads the rows that determine the outcome of an ended run: only its own, without other runs of its trace.
 pub(crate) fn read_own(reader: &dyn Reader, run: &Run) -> Result<Stored, StoreError> {
     let events = run_events(reader, &run.run_id)?;
     let sequences: Vec<u64> = added_sequences(&events).collect();
@@ -124,7 +124,7 @@ pub(crate) fn read_own(reader: &dyn Reader, run: &Run) -> Result<Stored, StoreEr
     })
 }
 
-/// Finds the outcomes of a turn's calls that are recorded with their effects: edits of documents (ART-5).
+/// Reads the outcomes of a turn's calls that were recorded with their effects: edits of documents (ART-5).
 pub(crate) fn recorded_in(
     reader: &dyn Reader,
     run: &RunId,
@@ -138,7 +138,7 @@ pub(crate) fn recorded_in(
     Ok(edits.into_iter().filter_map(outcome).collect())
 }
 
-/// Looks whether a conversation can go back to a message; `None` = it stands there.
+/// Prepares a rewind to a message. `None` if the message is the current head.
 fn find_way_back(
     reader: &dyn Reader,
     trace: &TraceId,
@@ -165,8 +165,8 @@ fn find_way_back(
     }))))
 }
 
-/// Finds what is known of the sub-agents that calls at the end of a conversation asked for, and whose results are
-/// not in it.
+/// Returns the results of the sub-agents of open calls at the end of a conversation, by tool call id. A sub-agent
+/// without a result is reported as interrupted.
 fn asked(
     reader: &dyn Reader,
     trace: &TraceId,

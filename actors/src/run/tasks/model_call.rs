@@ -1,7 +1,8 @@
-//! A run's model calls: what is sent, what is held back for them, and what is told while they are on their way.
+//! The model calls of a run: the request, the budget reservation, and the events and deltas reported during the call.
 //!
-//! One acquisition order (ACT-5): the run has its slot, then what the call may use is held back of its budget, then
-//! the gateway is asked. Not here: when a call is made (`turn.rs`), retries and limits of the provider (the gateway).
+//! Resources are acquired in one order (ACT-5): the run's slot, then the budget reservation, then the gateway.
+//!
+//! Elsewhere: when a call is made (`turn.rs`), retries and provider limits (the gateway).
 
 use std::{sync::Arc, time::Duration};
 
@@ -35,28 +36,28 @@ use crate::{
     },
 };
 
-/// How often the session supervisor is asked to interrupt a session.
+/// Interval at which the session supervisor is asked to interrupt a session.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// What a call has to say before it ends, and what becomes of it.
+/// Observes a model call: streams its deltas, and collects its reservation, partial text and waiting time.
 pub(crate) struct Line {
     journal: JournalHandle,
     live: Arc<RunEntry>,
-    /// Who hears of it; nobody does of a summary, since it is no answer.
+    /// Receives the events of the call; `None` for calls that are not part of the conversation, such as summaries.
     told: Option<Mailbox<RunMsg>>,
     spec: Arc<RunSpec>,
-    /// Tokens of the prompt, by our count.
+    /// Number of prompt tokens, as counted by the runtime.
     prompt_tokens: u64,
-    /// Streamed text, in case the call is cut off.
+    /// Streamed text, needed if the call is cut off.
     pub(crate) partial: String,
     /// Whether a request was sent.
     pub(crate) was_sent: bool,
-    /// What is held back for it.
+    /// Budget reserved for the call.
     pub(crate) held: Option<Reservation>,
-    /// How long it has waited for limits, pauses, further tries and budgets, in milliseconds.
+    /// Time spent waiting for limits, pauses, retries and budgets, in milliseconds.
     pub(crate) waited_ms: u64,
     waits: Option<Standstill>,
-    /// What is shown of the text and of the reasoning as they come.
+    /// Redactors of the streamed text and reasoning.
     shown: (StreamRedactor, StreamRedactor),
 }
 
@@ -82,7 +83,8 @@ impl Line {
         }
     }
 
-    /// Holds back what the call may use; returns how long its answer may be, where that is limited.
+    /// Reserves budget for a call. Returns the maximum number of output tokens if the budget limits it below the
+    /// request.
     async fn reserve(&mut self, want: Want) -> Result<Option<u64>, ErrorInfo> {
         self.prompt_tokens = want.prompt_tokens;
         let Some(purse) = self.live.purse.clone() else { return Ok(None) };
@@ -116,7 +118,7 @@ impl DeltaSink for Line {
 }
 
 impl Line {
-    /// Streams what can be shown of a piece.
+    /// Streams a redacted delta.
     fn show(&self, delta: Delta) {
         if delta.text().is_empty() {
             return;
@@ -130,7 +132,7 @@ impl Line {
         });
     }
 
-    /// Streams what was held back of the text, since it could have become a secret.
+    /// Streams the text that the redactors held back because it could have been the start of a secret.
     fn show_rest(&mut self) {
         let (text, reasoning) = (self.shown.0.end(), self.shown.1.end());
         if self.told.is_some() {
@@ -145,7 +147,7 @@ impl CallSink for Line {
         if let ModelEvent::Retrying { usage, cost, .. } = &mut event
             && !self.partial.is_empty()
         {
-            // What had come is paid for, though it is void.
+            // Text that was received before a retry is discarded but still costs tokens.
             let spent = Usage {
                 prompt_tokens: self.prompt_tokens,
                 completion_tokens: self.spec.model.counter.count_text(&self.partial),
@@ -174,7 +176,7 @@ impl CallSink for Line {
     }
 
     fn start_over(&mut self) {
-        // Who is cancelled before the next try has nothing on its way.
+        // If the run is cancelled before the next attempt, no request is in flight.
         self.was_sent = false;
         self.partial.clear();
         self.show_rest();
@@ -187,12 +189,12 @@ pub(crate) struct ModelCaller {
     pub(crate) runs: Arc<RunRegistry>,
     pub(crate) artifacts: Arc<ArtifactStore>,
     pub(crate) token_deviations: Arc<TokenDeviations>,
-    /// Present if the traffic of model calls is stored (`runtime.debug_artifacts`).
+    /// Stores the traffic of model calls; present if `runtime.debug_artifacts` is set.
     pub(crate) traffic_dump: Option<TrafficDump>,
 }
 
 impl ModelCaller {
-    /// Has the older part of the conversation summed up.
+    /// Requests a summary of the older part of the conversation.
     pub(crate) async fn summarise(
         &self,
         spec: &RunSpec,
@@ -202,7 +204,7 @@ impl ModelCaller {
         self.ask(spec, &spec.helpers.summary, call.system, vec![(Role::User, call.user)], line).await
     }
 
-    /// Asks a helper something, without tools.
+    /// Sends a request without tools to an auxiliary model.
     pub(crate) async fn ask(
         &self,
         spec: &RunSpec,
@@ -233,8 +235,8 @@ impl ModelCaller {
         called.outcome
     }
 
-    /// Passes an outcome on, unless the gateway is lost for good: then this process does not continue the session, and the
-    /// call does not return.
+    /// Returns the outcome, unless the gateway is permanently lost. In that case, this process does not continue the
+    /// session, and the call does not return.
     async fn unless_lost<T>(&self, spec: &RunSpec, outcome: Result<T, ErrorInfo>) -> Result<T, ErrorInfo> {
         match outcome {
             Err(failure) if failure.code == ErrorCode::RuntimeFailed => {
@@ -242,7 +244,7 @@ impl ModelCaller {
                     if let Some(links) = self.runs.links(&spec.identity.session_id) {
                         links.session.interrupt(failure.clone());
                     }
-                    // The supervisor may have crashed over it.
+                    // The supervisor may have crashed while it handled the request.
                     sleep(ASK_EVERY).await;
                 }
             }

@@ -1,4 +1,4 @@
-//! Panics of tools and model providers, as errors.
+//! Converts panics of tools and model providers to errors.
 
 use std::any::Any;
 
@@ -6,7 +6,7 @@ use soong_protocol::{ErrorCode, ErrorInfo};
 
 use crate::redaction::Redactor;
 
-/// Makes the error of code that panicked, with the message of the panic, and logs it.
+/// Logs a panic, and returns it as an error with the panic's message.
 pub(crate) fn panicked(redactor: &Redactor, who: &str, panic: &(dyn Any + Send)) -> ErrorInfo {
     let said = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     let said = redactor.text(said.unwrap_or("a panic without a message"));

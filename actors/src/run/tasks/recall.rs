@@ -1,4 +1,4 @@
-//! Finds what earlier runs have learned for the task of a run.
+//! Searches the experiences of earlier runs that match the task of a run.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::{
     },
 };
 
-/// Looks for what fits a run's task; `recalled` is filled as it comes, so that it is told what a call has used that was
-/// cut off.
+/// Searches for matching experiences. `recalled` is filled during the search, so that the usage is known if the search
+/// is cut off.
 pub(in crate::run) async fn look(
     (models, memory, top_k): (&ModelCaller, Arc<MemoryFile>, usize),
     spec: &RunSpec,
@@ -31,7 +31,7 @@ pub(in crate::run) async fn look(
     let mut tried = 0;
     recalled.tags = loop {
         let count = |text: &str| spec.model.counter.count_text(text);
-        // What the first call has used is known, and nobody else draws on this budget yet.
+        // The usage of the first call is known, and no other call draws on this budget yet.
         line.held.take().into_iter().for_each(Reservation::settle);
         line.was_sent = false;
         recalled.asked_tokens = count(&system) + said.iter().map(|(_, text)| count(text)).sum::<u64>();
@@ -51,7 +51,7 @@ pub(in crate::run) async fn look(
             }
         }
     };
-    // What has done more harm than good is not told without being asked for.
+    // Experiences that did more harm than good are not offered automatically.
     let mut found = matching(book.experiences(), &recalled.tags, usize::MAX);
     found.retain(|known| known.metrics.worth() >= 0);
     found.truncate(top_k);

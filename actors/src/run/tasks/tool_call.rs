@@ -30,17 +30,17 @@ use crate::{
     tool::{Progress, Tool, ToolContext, ToolOutput, ToolResult},
 };
 
-/// What came of a call.
+/// The outcome of an attempt to run a call.
 pub(in crate::run::tasks) enum Ran {
-    /// Its outcome.
+    /// The call has an outcome.
     Ended(Box<ToolResult>),
-    /// Nothing: hooks have nothing against it, and the run does it itself.
+    /// Not executed: hooks passed, and the run executes the call itself.
     Passed,
-    /// Nothing: somebody has to be asked first.
+    /// Not executed: the call requires approval.
     NeedsLeave(Box<Permission>),
 }
 
-/// Returns the file or folder that a call would open now, if a hook could match it.
+/// Returns the path that a call would open now; `None` if no hook needs it.
 pub(in crate::run::tasks) fn resolved_path(spec: &RunSpec, job: &ToolJob, context: &ToolContext) -> Option<PathBuf> {
     if !spec.hooks.hear(HookPoint::PreToolUse) && !spec.hooks.hear(HookPoint::PostToolUse) {
         return None;
@@ -48,7 +48,7 @@ pub(in crate::run::tasks) fn resolved_path(spec: &RunSpec, job: &ToolJob, contex
     spec.catalog.registry.get(&job.spec.name)?.tool.as_ref()?.resolved_path(context, &job.arguments)
 }
 
-/// Refuses a call whose path leads elsewhere than when its hooks were asked.
+/// Returns the error of a call whose path changed after its hooks were asked.
 fn moved(tool: &str) -> ErrorInfo {
     let message =
         format!("`{tool}` was not run: its path leads to another file than when hooks were asked. Call it again");
@@ -67,7 +67,7 @@ pub(crate) struct ToolRunner {
 }
 
 impl ToolRunner {
-    /// Makes the context of a call. What the call stores in the background is tracked by `storing`.
+    /// Creates the context of a call. `storing` tracks what the call stores in the background.
     pub(in crate::run::tasks) fn context(
         &self,
         live: &Arc<RunEntry>,
@@ -99,14 +99,14 @@ impl ToolRunner {
         }
     }
 
-    /// Returns the handle by which a call streams its progress.
+    /// Returns the handle with which a call streams its progress.
     fn progress(&self, live: &Arc<RunEntry>, tool_call_id: &str) -> Progress {
         let (journal, live, tool_call_id) = (self.journal.clone(), Arc::clone(live), tool_call_id.to_owned());
         let shown = Mutex::new(StreamRedactor::new(&self.redactor));
         Progress::new(move |text| {
             let at = now();
             live.clock.progress(at);
-            // What is held back for the next piece is in the outcome anyway.
+            // Text that is held back for the next delta is in the outcome anyway.
             let text = shown.lock().unwrap_or_else(PoisonError::into_inner).push(&text);
             if text.is_empty() {
                 return;
@@ -165,13 +165,13 @@ impl ToolRunner {
             return Err(ErrorInfo::new(ErrorCode::Timeout, format!("the tool took longer than {limit_ms} ms")));
         };
         let mut output = result.map_err(|mut error| {
-            // Only the run's own cancelling is one; a tool that gave up failed.
+            // Only cancellation of the run counts as cancelled. A tool that stopped without it has failed.
             if error.code == ErrorCode::Cancelled && !token.is_cancelled() {
                 error.code = ErrorCode::Interrupted;
             }
             error
         })?;
-        output.redact(&self.redactor); // before it is cut
+        output.redact(&self.redactor); // before it is shortened
         let limits = Limits {
             bytes: context.output_limit_bytes,
             tokens: context.output_limit_tokens,
@@ -180,7 +180,7 @@ impl ToolRunner {
         tool_output::fit(output, &job.spec, &context, limits, spec.tool("read_artifact").is_some()).await
     }
 
-    /// Finds the outcome of a call that was cut off, or given up, while its edit was on the way to the disk.
+    /// Reads the recorded outcome of a call that was cut off or timed out while its edit was being written.
     pub(in crate::run::tasks) async fn recorded_outcome(
         &self,
         spec: &RunSpec,

@@ -1,5 +1,5 @@
-//! What a tool's output becomes for the model: itself, or, where it is too large, an artifact with its head
-//! and tail (ART-9).
+//! Fits a tool's output into the conversation: a large output is stored as an artifact, and the model gets its head and
+//! tail (ART-9).
 
 use std::sync::Arc;
 
@@ -14,10 +14,12 @@ use crate::{
     tool::{ToolContext, ToolOutput},
 };
 
-/// Shortest output that is stored for its size: the line that refers to it would be longer.
+/// Minimum size of an output that is stored because of its size, in bytes. A reference would be longer than a smaller
+/// output.
 const LEAST_STORED_BYTES: usize = 512;
 
-/// Stores an output that is too large, or that its tool wants stored; what is left is short.
+/// Stores an output that is too large or that its tool wants stored, and replaces it by a short reference. Paged
+/// outputs are only cut.
 pub(crate) async fn fit(
     output: ToolOutput,
     spec: &ToolSpec,
@@ -35,13 +37,13 @@ pub(crate) async fn fit(
         return Ok(ToolOutput { output: output_text, ..output });
     }
     let text = output.output.as_str();
-    // Room for the line that says so.
+    // Leaves room for the note that says so.
     let most = usize::try_from(limits.stored_bytes).unwrap_or(usize::MAX).saturating_sub(64);
     let is_cut = text.len() as u64 > limits.stored_bytes;
     let stored = if is_cut { cut(text, most) } else { text.to_owned() };
     let reference = match store(output.title.as_str(), stored, spec, context).await {
         Ok(reference) => reference,
-        // What the tool did is done: a store that refuses makes no failure of it.
+        // The effect of the tool has happened, so a failure to store its output does not fail the call.
         Err(error) => {
             let note = format!("\n[the whole, {} bytes, could not be stored: {error}]", text.len());
             let shown = head(text, limits.bytes).to_owned() + &note;
@@ -70,15 +72,15 @@ async fn store(title: &str, text: String, spec: &ToolSpec, context: &ToolContext
     Ok(service.save(&place, save).await?.reference())
 }
 
-/// What a run itself stores, of its own or of its children's.
+/// Describes a text that the run itself stores: its own answer, or the results of its children.
 pub(crate) struct About<'a> {
     pub(crate) title: &'a str,
-    /// The message and the call that asked for it.
+    /// Sequence of the message that contains the call (`asked_in`), and the id of the call (`call`).
     pub(crate) asked_in: Option<u64>,
     pub(crate) call: Option<&'a str>,
 }
 
-/// Stores a text of a run as a product, cut to what may be stored.
+/// Stores a text of a run as an artifact, cut to the maximum size.
 pub(crate) async fn keep(
     artifacts: &ArtifactStore,
     run: &RunSpec,
@@ -101,7 +103,7 @@ pub(crate) async fn keep(
     Ok(artifacts.save(&crate::run::tasks::place(run), save).await?.reference())
 }
 
-/// Says that summaries are shortened, and where they are whole.
+/// Returns a note that summaries are shortened, with a reference to the full text.
 pub(crate) fn shortened_note(reference: &ArtifactRef, can_read_artifacts: bool) -> String {
     let id = reference.label();
     let how = if can_read_artifacts {
@@ -112,7 +114,7 @@ pub(crate) fn shortened_note(reference: &ArtifactRef, can_read_artifacts: bool) 
     format!("together the results are too long: summaries are shortened here, and whole in artifact {id}{how}")
 }
 
-/// Cuts a text to so many bytes, and says so.
+/// Cuts a text to a number of bytes, and appends a note.
 fn cut(text: &str, bytes: usize) -> String {
     format!("{}\n[cut: {} bytes in all]", head(text, bytes), text.len())
 }

@@ -1,8 +1,6 @@
-//! Debug products: what was said to a model and what it answered, stored as artifacts where
-//! `runtime.debug_artifacts` asks for it (ART-13).
+//! Debug artifacts: stores the request and the answer of each model call if `runtime.debug_artifacts` is set (ART-13).
 //!
-//! They have no name, are marked as such, and are the first to be cleaned up. One that cannot be stored fails
-//! nothing.
+//! They have no name, are marked as debug artifacts, and are cleaned up first. A failure to store one is only logged.
 
 use std::sync::Arc;
 
@@ -55,7 +53,7 @@ impl TrafficDump {
             },
             "answer": answer,
         });
-        // Text by text: written as JSON, what stands in arguments nests once more.
+        // Redacted before serialization, because serialization escapes the text within arguments once more.
         self.redactor.value(&mut traffic);
         let save = Save {
             key: None,

@@ -1,7 +1,12 @@
-//! The end of a run: when nothing more is owed, what it edited becomes versions, then it is over.
+//! Finishes a run: when no work is left, its edited documents become versions, and then it ends.
 //!
-//! Pure, part of the run machine. Invariants: R5 the terminal event is the run's last, R7 a run does not end
-//! before its children. Not here: why it ends (`machine/transition.rs`), how its end is told (`outcome.rs`).
+//! Pure; part of the run state machine.
+//!
+//! Invariants:
+//! - R5: the terminal event is the last event of the run.
+//! - R7: a run does not end before its children.
+//!
+//! Elsewhere: the reasons for an end (`machine/transition.rs`), the outcome for callers (`outcome.rs`).
 
 use soong_protocol::{
     ArtifactEvent, ArtifactRef, EndReason, ErrorCode, ErrorInfo, EventDraft, Flushed, GoalChanges, GoalEvent,
@@ -17,7 +22,7 @@ use crate::run::machine::{
 };
 
 impl Deciding<'_, '_> {
-    /// Ends the run if nothing more is owed (R7).
+    /// Ends the run if no work is left (R7).
     pub(crate) fn settle(&mut self) {
         if self.state.is_ended() {
             return;
@@ -30,7 +35,7 @@ impl Deciding<'_, '_> {
             && self.state.answer.handed_out.is_empty()
             && self.state.turn.number < self.state.spec.limits.max_turns;
         if self.state.phase == Phase::Answered && !self.state.sub_agents.deliveries.is_empty() && may_think {
-            // There is something new to be thought about.
+            // Results of children arrived that the model has not seen.
             self.open_turn();
         }
         if !matches!(self.state.phase, Phase::Answered | Phase::Halted) || self.state.sub_agents.open > 0 {
@@ -56,7 +61,8 @@ impl Deciding<'_, '_> {
         self.finish(&ending);
     }
 
-    /// Has the answer stored where it is too large for a result; `false` = it is not, or is stored.
+    /// Requests storage of an answer that is too large for a result. Returns `false` if the answer is small or stored
+    /// already.
     fn keeps_answer(&mut self) -> bool {
         if self.state.answer.stored.is_some() || !self.state.spec.limits.inline.are_passed_by(&self.state.answer.text) {
             return false;
@@ -67,7 +73,7 @@ impl Deciding<'_, '_> {
         true
     }
 
-    /// Takes what became of an answer that was to be stored; one that could not be is shortened all the same.
+    /// Handles the outcome of storing the answer. An answer that could not be stored is shortened.
     pub(crate) fn answer_stored(&mut self, stored: Result<ArtifactRef, ErrorInfo>) {
         self.state.answer.is_kept = true;
         if let Ok(reference) = stored {
@@ -76,11 +82,11 @@ impl Deciding<'_, '_> {
         }
     }
 
-    /// Takes what became of the run's documents; one that has none says nothing of it.
+    /// Handles the outcome of storing the run's documents. Emits no event if there are none.
     pub(crate) fn flushed(&mut self, flushed: Flushed) {
         self.state.documents.flushed = true;
         let Flushed { mut versions, failed } = flushed;
-        // What an earlier incarnation stored, and could not tell.
+        // Versions that an earlier incarnation stored and could not report.
         for (name, version) in std::mem::take(&mut self.state.documents.versions) {
             if version > 0 && failed.iter().all(|one| one.name != name) {
                 versions.entry(name).or_insert(version);
@@ -97,7 +103,7 @@ impl Deciding<'_, '_> {
             && let Some(goal) = self.state.goals.open_mission()
         {
             let goal_id = goal.id.clone();
-            // What its sub-agents brought stands; otherwise the answer says what came out.
+            // If sub-agents have set a summary, it is kept. Otherwise, the answer becomes the summary.
             let summary = goal.summary.is_none().then(|| outcome::summary(&self.state.answer.text));
             let status = Some(GoalStatus::Completed);
             let changes = GoalChanges { status, summary, ..GoalChanges::default() };

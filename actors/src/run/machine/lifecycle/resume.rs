@@ -1,6 +1,8 @@
-//! How a run goes on after an incarnation of its actor that is gone: what is owed is due again, what is recorded stands.
+//! Resumes a run after an earlier incarnation of its actor: work without an outcome is requested again, and recorded
+//! outcomes are kept.
 //!
-//! Pure, part of the run machine. Not here: reading what is stored (`tasks/load.rs`), single calls (`machine/tool_calls/scheduler.rs`).
+//! Pure; part of the run state machine. Elsewhere: reading the stored state (`tasks/load.rs`), resuming single calls
+//! (`machine/tool_calls/scheduler.rs`).
 
 use soong_protocol::{CollaboratorStatus, ErrorCode, ErrorInfo, ModelEvent, RunEvent, Usage, Usd};
 
@@ -11,9 +13,9 @@ use crate::run::machine::{
 };
 
 impl Deciding<'_, '_> {
-    /// Goes on after an incarnation that is gone: what was in flight is gone, what is recorded stands (DUR-4).
+    /// Resumes the run. Work that was in flight is lost; recorded outcomes are kept (DUR-4).
     pub(crate) fn resume(&mut self, again: Again) {
-        // What was held for a call in this process is known; not in another one.
+        // Budget reservations are known only to the process that made them.
         let was_here = matches!(again, Again::Crashed { .. });
         if self.state.phase != Phase::New {
             match again {
@@ -31,11 +33,11 @@ impl Deciding<'_, '_> {
         }
         self.sum_up_goals();
         match self.state.phase {
-            // Its end was on its way when it was cut off, or it never came to speak.
+            // It stopped before its first model call, or has not added a message yet.
             Phase::New if self.state.start.has_spoken => self.open_turn(),
             Phase::New => {
                 if self.state.start.loop_started {
-                    // It may have been looking when it was cut off.
+                    // The search for experiences may have been interrupted.
                     self.forget_recall(was_here);
                 }
                 self.begin();
@@ -62,7 +64,7 @@ impl Deciding<'_, '_> {
         }
     }
 
-    /// Returns what a model call is booked at of which nobody knows what it used: as much as it may have (DUR-4).
+    /// Returns the usage charged for a model call whose usage is unknown: the maximum that it may have used (DUR-4).
     pub(in crate::run) fn reservation(&self) -> (Usage, Option<Usd>) {
         let spec = &self.state.spec;
         let usage = Usage {
@@ -74,7 +76,7 @@ impl Deciding<'_, '_> {
         (usage, spec.model.prices.map(|prices| prices.cost(&usage)))
     }
 
-    /// Returns what a call is booked at that was lost with the actor that made it; `None` = it was not made.
+    /// Returns the usage charged for a call that was lost with its actor; `None` if no request was made.
     fn lost_call(&self, was_here: bool) -> Option<(Usage, Option<Usd>)> {
         let (mut usage, _) = self.reservation();
         if let Some(purse) = self.now.purse.filter(|_| was_here) {
@@ -87,7 +89,8 @@ impl Deciding<'_, '_> {
         Some((usage, self.state.spec.model.prices.map(|prices| prices.cost(&usage))))
     }
 
-    /// Closes what an earlier incarnation had in flight, without running it again; `was_here` = in this process.
+    /// Closes the work that an earlier incarnation had in flight, without repeating it. `was_here`: the incarnation ran
+    /// in this process.
     pub(crate) fn forget_in_flight(&mut self, was_here: bool) {
         match self.state.phase {
             Phase::Thinking => {
@@ -106,7 +109,7 @@ impl Deciding<'_, '_> {
             }
             Phase::New => {
                 if self.state.start.loop_started {
-                    // It may have been looking when it was cut off.
+                    // The search for experiences may have been interrupted.
                     self.forget_recall(was_here);
                 } else if self.state.start.was_queued {
                     self.emit(RunEvent::Dequeued { cancelled: true });

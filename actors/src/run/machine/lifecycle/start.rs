@@ -1,7 +1,10 @@
-//! How a run begins on its trace: anew, where the conversation stands, or by going back first (MSG-2 … MSG-6).
+//! Starts a run on its trace: as a new conversation, at the end of the existing one, or after a rewind (MSG-2 … MSG-6).
 //!
-//! Pure, part of the run machine. Invariant: a conversation that somebody goes on with has an outcome for each of
-//! its calls. Not here: which ways are taken in (`runtime/admission.rs`), what is stored (`tasks/load.rs`).
+//! Pure; part of the run state machine.
+//!
+//! Invariant: when a conversation is continued, each of its tool calls has an outcome.
+//!
+//! Elsewhere: which requests are accepted (`runtime/admission.rs`), reading the stored state (`tasks/load.rs`).
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -27,7 +30,7 @@ impl Deciding<'_, '_> {
             return;
         }
         let spec = Arc::clone(&self.state.spec);
-        // An incarnation before may have got as far as that.
+        // An earlier incarnation may have recorded the start.
         if !self.state.start.loop_started {
             if self.state.start.was_queued {
                 self.emit(RunEvent::Dequeued { cancelled: false });
@@ -59,7 +62,7 @@ impl Deciding<'_, '_> {
         self.speak(None);
     }
 
-    /// Says what the run begins with, and opens its first turn; `learned` is told along with its task.
+    /// Adds the first messages and opens the first turn. `learned` is appended to the task.
     pub(crate) fn speak(&mut self, learned: Option<String>) {
         let spec = Arc::clone(&self.state.spec);
         self.tell_of_beginning();
@@ -68,7 +71,7 @@ impl Deciding<'_, '_> {
             self.add_message(Role::Tool, result.content.clone(), |message| message.tool_call_id = of);
         }
         self.heal();
-        // A run may have another mode or prompt than the one before it on the trace (RT-3).
+        // A run may have a different mode or prompt than the previous run of the trace (RT-3).
         if self.state.conversation.system.as_deref() != Some(&*spec.system_prompt) {
             self.add_message(Role::System, spec.system_prompt.to_string(), |_| {});
         }
@@ -92,7 +95,7 @@ impl Deciding<'_, '_> {
         self.open_turn();
     }
 
-    /// Abandons the goal of a message that an earlier run did not finish: it is not what this run works on.
+    /// Abandons the open goal of an earlier message whose run did not finish: this run does not work on it.
     fn abandon_mission(&mut self) {
         let Some(goal) = self.state.goals.open_mission() else { return };
         let goal_id = goal.id.clone();
@@ -101,7 +104,7 @@ impl Deciding<'_, '_> {
         self.emit(GoalEvent::Updated { goal_id, changes, affected_goals: Vec::new() });
     }
 
-    /// Ends a run that cannot go on from where it was asked to; the trace stays as it is.
+    /// Ends a run that cannot continue after the requested message. The trace does not change.
     fn refuse(&mut self, error: ErrorInfo) {
         self.state.phase = Phase::Halted;
         self.end(Ending { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error) });
@@ -125,7 +128,7 @@ impl Deciding<'_, '_> {
             left,
             collaborators: Some(collaborators),
         });
-        // What is restored becomes a version when the run ends.
+        // The restored documents become versions when the run ends.
         self.state.documents.wrote |= !edits.is_empty();
         for edit in edits {
             if let Write::Event(draft) = &edit {
@@ -135,7 +138,7 @@ impl Deciding<'_, '_> {
         }
     }
 
-    /// Gives every call at the end of the conversation that has no outcome one that says so (MSG-6).
+    /// Adds an outcome for every call at the end of the conversation that has none (MSG-6).
     fn heal(&mut self) {
         let transcript = &self.state.conversation.transcript;
         let Some(asked) = transcript.iter().rposition(|entry| entry.message.role == Role::Assistant) else { return };

@@ -1,7 +1,7 @@
-//! How a run that begins a new conversation is told what earlier ones have learned (MEM-3).
+//! Recall: a run that starts a new conversation gets the experiences of earlier runs (MEM-3).
 //!
-//! Pure, part of the state machine. If the search fails, the run starts without experiences, and an event says why.
-//! Elsewhere: the search itself (`tasks/recall.rs`).
+//! Pure; part of the run state machine. If the search fails, the run starts without experiences, and an event records
+//! the error. Elsewhere: the search itself (`tasks/recall.rs`).
 
 use soong_protocol::{ErrorCode, ErrorInfo, MemoryEvent, Tags, Usage};
 
@@ -13,14 +13,14 @@ use crate::run::machine::{
 };
 
 impl RunState {
-    /// Returns whether it is to be looked for what earlier runs have learned: the conversation is new.
+    /// Returns whether the run must search experiences first: recall is enabled, and the conversation is new.
     pub(in crate::run) fn recalls(&self) -> bool {
         self.spec.recalls && self.conversation.head.is_none()
     }
 }
 
 impl Deciding<'_, '_> {
-    /// Books the call that an incarnation before had made: nobody knows what it used (DUR-4).
+    /// Charges the model call of an earlier incarnation. Its usage is unknown, so it is estimated (DUR-4).
     pub(in crate::run) fn forget_recall(&mut self, was_here: bool) {
         if !self.state.recalls() {
             return;
@@ -48,17 +48,17 @@ impl Deciding<'_, '_> {
         self.step.effects.push(Effect::Memory(MemoryEffect::Recall));
     }
 
-    /// Takes what was found, and begins.
+    /// Records the result of the search, and starts the conversation.
     pub(in crate::run) fn recalled(&mut self, mut recalled: Recalled) {
         if recalled.was_sent && recalled.says_cancelled() {
-            // What was cut off is paid for as well.
+            // A call that was cut off still costs tokens.
             recalled.model_calls += 1;
             recalled.add(Usage { prompt_tokens: recalled.asked_tokens, estimated: true, ..Usage::default() });
         }
         let Recalled { tags, ids, told, model_calls, usage, error, .. } = recalled;
         let prices = self.state.spec.helpers.utility.prices;
         let cost = usage.and_then(|usage| prices.map(|prices| prices.cost(&usage)));
-        // A file that holds nothing usable is no news.
+        // If no model call was made and nothing failed, there is nothing to record.
         if model_calls > 0 || error.is_some() {
             self.emit(MemoryEvent::Injected { ids, tags, model_calls, usage, cost, error });
         }

@@ -1,9 +1,11 @@
-//! A run that looks back on its trace, on a side branch: the conversation, its head, its goals and its plan stay as they
-//! are (MEM-4).
+//! Reflection: a run that reflects on its trace, on a side branch. The conversation, its head, its goals and its plan
+//! do not change (MEM-4).
 //!
-//! Pure, part of the run machine. The model is shown the conversation as text, within one message: whatever state it was
-//! left in, it can be looked back on. Its answer is recorded first, and then written into the experiences file; a crash
-//! between the two writes it again, which changes nothing. Not here: what is asked and what is read (`memory/reflect.rs`).
+//! Pure; part of the run state machine. The model gets the conversation as text within one message, so it can reflect
+//! on a conversation in any state. Its answer is recorded first, and then written to the experiences file. A crash
+//! between the two writes it again, which changes nothing.
+//!
+//! Elsewhere: the request and the parsing of the answer (`memory/reflect.rs`).
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -21,17 +23,17 @@ use crate::{
 };
 
 impl RunState {
-    /// Leaves the conversation for a side branch, whose first message comes now.
+    /// Leaves the conversation for a side branch, before its first message is added.
     pub(crate) fn begin_side_branch(&mut self) {
         if self.look_back.is_none() {
             let past = std::mem::take(&mut self.conversation.transcript);
             self.look_back = Some(LookBack { past, ..LookBack::default() });
-            // Whoever looks back is somebody else.
+            // The reflecting model has a system prompt of its own.
             (self.conversation.system, self.conversation.system_sequence) = (None, None);
         }
     }
 
-    /// Puts together what the model is shown that looks back; `None` = the run does not.
+    /// Builds the messages of a reflecting run for the model; `None` if the run does not reflect.
     pub(crate) fn shown_looking_back(&self) -> Option<Vec<Arc<Message>>> {
         let past = &self.look_back.as_ref()?.past;
         let room = self
@@ -51,19 +53,20 @@ impl RunState {
 }
 
 impl Deciding<'_, '_> {
-    /// Asks what was learned.
+    /// Asks the model what was learned.
     pub(in crate::run) fn look_back(&mut self) {
         let question = self.state.spec.task.clone();
         self.add_message(Role::User, question, |_| {});
         self.open_turn();
     }
 
-    /// Has what was learned written down, once there is an answer; `true` = wait for that.
+    /// Requests that the learned experiences are written once there is an answer. Returns `true` while the run must
+    /// wait for that.
     pub(in crate::run) fn learns(&mut self) -> bool {
         let answered = self.state.phase == Phase::Answered && self.state.end.ending.is_none();
         let spec = Arc::clone(&self.state.spec);
         let at = self.now.at;
-        // What is being written cannot be cut off: the run says what came of it, however it ends.
+        // A write in progress cannot be cancelled: the run waits for its outcome, however it ends.
         let is_due = |look: &&mut LookBack| !look.written && (answered || look.writing);
         let Some(look) = self.state.look_back.as_mut().filter(is_due) else { return false };
         if !std::mem::replace(&mut look.writing, true) {
@@ -81,7 +84,7 @@ impl Deciding<'_, '_> {
         true
     }
 
-    /// Takes what became of it.
+    /// Records the outcome of writing the experiences.
     pub(in crate::run) fn learned(&mut self, changes: Changes, outcome: Result<Vec<(ExperienceId, bool)>, ErrorInfo>) {
         let Some(look) = &mut self.state.look_back else { return };
         look.written = true;
@@ -102,7 +105,7 @@ impl Deciding<'_, '_> {
             }
         }
         for (id, helped) in changes.rated {
-            // What was learned again counts as a help, whatever else is said of it.
+            // An experience that was learned again counts as helpful, whatever its rating.
             if !helpful.contains(&id) && !harmful.contains(&id) {
                 if helped { helpful.push(id) } else { harmful.push(id) }
             }

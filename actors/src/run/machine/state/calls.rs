@@ -1,20 +1,20 @@
-//! The tool calls of one turn: which wait, which are at work, which are done.
+//! The tool calls of one turn, and the state of each call.
 //!
-//! Pure bookkeeping with constant cost per call, so that a turn of 10 000 calls stays cheap. It
-//! knows the barrier rule (TOOL-3), not what a call does.
+//! Pure. The cost per call is constant, so that a turn with 10 000 calls is cheap. This module implements the barrier
+//! rule (TOOL-3), but not the calls themselves.
 
 use std::collections::HashMap;
 
 use soong_protocol::{PermissionId, QuestionId, Timestamp, ToolCall};
 
-/// Where a tool call stands.
+/// State of a tool call.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum CallState {
-    /// Not begun in this incarnation.
+    /// Not started in this incarnation.
     Waiting,
-    /// At work in this incarnation.
+    /// Running in this incarnation.
     Started { at: Timestamp },
-    /// Its outcome is recorded.
+    /// The outcome is recorded.
     Done,
 }
 
@@ -23,40 +23,40 @@ pub(crate) enum CallState {
 pub(crate) struct OpenCall {
     pub(in crate::run::machine) call: ToolCall,
     pub(in crate::run::machine) state: CallState,
-    /// Whether it runs alone, and its failure stops the calls behind it.
+    /// Whether the call runs alone, and its failure causes the later calls of the turn to be skipped.
     barrier: bool,
-    /// Places of the children that answer it.
+    /// Indexes of the children of the call.
     pub(in crate::run::machine) children: Vec<usize>,
-    /// How many of them have not ended.
+    /// Number of children that have not ended.
     pub(in crate::run::machine) open_children: usize,
-    /// The question that it waits for, and who is asked.
+    /// The question that the call waits for, and the user who is asked; `None` as the user if no one is named.
     pub(in crate::run::machine) question: Option<(QuestionId, Option<String>)>,
-    /// The leave that it needs.
+    /// Approval state, if the call requires approval.
     pub(in crate::run::machine) leave: Option<Leave>,
-    /// Whether what its children brought is being stored.
+    /// Whether the results of its children are being stored.
     pub(in crate::run::machine) is_storing: bool,
 }
 
 impl OpenCall {
-    /// Returns whether it waits for an answer, or for leave.
+    /// Returns whether the call waits for an answer or an approval.
     pub(crate) fn waits_for_people(&self) -> bool {
         self.question.is_some() || matches!(self.leave, Some(Leave::Asked(_)))
     }
 }
 
-/// Where a call stands that needs leave.
+/// Approval state of a tool call.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Leave {
-    /// Nobody has decided, as far as the run knows.
+    /// No decision is known to the run.
     Asked(PermissionId),
-    /// It was allowed.
+    /// The call was allowed.
     Given(PermissionId),
-    /// It was refused.
+    /// The call was denied.
     Refused,
 }
 
 impl OpenCall {
-    /// Returns the leave that it has.
+    /// Returns the id of the granted permission.
     pub(crate) fn leave_given(&self) -> Option<PermissionId> {
         match &self.leave {
             Some(Leave::Given(id)) => Some(id.clone()),
@@ -70,20 +70,20 @@ impl OpenCall {
 pub(crate) struct OpenCalls {
     list: Vec<OpenCall>,
     index: HashMap<String, usize>,
-    /// The message that asks for them.
+    /// Sequence of the message that contains the calls.
     pub(in crate::run::machine) asked_in: Option<u64>,
-    /// How many are not done.
+    /// Number of calls that are not done.
     open: usize,
-    /// No call before this place waits.
+    /// No call before this index waits.
     next: usize,
     in_flight: usize,
     barrier_in_flight: bool,
-    /// The first writing call that failed.
+    /// Name of the tool of the first writing call that failed.
     pub(in crate::run::machine) failed_write: Option<String>,
 }
 
 impl OpenCalls {
-    /// Takes the calls of an answer; `is_barrier` says which tools run alone.
+    /// Creates the state of the calls of an answer. `is_barrier` returns whether a tool runs alone.
     pub(crate) fn new(calls: &[ToolCall], is_barrier: impl Fn(&str) -> bool) -> Self {
         let list: Vec<OpenCall> = calls
             .iter()
@@ -110,8 +110,8 @@ impl OpenCalls {
         self.list.iter_mut()
     }
 
-    /// Returns the calls without an outcome that an incarnation before may have begun: a call that runs alone begins
-    /// only when all before it have theirs, and nothing behind it begins before it has its own.
+    /// Returns the calls without an outcome that an earlier incarnation may have started. A barrier starts only after
+    /// all calls before it are done, and no call after it starts before the barrier is done.
     pub(crate) fn may_have_begun(&self) -> impl Iterator<Item = &OpenCall> {
         let (mut is_first, mut is_closed) = (true, false);
         self.list.iter().filter(|open| open.state != CallState::Done).filter(move |open| {
@@ -127,7 +127,7 @@ impl OpenCalls {
         self.index.get(id).map(|place| &self.list[*place])
     }
 
-    /// Returns which call of the turn it is, from 0.
+    /// Returns the position of the call in the turn, from 0.
     pub(crate) fn place(&self, id: &str) -> usize {
         self.index.get(id).copied().unwrap_or_default()
     }
@@ -136,12 +136,12 @@ impl OpenCalls {
         self.index.get(id).map(|place| &mut self.list[*place])
     }
 
-    /// Returns a call that is at work in this incarnation.
+    /// Returns a call if it is running in this incarnation.
     pub(crate) fn started(&self, id: &str) -> Option<&OpenCall> {
         self.get(id).filter(|open| matches!(open.state, CallState::Started { .. }))
     }
 
-    /// Returns how many are at work in this incarnation.
+    /// Returns the number of calls that are running in this incarnation.
     pub(crate) fn at_work(&self) -> usize {
         self.in_flight
     }
@@ -150,7 +150,7 @@ impl OpenCalls {
         self.open == 0
     }
 
-    /// Finds the first call that may start beside those at work.
+    /// Returns the first call that may start in parallel with the running calls.
     pub(crate) fn next_startable(&mut self) -> Option<ToolCall> {
         while self.list.get(self.next).is_some_and(|open| open.state != CallState::Waiting) {
             self.next += 1;
@@ -199,7 +199,7 @@ mod tests {
         OpenCalls::new(&list, |name| name.starts_with('w'))
     }
 
-    /// Starts what may start; returns the ids at work.
+    /// Starts all calls that may start; returns the ids of the running calls.
     fn run(calls: &mut OpenCalls) -> Vec<String> {
         while let Some(call) = calls.next_startable() {
             calls.start(&call.id, Timestamp::default());

@@ -10,14 +10,14 @@ pub(crate) struct Child {
     pub(in crate::run::machine) run_id: RunId,
     pub(in crate::run::machine) trace_id: TraceId,
     pub(in crate::run::machine) goal_id: Option<GoalId>,
-    /// The call that asked for it; `None` = a program did.
+    /// The tool call that requested the child; `None` if a program did.
     pub(in crate::run::machine) tool_call_id: Option<String>,
-    /// Whether its result enters the conversation, though a program asked for it.
+    /// Whether the result of a child that a program requested is added to the conversation.
     pub(in crate::run::machine) deliver: bool,
     pub(in crate::run::machine) result: Option<Box<ChildResult>>,
 }
 
-/// The children that serve one goal.
+/// The children that were started for one goal.
 #[derive(Debug, Default)]
 pub(crate) struct Branches {
     pub(in crate::run::machine) places: Vec<usize>,

@@ -1,6 +1,7 @@
-//! Tool calls whose arguments were cut at the token limit of an answer.
+//! Tool calls whose arguments were cut off at the token limit of an answer.
 //!
-//! Pure, part of the run machine. The error of such a call asks the model for less; after three in a row the run ends.
+//! Pure; part of the run state machine. The error of such a call asks the model for a smaller call. After three such
+//! answers in a row the run ends.
 
 use soong_protocol::{EndReason, Message, RunStatus};
 
@@ -9,20 +10,20 @@ use crate::{
     text::is_json_object,
 };
 
-/// How many answers in a row may have such a call.
+/// Maximum number of answers in a row with a call that was cut off.
 const MAX_IN_ROW: u32 = 2;
 
-/// The cut call of the present turn, and how many there were in a row.
+/// The call of the current turn that was cut off, and the number of such answers in a row.
 #[derive(Debug, Default)]
 pub(crate) struct CutCalls {
-    /// The call of this turn that was cut.
+    /// Id of the call of this turn that was cut off.
     call: Option<String>,
-    /// How many answers in a row had such a call.
+    /// Number of answers in a row with such a call.
     in_row: u32,
 }
 
 impl CutCalls {
-    /// Takes note of an answer with calls; returns how the run ends if too many answers in a row were cut.
+    /// Records an answer with calls. Returns the ending of the run if too many answers in a row were cut off.
     pub(crate) fn note(&mut self, answer: &Message) -> Option<Ending> {
         let is_limited = answer.finish_reason.as_deref() == Some("length");
         let last = answer.tool_calls.last().filter(|call| is_limited && !is_json_object(&call.arguments));
@@ -32,7 +33,7 @@ impl CutCalls {
         (self.in_row > MAX_IN_ROW).then(|| Ending { status, reason, error: Some(calls_cut_at_limit()) })
     }
 
-    /// Returns whether a call of this turn was cut.
+    /// Returns whether a call of this turn was cut off.
     pub(crate) fn is_cut(&self, id: &str) -> bool {
         self.call.as_deref() == Some(id)
     }

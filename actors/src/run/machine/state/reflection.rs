@@ -1,11 +1,11 @@
 //! The state of a reflection.
 
-/// What a run that looks back knows beside the rest.
+/// Additional state of a reflecting run.
 #[derive(Debug, Default)]
 pub(crate) struct LookBack {
-    /// The conversation that it looks back on.
+    /// The conversation that the run reflects on.
     pub(in crate::run::machine) past: Vec<crate::context::Entry>,
-    /// Whether what it learned is being written down, and whether it is.
+    /// Whether the learned experiences are being written (`writing`), and whether that has ended (`written`).
     pub(in crate::run::machine) writing: bool,
     pub(in crate::run::machine) written: bool,
 }

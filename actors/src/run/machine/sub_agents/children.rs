@@ -1,6 +1,6 @@
-//! What a run knows of its sub-agents: which there are, what they brought, and who it works with now (SUB-4, SUB-8).
+//! The sub-agents of a run: its children, their results, and its current collaborators (SUB-4, SUB-8).
 //!
-//! Pure, part of the run machine. Not here: how they come to be (`spawn.rs`).
+//! Pure; part of the run state machine. Elsewhere: how children are started (`spawn.rs`).
 
 use soong_protocol::{
     ChildResult, Collaborator, CollaboratorStatus, EventDraft, GoalChanges, GoalEvent, GoalId, Role, SubAgentEvent,
@@ -15,7 +15,7 @@ use crate::run::machine::{
     transition::Deciding,
 };
 
-/// How often a child tells its parent at most of what it works on, in milliseconds (SUB-8).
+/// Minimum interval between two updates of a child's goal to its parent, in milliseconds (SUB-8).
 const TOLD_EVERY_MS: u64 = 1_000;
 
 impl RunState {
@@ -51,19 +51,19 @@ impl RunState {
                 let children = &self.sub_agents.children;
                 self.sub_agents.deliveries.retain(|place| children[*place].run_id != *run_id);
             }
-            // Its result record says more: `child_ended`; an answer stands in its tool message.
+            // The result record holds more than `completed` (see `child_ended`), and the tool message holds the answer.
             SubAgentEvent::Completed { .. } | SubAgentEvent::QuestionAnswered { .. } => {}
         }
     }
 
-    /// Takes note that a goal has got a summary.
+    /// Records that a goal has a summary.
     pub(crate) fn goal_is_summed_up(&mut self, goal: &GoalId) {
         if let Some(branches) = self.sub_agents.branches.get_mut(goal) {
             branches.owe_summary = false;
         }
     }
 
-    /// Takes the collaborators that a way back says; without a list they stay.
+    /// Replaces the collaborators by those of a rewind. `None` leaves them unchanged.
     pub(crate) fn replace_collaborators(&mut self, by: Option<&[Collaborator]>) {
         let Some(by) = by else { return };
         self.sub_agents.collaborators.clear();
@@ -83,9 +83,9 @@ impl RunState {
         }
     }
 
-    /// Takes a child's result; a second one of the same child changes nothing.
+    /// Applies the result of a child. A second result of the same child has no effect.
     ///
-    /// Returns the child's place, if the news was new.
+    /// Returns the index of the child if the result is new.
     pub(crate) fn child_ended(&mut self, result: ChildResult) -> Option<usize> {
         let place = *self.sub_agents.index.get(&result.run_id)?;
         let child = &self.sub_agents.children[place];
@@ -119,8 +119,8 @@ impl RunState {
 }
 
 impl Deciding<'_, '_> {
-    /// Gives each goal whose children have all ended their joint summary (GOAL-3), also where the last one ended
-    /// while the run had no actor.
+    /// Sets the joint summary of each goal whose children have all ended (GOAL-3), including goals whose last child
+    /// ended while the run had no actor.
     pub(crate) fn sum_up_goals(&mut self) {
         let owed = self.state.sub_agents.branches.iter().filter(|(_, branches)| branches.owe_summary);
         let summary = |places: &[usize]| {
@@ -136,7 +136,7 @@ impl Deciding<'_, '_> {
         }
     }
 
-    /// Puts the results that wait for it into the conversation, each as a message of its own.
+    /// Adds the waiting results of children to the conversation, each as a separate message.
     pub(crate) fn deliver(&mut self) {
         for place in std::mem::take(&mut self.state.sub_agents.deliveries) {
             let child = &self.state.sub_agents.children[place];
@@ -151,7 +151,7 @@ impl Deciding<'_, '_> {
         }
     }
 
-    /// Tells the run's parent what it does now; what only the goal says, once a second at most (SUB-8).
+    /// Notifies the parent of the run's current status. Unless `at_once` is set, at most once per second (SUB-8).
     pub(crate) fn tell_parent(&mut self, status: CollaboratorStatus, at_once: bool) {
         let Some(parent) = self.state.spec.identity.parent.clone() else { return };
         let at = self.now.at;

@@ -1,8 +1,10 @@
-//! Children of a run: what `agent` and `evaluate` ask for, within which limits, and what is written
-//! down of a child before it starts (SUB-1, SUB-6, SUB-7).
+//! Spawning of child runs: validates the requests of `agent`, `evaluate` and programs against the limits, and records
+//! each child before it starts (SUB-1, SUB-6, SUB-7).
 //!
-//! Pure, part of the run machine. Not here: when a call may start, and what its children bring
-//! back (`calls.rs`, `outcome.rs`); who admits children (the sub-agent supervisor).
+//! Pure; part of the run state machine.
+//!
+//! Elsewhere: when a call may start, and the results of children (`scheduler.rs`, `outcome.rs`); admission of children
+//! (the sub-agent supervisor).
 
 use std::collections::HashSet;
 
@@ -27,7 +29,7 @@ use crate::{
     text::{on_one_line, shorten},
 };
 
-/// Messages for all children alike, or a list for each.
+/// Messages for all children, or a list for each child.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum ForOneOrEach {
@@ -61,7 +63,8 @@ fn refuse(message: impl Into<String>) -> ErrorInfo {
 }
 
 impl Deciding<'_, '_> {
-    /// Starts the children of a call. `before` are the settings of the sub-trace that it continues, once they are read.
+    /// Starts the children of a call. If the call continues a sub-trace, `before` holds the settings of its last run;
+    /// `None` until they have been read.
     pub(crate) fn run_agent(
         &mut self,
         call: &ToolCall,
@@ -107,7 +110,7 @@ impl Deciding<'_, '_> {
         self.spawn(orders.collect(), Some(&call.id)).map(|_| ())
     }
 
-    /// Starts the child of a call; `before` as in [`Self::run_agent`].
+    /// Starts the child of a call. `before` as in [`Self::run_agent`].
     pub(crate) fn run_evaluate(
         &mut self,
         call: &ToolCall,
@@ -142,7 +145,7 @@ impl Deciding<'_, '_> {
         self.spawn(vec![ChildOrder { spec, before, index: 1 }], Some(&call.id)).map(|_| ())
     }
 
-    /// Has the settings of a sub-trace read; its call is answered after that.
+    /// Requests the settings of the sub-trace that a call continues. The child starts after they have been read.
     fn read_settings(&mut self, call: &ToolCall, trace_id: TraceId, mode: ChildMode) -> Result<(), ErrorInfo> {
         self.check_continued(&trace_id, mode)?;
         self.step.effects.push(Effect::Tool(ToolEffect::ReadSettings { id: call.id.clone(), trace_id }));
@@ -161,13 +164,13 @@ impl Deciding<'_, '_> {
         } else {
             self.spawn(orders, None)
         };
-        // Before the children are started: whoever asked holds them before they can end.
+        // Before the children start: the caller must hold their handles before they can end.
         let start = self.step.effects.iter().rposition(|effect| matches!(effect, Effect::Child(ChildEffect::Start(_))));
         let place = start.filter(|_| answer.is_ok()).unwrap_or(self.step.effects.len());
         self.step.effects.insert(place, Effect::Child(ChildEffect::AnswerSpawn { ticket, answer }));
     }
 
-    /// Writes all children of a call down at once, and has them started (DUR-2a).
+    /// Records all children of a call in one commit, and requests their start (DUR-2a).
     fn spawn(&mut self, orders: Vec<ChildOrder>, call: Option<&str>) -> Result<Vec<Run>, ErrorInfo> {
         self.check_orders(&orders)?;
         self.now.purse.map_or(Ok(()), |purse| purse.take_children(orders.len()))?;
@@ -232,7 +235,8 @@ impl Deciding<'_, '_> {
         Ok(())
     }
 
-    /// Only a sub-trace of this trace can be gone on with, and only when nobody is at work on it.
+    /// Checks that a sub-trace can be continued: it belongs to this trace, its kind matches the tool, and no run is
+    /// active on it.
     fn check_continued(&self, id: &TraceId, mode: ChildMode) -> Result<(), ErrorInfo> {
         let state = &self.state;
         let is_evaluation = id.child_mode() == Some(ChildMode::Evaluate);
@@ -267,8 +271,8 @@ impl Deciding<'_, '_> {
         self.emit(GoalEvent::Updated { goal_id: goal_id.clone(), changes, affected_goals: Vec::new() });
     }
 
-    /// Makes the run of a child. A run that continues a sub-trace keeps what the last one there was given: a model cannot
-    /// widen that, a program can.
+    /// Creates the run of a child. A run that continues a sub-trace keeps the settings of the last run there. A model
+    /// cannot widen its tools; a program can.
     fn child_run(&mut self, order: &ChildOrder, goal_id: Option<GoalId>, by_model: bool) -> Run {
         let spec = &self.state.spec;
         let mut before = order.before.as_deref().cloned();
@@ -282,7 +286,7 @@ impl Deciding<'_, '_> {
             ChildMode::Delegate => "default",
             ChildMode::Evaluate => "evaluator",
         };
-        // SUB-6: a coordinator hands on its whole ceiling, everybody else at most its own tools.
+        // SUB-6: a coordinator passes on all tools that it may ever use; other runs pass on at most their own tools.
         let handed_on: Vec<String> = if spec.preset.coordinates || spec.settings.driven {
             spec.tools.ceiling.clone()
         } else {
@@ -376,7 +380,7 @@ impl Deciding<'_, '_> {
     }
 }
 
-/// Checks messages that a conversation is to begin with.
+/// Validates the messages that a conversation starts with.
 pub(crate) fn check_given(messages: &[GivenMessage]) -> Result<(), ErrorInfo> {
     if messages.iter().any(|message| message.role == Role::Tool || message.tool_call_id.is_some()) {
         return Err(refuse("results of tool calls come alone, to a conversation that waits for them"));
@@ -393,7 +397,7 @@ pub(crate) fn check_given(messages: &[GivenMessage]) -> Result<(), ErrorInfo> {
     }
 }
 
-/// Refuses messages that are no results of the calls with which a conversation stands (RUN-3).
+/// Rejects messages that are not results of the open tool calls at the end of the conversation (RUN-3).
 pub(crate) fn check_results(messages: &[GivenMessage], head: &Message) -> Result<(), ErrorInfo> {
     let is_open = |id: &str| head.tool_calls.iter().any(|call| call.id == id);
     let mut seen = HashSet::new();
@@ -413,8 +417,8 @@ pub(crate) fn check_results(messages: &[GivenMessage], head: &Message) -> Result
     Ok(())
 }
 
-/// Returns the budget of a child: what it is given, one level below its parent's. Whether money counts is known to
-/// all below, since they need prices then.
+/// Returns the budget of a child: the requested one, limited to one level less than the parent's depth. A limit in USD
+/// is passed on to all descendants, because they need model prices then.
 fn share(wish: Budget, parent: &Budget) -> Budget {
     let below = parent.depth.map(|depth| depth.saturating_sub(1));
     Budget {

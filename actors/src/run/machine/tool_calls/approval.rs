@@ -1,8 +1,13 @@
-//! Leave to act: a tool call that needs it waits until somebody has decided (PERM-1).
+//! Approval of tool calls: a call that requires permission stays pending until it is granted or denied (PERM-1).
 //!
-//! Pure, part of the run machine. Invariants: a call that waits for leave has not begun, in this incarnation or in any
-//! before; a call is asked for once, also where it is begun again after a crash (DUR-4); what is decided once the run
-//! is ending lets nothing begin (R6). Not here: what needs leave (`tasks/authorize.rs`, the tools), who decides (`permission.rs`).
+//! Pure; part of the run state machine.
+//!
+//! Invariants:
+//! - A pending call has not started, in this incarnation or an earlier one.
+//! - Each call is asked for once, even if it is resumed after a crash (DUR-4).
+//! - A decision that arrives while the run is ending starts nothing (R6).
+//!
+//! Elsewhere: which calls require permission (`tasks/authorize.rs` and the tools), who decides (`permission.rs`).
 
 use serde_json::json;
 use soong_protocol::{
@@ -40,11 +45,11 @@ impl RunState {
 }
 
 impl Deciding<'_, '_> {
-    /// Asks for leave; the call stays open until there is a decision.
+    /// Requests approval of a call. The call stays open until there is a decision.
     pub(crate) fn ask_leave(&mut self, asked: Permission) {
         let is_open = self.state.calls_mut().is_some_and(|calls| calls.started(&asked.tool_call_id).is_some());
         if !is_open {
-            return; // late
+            return; // too late
         }
         let (id, arguments_preview) = (asked.permission_id.clone(), preview(&asked.arguments));
         let event = PermissionEvent::Requested {
@@ -64,7 +69,7 @@ impl Deciding<'_, '_> {
         self.step.effects.push(Effect::Tool(ToolEffect::RequestPermission(id)));
     }
 
-    /// Takes the decision about a call that waits for one; another one is late.
+    /// Applies the decision about a pending call. Decisions about other calls are too late, and ignored.
     pub(crate) fn permission_decided(&mut self, ruling: PermissionDecision) {
         let PermissionDecision { permission_id, decision, by, reason, .. } = ruling;
         let asks = Leave::Asked(permission_id.clone());
@@ -79,7 +84,7 @@ impl Deciding<'_, '_> {
         }
         let why = refusal(&call, &by, reason.as_deref());
         self.emit(PermissionEvent::Decided { permission_id: permission_id.clone(), decision, by, reason });
-        // The run waits no longer, whatever was decided: that comes before what follows from the decision.
+        // The run no longer waits, whatever the decision. This is recorded before the consequences of the decision.
         if !others_wait {
             self.mark_waiting();
         }
@@ -94,7 +99,7 @@ impl Deciding<'_, '_> {
     }
 }
 
-/// Tells a model that its call was refused.
+/// Returns the error for the model whose call was denied.
 fn refusal(call: &ToolCall, by: &str, reason: Option<&str>) -> ErrorInfo {
     let why = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
     let who = match by {

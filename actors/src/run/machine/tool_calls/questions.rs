@@ -1,8 +1,10 @@
-//! Asking people: a question is a stored row, and the call that asks waits for its answer (SUB-9).
+//! Questions to users: a question is a stored row, and its tool call stays open until it is answered (SUB-9).
 //!
-//! Pure, part of the run machine. Invariant: a question that was asked is not asked again, however often the run's
-//! actor comes back; its answer is taken from its row, whoever wrote it there. Not here: who answers
-//! (`runtime/questions.rs`).
+//! Pure; part of the run state machine.
+//!
+//! Invariant: a question is asked once, however often the run's actor restarts. Its answer is read from its row.
+//!
+//! Elsewhere: how questions are answered (`runtime/questions.rs`).
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -24,7 +26,7 @@ use crate::{
     tool::{ToolOutput, ToolResult},
 };
 
-/// What a run waits for that waits for people, in its events: an answer comes before leave.
+/// Values of `for` in `waiting` events. If a run waits for both, the value is `question`.
 const FOR_AN_ANSWER: &str = "question";
 const FOR_LEAVE: &str = "permission";
 
@@ -34,7 +36,7 @@ struct AskArguments {
     to: Option<String>,
 }
 
-/// Names a person as a collaborator; whoever looks after the run where nobody is named.
+/// Returns a user as a collaborator. If `to` is `None`, the collaborator is named `user`.
 fn person(to: Option<&str>, status: CollaboratorStatus, summary: &str) -> Collaborator {
     Collaborator {
         name: to.unwrap_or("user").to_owned(),
@@ -46,7 +48,7 @@ fn person(to: Option<&str>, status: CollaboratorStatus, summary: &str) -> Collab
 }
 
 impl RunState {
-    /// Returns whether the run waits for people, and for nothing else.
+    /// Returns whether the run waits only for users.
     pub(crate) fn waits_for_people(&self) -> bool {
         let Phase::Acting { calls } = &self.phase else { return false };
         let at_work = |open: &&OpenCall| open.state != CallState::Done;
@@ -54,7 +56,7 @@ impl RunState {
         self.end.ending.is_none()
             && self.sub_agents.open == 0
             && open.peek().is_some()
-            // What has not begun waits for the one that asks.
+            // Calls that have not started are blocked by the call that asks.
             && open.all(|open| open.state == CallState::Waiting || open.waits_for_people())
     }
 
@@ -72,7 +74,7 @@ impl RunState {
 }
 
 impl Deciding<'_, '_> {
-    /// Asks; the call stays open until there is an answer.
+    /// Asks a question. The call stays open until there is an answer.
     pub(crate) fn ask_human(&mut self, call: &ToolCall, arguments: Value) -> Result<(), ErrorInfo> {
         let wish: AskArguments = crate::tool::arguments(arguments)?;
         if wish.question.trim().is_empty() {
@@ -88,7 +90,7 @@ impl Deciding<'_, '_> {
         Ok(())
     }
 
-    /// Takes the answer to a question that is open; another one is late.
+    /// Handles the answer to an open question. Answers to other questions are too late, and ignored.
     pub(crate) fn question_answered(&mut self, id: &QuestionId, answer: &str) {
         let Some(calls) = self.state.calls_mut() else { return };
         let asks = |open: &&OpenCall| {
@@ -110,7 +112,7 @@ impl Deciding<'_, '_> {
         self.schedule();
     }
 
-    /// Closes what was asked and has neither answer nor decision, because the run is ending.
+    /// Closes the calls that wait for an answer or a decision, because the run is ending.
     pub(crate) fn withdraw_what_waits(&mut self) {
         let Some(calls) = self.state.calls_mut() else { return };
         let asked = calls.iter().filter(|open| open.state != CallState::Done && open.waits_for_people());
@@ -128,7 +130,7 @@ impl Deciding<'_, '_> {
         }
     }
 
-    /// Says that the run waits for people now, or does not any more (RUN-1).
+    /// Records that the run starts or stops waiting for users (RUN-1).
     pub(crate) fn mark_waiting(&mut self) {
         let waits = self.state.waits_for_people();
         if waits == self.state.waiting.since.is_some() || (self.state.end.ending.is_some() && !waits) {

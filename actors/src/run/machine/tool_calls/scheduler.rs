@@ -1,8 +1,8 @@
-//! Tool calls of a turn: which may start now, and what `goal`, `agent` and `evaluate` do.
+//! Schedules the tool calls of a turn, and executes `goal`, `agent` and `evaluate`.
 //!
-//! Pure, part of the run machine. Reading calls and children run side by side; a writing call is a
-//! barrier, and a failed one stops the calls behind it (TOOL-3). `goal`, `agent` and `evaluate` are
-//! decided here because they change the run itself; every other tool is a job for the shell.
+//! Pure; part of the run state machine. Read-only calls and children run in parallel. A writing call is a barrier: it
+//! runs alone, and if it fails, the later calls of the turn are skipped (TOOL-3). `goal`, `agent` and `evaluate` are
+//! executed here because they change the run itself. The run's tasks execute every other tool.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ struct GoalArguments {
 }
 
 impl Deciding<'_, '_> {
-    /// Announces the calls of an answer, and starts those that may start.
+    /// Records `tool_started` for every call of an answer, and starts every call that may start now.
     pub(crate) fn start_calls(&mut self) {
         let Some(calls) = self.state.calls_mut() else { return };
         let started: Vec<ToolEvent> = calls
@@ -60,7 +60,7 @@ impl Deciding<'_, '_> {
         self.schedule();
     }
 
-    /// Starts every call that may start now; opens the next turn when all have their outcome.
+    /// Starts every call that may start now. Opens the next turn when all calls have an outcome.
     pub(crate) fn schedule(&mut self) {
         loop {
             let ending = self.state.end.ending.is_some();
@@ -69,7 +69,7 @@ impl Deciding<'_, '_> {
                 return self.open_turn();
             }
             if ending {
-                return; // R6; `settle` closes what waits
+                return; // R6; `settle` closes the waiting calls
             }
             let Some(call) = calls.next_startable() else { return };
             self.start_call(&call);
@@ -79,7 +79,7 @@ impl Deciding<'_, '_> {
     fn start_call(&mut self, call: &ToolCall) {
         let at = self.now.at;
         let Some(calls) = self.state.calls_mut() else { return };
-        // A call that was cut off, and may run again, does not ask again.
+        // A call that was interrupted and may run again does not request permission again.
         let given = calls.get(&call.id).and_then(OpenCall::leave_given);
         calls.start(&call.id, at);
         if let Some(name) = &calls.failed_write {
@@ -89,7 +89,7 @@ impl Deciding<'_, '_> {
         if let Err(error) = self.take_tool_call() {
             return self.close_call(call, Err(error));
         }
-        // Hooks are asked by the shell, also about what is done here.
+        // Hooks run outside the state machine, also for calls that are executed here.
         let is_asked = self.state.spec.hooks.hear(HookPoint::PreToolUse);
         let is_done_here = is_decided_here(&call.name) && !is_asked;
         let begun = if is_done_here { self.do_here(call, None) } else { self.run_job(call, given) };
@@ -98,7 +98,7 @@ impl Deciding<'_, '_> {
         }
     }
 
-    /// Does what hooks have nothing against.
+    /// Executes a call after its hooks have passed.
     pub(crate) fn hooks_passed(&mut self, id: &str) {
         let started = self.state.calls_mut().and_then(|calls| calls.started(id)).map(|open| open.call.clone());
         let Some(call) = started.filter(|_| self.state.end.ending.is_none()) else { return };
@@ -108,7 +108,7 @@ impl Deciding<'_, '_> {
         self.schedule();
     }
 
-    /// Starts the child of a call after the settings of its sub-trace were read.
+    /// Starts the child of a call after the settings of its sub-trace have been read.
     pub(crate) fn settings_read(&mut self, id: &str, before: Result<Box<RunSettings>, ErrorInfo>) {
         let started = self.state.calls_mut().and_then(|calls| calls.started(id)).map(|open| open.call.clone());
         let Some(call) = started.filter(|_| self.state.end.ending.is_none()) else { return };
@@ -118,7 +118,7 @@ impl Deciding<'_, '_> {
         self.schedule();
     }
 
-    /// Finds the tool of a call, and reads the arguments.
+    /// Finds the tool of a call, and parses the arguments.
     fn read_call(&self, call: &ToolCall) -> Result<(Arc<ToolSpec>, Value), ErrorInfo> {
         let spec = &self.state.spec;
         let tool = spec.tool(&call.name).ok_or_else(|| {
@@ -151,7 +151,7 @@ impl Deciding<'_, '_> {
         }
     }
 
-    /// Has the shell run a call, with the leave that was given for it.
+    /// Requests the execution of a call, with the permission that was granted for it.
     pub(crate) fn run_job(&mut self, call: &ToolCall, leave: Option<PermissionId>) -> Result<(), ErrorInfo> {
         let (spec, arguments) = self.read_call(call)?;
         let (goal_id, turn) = (self.state.goals.current_id.clone(), self.state.turn.number);
@@ -163,7 +163,7 @@ impl Deciding<'_, '_> {
         Ok(())
     }
 
-    /// Records the outcome of a call: its event, and its message for the model (R4).
+    /// Records the outcome of a call: its event and its tool message (R4).
     pub(crate) fn close_call(&mut self, call: &ToolCall, result: ToolResult) {
         let duration_ms = self.call_duration(&call.id);
         self.close_call_after(call, result, duration_ms);
@@ -233,7 +233,7 @@ impl Deciding<'_, '_> {
         }
     }
 
-    /// Closes the call if all its children have ended; results in task order.
+    /// Closes the call if all its children have ended. Results are in task order.
     pub(crate) fn close_if_children_ended(&mut self, id: &str) {
         let started = self.state.calls_mut().and_then(|calls| calls.started(id));
         let Some(open) = started.filter(|open| open.open_children == 0).cloned() else { return };
@@ -242,13 +242,13 @@ impl Deciding<'_, '_> {
         }
         let Some(output) = self.children_of(id) else { return };
         let limits = self.state.spec.limits.inline;
-        // A single result is short already, if need be.
+        // A single result is already within the limits.
         let is_long = open.children.len() > 1 && limits.are_passed_by(&output.output);
         if self.state.end.ending.is_some() || !is_long {
             self.close_call(&open.call, Ok(output));
             return self.schedule();
         }
-        // The whole goes into an artifact; what is read of it are shorter summaries.
+        // The full results are stored as an artifact. The model reads shorter summaries.
         let Some(short) = self.results_of(id).map(|results| outcome::results_text(&results, Some(limits.bytes))) else {
             return;
         };
@@ -267,7 +267,7 @@ impl Deciding<'_, '_> {
         })));
     }
 
-    /// Puts the results of a call's children together, in task order; `None` = it has none.
+    /// Combines the results of a call's children, in task order; `None` if the call has no children.
     fn children_of(&self, id: &str) -> Option<ToolOutput> {
         let results = self.results_of(id)?;
         let mode = results.first()?.mode;
@@ -285,7 +285,7 @@ impl Deciding<'_, '_> {
         places.iter().filter_map(|place| self.state.sub_agents.children[*place].result.as_deref()).collect()
     }
 
-    /// Returns the open calls of which nobody knows what became of them, and which may not run twice (DUR-4).
+    /// Returns the open calls whose outcome is unknown and which must not run twice (DUR-4).
     pub(crate) fn unclear_calls(&self) -> Vec<ToolCall> {
         let Phase::Acting { calls } = &self.state.phase else { return Vec::new() };
         let may_run_again = |open: &&OpenCall| {
@@ -298,7 +298,7 @@ impl Deciding<'_, '_> {
         unclear.map(|open| open.call.clone()).collect()
     }
 
-    /// Starts again what an earlier incarnation had at work, where that is allowed (DUR-4).
+    /// Resumes the calls that an earlier incarnation had started, if that is allowed (DUR-4).
     pub(crate) fn resume_calls(&mut self) {
         let at = self.now.at;
         let unclear = self.unclear_calls();
@@ -340,7 +340,7 @@ impl Deciding<'_, '_> {
         self.schedule();
     }
 
-    /// Closes every call that has not begun, because the run is ending.
+    /// Closes every call that has not started, because the run is ending.
     pub(crate) fn close_waiting_calls(&mut self) {
         let Some(calls) = self.state.calls_mut() else { return };
         let waiting = calls.iter().filter(|open| open.state == CallState::Waiting);
@@ -352,8 +352,8 @@ impl Deciding<'_, '_> {
         self.schedule();
     }
 
-    /// Closes every open call: by the outcome that is recorded with its effect, else as interrupted. Nothing
-    /// of it is at work any more.
+    /// Closes every open call: with the outcome that is recorded with its effect, otherwise as interrupted. None of
+    /// them is running any more.
     pub(crate) fn interrupt_calls(&mut self) {
         let mut recorded = std::mem::take(&mut self.state.documents.recorded);
         let Some(calls) = self.state.calls_mut() else { return };
@@ -375,7 +375,7 @@ impl Deciding<'_, '_> {
             };
             ErrorInfo::new(code, error.to_string())
         };
-        // All or nothing: the wishes are tried on a copy, and its events taken over if none is refused.
+        // All or nothing: the changes are applied to a copy, and its events are emitted only if none is rejected.
         let mut future = self.state.goals.clone();
         let mut events = Vec::new();
         let mut plan = |future: &mut soong_protocol::GoalTree, planned: Vec<GoalEvent>| {
