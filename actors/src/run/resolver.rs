@@ -163,8 +163,7 @@ impl RunResolver {
             && self.memory.of(&run.uid).may_hold_any()
     }
 
-    /// Resolves a run that makes no further step, to end it or to read how it ended: what the configuration does not
-    /// know any more is left out.
+    /// Resolves a run only to end it or to read its outcome; settings that are no longer valid are dropped.
     pub(crate) fn resolve_ended(&self, run: &Run) -> RunSpec {
         let (project, nothing) = (Path::new("."), ProjectText::default());
         self.resolve_with(run, project, &nothing).unwrap_or_else(|_| {

@@ -334,7 +334,7 @@ impl RunState {
     fn close_turn(&mut self) {
         self.turn.is_open = false;
         // A summarizer that failed repeatedly does not get all its attempts again in every turn.
-        (self.compaction.attempts, self.compaction.failed) = (0, self.compaction.failed.min(LASTING_FAILURES));
+        (self.compaction.completed, self.compaction.failed) = (0, self.compaction.failed.min(LASTING_FAILURES));
         self.forget_what_was_read();
     }
 

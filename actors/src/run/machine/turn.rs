@@ -68,7 +68,7 @@ impl RunState {
                 self.compaction.tokens_before = *estimated_tokens;
             }
             ContextEvent::CompactionCompleted { .. } => {
-                self.compaction.attempts += 1;
+                self.compaction.completed += 1;
                 (self.compaction.failed, self.compaction.consecutive_failures, self.compaction.min_tokens) = (0, 0, 0);
             }
             ContextEvent::CompactionFailed { error, .. } => {
@@ -226,7 +226,7 @@ impl Deciding<'_, '_> {
         }
         // `turn` includes the current turn if that is open already.
         let turn = if state.turn.is_open { state.turn.number.saturating_sub(1) } else { state.turn.number };
-        let is_due = turn.is_multiple_of(context.inject_every_turns) || state.compaction.attempts > 0;
+        let is_due = turn.is_multiple_of(context.inject_every_turns) || state.compaction.completed > 0;
         let reminder = if is_due { state.reminder() } else { None };
         let reminder = match (reminder, self.budget_note()) {
             (Some(reminder), Some(note)) => Some(format!("{reminder}\n{note}")),
@@ -246,12 +246,12 @@ impl Deciding<'_, '_> {
     fn begin_compaction(&mut self, tokens: u64) -> bool {
         let state = &*self.state;
         // A reflecting run does not compact the conversation that it reflects on.
-        if state.look_back.is_some() || state.compaction.attempts + state.compaction.failed >= MAX_COMPACTIONS {
+        if state.look_back.is_some() || state.compaction.completed + state.compaction.failed >= MAX_COMPACTIONS {
             return false;
         }
         let budget = state.threshold().saturating_sub(state.frame_tokens());
         // Each further compaction keeps fewer recent messages.
-        let keep_recent = state.spec.context.keep_recent_messages >> (2 * state.compaction.attempts);
+        let keep_recent = state.spec.context.keep_recent_messages >> (2 * state.compaction.completed);
         let Some(cut) = plan_compaction(&state.conversation.transcript, keep_recent.max(1), budget) else {
             return false;
         };
@@ -387,7 +387,7 @@ impl Deciding<'_, '_> {
             return false;
         }
         let tokens = self.state.conversation.prompt_tokens;
-        if self.state.compaction.attempts + self.state.compaction.failed >= MAX_COMPACTIONS {
+        if self.state.compaction.completed + self.state.compaction.failed >= MAX_COMPACTIONS {
             return false;
         }
         let attempt = self.state.turn.attempt;

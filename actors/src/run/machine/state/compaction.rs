@@ -16,9 +16,9 @@ pub(crate) struct Plan {
 /// Attempts to shorten the conversation by a summary.
 #[derive(Default)]
 pub(in crate::run::machine) struct CompactionState {
-    /// Number of summaries that were requested in this turn.
-    pub(in crate::run::machine) attempts: u32,
-    /// Number of them that failed.
+    /// Number of summaries that replaced messages in this turn.
+    pub(in crate::run::machine) completed: u32,
+    /// Number of summaries of this turn that failed.
     pub(in crate::run::machine) failed: u32,
     /// Number of summaries in a row that failed, over all turns.
     pub(in crate::run::machine) consecutive_failures: u32,
