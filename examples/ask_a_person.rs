@@ -1,4 +1,6 @@
-//! An agent asks a person; the run waits as a row, survives the end of its process, and goes on with the answer.
+//! An agent asks a user. The run waits as a database row, survives the end of its process, and resumes with the
+//! answer.
+//!
 //! `cargo run -p soong --example ask_a_person`
 
 #![allow(clippy::print_stdout, reason = "an example shows its result")]
@@ -12,7 +14,7 @@ use soong::{
     protocol::{QuestionStatus, Role, ToolCall},
 };
 
-/// Stands in for a real model: asks for the colour, and then uses it.
+/// A stand-in for a real model: asks for the color, then uses the answer.
 struct Painter;
 
 impl Model for Painter {
@@ -59,7 +61,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     first.close().await;
 
-    // Another process, perhaps days later, has the run among the living again.
+    // A later process, perhaps days later, finds the waiting run in the database.
     let second = builder().build().await?;
     let open = QuestionFilter { status: Some(QuestionStatus::Pending), ..QuestionFilter::default() };
     let question = second.questions(open).await?.remove(0);

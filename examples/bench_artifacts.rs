@@ -1,9 +1,9 @@
-//! Measures artifacts: saving, editing, listing, reading a version, start-up repair, the inventory in prompts.
+//! Measures artifacts: saving, editing, listing, reading a version, repair at startup, the inventory in prompts.
 //!
-//! `cargo run --release -p soong --example bench_artifacts [ROUNDS=3] [DIR]`, by default in the current folder
-//! (the disk under test; what is written there is removed again). Medians of the rounds. Everything is
-//! durable (`full`). Beside saves stands the floor of the same disk in the same round: write aside, sync,
-//! rename, sync the folder, and one sync of a log, without anything else.
+//! `cargo run --release -p soong --example bench_artifacts [ROUNDS=3] [DIR]`. DIR selects the disk under test, by
+//! default the current folder; everything written there is removed again. Prints the medians of the rounds. All
+//! writes are durable (`full`). For saves, it also prints the floor of the same disk in the same round: write to a
+//! temporary file, sync, rename, sync the folder and sync a log once, and nothing else.
 
 #![allow(clippy::print_stdout, reason = "a measurement shows its result")]
 
@@ -28,16 +28,16 @@ use soong::{
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
-/// How many artifacts a long list has.
+/// Number of artifacts in a long list.
 const MANY: usize = 10_000;
-/// How many versions the artifact has of which one is read.
+/// Number of versions of the artifact whose versions are read.
 const VERSIONS: usize = 1_000;
-/// How many files start-up finds announced and not registered.
+/// Number of files that startup finds announced but not registered.
 const ORPHANS: usize = 1_000;
-/// How many edits are made in a round.
+/// Number of edits per round.
 const EDITS: usize = 120;
 
-/// Asks for one edit, then says done; so a run has an effect that edits can be booked to.
+/// A model that requests one edit, then answers "done". Its run has an effect that edits can refer to.
 struct Once;
 
 impl Model for Once {
@@ -62,12 +62,12 @@ impl Model for Once {
     }
 }
 
-/// A row: what came of each round.
+/// Rows of the result table: name, unit, values of the rounds and their floors.
 #[derive(Default)]
 struct Rows(Vec<(String, &'static str, Vec<f64>, Vec<f64>)>);
 
 impl Rows {
-    /// Adds what a round brought, with its floor if there is one.
+    /// Adds the value of a round, with its floor if there is one.
     fn add(&mut self, name: &str, unit: &'static str, value: f64, floor: Option<f64>) {
         if !self.0.iter().any(|row| row.0 == name) {
             self.0.push((name.to_owned(), unit, Vec::new(), Vec::new()));
@@ -100,7 +100,8 @@ fn median(values: &mut [f64]) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Writes files as little as a durable save can: aside, sync, rename, sync the folder, sync a log.
+/// Writes files with the minimum steps of a durable save: temporary file, sync, rename, sync of the folder, sync of a
+/// log. Returns files per second.
 fn floor(dir: &Path, bytes: &[u8], count: usize) -> std::io::Result<f64> {
     let mut log = File::create(dir.join("log"))?;
     let start = Instant::now();
@@ -117,7 +118,7 @@ fn floor(dir: &Path, bytes: &[u8], count: usize) -> std::io::Result<f64> {
     Ok(count as f64 / start.elapsed().as_secs_f64())
 }
 
-/// The floor with so many at once; each has a folder of its own.
+/// Like [`floor`], with `at_once` threads, each in a separate folder.
 fn floor_at_once(dir: &Path, bytes: &[u8], count: usize, at_once: usize) -> Result<f64, Failed> {
     let start = Instant::now();
     std::thread::scope(|scope| -> Result<(), Failed> {
@@ -145,7 +146,7 @@ async fn session(runtime: &Runtime, id: &str) -> Result<Place, Failed> {
     Ok(runtime.artifact_place(&session.session_id).await?)
 }
 
-/// Saves under new names, so many at once; returns how many in a second.
+/// Saves artifacts under new names with `at_once` concurrent tasks. Returns saves per second.
 async fn save_all(
     service: &Arc<dyn ArtifactService>,
     place: &Place,
@@ -185,7 +186,7 @@ async fn saves(runtime: &Runtime, place: &Place, dir: &Path, round: usize, rows:
     Ok(())
 }
 
-/// Edits a document of 100 KB, each writer a line of its own; none of the edits may be lost.
+/// Edits a document of 100 KB; each writer edits its own line. Fails if an edit is lost.
 async fn edits(runtime: &Runtime, place: &Place, round: usize, rows: &mut Rows) -> Result<(), Failed> {
     let service = runtime.artifact_service();
     let run = runtime.start(Start::new("edit").session(place.session_id.as_str())).await?;
@@ -229,7 +230,7 @@ async fn edits(runtime: &Runtime, place: &Place, round: usize, rows: &mut Rows) 
     Ok(())
 }
 
-/// Lists, and asks a model that reads the inventory, where there are many artifacts.
+/// Measures a list, and a run whose model reads the inventory, in a session with many artifacts.
 async fn many(runtime: &Runtime, place: &Place, rows: &mut Rows) -> Result<(), Failed> {
     let start = Instant::now();
     let listed = runtime.artifacts(place).await?.len();
@@ -237,7 +238,7 @@ async fn many(runtime: &Runtime, place: &Place, rows: &mut Rows) -> Result<(), F
         return Err("artifacts are missing in the list".into());
     }
     rows.add(&format!("list of {MANY} artifacts"), "ms", start.elapsed().as_secs_f64() * 1e3, None);
-    // The first turn renders the inventory, the second again: the plan was written in between.
+    // The inventory is rendered in the first turn, and again in the second, since the plan was written in between.
     let start = Instant::now();
     runtime.delete_artifact(place, "task_plan").await.ok();
     let run = runtime.start(Start::new("plan").session(place.session_id.as_str())).await?;
@@ -258,7 +259,7 @@ async fn versions(runtime: &Runtime, place: &Place, round: usize, rows: &mut Row
     Ok(())
 }
 
-/// Opens a home in which so many files are announced and not registered.
+/// Measures opening a home with many files that are announced but not registered.
 async fn repair(dir: &Path, rows: &mut Rows) -> Result<(), Failed> {
     let dir = tempfile::tempdir_in(dir)?;
     let runtime = open(dir.path()).await?;
@@ -288,7 +289,7 @@ async fn repair(dir: &Path, rows: &mut Rows) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Fills a home with what is listed and read.
+/// Fills a home with the artifacts to be listed and the versions to be read.
 async fn fill(runtime: &Runtime) -> Result<(Place, Place), Failed> {
     let (listed, read) = (session(runtime, "many").await?, session(runtime, "versions").await?);
     let service = runtime.artifact_service();

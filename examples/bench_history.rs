@@ -1,9 +1,11 @@
-//! Measures what long histories cost: opening a large home, taking up what was cut off, going back, the context of a
-//! long conversation, and bytes on disk.
+//! Measures the cost of long histories: opening a large home, resuming interrupted runs, rewinding, building the
+//! context of a long conversation, and bytes on disk.
 //!
-//! `cargo run --release -p soong --example bench_history [ROUNDS=5] [DIR] [SESSIONS=10000]`, by default in the current
-//! folder (the disk under test; what is written there is removed again). Medians of the rounds; everything is durable
-//! (`full`) but for the making of the histories. Not here: chains of crashes (`crash_runs`).
+//! `cargo run --release -p soong --example bench_history [ROUNDS=5] [DIR] [SESSIONS=10000]`. DIR selects the disk
+//! under test, by default the current folder; everything written there is removed again. Prints the medians of the
+//! rounds. All writes are durable (`full`), except when the histories are created.
+//!
+//! Elsewhere: repeated crashes (`crash_runs`).
 
 #![allow(clippy::print_stdout, reason = "a measurement shows its result")]
 
@@ -34,33 +36,33 @@ use soong::{
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
-/// How many events each session of the large home has.
+/// Number of events per session of the large home.
 const EVENTS: u64 = 100;
-/// How many runs are cut off and taken up.
+/// Number of runs that are interrupted and resumed.
 const INTERRUPTED: usize = 100;
-/// Messages of the trace that goes back.
+/// Number of messages of the trace that is rewound.
 const LONG: u64 = 100_000;
-/// Messages of the conversation whose context is built.
+/// Number of messages of the conversation whose context is built.
 const CONVERSATION: usize = 5_000;
-/// How many turns are looked at, at its beginning and at its end.
+/// Number of turns measured at the beginning and at the end of the conversation.
 const TURNS: usize = 100;
 
-/// What the model does with a call.
+/// Behavior of the model.
 #[derive(Clone, Copy)]
 enum Manner {
-    /// Answers at once.
+    /// Answers immediately.
     Answers,
     /// Never answers.
     Hangs,
-    /// Calls a tool that the run itself answers, until it has been called so often.
+    /// Calls a tool that the run itself executes, until the conversation has this many messages.
     Plans(usize),
 }
 
-/// A model that notes when it is called.
+/// A model that records the times of its calls.
 struct Clock {
     manner: Manner,
     calls: AtomicUsize,
-    /// When it was called, and when it answered.
+    /// Start and end time of each call.
     seen: Mutex<Vec<(Instant, Instant)>>,
 }
 
@@ -69,7 +71,7 @@ impl Clock {
         Arc::new(Self { manner, calls: AtomicUsize::new(0), seen: Mutex::default() })
     }
 
-    /// Returns when it was called, for the so-manieth time from 0.
+    /// Returns the start time of a call, counted from 0.
     fn call(&self, number: usize) -> Result<Instant, Failed> {
         let seen = self.seen.lock().map_err(|_| "the model panicked")?;
         Ok(seen.get(number).ok_or("the model was not called")?.0)
@@ -135,7 +137,7 @@ fn told(name: &str, unit: &str, values: Vec<f64>) {
     println!("{name:<62} {:>10.2} {unit:<6} ({low:.2} to {high:.2})", median(values));
 }
 
-/// How long it takes to open a home with many sessions, until a run is accepted there.
+/// Measures opening a home with many sessions, and starting a run in it.
 async fn opening(home: &Path, rounds: usize) -> Result<(), Failed> {
     let (mut ready, mut first) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
@@ -155,7 +157,7 @@ async fn opening(home: &Path, rounds: usize) -> Result<(), Failed> {
     Ok(())
 }
 
-/// How long it takes to take up runs that were cut off in their model call.
+/// Measures resuming runs that were interrupted in a model call.
 async fn taking_up(home: &Path, rounds: usize) -> Result<(), Failed> {
     let (mut ready, mut thinking, mut done) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
@@ -189,7 +191,7 @@ async fn taking_up(home: &Path, rounds: usize) -> Result<(), Failed> {
     Ok(())
 }
 
-/// How long it takes to move the head of a long trace.
+/// Measures moving the head of a long trace.
 async fn going_back(home: &Path, rounds: usize) -> Result<(), Failed> {
     let model = Clock::new(Manner::Answers);
     let runtime = builder(home, &model).build().await?;
@@ -223,7 +225,7 @@ async fn going_back(home: &Path, rounds: usize) -> Result<(), Failed> {
     Ok(())
 }
 
-/// What the context of a long conversation adds to a turn.
+/// Measures how much the context of a long conversation adds to a turn.
 async fn context(dir: &Path, rounds: usize) -> Result<(), Failed> {
     let (mut early, mut late, mut next) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
@@ -252,7 +254,7 @@ async fn context(dir: &Path, rounds: usize) -> Result<(), Failed> {
         runtime.close().await;
         let mut seen = model.seen.lock().map_err(|_| "the model panicked")?.clone();
         seen.truncate(before);
-        // From an answer to the next call: two commits, and the context.
+        // The time from an answer to the next call contains two commits and building the context.
         let between: Vec<f64> = seen.windows(2).map(|pair| ms(pair[1].0 - pair[0].1)).collect();
         early.push(median(between[..TURNS].to_vec()));
         late.push(median(between[between.len() - TURNS..].to_vec()));

@@ -1,9 +1,9 @@
-//! Measures how many durable events the store's writer thread takes in a second.
+//! Measures the throughput of the store's writer thread in durable events per second.
 //!
-//! `cargo run --release -p soong --example bench_journal [SECONDS_PER_ROW] [DIR]`, by default 2 s
-//! and the current folder (the disk under test; what is written there is removed again).
-//! 1, 8 and 64 writers with a trace each append four events at a time, and wait for the
-//! acknowledgement before they append again. The disk's own sync is measured before each row.
+//! `cargo run --release -p soong --example bench_journal [SECONDS_PER_ROW] [DIR]`, by default 2 s and the current
+//! folder (the disk under test; everything written there is removed again). 1, 8 and 64 writers, each with its own
+//! trace, append four events at a time and wait for the acknowledgement before the next append. The sync time of the
+//! disk is measured before each row.
 
 #![allow(clippy::print_stdout, reason = "a measurement shows its result")]
 
@@ -63,7 +63,7 @@ async fn append(writer: &WriterHandle, append: Append) -> Result<Ack, Failed> {
     Ok(outcome.await??)
 }
 
-/// One writer: a trace of the session with a run on it.
+/// A writer: a trace of the session with a run.
 struct Author {
     session: SessionId,
     trace: TraceId,
@@ -80,7 +80,8 @@ impl Author {
         ]
     }
 
-    /// What a turn says: the tool's end, its message, the answer, the next tool.
+    /// Returns the append of one turn: the end of a tool call, an assistant message, the completed model call, the
+    /// next tool call.
     fn turn(&self, epoch: u64, number: u64) -> Append {
         let at = now();
         let tool_call_id = format!("call_{number:08}");
@@ -125,7 +126,7 @@ impl Author {
         Append { fence: Some(Fence { run_id: self.run.clone(), epoch, number, used_ms: None }), writes }
     }
 
-    /// Appends until the time is over; returns how long each acknowledgement took.
+    /// Appends until `until`. Returns the time that each acknowledgement took.
     async fn write(&self, writer: &WriterHandle, epoch: u64, until: Instant) -> Result<Vec<Duration>, Failed> {
         let mut took = Vec::new();
         while Instant::now() < until {
@@ -143,7 +144,7 @@ fn percentile(sorted: &[Duration], share: f64) -> f64 {
     sorted.get(place).map_or(f64::NAN, |took| took.as_secs_f64() * 1e3)
 }
 
-/// Writes and syncs 4 KiB at the end of a file, over and over.
+/// Repeatedly appends 4 KiB to a file and syncs it.
 fn sync_times(dir: &Path, limit: Duration) -> std::io::Result<Vec<Duration>> {
     let mut file = std::fs::File::create(dir.join("sync"))?;
     let (mut took, start) = (Vec::new(), Instant::now());

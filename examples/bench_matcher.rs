@@ -1,8 +1,8 @@
-//! Measures how long the text matcher takes on 1 MB.
+//! Measures the text matcher on 1 MB of text.
 //!
-//! `cargo run --release -p soong --no-default-features --example bench_matcher [CONTENT OLD]`; with
-//! two files, the first is searched for the second instead. The best of ten runs is shown, each
-//! stopped after 500 ms as in the product.
+//! `cargo run --release -p soong --no-default-features --example bench_matcher [CONTENT OLD]`. If two files are
+//! given, the second is searched for in the first instead. Prints the best of ten runs; each is stopped after 500 ms,
+//! the limit that the product uses.
 
 #![allow(clippy::print_stdout, reason = "a measurement shows its result")]
 
@@ -29,7 +29,7 @@ const SOURCE: &str = "    let mut value = self.items.get(index); fn pub struct i
     => { } Some(item) None Vec<String> &str -> Result<(), Error> = == != ( ) ; , . :: use std::collections::HashMap; \
     #[derive(Debug, Clone)] // what this does /// Returns the name. name: String, count: usize, assert_eq!(left, right);";
 
-/// A small generator of numbers that look random.
+/// A small pseudorandom number generator.
 struct Dice(u64);
 
 impl Dice {
@@ -38,7 +38,7 @@ impl Dice {
         (self.0 >> 33) as usize % end
     }
 
-    /// Prefers small numbers, as languages prefer few words.
+    /// Returns small numbers more often, like the frequent words of a language.
     fn skewed_below(&mut self, end: usize) -> usize {
         self.below(end).min(self.below(end))
     }
@@ -77,12 +77,12 @@ fn start(text: &str) -> String {
     text.chars().take(OLD_CHARS).collect()
 }
 
-/// Takes some characters from the middle.
+/// Returns characters from the middle of the text.
 fn middle(text: &str) -> String {
     text.chars().skip(text.chars().count() / 2).take(OLD_CHARS).collect()
 }
 
-/// Changes each tenth character.
+/// Replaces every tenth character.
 fn edited(text: &str) -> String {
     text.chars().enumerate().map(|(at, ch)| if at % 10 == 5 { '#' } else { ch }).collect()
 }

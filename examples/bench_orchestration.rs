@@ -1,11 +1,19 @@
-//! Measures what orchestration costs, against a model server that answers at once.
+//! Measures the cost of orchestration, with a model server that answers immediately.
 //!
-//! `PROG SCENARIO N REPS STORE` with `BASE_URL` (ends in `/v1`) and `BENCH_DB` (a path whose folder
-//! takes the home) in the environment. SCENARIO: `single` (one agent, N tool turns), `fanout` (an
-//! orchestrator whose model asks for N sub-agents at once), `gather` (the program starts the N
-//! itself), `sessions` (N sessions at once), `cancel` (N sub-agents whose model never answers are
-//! cancelled with their parent; the time is that of the cancelling, until all of it is durable). STORE: `full` or `normal`; `none` counts as `full`.
-//! The last line printed is JSON: memory, times of each repetition, how many answers were wrong.
+//! `PROG SCENARIO N REPS STORE` with the environment variables `BASE_URL` (ends in `/v1`) and `BENCH_DB` (a path; the
+//! home is created next to it).
+//!
+//! SCENARIO:
+//! - `single`: one agent with N tool turns.
+//! - `fanout`: an orchestrator whose model requests N sub-agents at once.
+//! - `gather`: the program itself starts the N sub-agents.
+//! - `sessions`: N sessions at once.
+//! - `cancel`: cancels the parent of N sub-agents whose model never answers; measures the time until all ends are
+//!   durable.
+//!
+//! STORE: `full` or `normal`; `none` counts as `full`.
+//!
+//! The last line of output is JSON: memory, times of each repetition, number of wrong answers.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a measurement shows its result")]
 
@@ -28,7 +36,7 @@ use soong::{
     tool::{Tool, ToolContext, ToolOutput, ToolResult},
 };
 
-/// A tool that answers at once.
+/// A tool that answers immediately.
 struct Noop(ToolSpec);
 
 impl Tool for Noop {
@@ -76,7 +84,7 @@ impl Bench {
         let base_url = std::env::var("BASE_URL").unwrap_or_else(|_| "http://127.0.0.1:8089/v1".to_owned());
         let mut config = Config::default();
         config.storage.durability = if store == "normal" { Durability::Normal } else { Durability::Full };
-        // The limits of a real installation are for real providers; here they would be what is measured.
+        // The default limits are made for real providers. Here they would dominate the result, so they are raised.
         let at_once = if scenario == "cancel" { n } else { 128 };
         config.model.max_concurrency = at_once;
         config.agents.max_children_per_run = 100_000;
@@ -128,7 +136,7 @@ impl Bench {
         })
     }
 
-    /// Starts N sub-agents that wait for ever, cancels their parent, and says how long that took.
+    /// Starts N sub-agents that wait forever, cancels their parent, and returns the time that took.
     async fn cancel(&self) -> Result<Duration, ErrorInfo> {
         let (n, before) = (self.n, self.silent.waiting.load(SeqCst));
         let mut start = Start::driven("cancel");

@@ -1,5 +1,5 @@
-//! Measures `soong serve`: requests and runs per second, many who watch, what idle sessions and open WebSockets take,
-//! that streams lose and repeat nothing whatever happens to connections and to the server, and what a monitor takes.
+//! Measures `soong serve`: requests and runs per second, many watchers, memory of idle sessions and open WebSockets,
+//! completeness of event streams across disconnects and server restarts, and the cost of a monitor.
 //!
 //! ```sh
 //! cargo build --release
@@ -7,11 +7,11 @@
 //! cargo run --release -p soong --example bench_server watchers 1000 2000  # WebSockets on one run, events
 //! cargo run --release -p soong --example bench_server idle 10000 1000     # sessions, WebSockets
 //! cargo run --release -p soong --example bench_server storm 10000 4       # disconnects, restarts of the server
-//! cargo run --release -p soong --example bench_server monitor 1000 150    # actors, pairs of rounds with and without one
+//! cargo run --release -p soong --example bench_server monitor 1000 150    # actors, pairs of rounds
 //! ```
 //!
-//! It needs no key: a model service of its own, on loopback, answers at once. The server is `target/release/soong`, or
-//! what `SOONG_BINARY` names; its home is a temporary one, which goes again.
+//! Needs no key: a local model service answers immediately. The server is `target/release/soong`, or the binary that
+//! `SOONG_BINARY` names. Its home is temporary and is removed at the end.
 
 #![allow(clippy::print_stdout, reason = "a measurement shows its result")]
 
@@ -54,7 +54,7 @@ async fn main() -> Result<(), Failed> {
     }
 }
 
-/// Returns the value below which this share of a sorted list lies.
+/// Returns the value of a sorted list below which `share` of the values are.
 pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
     let place = (sorted.len() as f64 * share) as usize;
     sorted.get(place.min(sorted.len().saturating_sub(1))).copied().unwrap_or_default()

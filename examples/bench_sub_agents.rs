@@ -1,12 +1,20 @@
-//! Measures what sub-agents cost: their start, their memory, cancelling a tree of them, and what many leave behind.
+//! Measures the cost of sub-agents: start, memory, cancelling a tree of them, and leaks after many of them.
 //!
-//! `cargo run --release -p soong --example bench_sub_agents [SCENARIO=all] [N] [TRIES=20]`, in the current folder (the
-//! disk under test; what is written there is removed again). SCENARIO: `spawn` (N=200 one after the other), `queued`,
-//! `working`, `waiting` and `idle` (memory of N=10000), `cancel` (a tree of N=1000, TRIES times), `cancel_queued` (of
-//! N=10000 that wait for a slot, TRIES=3), `cycles` (N=10000 that come and go). `all` does each in a process of its own.
-//! The models answer at once, or never; everything is durable (`full`). Each figure stands beside its goal; what is
-//! missed is marked, and what must hold at any speed is an error.
-//! Not here: fan-outs by a model (`bench_orchestration`).
+//! `cargo run --release -p soong --example bench_sub_agents [SCENARIO=all] [N] [TRIES=20]`, in the current folder
+//! (the disk under test; everything written there is removed again).
+//!
+//! SCENARIO:
+//! - `spawn`: N=200 one after the other.
+//! - `queued`, `working`, `waiting`, `idle`: memory of N=10000.
+//! - `cancel`: cancels a tree of N=1000, TRIES times.
+//! - `cancel_queued`: cancels N=10000 that wait for a slot, TRIES=3 times.
+//! - `cycles`: N=10000 that start and end.
+//! - `all`: every scenario, each in a separate process.
+//!
+//! The models answer immediately or never. All writes are durable (`full`). Each figure is printed with its goal, and
+//! missed goals are marked. A violated invariant is an error.
+//!
+//! Elsewhere: fan-outs requested by a model (`bench_orchestration`).
 
 #![allow(clippy::print_stdout, reason = "a measurement shows its result")]
 
@@ -21,16 +29,16 @@ use world::{Failed, World, percentile, resident_bytes};
 
 const KIB: f64 = 1024.0;
 const MIB: f64 = 1024.0 * KIB;
-/// How many arenas glibc's allocator has.
+/// Environment variable with the number of arenas of glibc's allocator.
 const ARENAS: &str = "MALLOC_ARENA_MAX";
-/// Children of a run in `cycles`: what a run keeps of its children goes with it.
+/// Children per run in `cycles`. The data that a run keeps about its children is freed with the run.
 const PER_PARENT: usize = 100;
-/// Children of `idle` that are at work at the same time: an allocator keeps what the most of them took.
+/// Number of children of `idle` that work at the same time, since an allocator keeps the peak memory.
 const AT_ONCE: usize = 500;
-/// Children that come and go before memory is measured, so that the caches of the store are full.
+/// Number of children that run before memory is measured, so that the caches of the store are full.
 const WARM: usize = 5_000;
 
-/// Prints a figure, and whether it is as good as it is to be.
+/// Prints a figure, and whether it meets its goal.
 fn print(what: &str, value: f64, unit: &str, goal: Option<f64>) {
     let goal = goal.map_or_else(String::new, |goal| {
         let verdict = if value <= goal { "" } else { "  MISSED" };
@@ -48,14 +56,14 @@ fn need(holds: bool, what: impl Into<String>) -> Result<(), Failed> {
     if holds { Ok(()) } else { Err(what.into().into()) }
 }
 
-/// Ends a driven run, and checks that nothing is in flight or alive behind it.
+/// Ends a driven run, and checks that no run is still alive.
 async fn end(world: &World, parent: &RunHandle) -> Result<(), Failed> {
     parent.finish("all done")?;
     parent.wait().await?;
     need(world.runtime.live_runs() == 0, "a run is alive behind its parent")
 }
 
-/// From the program's call to the model's: one child after the other.
+/// Measures the time from the program's call to the model call, for one child after the other.
 async fn spawn(count: usize) -> Result<(), Failed> {
     let world = World::open(16).await?;
     let parent = world.parent().await?;
@@ -65,7 +73,7 @@ async fn spawn(count: usize) -> Result<(), Failed> {
         let child = parent.spawn(ChildSpec::new(format!("{place} say"))).await?;
         let is_durable = start.elapsed();
         child.wait().await?;
-        // The first ones open what stays open.
+        // The first children initialize state that is reused.
         if place >= 10 {
             durable.push(is_durable);
             asked.push(world.model.last_call_after(start));
@@ -87,7 +95,7 @@ async fn warm_up(world: &World) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Memory of children that wait for a slot, work, or wait for a child of their own that works.
+/// Measures the memory of children that wait for a slot, work, or wait for their own working child.
 async fn memory(scenario: &str, count: usize) -> Result<(), Failed> {
     let (slots, task, in_flight, goal) = match scenario {
         "queued" => (1, "hold", 1, 2048.0 * MIB / 100_000.0 / KIB),
@@ -111,7 +119,7 @@ async fn memory(scenario: &str, count: usize) -> Result<(), Failed> {
     world.close().await
 }
 
-/// A tree in which everybody is in a model call is cancelled from above; before, one of it alone.
+/// Cancels a tree whose runs are all in a model call. Before that, cancels a single child of it.
 async fn cancel(count: usize, tries: usize) -> Result<(), Failed> {
     let world = World::open(count).await?;
     let (mut silent, mut durable) = (Vec::new(), Vec::new());
@@ -137,7 +145,7 @@ async fn cancel(count: usize, tries: usize) -> Result<(), Failed> {
     world.close().await
 }
 
-/// Children come and go; what grows is what is kept of them by mistake.
+/// Measures memory growth while children start and end; growth is a leak.
 async fn cycles(count: usize) -> Result<(), Failed> {
     let world = World::open(16).await?;
     let some = async |children: usize| -> Result<(), Failed> {
@@ -150,7 +158,7 @@ async fn cycles(count: usize) -> Result<(), Failed> {
         world.until_idle().await;
         Ok(())
     };
-    // The writer's cache of pages fills up first (32 MiB).
+    // The page cache of the writer fills up first (32 MiB).
     some(count).await?;
     let before = resident_bytes()?;
     some(count).await?;
@@ -160,7 +168,7 @@ async fn cycles(count: usize) -> Result<(), Failed> {
     world.close().await
 }
 
-/// Cancels a tree of children of which few are at work, and the others wait for a slot.
+/// Cancels a tree of children of which few are active while the others wait for a slot.
 async fn cancel_queued(count: usize, tries: usize) -> Result<(), Failed> {
     const SLOTS: usize = 16;
     let world = World::open(SLOTS).await?;
@@ -181,7 +189,7 @@ async fn cancel_queued(count: usize, tries: usize) -> Result<(), Failed> {
     world.close().await
 }
 
-/// Memory of children that have waited for a person for so long that their actors have left.
+/// Measures the memory of children that wait for a user and have been passivated.
 async fn idle(count: usize) -> Result<(), Failed> {
     let world = World::open(AT_ONCE).await?;
     warm_up(&world).await?;
@@ -199,11 +207,12 @@ async fn idle(count: usize) -> Result<(), Failed> {
     world.close().await
 }
 
-/// Measures in a process of its own.
+/// Runs a scenario in a separate process.
 fn alone(arguments: &[String]) -> Result<(), Failed> {
     let mut process = std::process::Command::new(std::env::current_exe()?);
     if arguments.iter().any(|scenario| ["idle", "cycles"].contains(&scenario.as_str())) {
-        // Of what comes and goes: with an arena a thread, glibc's heap grows by what lies free in the others.
+        // For scenarios with many short-lived allocations: with one arena per thread, glibc's heap would grow by the
+        // free memory in the other arenas.
         process.env(ARENAS, "1");
     }
     let done = process.args(arguments).status()?;
@@ -217,7 +226,7 @@ async fn main() -> Result<(), Failed> {
     let number = |place: usize, default| arguments.get(place).map_or(Ok(default), |text| text.parse());
     match scenario {
         "all" => {
-            // What one leaves to the allocator is not measured with the next.
+            // Separate processes, so that memory kept by the allocator does not affect the next scenario.
             let scenarios = ["spawn", "queued", "working", "waiting", "idle", "cancel", "cancel_queued", "cycles"];
             scenarios.iter().try_for_each(|scenario| alone(&[(*scenario).to_owned()]))
         }

@@ -1,14 +1,13 @@
-//! Measures what a person at a terminal waits for: how long commands of the installed binary take,
-//! beside an owner at work and without one, and how soon another terminal shows an event.
+//! Measures latencies at a terminal: the duration of commands of the installed binary, with and without an active
+//! owner, and the delay until another terminal shows an event.
 //!
-//! `cargo run --release -p soong --example bench_terminal [SOONG] [ROUNDS]`, by default
-//! `target/release/soong` and 30 rounds. It needs no key: a model service of its own, on loopback,
-//! answers what the measurement needs and holds all other requests. Everything lies in a temporary
-//! home, which goes again.
+//! `cargo run --release -p soong --example bench_terminal [SOONG] [ROUNDS]`, by default `target/release/soong` and 30
+//! rounds. Needs no key: a local model service answers the requests of the measurement and holds all others.
+//! Everything is stored in a temporary home, which is removed at the end.
 //!
-//! A command's time is that from its start to its end, with its output read. An event's is that from
-//! the time it carries, which is set before it is committed, until its line is read from
-//! `traces events --follow --json`; it is known to a millisecond, so up to that much is too much.
+//! The duration of a command is the time from its start to its end, including reading its output. The delay of an
+//! event is the time from its timestamp, which is set before the commit, until its line is read from `traces events
+//! --follow --json`. Timestamps have a resolution of one millisecond, so the delay may be overestimated by that much.
 
 #![allow(clippy::print_stdout, reason = "a measurement shows its result")]
 
@@ -29,19 +28,19 @@ use soong::protocol::EventRecord;
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
-/// Longest wait for anything.
+/// Maximum wait for anything.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Sub-agents of a run that is stopped with all of them.
+/// Number of sub-agents of a run that is stopped together with them.
 const CHILDREN: usize = 16;
-/// How long the service thinks before an answer, while events are measured.
+/// Time that the service waits before an answer while events are measured.
 const THINKING: Duration = Duration::from_millis(20);
 
-/// What a task asks of the service: a word, and how often.
+/// Prefixes of a task: a keyword followed by a number.
 const DIVIDE: &str = "bench: divide ";
 const TURNS: &str = "bench: turns ";
 const HOLD: &str = "bench: hold";
 
-/// Whether answers may begin.
+/// Gate that holds answers back until it is opened.
 #[derive(Default)]
 struct Gate {
     open: Mutex<bool>,
@@ -62,7 +61,7 @@ impl Gate {
     }
 }
 
-/// A model service: tells of each request, and answers as its task says.
+/// A model service that reports each request, and answers according to its task.
 struct Service {
     base_url: String,
     asked: Receiver<()>,
@@ -79,14 +78,14 @@ impl Service {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let (tell, gate) = (tell.clone(), Arc::clone(&of_answers));
-                // How a client hangs up is none of our affair.
+                // Errors from clients that close the connection are ignored.
                 std::thread::spawn(move || serve(stream, &tell, &gate));
             }
         });
         Ok(Self { base_url, asked, gate })
     }
 
-    /// Waits for that many requests.
+    /// Waits for this many requests.
     fn wait(&self, requests: usize) -> Result<(), Failed> {
         (0..requests).try_for_each(|_| self.asked.recv_timeout(PATIENCE)).map_err(Into::into)
     }
@@ -111,12 +110,12 @@ fn serve(mut stream: TcpStream, tell: &mpsc::Sender<()>, gate: &Gate) -> Result<
     let body: Value = serde_json::from_slice(&body)?;
     match answer(&body, gate) {
         Some(answer) => Ok(stream.write_all(answer.as_bytes())?),
-        // Held until the client hangs up.
+        // Holds the request until the client closes the connection.
         None => Ok(reader.read_to_end(&mut Vec::new()).map(drop)?),
     }
 }
 
-/// Returns the answer to a request; `None` = it is held.
+/// Returns the answer to a request, or `None` to hold the request.
 fn answer(body: &Value, gate: &Gate) -> Option<String> {
     let messages = body["messages"].as_array()?;
     let task = messages.iter().find(|message| message["role"] == "user")?["content"].as_str()?;
@@ -133,7 +132,7 @@ fn answer(body: &Value, gate: &Gate) -> Option<String> {
     Some(if is_last { stream_of("", &Value::Null) } else { stream_of("list_files", &json!({})) })
 }
 
-/// Writes an answer as OpenAI streams it: a tool call, or a word where there is none.
+/// Formats an answer as OpenAI streams it: a tool call, or a text if `tool` is empty.
 fn stream_of(tool: &str, arguments: &Value) -> String {
     let function = json!({ "name": tool, "arguments": arguments.to_string() });
     let (delta, reason) = match tool {
@@ -153,7 +152,7 @@ fn stream_of(tool: &str, arguments: &Value) -> String {
     )
 }
 
-/// The binary under measurement, with a home and a project of its own.
+/// The binary under test, with a separate home and project.
 struct Place {
     binary: PathBuf,
     dir: tempfile::TempDir,
@@ -169,7 +168,7 @@ impl Place {
         command
     }
 
-    /// Runs a command to its end; returns what it printed and how long that took.
+    /// Runs a command to its end. Returns its output and its duration.
     fn run(&self, args: &[&str]) -> Result<(String, Duration), Failed> {
         let begun = Instant::now();
         let output = self.command(args).output()?;
@@ -185,7 +184,7 @@ impl Place {
     }
 }
 
-/// A process that does not outlive the measurement.
+/// A process that is killed when dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -203,7 +202,7 @@ fn print_row(what: &str, mut times: Vec<Duration>) {
     }
 }
 
-/// Measures something as often as is asked for.
+/// Measures something `count` times and prints the result.
 fn rounds(what: &str, count: usize, mut once: impl FnMut(usize) -> Result<Duration, Failed>) -> Result<(), Failed> {
     let times = (0..count).map(&mut once).collect::<Result<Vec<Duration>, Failed>>()?;
     print_row(what, times);
@@ -234,7 +233,7 @@ fn beside_an_owner(place: &Place, service: &Service, count: usize) -> Result<(),
     let traces: Value = serde_json::from_str(&place.run(&["traces", "list", "--json"])?.0)?;
     let children = traces.as_array().into_iter().flatten().filter(|trace| trace["parent_trace_id"] == "s");
     let children: Vec<&str> = children.filter_map(|trace| trace["trace_id"].as_str()).collect();
-    // The last one stays: without any, the run would go on.
+    // The last sub-agent keeps running: without any, the run would continue.
     let stopped = children.len().saturating_sub(1);
     rounds("soong traces stop, one sub-agent", stopped, |n| place.took(&["traces", "stop", children[n]]))?;
 
@@ -253,7 +252,7 @@ fn beside_an_owner(place: &Place, service: &Service, count: usize) -> Result<(),
     follow(place, service, count)
 }
 
-/// Follows a run of some turns, and compares each event's time with that of its line.
+/// Follows a run of several turns, and compares the timestamp of each event with the time its line is read.
 fn follow(place: &Place, service: &Service, turns: usize) -> Result<(), Failed> {
     place.run(&["run", "--detach", "--session", "t", &format!("{TURNS}{turns}")])?;
     service.wait(1)?;
@@ -270,7 +269,7 @@ fn follow(place: &Place, service: &Service, turns: usize) -> Result<(), Failed> 
             let ts = Duration::from_millis(u64::try_from(event.ts.as_millis())?);
             times.push(read_at.saturating_sub(ts));
         } else if event.event.kind() == "model_started" {
-            // What was stored has been shown; what comes from now on is live.
+            // The stored events have been printed; all further events are live.
             is_live = true;
             service.gate.open();
         }

@@ -1,7 +1,8 @@
-//! A run's actor crashes in the middle of a model call, and comes back from the journal.
+//! A run's actor crashes during a model call, and is restored from the journal.
 //!
-//! Its supervisor restarts it (at most 3 times in 60 s, then the run ends `actor_crashed`). What was
-//! recorded stands, what was in flight is done again, and the handle goes on working.
+//! Its supervisor restarts it (at most 3 times in 60 s, then the run ends with `actor_crashed`). Recorded work is
+//! kept, the interrupted model call is repeated, and the run handle stays valid.
+//!
 //! `cargo run -p soong --example crash_and_recover`
 
 #![allow(clippy::print_stdout, reason = "an example shows its result")]
@@ -18,7 +19,7 @@ use soong::{
 };
 use tokio::sync::Notify;
 
-/// Never answers its first call; answers every later one.
+/// A model that never answers its first call, and answers every later one.
 #[derive(Default)]
 struct SlowAtFirst {
     calls: AtomicU32,

@@ -1,9 +1,10 @@
-//! Kills a process that writes artifacts, over and over, and looks whether anything acknowledged is lost.
+//! Repeatedly kills a process that writes artifacts, and checks that nothing acknowledged is lost.
 //!
-//! The program runs itself as a child on a home (`load.rs`), reads what the child saw to be durable
-//! (`told.rs`), and kills it: at once, under load, or right after something has begun. Then it opens the home
-//! itself, so that start-up repairs it, and compares database and files with each other and with what was
-//! told (`check.rs`). Whatever does not hold is printed with the seed and the number of the kill.
+//! The program runs itself as a child on a home (`load.rs`), reads the child's reports of durable writes (`told.rs`),
+//! and kills it: right after its start, under load, or right after an operation has started. Then it opens the home
+//! itself, so that startup repairs it, and compares database and files with each other and with the reports
+//! (`check.rs`). Every violation is printed with the seed and the number of the kill.
+//!
 //! `cargo run --release -p soong --example crash_artifacts -- [KILLS=25] [SEED]`
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example shows its result")]
@@ -35,19 +36,19 @@ use told::{Ledger, Random, Told};
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
-/// After how many kills a new home is taken: what is checked grows with a home's age.
+/// Number of kills after which a new home is used, since the time for the checks grows with the home.
 const KILLS_PER_HOME: u64 = 12;
-/// Longest wait for what a kill is to follow.
+/// Maximum wait for the report that triggers a kill.
 const PATIENCE: Duration = Duration::from_millis(600);
 
-/// When a child is killed.
+/// Time of a kill.
 #[derive(Debug, Clone, Copy)]
 enum Moment {
-    /// So long after it was started.
+    /// This long after the start of the child.
     AfterStart(Duration),
-    /// So long after the home was open.
+    /// This long after the home was opened.
     AfterOpening(Duration),
-    /// So long after something was told for the nth time.
+    /// This long after the nth report of a kind.
     After(&'static str, u64, Duration),
 }
 
@@ -67,7 +68,7 @@ impl Moment {
         }
     }
 
-    /// Returns whether the home is left as it is for the next child, whose start-up then meets it.
+    /// Returns whether the home stays unrepaired, so that the next child must repair it at startup.
     fn wants_dirty_home(random: &mut Random) -> bool {
         random.below(4) == 0
     }
@@ -79,7 +80,7 @@ fn start(home: &Path, seed: u64) -> Result<Running, Failed> {
     Running::start(command.args(["--child".as_ref(), home.as_os_str(), seed.to_string().as_ref()]))
 }
 
-/// Waits for the moment, kills, and returns everything that the child had told by then.
+/// Kills the child at the given moment. Returns all reports that the child had written.
 fn kill_at(mut running: Running, moment: Moment) -> Result<Vec<Told>, Failed> {
     let mut told = Vec::new();
     let (kind, nth, then) = match moment {
@@ -113,7 +114,7 @@ fn kill_at(mut running: Running, moment: Moment) -> Result<Vec<Told>, Failed> {
 /// Opens the home as its next owner, and checks everything in it.
 async fn open_and_check(home: &Path, ledger: &Ledger, counts: &mut Counts) -> Result<Vec<String>, Failed> {
     let database = home.join("sessions.sqlite");
-    // A child that was killed at once may have left no database yet.
+    // A child that was killed early may have created no database.
     if let Ok(before) = SqliteReader::open(&database) {
         counts.take_before(&before)?;
     }
@@ -123,7 +124,7 @@ async fn open_and_check(home: &Path, ledger: &Ledger, counts: &mut Counts) -> Re
     violations
 }
 
-/// Starts a child and kills it; returns what does not hold then.
+/// Starts a child and kills it. Returns the violations.
 fn kill_once(
     home: &Path,
     moment: Moment,
@@ -139,7 +140,7 @@ fn kill_once(
     drill.tokio.block_on(open_and_check(home, &drill.ledger, &mut drill.counts))
 }
 
-/// What goes on from kill to kill.
+/// State that is kept across kills.
 struct Drill {
     tokio: tokio::runtime::Runtime,
     counts: Counts,
@@ -163,7 +164,7 @@ fn drill(kills: u64, seed: u64) -> Result<(Counts, Vec<String>), Failed> {
         };
         let is_checked = kill == kills || !Moment::wants_dirty_home(&mut random);
         let child_seed = seed.wrapping_mul(1_000_003).wrapping_add(kill);
-        // A home that cannot be opened, or a child that ends by itself, is as bad as what is found in it.
+        // A home that cannot be opened, or a child that ends without being killed, counts as a violation.
         let violations = kill_once(home.path(), moment, child_seed, &mut drill, is_checked);
         let violations = violations.unwrap_or_else(|error| vec![error.to_string()]);
         if !violations.is_empty() {
@@ -193,7 +194,7 @@ fn main() -> Result<ExitCode, Failed> {
     let seed = arguments.get(1).map_or_else(|| Ok(by_clock()), |text| text.parse())?;
     let start = Instant::now();
     let (counts, violations) = drill(kills, seed)?;
-    let found = violations.len().saturating_sub(1); // the first line says where
+    let found = violations.len().saturating_sub(1); // the first line describes the kill
     println!("seed {seed}, {:.1} s: {counts}; violations: {found}", start.elapsed().as_secs_f64());
     for violation in &violations {
         println!("VIOLATION: {violation}");

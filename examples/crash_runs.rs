@@ -1,11 +1,11 @@
-//! Kills a process in the middle of an orchestrator's run, over and over, and looks whether anything is lost or
-//! done twice.
+//! Repeatedly kills a process during an orchestrator run, and checks that nothing is lost or done twice.
 //!
-//! The program runs itself as a child (`child.rs`), which does a job (`scene.rs`) with a scripted model that lives
-//! in the parent (`server.rs`). The child is killed at fault points, chosen at random, also while it recovers, and
-//! started again until the job is done. Then everything is checked (`check.rs`): what was told is stored, effects
-//! were made once, no run is left over, and each conversation that was sent is one that providers take.
-//! Whatever does not hold is printed with seed and cycle; the third argument repeats that cycle alone.
+//! The program runs itself as a child (`child.rs`), which does a job (`scene.rs`) with a scripted model served by the
+//! parent (`server.rs`). The child is killed at randomly chosen fault points, also while it recovers, and is started
+//! again until the job is done. Then everything is checked (`check.rs`): reported events are stored, effects were
+//! made once, no run is left over, and every conversation that was sent is valid for the providers. Every violation
+//! is printed with the seed and the cycle; the third argument repeats only that cycle.
+//!
 //! `cargo run --release -p soong --example crash_runs -- [CYCLES=10] [SEED] [ONLY_CYCLE]`
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example shows its result")]
@@ -49,9 +49,9 @@ use told::Ledger;
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
-/// Most children of one cycle: beyond, the job does not get on.
+/// Maximum number of children per cycle. If the job is not done by then, it makes no progress.
 const LIVES: usize = 12;
-/// The points that a child meets while it goes on with what an earlier one left.
+/// Fault points that a child reaches while it resumes the work of an earlier child.
 const AT_RECOVERY: [FaultPoint; 5] = [
     FaultPoint::BeforeCommit,
     FaultPoint::AfterCommit,
@@ -60,12 +60,12 @@ const AT_RECOVERY: [FaultPoint; 5] = [
     FaultPoint::CallModel,
 ];
 
-/// What was done in all cycles.
+/// Counters over all cycles.
 #[derive(Debug, Default)]
 struct Counts {
     cycles: u64,
     starts: u64,
-    /// By fault point, or `any time`.
+    /// Number of kills by fault point, or `any time`.
     kills: BTreeMap<&'static str, u64>,
     told: usize,
     effects: usize,
@@ -91,18 +91,18 @@ impl Counts {
     }
 }
 
-/// Chooses how the children of a cycle die.
+/// Chooses how the children of a cycle end.
 struct Fate<'a> {
     random: Random,
-    /// How often a job meets each point when nothing goes wrong.
+    /// Number of times that a job without faults reaches each point.
     met: &'a BTreeMap<String, u64>,
 }
 
 impl Fate<'_> {
-    /// How the next child dies, `life` others having lived before it.
+    /// Returns how the next child ends, after `life` earlier children.
     fn next(&mut self, life: usize) -> Death {
         let random = &mut self.random;
-        // Half of the cycles have one kill, a quarter two, and so on.
+        // Half of the cycles have one kill, a quarter have two, and so on.
         if life > 0 && random.below(2) == 0 || life + 2 >= LIVES {
             return Death::Natural;
         }
@@ -120,8 +120,8 @@ impl Fate<'_> {
         let points: Vec<_> = points.into_iter().filter(|(_, times)| *times > 0).collect();
         let (point, times) = points[random.below(points.len() as u64) as usize];
         let mut plan = format!("{point}@{}=kill", 1 + random.below(times));
-        // Now and then something fails before that, and mends itself. Opening the home comes first: who cannot
-        // open it ends.
+        // Sometimes an operation also fails before the kill and is retried. Skips the first commits, which belong to
+        // opening the home: if they fail, the child ends.
         if random.below(4) == 0 {
             let (point, times) = points[random.below(points.len() as u64) as usize];
             let first = if point.place() == FaultPlace::Writer { 12 } else { 1 };
@@ -131,14 +131,14 @@ impl Fate<'_> {
     }
 }
 
-/// What became of one cycle.
+/// Result of one cycle.
 struct Cycle {
     deaths: Vec<Death>,
     violations: Vec<Violation>,
     ledger: Ledger,
 }
 
-/// Lets children live and die until the job is done, and checks what they leave.
+/// Starts children until the job is done, and checks the result.
 fn cycle(
     folder: &Path,
     slots: usize,
@@ -184,7 +184,7 @@ fn cycle(
     Ok(cycle)
 }
 
-/// Runs a cycle in a folder of its own, which is kept and named where something does not hold.
+/// Runs a cycle in its own folder. If there are violations, the folder is kept and its path is printed.
 fn drill_once(number: u64, seed: u64, met: &BTreeMap<String, u64>, counts: &mut Counts) -> Result<Cycle, Failed> {
     let folder = tempfile::tempdir()?;
     let mut random = Random::new(seed.wrapping_mul(1_000_003).wrapping_add(number));
@@ -208,7 +208,7 @@ fn drill_once(number: u64, seed: u64, met: &BTreeMap<String, u64>, counts: &mut 
 
 fn drill(cycles: u64, seed: u64, only: Option<u64>) -> Result<bool, Failed> {
     let (start, mut counts) = (Instant::now(), Counts::default());
-    // Without faults everything must hold as well; and it tells how often each point is met.
+    // The cycle without faults must hold too, and counts how often each point is reached.
     let calm = drill_once(0, seed, &BTreeMap::new(), &mut counts)?;
     if calm.violations.is_empty() {
         for number in only.map_or(1..=cycles, |only| only..=only) {

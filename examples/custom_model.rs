@@ -1,7 +1,8 @@
-//! A model provider of one's own that streams its answer, shown word by word as it comes.
+//! A custom model provider that streams its answer, printed word by word.
 //!
-//! One call is one attempt: what fails in a way that may pass (`ModelError::is_retryable`) is tried
-//! again by the profile's gateway. Streamed text is live only; the answer is stored whole.
+//! One call is one attempt: errors that may pass (`ModelError::is_retryable`) are retried by the gateway of the
+//! profile. Streamed text is only sent live; the complete answer is stored.
+//!
 //! `cargo run -p soong --example custom_model`
 
 #![allow(clippy::print_stdout, reason = "an example shows its result")]
@@ -15,7 +16,7 @@ use soong::{
     protocol::{Delta, Role, Usage},
 };
 
-/// Says what it was asked, backwards.
+/// A model that answers with the words of the prompt in reverse order.
 struct Backwards;
 
 impl Model for Backwards {
@@ -33,7 +34,7 @@ impl Model for Backwards {
             let asked = asked.ok_or_else(|| ModelError::new(Failure::Refused, "nobody asked anything"))?;
             let mut text = String::new();
             for word in asked.content.split_whitespace().rev() {
-                // A service takes its time. Whoever cancels the run drops this future here.
+                // Simulates the latency of a service. If the run is cancelled, this future is dropped here.
                 tokio::time::sleep(Duration::from_millis(60)).await;
                 let piece = format!("{word} ");
                 text.push_str(&piece);

@@ -1,8 +1,9 @@
-//! Adds tools written in Rust, one that reads and one that writes, and decides what the second may do.
+//! Adds custom tools written in Rust, one that reads and one that writes, and decides permissions for the second.
 //!
-//! The schema follows from the type of the arguments, and is checked before the tool is called: what arrives fits it.
-//! What changes something asks first; here a program answers. The model follows a script, so that the example needs no
-//! key; a real one would choose the tools by their descriptions.
+//! The JSON schema is derived from the type of the arguments, and arguments are validated before the tool is called.
+//! A tool that changes something requires permission; here a program decides. The model follows a script, so that the
+//! example needs no key; a real model would choose the tools by their descriptions.
+//!
 //! `cargo run -p soong --example custom_tool`
 
 #![allow(clippy::print_stdout, reason = "an example shows its result")]
@@ -28,7 +29,7 @@ struct Text {
     text: String,
 }
 
-/// Lets short notes pass, and says why it refuses others.
+/// Allows short notes, and denies others with a reason.
 struct ShortNotes;
 
 impl PermissionHandler for ShortNotes {
@@ -43,7 +44,7 @@ impl PermissionHandler for ShortNotes {
     }
 }
 
-/// Asks for one tool after the other, then answers with what they said.
+/// A model that requests one tool after the other, then answers with their results.
 struct Script;
 
 impl Model for Script {

@@ -1,6 +1,7 @@
 //! Starts a run on a small project and follows its events to the end.
 //!
-//! Needs no key: the built-in rule-based stand-in plays the model.
+//! Needs no key: it uses the built-in, rule-based offline model.
+//!
 //! `cargo run -p soong --example follow_a_run`
 
 #![allow(clippy::print_stdout, reason = "an example shows its result")]
@@ -29,7 +30,7 @@ fn write_project(dir: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Says in a line what a person wants to know; most events are for those who look closer.
+/// Returns a line for the events that most users are interested in.
 fn line(event: &Event) -> Option<String> {
     Some(match event {
         Event::Goal(GoalEvent::Added { goal, .. }) => format!("goal {}: {}", goal.id, goal.description),
@@ -55,7 +56,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime = Runtime::builder().home(home.path()).project_dir(project.path()).offline().build().await?;
 
     let run = runtime.start(Start::new("What is in this project?").mode(RunMode::Orchestrator)).await?;
-    // Stored events come first, then live ones; none is missed, however late this is called.
+    // Stored events come first, then live ones. None is missed, however late the stream is opened.
     let mut events = run.events()?;
     while let Some(item) = events.next().await {
         if let StreamItem::Event(record) = item?

@@ -1,4 +1,5 @@
-//! Keeps artifacts by program: a file is taken in before any run, edited, and read back version by version.
+//! Manages artifacts by program: uploads a file before any run, edits it, and reads its versions.
+//!
 //! Needs no key: `cargo run -p soong --example keep_artifacts`
 
 use soong::{NewSessionSpec, Runtime, artifact::Save};
@@ -10,17 +11,17 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let session = runtime.create_session(NewSessionSpec::default()).await?;
     let place = runtime.artifact_place(&session.session_id).await?;
 
-    // A user's file: stored at once, under a name made from the file's.
+    // A file of the user: stored immediately, under a name derived from its file name.
     let notes = "# Notes\n\n- Ship it on “Friday” — if the tests pass\n";
     let uploaded = runtime.upload_artifact(&place, "my notes.md", "text/markdown", notes.into()).await?;
     println!("took in {:?} as version {}", uploaded.label(), uploaded.current_version);
 
-    // Found although quotes and dash were typed differently; the answer says how, and what was replaced.
+    // Matches although quotes and dash differ. The result contains the match layer and the replaced text.
     let old = "Ship it on \"Friday\" - if the tests pass";
     let edited = runtime.edit_artifact(&place, uploaded.label(), old, "Ship it on Monday").await?;
     println!("replaced {:?}, layer {:?}", edited.replaced.unwrap_or_default(), edited.layer);
 
-    // Seen from every session of the same user.
+    // Visible from every session of the same user.
     let service = runtime.artifact_service();
     service.save(&place, Save::new("user:glossary", "text/plain", "run: one execution of the agent loop")).await?;
     println!("there is: {}", service.list_keys(&place).await?.join(", "));

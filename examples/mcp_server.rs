@@ -1,14 +1,15 @@
-//! A small MCP server over standard input and output, written by hand: JSON-RPC, one message a line.
+//! A small MCP server over standard input and output, without an MCP library: JSON-RPC, one message per line.
 //!
-//! `soong` uses it when `config.toml` says:
+//! `soong` uses it with this section in `config.toml`:
 //!
 //! ```toml
 //! [mcp.demo]
 //! command = "target/debug/examples/mcp_server"
 //! ```
 //!
-//! Then `soong mcp test` lists its tools. The variables `MCP_LOG` (a file that gets a line for each thing that
-//! happens) and `MCP_MODE` (`hang`, `garbage`, `refuse`, `flood`, `leave`, `stubborn`: ways to be a bad server) are for tests.
+//! Then `soong mcp test` lists its tools. Two environment variables are for tests: `MCP_LOG` (a file to which each
+//! action is logged as one line) and `MCP_MODE` (`hang`, `garbage`, `refuse`, `flood`, `leave`, `stubborn`: kinds of
+//! misbehavior).
 
 use std::{
     collections::HashMap,
@@ -22,7 +23,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-/// How long `wait` takes at most for each step, unless it is cancelled.
+/// Duration of each step of `wait`.
 const STEP: Duration = Duration::from_millis(50);
 
 #[allow(dead_code, reason = "tests serve without it")]
@@ -30,7 +31,7 @@ fn main() {
     serve();
 }
 
-/// Answers what comes in until the input is closed.
+/// Answers requests until the input is closed.
 pub fn serve() {
     let mode = env::var("MCP_MODE").unwrap_or_default();
     log("start");
@@ -82,7 +83,7 @@ pub fn serve() {
     }
 }
 
-/// Two pages of tools, some of which are not fit to be used.
+/// Returns two pages of tools, some of which are invalid.
 fn page(cursor: Option<&str>) -> Value {
     let nothing = json!({"type": "object", "properties": {}});
     let numbers = json!({
@@ -120,7 +121,7 @@ fn page(cursor: Option<&str>) -> Value {
     }
 }
 
-/// What the server was given as `MCP_SECRET`: a bad server repeats it.
+/// Returns the value of `MCP_SECRET`, which the server leaks on purpose.
 fn secret() -> String {
     env::var("MCP_SECRET").unwrap_or_default()
 }
@@ -131,7 +132,7 @@ fn grown() -> bool {
     *GROWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The calls that are at work, each in a thread of its own.
+/// Active calls, each in its own thread.
 #[derive(Clone, Default)]
 struct Calls(Arc<Mutex<HashMap<String, mpsc::Sender<()>>>>);
 
@@ -152,12 +153,12 @@ impl Calls {
     fn cancel(&self, id: &Value) {
         log("cancelled");
         if let Some(cancel) = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&id.to_string()) {
-            let _ = cancel.send(()); // it may have ended
+            let _ = cancel.send(()); // the call may have ended
         }
     }
 }
 
-/// Does what a call asks for; `None` = it was cancelled.
+/// Executes a call. Returns `None` if it was cancelled.
 fn answer(params: &Value, cancelled: &mpsc::Receiver<()>) -> Option<Value> {
     let (arguments, token) = (&params["arguments"], &params["_meta"]["progressToken"]);
     let text = |text: String| json!({"content": [{"type": "text", "text": text}]});
@@ -210,13 +211,13 @@ fn send(message: &Value) {
 
 fn say(line: &str) {
     let mut out = stdout().lock();
-    let _ = writeln!(out, "{line}").and_then(|()| out.flush()); // the reader may have left
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush()); // the client may have closed the pipe
 }
 
 fn log(what: &str) {
     let Ok(path) = env::var("MCP_LOG") else { return };
     if let Ok(mut file) = std::fs::File::options().create(true).append(true).open(path) {
-        // One write a line: others write here at the same time.
+        // One write per line, since other processes write to the file at the same time.
         let _ = file.write_all(format!("{what}\n").as_bytes());
     }
 }

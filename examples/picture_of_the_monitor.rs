@@ -1,9 +1,9 @@
-//! Makes the picture of the monitor that the README shows: watches a demo on a terminal of its own, crashes a child's
-//! actor to have it come back, and prints what the screen shows then, as SVG.
+//! Creates the README's picture of the monitor: runs a demo on a pseudo-terminal, crashes the actor of a child run so
+//! that it is restarted, and prints the screen as SVG.
 //!
 //! `cargo build --release && cargo run --release -p soong --example picture_of_the_monitor > examples/monitor.svg`
 //!
-//! The binary is `target/release/soong`, or what `SOONG_BINARY` names. It needs no key.
+//! The binary is `target/release/soong`, or the one that `SOONG_BINARY` names. Needs no key.
 
 #![allow(clippy::print_stdout, reason = "an example shows its result")]
 
@@ -29,9 +29,9 @@ const ROWS: u16 = 32;
 const COLUMNS: u16 = 128;
 /// Size of a cell in the picture, in pixels.
 const CELL: (f64, f64) = (8.4, 17.0);
-/// Longest wait for anything.
+/// Maximum wait for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The sixteen colours of a terminal.
+/// The sixteen colors of a terminal.
 const COLORS: [&str; 16] = [
     "#1c1f26", "#e06c75", "#98c379", "#e5c07b", "#61afef", "#c678dd", "#56b6c2", "#d7dae0", "#5c6370", "#e06c75",
     "#98c379", "#e5c07b", "#61afef", "#c678dd", "#56b6c2", "#ffffff",
@@ -39,7 +39,7 @@ const COLORS: [&str; 16] = [
 const PAPER: &str = "#1c1f26";
 const INK: &str = "#d7dae0";
 
-/// The demo with its monitor, and its screen. It is ended with this.
+/// The demo with its monitor, and its screen. Killed when dropped.
 struct Seat {
     child: Child,
     pty: std::sync::Arc<Pty>,
@@ -68,7 +68,7 @@ impl Seat {
             .env("HOME", home)
             .env("LANG", "C.UTF-8")
             .env("TERM", "xterm-256color")
-            // The picture tells of no machine's folders.
+            // Relative paths, so that the picture shows no folders of this machine.
             .current_dir(home);
         let child = command.spawn(pts)?;
         let pty = std::sync::Arc::new(pty);
@@ -90,7 +90,7 @@ impl Seat {
         self.screen.screen().contents()
     }
 
-    /// Waits until the screen shows something.
+    /// Waits until the screen meets a condition.
     fn until(&mut self, what: impl Fn(&str) -> bool) -> Result<(), Failed> {
         let begun = Instant::now();
         while !what(&self.shows()) {
@@ -122,7 +122,7 @@ fn taken(project: &Path, home: &Path) -> Result<String, Failed> {
     let mut seat = Seat::take(project, home)?;
     let children = |shown: &str| shown.lines().filter(|line| line.contains("explore Explore")).count();
     seat.until(|shown| children(shown) == 6 && shown.contains("6 of 6 children"))?;
-    // The second child, its actor crashed and back at work.
+    // Selects the second child and crashes its actor, which is restarted.
     seat.types("\u{1b}[B\u{1b}[BK")?;
     seat.until(|shown| shown.contains("to see it come back?"))?;
     seat.types("y")?;
@@ -133,7 +133,7 @@ fn taken(project: &Path, home: &Path) -> Result<String, Failed> {
     Ok(picture)
 }
 
-/// Draws the screen: what looks alike and stands together is one text.
+/// Draws the screen. Adjacent cells of the same style form one text element.
 fn svg(screen: &Parser) -> String {
     let screen = screen.screen();
     let (width, height) = (f64::from(COLUMNS) * CELL.0 + 24.0, f64::from(ROWS) * CELL.1 + 24.0);
@@ -159,7 +159,7 @@ fn svg(screen: &Parser) -> String {
     svg
 }
 
-/// Colour and weight of a cell, and whether it is drawn the other way round.
+/// Style of a cell.
 #[derive(Debug, Default, PartialEq)]
 struct Look {
     color: &'static str,

@@ -1,7 +1,9 @@
-//! A program starts children by itself, joins what they bring and has one judge it, without a model above them.
+//! A program starts child runs itself, collects their results and lets another one evaluate them, without an
+//! orchestrating model.
 //!
-//! The parent is a *driven* run: it has no agent loop, but it is stored, supervised, shown in the
-//! tree and cancelled like any other, with everything below it.
+//! The parent is a *driven* run: it has no agent loop, but it is stored, supervised, shown in the actor tree and
+//! cancelled like any other run, together with its children.
+//!
 //! `cargo run -p soong --example spawn_children`
 
 #![allow(clippy::print_stdout, reason = "an example shows its result")]
@@ -18,7 +20,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime = Runtime::builder().home(home.path()).project_dir(project.path()).offline().build().await?;
     let parent = runtime.start(Start::driven("Look for three words")).await?;
 
-    // All at once, in one commit; they work side by side, and one that fails cancels nobody.
+    // All children start together, in one commit. They run concurrently, and a failing child cancels no other.
     let children = parent.spawn_all(["engine", "server", "docs"].map(ChildSpec::explore)).await?;
     let mut found = Vec::new();
     for (child, outcome) in children.iter().zip(children.join().await) {
@@ -28,7 +30,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         found.push(output);
     }
 
-    // Each child has a record: how it ended, what it brought, what it used.
+    // Each child run has a record with its status, its result and its usage.
     let judge = ChildSpec::evaluate("Is each of the three words found?").context(found.join("\n"));
     parent.spawn(judge).await?.wait().await?;
     for result in parent.results().await? {

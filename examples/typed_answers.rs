@@ -1,5 +1,6 @@
-//! A run whose answer is a value: the model is given a schema, may mend an answer that does not fit once, and the
-//! program reads a struct. A budget keeps it from doing more than it was given.
+//! A run with a typed answer: the model receives a schema, may correct an invalid answer once, and the program reads
+//! a struct. A budget limits the run.
+//!
 //! `cargo run -p soong --example typed_answers`
 
 #![allow(clippy::print_stdout, reason = "an example shows its result")]
@@ -18,14 +19,14 @@ use soong::{
     protocol::{Budget, Usage},
 };
 
-/// What the program wants to know.
+/// Answer that the program needs.
 #[derive(Debug, Deserialize)]
 struct Weather {
     city: String,
     celsius: f64,
 }
 
-/// Stands in for a real model: it chats at first, and answers properly when it is told what does not fit.
+/// A stand-in for a real model: answers in prose first, and correctly once it receives the validation error.
 #[derive(Default)]
 struct Chatty(AtomicUsize);
 
@@ -70,7 +71,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{}: {} degrees", weather.city, weather.celsius);
     println!("it took {} calls of the two that it had", run.wait().await?.stats.own.model_calls);
 
-    // The budget is used up before the next run could begin its third call.
+    // With a budget of zero model calls, the run ends before its first call.
     let none = Budget { model_calls: Some(0), ..Budget::default() };
     let broke = runtime.start(Start::new("And in Porto?").budget(none)).await?.wait().await?;
     println!("without a budget: {}", broke.error.as_ref().map_or("", |error| error.code.as_str()));

@@ -1,4 +1,4 @@
-//! The tools that this binary has.
+//! Built-in tools of this binary.
 
 use soong::{
     protocol::ToolSpec,
@@ -7,7 +7,7 @@ use soong::{
 
 use crate::exit::{Exit, Failure};
 
-/// Returns the tools that this binary has, in the order in which models see them.
+/// Returns the built-in tools in the order in which models see them.
 pub(crate) fn builtins() -> Result<Vec<ToolSpec>, Failure> {
     Ok(registry(&Surroundings::default())?.specs().map(|spec| (**spec).clone()).collect())
 }

@@ -1,6 +1,6 @@
-//! The command line as people type it.
+//! Definition of the command line (clap).
 //!
-//! Not here: what commands do (`command/`).
+//! Elsewhere: the implementation of the commands (`command/`).
 
 mod artifacts;
 mod mcp;
@@ -107,28 +107,28 @@ Exit codes:
 
 Errors go to standard error: a line that says what is wrong, then what to do.";
 
-/// The heading over options that every command has.
+/// Help heading of the options that every command has.
 const EVERYWHERE: &str = "Options of every command";
 
 /// Options of every command.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Global {
-    /// Home: database, artifacts, config.toml [default: $SOONG_AGENT_HOME, else ~/.soong-agent]
+    /// Home folder: database, artifacts, config.toml [default: $SOONG_AGENT_HOME, else ~/.soong-agent]
     #[arg(long, value_name = "DIR", global = true, help_heading = EVERYWHERE)]
     pub(crate) home: Option<PathBuf>,
-    /// Configuration file [default: config.toml in the home, if there is one]
+    /// Configuration file [default: config.toml in the home, if it exists]
     #[arg(long, value_name = "FILE", global = true, help_heading = EVERYWHERE)]
     pub(crate) config: Option<PathBuf>,
-    /// Speak to this server; its token is that of SOONG_TOKEN, else server.token in the home
+    /// Send the command to this server; token: SOONG_TOKEN, else server.token in the home
     #[arg(long, value_name = "URL", global = true, help_heading = EVERYWHERE)]
     pub(crate) url: Option<String>,
-    /// Print JSON: records; where runs are watched, one event per line and the result last
+    /// Print JSON: records; for runs and event streams one event per line, the result last
     #[arg(long, global = true, help_heading = EVERYWHERE)]
     pub(crate) json: bool,
-    /// When to colour
+    /// When to use color
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = Color::Auto, global = true, help_heading = EVERYWHERE)]
     pub(crate) color: Color,
-    /// Log more to standard error, unless a live picture is there; -vv: even more, to logs/ too
+    /// Log more to standard error, unless a live display is shown; -vv: more still, also to logs/
     #[arg(short, long = "verbose", action = ArgAction::Count, global = true, help_heading = EVERYWHERE)]
     pub(crate) verbose: u8,
 }
@@ -173,81 +173,81 @@ Example, agents/reviewer.md:
 Further keys: denied_tools, max_iterations, temperature, model, coordinates. skills/*.md of the home
 are skills: front matter with name and description, and the text that goes into the prompt.";
 
-/// What to do.
+/// Commands of `soong`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Explore a folder and report on it, without a key, a network or a language model
+    /// Explore a folder and report on it, without a key, network access or a language model
     Demo(Demo),
-    /// Do one run, and print its answer
+    /// Run a prompt and print the answer
     Run(Box<Run>),
-    /// Talk: one run after the other in one session
+    /// Chat in one session, one run per message
     Chat(Chat),
     /// Serve the home over HTTP: REST, event streams, WebSockets
     Serve(Serve),
-    /// Look at sessions, copy one, go back in one, or delete one
+    /// List, show, fork, switch or delete sessions
     #[command(subcommand)]
     Sessions(Sessions),
-    /// Look at traces: what each agent was asked, said and did
+    /// Inspect, export or stop traces: what each agent was asked, said and did
     #[command(subcommand)]
     Traces(Traces),
-    /// Look at artifacts, and change them: what agents, tools and you have stored
+    /// List, read and change artifacts: documents and files stored by agents, tools and you
     #[command(subcommand)]
     Artifacts(Artifacts),
-    /// Look at the task journals of a project, and clean them up
+    /// List and clean up the task journals of a project
     #[command(subcommand)]
     Tasks(Tasks),
-    /// Look at what agents ask people, and answer
+    /// List the questions that agents ask users, and answer them
     #[command(subcommand)]
     Questions(Questions),
-    /// See which tool calls wait for leave, and allow or refuse them
+    /// List the tool calls that wait for permission, and allow or deny them
     #[command(subcommand)]
     Permissions(Permissions),
-    /// Show what runs have used, and what it cost
+    /// Show the tokens, calls and cost of past runs
     Usage(Usage),
-    /// Copy the home, so that it can be used as it is now
+    /// Copy the home to a backup that is itself a usable home
     Backup(Backup),
-    /// Show what is at work in the home, in this terminal or in others
+    /// Show the live actor tree of the home, whichever terminal its runs were started from
     #[command(after_help = TREE)]
     Tree,
-    /// Watch what is at work, live, and act on it: cancel, answer, export, crash a part
+    /// Monitor the live actor tree and act on it: cancel, answer, export, crash an actor
     #[command(after_help = MONITOR)]
     Monitor,
-    /// Own the home while runs are at work in it
+    /// Own the home while runs are active in it
     #[command(hide = true)]
     Host,
-    /// Write a config.toml with every setting, its default and what it does
+    /// Write a config.toml with every setting, its default and its meaning
     Init(Init),
-    /// Check everything that a run needs, and say what to do
+    /// Check everything that a run needs, and suggest fixes
     Doctor(Doctor),
-    /// Print a script that completes this command line in a shell
+    /// Print a shell completion script for this command line
     Completions(Completions),
-    /// Write man pages into a folder
+    /// Write man pages to a folder
     Man(Man),
-    /// Look at the configuration
+    /// Show the configuration
     #[command(subcommand)]
     Config(Config),
-    /// Look at the agent types: built-in ones, files of the home, and those of config.toml
+    /// List the agent types: built-in, from files of the home, and from config.toml
     #[command(subcommand, after_help = PRESETS)]
     Presets(List),
-    /// Look at the skills: texts that agents are told, or load
+    /// List and print skills: texts that are part of an agent's prompt or that it loads on demand
     #[command(subcommand)]
     Skills(Skills),
-    /// Look at what runs have learned, for later ones
+    /// List and show the experiences that runs have recorded for later runs
     #[command(subcommand)]
     Experiences(Experiences),
-    /// Look at the tools that agents may be given
+    /// List the tools that agents can be given
     #[command(subcommand)]
     Tools(List),
-    /// Look at the model profiles, and how each is reached
+    /// List the model profiles and the endpoint of each
     #[command(subcommand)]
     Models(List),
-    /// Look at the servers of tools (MCP) in config.toml, and try them out
+    /// List and test the MCP servers in config.toml
     #[command(subcommand)]
     Mcp(Mcp),
 }
 
 impl Command {
-    /// Returns whether a command asks whoever owns the home, wherever that is.
+    /// Returns whether the command sends requests to the owner of the home, local or remote (`--url`).
     pub(crate) fn asks_an_owner(&self) -> bool {
         matches!(
             self,
@@ -278,7 +278,7 @@ Examples:
   curl -H @$HOME/.soong-agent/server.header http://127.0.0.1:8080/api/traces
   curl --unix-socket ~/.soong-agent/control.sock http://localhost/api/traces")]
 pub(crate) struct Serve {
-    /// Where to listen [default: server.addr in config.toml, else 127.0.0.1:7788]
+    /// Address and port to listen on [default: server.addr in config.toml, else 127.0.0.1:7788]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) addr: Option<std::net::SocketAddr>,
 }
@@ -297,7 +297,7 @@ Examples:
   soong backup ~/backups/today
   soong --home ~/backups/today sessions list")]
 pub(crate) struct Backup {
-    /// Where the copy is to be
+    /// Folder of the copy
     pub(crate) dir: PathBuf,
 }
 
@@ -311,7 +311,7 @@ Examples:
   soong init
   soong init --force")]
 pub(crate) struct Init {
-    /// Overwrite a file that is there
+    /// Overwrite an existing file
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -326,7 +326,7 @@ Examples:
   soong doctor
   soong doctor --call")]
 pub(crate) struct Doctor {
-    /// Also run the default model with a tool, which may cost a little; at most 120 s
+    /// Also run the default model once with a tool; may cost a little, takes at most 120 s
     #[arg(long)]
     pub(crate) call: bool,
 }
@@ -345,7 +345,7 @@ Examples, to install once:
 
 Then begin a new shell.")]
 pub(crate) struct Completions {
-    /// The shell that the script is for
+    /// Shell of the script
     pub(crate) shell: clap_complete::Shell,
 }
 
@@ -355,21 +355,21 @@ pub(crate) struct Completions {
 Examples:
   soong man ~/.local/share/man/man1")]
 pub(crate) struct Man {
-    /// The folder, which is made if it is not there
+    /// Folder of the pages; created if it does not exist
     pub(crate) dir: PathBuf,
 }
 
 /// Options of `config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Config {
-    /// Show every setting: its value, and whether it is a default or which line or variable sets it
+    /// Show every setting: its value and where it is set (default, config.toml line or variable)
     Show,
 }
 
-/// Options of commands that list what there is.
+/// Subcommand of commands that only list.
 #[derive(Debug, Subcommand)]
 pub(crate) enum List {
-    /// List what there is, in the configuration and built in
+    /// List all entries, built-in and from the configuration
     List,
 }
 

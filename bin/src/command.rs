@@ -1,4 +1,4 @@
-//! The commands: one file each.
+//! Implementation of the commands, one file each.
 
 mod artifacts;
 mod attach;
@@ -42,10 +42,10 @@ use crate::{
 };
 use soong_server::server::token;
 
-/// The variable with the token of a server that is named.
+/// Environment variable with the token of the server given by `--url`.
 const TOKEN: &str = "SOONG_TOKEN";
 
-/// Does what the command line asks for.
+/// Executes the command line.
 pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
     let environment = Environment::process();
     let remote = remote(&cli, &environment)?;
@@ -94,7 +94,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
     }
 }
 
-/// Names the server that a command is to speak to, if it is to.
+/// Returns the server of `--url`, if given, with its token. Fails if the command cannot use a server.
 fn remote(cli: &Cli, environment: &Environment) -> Result<Option<Remote>, Failure> {
     let Some(url) = &cli.global.url else { return Ok(None) };
     if !cli.command.asks_an_owner() {
@@ -113,7 +113,7 @@ fn remote(cli: &Cli, environment: &Environment) -> Result<Option<Remote>, Failur
     Ok(Some(remote))
 }
 
-/// Runs a command that asks, and waits for little.
+/// Runs a command on a single-threaded runtime. For commands that mostly send requests and read.
 fn reading<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let thread = tokio::runtime::Builder::new_current_thread().enable_all().build();
     thread.map_err(|error| no_threads(&error))?.block_on(command)
@@ -123,12 +123,12 @@ fn no_threads(error: &std::io::Error) -> Failure {
     Failure::new(Exit::Failed, format!("no threads: {error}"), "")
 }
 
-/// Runs a command that owns a home.
+/// Runs a command on a multi-threaded runtime. For commands that may own a home.
 fn at_work<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let threads = threads.map_err(|error| no_threads(&error))?;
     let ended = threads.block_on(command);
-    // What still blocks (a tool that does not hear, a slow disk) does not hold up the end.
+    // Do not wait for blocking tasks that are still running (a tool that ignores cancellation, a slow disk).
     threads.shutdown_background();
     ended
 }

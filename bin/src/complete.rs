@@ -1,6 +1,6 @@
-//! Values that a shell offers while a command line is typed: ids of the home, and names of the configuration.
+//! Shell completion of argument values: ids of the home and names from the configuration.
 //!
-//! A completion never fails: where something cannot be read, it offers nothing.
+//! Completion never fails: if something cannot be read, it offers no values.
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use clap_complete::{ArgValueCandidates, CompleteEnv, CompletionCandidate};
@@ -17,17 +17,17 @@ use crate::{
     records::Records,
 };
 
-/// The variable by which a completion script says for which shell it asks.
+/// Environment variable with which a completion script names its shell.
 pub(crate) const VARIABLE: &str = "SOONG_COMPLETE";
-/// Most ids that are offered, the newest.
+/// Maximum number of ids offered, newest first.
 const MAX_IDS: usize = 100;
 
-/// Answers a completion script and ends the process; returns where none asks.
+/// Answers a completion script and ends the process. Returns if the process was not started by one.
 pub(crate) fn answer() {
     CompleteEnv::with_factory(|| with_candidates(Cli::command(), "")).var(VARIABLE).completer("soong").complete();
 }
 
-/// Adds candidates to the arguments of a command and of the commands below it.
+/// Adds candidates to the arguments of a command and of all its subcommands.
 fn with_candidates(command: clap::Command, group: &'static str) -> clap::Command {
     let command = command.mut_args(|arg| match candidates(group, arg.get_id().as_str()) {
         Some(list) => arg.add(ArgValueCandidates::new(list)),
@@ -40,7 +40,7 @@ fn with_candidates(command: clap::Command, group: &'static str) -> clap::Command
     })
 }
 
-/// Returns what lists the values of an argument of a group of commands.
+/// Returns the function that lists the values of an argument, for a command group.
 fn candidates(group: &str, argument: &str) -> Option<fn() -> Vec<CompletionCandidate>> {
     Some(match (group, argument) {
         ("sessions", "id") | ("run" | "chat" | "artifacts", "session") => sessions,
@@ -55,9 +55,9 @@ fn candidates(group: &str, argument: &str) -> Option<fn() -> Vec<CompletionCandi
     })
 }
 
-/// Reads the options of every command from the line that is being typed, as far as it can be read.
+/// Parses the global options from the line that is being typed, ignoring errors.
 fn global() -> Option<(Global, ArgMatches)> {
-    // The line stands behind `--`, with the name of the program first.
+    // The typed line follows `--` and starts with the name of the program.
     let line = std::env::args_os().skip_while(|word| word != "--").skip(1);
     let matches = Cli::command().ignore_errors(true).try_get_matches_from(line).ok()?;
     Some((Global::from_arg_matches(&matches).ok()?, matches))

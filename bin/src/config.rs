@@ -1,6 +1,6 @@
-//! Where home and configuration lie, what the configuration says, and how its models are reached.
+//! Location of the home and the configuration file, the settings, and the endpoints of the models.
 //!
-//! Not here: showing it (`command/settings.rs`).
+//! Elsewhere: printing the settings (`command/settings.rs`).
 
 use std::{
     os::unix::fs::DirBuilderExt,
@@ -19,7 +19,7 @@ use soong_storage::blob::BlobPlace;
 
 use crate::{cli::Global, exit::Failure, file, secret};
 
-/// The variable that says where a service is, for profiles without a base URL.
+/// Environment variable with the base URL for profiles that set none.
 pub(crate) const BASE_URL: &str = "OPENAI_BASE_URL";
 
 /// Returns the home: `--home`, else `SOONG_AGENT_HOME`, else `~/.soong-agent`.
@@ -32,7 +32,7 @@ pub(crate) fn home(global: &Global, environment: &Environment) -> Result<PathBuf
     })
 }
 
-/// Says where the home comes from.
+/// Returns the origin of the home's path.
 pub(crate) fn home_origin(global: &Global, environment: &Environment) -> &'static str {
     match (&global.home, environment.get("SOONG_AGENT_HOME")) {
         (Some(_), _) => "--home",
@@ -41,18 +41,18 @@ pub(crate) fn home_origin(global: &Global, environment: &Environment) -> &'stati
     }
 }
 
-/// Where a profile's base URL comes from.
+/// Origin of a profile's base URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BaseUrlOrigin {
-    /// The profile, or `[model]` under it.
+    /// The profile, or the `[model]` table that it inherits from.
     Config,
-    /// `OPENAI_BASE_URL`.
+    /// The environment variable `OPENAI_BASE_URL`.
     Environment,
     /// OpenAI's own service.
     Default,
 }
 
-/// How a model profile is reached.
+/// Endpoint of a model profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reach {
     pub(crate) base_url: String,
@@ -63,7 +63,7 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    /// Finds out how a profile is reached: its base URL wins over the environment's.
+    /// Returns the endpoint of a profile. Its own base URL takes precedence over the environment.
     pub(crate) fn of(profile: &ModelConfig, environment: &Environment) -> Self {
         let (base_url, origin) = match (&profile.base_url, environment.get(BASE_URL)) {
             (Some(url), _) => (url.as_str(), BaseUrlOrigin::Config),
@@ -78,13 +78,13 @@ impl Reach {
         }
     }
 
-    /// Returns whether a run may begin: OpenAI's own service needs a key.
+    /// Returns whether a run can start: only OpenAI's own service requires a key.
     pub(crate) fn is_possible(&self) -> bool {
         !self.needs_one || self.has_key || self.origin != BaseUrlOrigin::Default
     }
 }
 
-/// Makes the home if it is not there, for its user alone: it holds conversations.
+/// Creates the home if it does not exist, readable only by its user, since it contains conversations.
 pub(crate) fn make_home(home: &Path) -> std::io::Result<()> {
     if let Some(above) = home.parent() {
         std::fs::create_dir_all(above)?;
@@ -95,15 +95,15 @@ pub(crate) fn make_home(home: &Path) -> std::io::Result<()> {
     }
 }
 
-/// The configuration with where it came from.
+/// The configuration and the file it was read from.
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) config: Config,
-    /// The file with its text; absent = defaults.
+    /// Path and text of the file. `None`: all settings have their defaults.
     file: Option<(PathBuf, String)>,
 }
 
-/// Reads the file of `--config`, else the home's `config.toml` if there is one.
+/// Reads the file given with `--config`, else the home's `config.toml` if it exists.
 pub(crate) fn read(global: &Global, home: &Path) -> Result<Settings, Failure> {
     let own = home.join("config.toml");
     let path = match &global.config {
@@ -133,17 +133,17 @@ pub(crate) fn read(global: &Global, home: &Path) -> Result<Settings, Failure> {
     Ok(Settings { config, file: Some((path, text)) })
 }
 
-/// The presets and skills of a home that may be used there, and what is wrong with the files of others.
+/// The usable presets and skills of a home, and the errors in the other files.
 pub(crate) struct Texts {
     pub(crate) presets: Vec<KnownPreset>,
     pub(crate) skills: Skills,
     pub(crate) faults: Vec<HomeFileError>,
-    /// What is ignored of files that can be used.
+    /// Keys that are ignored in usable files.
     pub(crate) warnings: Vec<HomeFileError>,
 }
 
 impl Texts {
-    /// Looks at the files of a home; `tools` are those that presets may speak of.
+    /// Reads the files of a home. `tools` are the tools that presets may name.
     pub(crate) fn look(home: &Path, config: &Config, tools: &[ToolSpec]) -> Self {
         let tools: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
         let files = PresetFiles::read(home, &tools, config);
@@ -155,19 +155,19 @@ impl Texts {
 }
 
 impl Settings {
-    /// Makes the settings that a file of this text would hold.
+    /// Returns the settings of a file with this text.
     #[cfg(test)]
     pub(crate) fn of(file: &str, text: &str) -> Self {
         Self { config: Config::parse(file, text).unwrap(), file: Some((file.into(), text.to_owned())) }
     }
 
-    /// Refuses to begin without what the model needs, and says the ways out.
+    /// Fails with advice if the endpoint or API key that the model needs is missing.
     pub(crate) fn check_model(&self, model: Option<&str>, environment: &Environment) -> Result<(), Failure> {
         let name = model.unwrap_or("default");
         if name == "offline" {
             return Ok(());
         }
-        // A name that is no profile is a model of the default profile.
+        // A name that is not a profile is a model name of the default profile.
         let profile = self.config.profile(name).unwrap_or_else(|| self.config.model.clone());
         if Reach::of(&profile, environment).is_possible() {
             return Ok(());
@@ -190,12 +190,12 @@ impl Settings {
         ))
     }
 
-    /// Returns the file with its text; `None` = defaults.
+    /// Returns the path and text of the file, or `None` if all settings have their defaults.
     pub(crate) fn file(&self) -> Option<(&Path, &str)> {
         self.file.as_ref().map(|(path, text)| (path.as_path(), text.as_str()))
     }
 
-    /// Returns file and line where a key is set.
+    /// Returns the file and line in which a key is set.
     fn place(&self, key: &[&str]) -> Option<String> {
         let (path, text) = self.file()?;
         Config::line(text, key).map(|line| format!("{}:{line}", path.display()))

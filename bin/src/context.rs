@@ -1,4 +1,4 @@
-//! The context of a command: global options, environment, terminal, and the server that was named.
+//! Context of a command: global options, environment, terminal, and the server given by `--url`.
 
 use serde::Serialize;
 use soong::Environment;
@@ -15,33 +15,33 @@ use crate::{
     terminal::Terminal,
 };
 
-/// The context of a command.
+/// Context of a command.
 pub(crate) struct Context<'a> {
     pub(crate) global: Global,
     pub(crate) environment: Environment,
     pub(crate) terminal: &'a Terminal,
-    /// The server that was named.
+    /// Server given by `--url`.
     pub(crate) remote: Option<Remote>,
 }
 
-/// How a run is shown.
+/// Presentation of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shown {
     /// Prints the answer at the end.
     Once,
     /// Shows the monitor first, then prints the answer.
     Monitored,
-    /// Streams the answer; prints little else.
+    /// Streams the answer and prints little else.
     Talk,
 }
 
 impl Context<'_> {
-    /// Returns the address at which to look for the owner of a home.
+    /// Returns the address of the owner of a home.
     pub(crate) fn address(&self, home: &std::path::Path) -> Address {
         self.remote.clone().map_or_else(|| Address::Home(home.to_owned()), Address::Server)
     }
 
-    /// Prepares a read-only command. A configuration file that was named has to be valid; none is required.
+    /// Prepares a read-only command. A configuration file given with `--config` must be valid; none is required.
     pub(crate) fn reading(&self) -> Result<&Self, Failure> {
         log::start(self.global.verbose, Place::StandardError);
         if self.global.config.is_some() {
@@ -50,10 +50,10 @@ impl Context<'_> {
         Ok(self)
     }
 
-    /// Prints "No sessions yet" if nothing has ever run in the default home. Returns whether it did; always `false` for a
-    /// named home or server.
+    /// Prints "No sessions yet" if nothing has ever run in the default home. Returns whether it did; always `false`
+    /// if a home or server is given.
     pub(crate) fn says_no_sessions(&self, empty: &impl Serialize) -> Result<bool, Failure> {
-        // A home that was named and is not there is a mistake.
+        // A missing home that was given explicitly is an error.
         let is_default = self.remote.is_none() && self.global.home.is_none();
         let is_unused = is_default && records::is_unused(&self.home()?);
         match (is_unused, self.global.json) {
@@ -64,7 +64,7 @@ impl Context<'_> {
         Ok(is_unused)
     }
 
-    /// Finds where the records of the home are read.
+    /// Returns the source of the home's records: its owner or the disk.
     pub(crate) async fn source(&self) -> Result<Source, Failure> {
         let home = self.home()?;
         match Client::find(&self.address(&home)).await {
@@ -76,13 +76,13 @@ impl Context<'_> {
         Ok(Source::Disk(Records::open(&home)?))
     }
 
-    /// Reads the configuration for a command that looks at nothing else.
+    /// Reads the configuration for a command that needs nothing else.
     pub(crate) fn settings(&self) -> Result<config::Settings, Failure> {
         log::start(self.global.verbose, Place::StandardError);
         config::read(&self.global, &self.home()?)
     }
 
-    /// Finds the home, and has panics reported to it.
+    /// Returns the home and directs panic reports to it.
     pub(crate) fn home(&self) -> Result<std::path::PathBuf, Failure> {
         let home = config::home(&self.global, &self.environment)?;
         if home.exists() && !home.is_dir() {

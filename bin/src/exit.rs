@@ -1,30 +1,30 @@
-//! How a command ends: exit codes, and errors that say what is wrong and what to do.
+//! Exit codes, and failures that say what is wrong and what to do.
 //!
-//! Not here: what commands print when they succeed.
+//! Elsewhere: the output of commands that succeed.
 
 use std::process::ExitCode;
 
 use soong::{ErrorCode, ErrorInfo};
 use soong_storage::store::StoreError;
 
-/// What the process tells its caller.
+/// Exit code of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// It did what was asked.
+    /// The command did what was asked.
     Done = 0,
-    /// The run ended without an answer.
+    /// The run ended without an answer, or another operation failed.
     Failed = 1,
     /// Wrong usage or configuration.
     Usage = 2,
     /// Something that was named does not exist.
     NotFound = 3,
-    /// Refused as things stand.
+    /// Rejected in the current state.
     Refused = 4,
-    /// The provider cannot be reached, or refuses the key.
+    /// The provider cannot be reached or rejects the key.
     Provider = 5,
-    /// A run waits for a person.
+    /// A run waits for user input.
     Parked = 6,
-    /// Ctrl-C.
+    /// Interrupted by Ctrl-C.
     Interrupted = 130,
 }
 
@@ -35,14 +35,15 @@ impl From<Exit> for ExitCode {
 }
 
 impl Exit {
-    /// Returns the exit that an error means: a provider that refused the request as such was reached.
+    /// Returns the exit code for an error. A provider that rejected the request (HTTP status 4xx) was reached, so
+    /// this counts as [`Exit::Failed`].
     pub(crate) fn of_error(error: &ErrorInfo) -> Self {
         let is_refused = error.code == ErrorCode::ProviderError
             && error.details["status"].as_u64().is_some_and(|status| (400..500).contains(&status));
         if is_refused { Self::Failed } else { Self::of(error.code) }
     }
 
-    /// Returns the exit that an error code means.
+    /// Returns the exit code for an error code.
     pub(crate) fn of(code: ErrorCode) -> Self {
         use ErrorCode as C;
         match code {
@@ -81,13 +82,13 @@ impl Exit {
     }
 }
 
-/// Why a command did not do what was asked: one line what, some lines what to do.
+/// Failure of a command: one line with the problem, and lines of advice.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) exit: Exit,
-    /// What is wrong; empty = nothing is to be said.
+    /// The problem. Empty if nothing is to be printed.
     pub(crate) what: String,
-    /// What to do about it; empty where the first line says it.
+    /// Advice, possibly several lines. Empty if the first line says enough.
     pub(crate) advice: String,
 }
 
@@ -100,7 +101,7 @@ impl Failure {
         Self::new(Exit::Usage, what, advice)
     }
 
-    /// The reader of our output has left (`| head`): no error of anybody.
+    /// Returns the failure for a closed standard output (`| head`). It is not an error, and nothing is printed.
     pub(crate) fn unread() -> Self {
         Self::new(Exit::Done, "", "")
     }
@@ -128,8 +129,7 @@ impl From<StoreError> for Failure {
     }
 }
 
-/// Says what to do about an error, beyond what its message says. The messages of a provider's errors give advice by
-/// their cause.
+/// Returns advice for an error code, beyond the error message. Messages of provider errors contain their own advice.
 pub(crate) fn advice(code: ErrorCode) -> &'static str {
     use ErrorCode as C;
     match code {

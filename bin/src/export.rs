@@ -1,7 +1,9 @@
-//! Exporting a trace and all below it as files, to be read without soong.
+//! Exports a trace and its sub-traces to files that can be read without soong.
 //!
-//! A folder a trace; its record, events and messages are of one moment: what came after the record was read is
-//! left out. Nothing is there before all of it is. Not here: where records come from (`source.rs`).
+//! Each trace has a folder. Its record, events and messages are consistent: anything recorded after the record was
+//! read is left out. The target folder appears only when the export is complete.
+//!
+//! Elsewhere: reading the records (`source.rs`).
 
 use std::{
     collections::VecDeque,
@@ -25,29 +27,29 @@ use crate::{
     text,
 };
 
-/// Longest name of a folder that every file system takes, in bytes.
+/// Maximum length of a folder name in bytes that every file system accepts.
 const NAME_BYTES: usize = 255;
 
-/// What `meta.json` holds: the fields of the trace, and beside them what belongs to it.
+/// Content of `meta.json`: the fields of the trace, plus related records.
 #[derive(Serialize)]
 struct Meta<'a> {
     #[serde(flatten)]
     fields: &'a Trace,
-    /// The version that wrote it.
+    /// Version of soong that wrote the file.
     soong: &'static str,
     trace: &'a Trace,
-    /// The trace's runs, in the order in which they were begun.
+    /// Runs of the trace, in the order of their first events.
     runs: Vec<RunMeta>,
-    /// Sequences of the messages with which the conversation goes on, summaries in place of what they stand for.
+    /// Sequences of the messages on the main path; a summary replaces the messages that it covers.
     main_path: Vec<u64>,
-    /// Traces of its sub-agents, each in a folder of its own.
+    /// Traces of its sub-agents, each exported to a separate folder.
     sub_traces: Vec<&'a TraceId>,
 }
 
-/// A run with the model that it was given, and the profile that named it.
+/// A run with its model and model profile.
 struct RunMeta {
     run: Run,
-    /// As its events name it; absent if it has not begun.
+    /// Model name from the run's events. Absent if the run has not started.
     model: Option<String>,
 }
 
@@ -64,27 +66,27 @@ impl Serialize for RunMeta {
     }
 }
 
-/// What was written of a trace.
+/// Export of one trace.
 #[derive(Debug, Serialize)]
 pub(crate) struct Written {
     trace_id: TraceId,
-    /// Its folder, in DIR.
+    /// Name of its folder in the target folder.
     folder: String,
     messages: u64,
     events: u64,
     runs: usize,
 }
 
-/// What was written.
+/// Result of an export.
 #[derive(Debug, Serialize)]
 pub(crate) struct Exported {
     dir: PathBuf,
-    /// The trace that was asked for is the first.
+    /// The requested trace comes first.
     traces: Vec<Written>,
 }
 
 impl Exported {
-    /// Says it in a line.
+    /// Describes the export on one line.
     pub(crate) fn said(&self) -> String {
         let total = |count: fn(&Written) -> u64, one: &str, many: &str| {
             let total = self.traces.iter().map(count).sum::<u64>();
@@ -104,7 +106,8 @@ impl Exported {
     }
 }
 
-/// Writes a trace and those below it to `dir`, which must be empty or not there. Dropped, it leaves nothing.
+/// Exports a trace and its sub-traces to `dir`, which must be empty or not exist. If the future is dropped, all
+/// partial output is removed.
 pub(crate) async fn export(source: &Source, id: &str, dir: &Path) -> Result<Exported, Failure> {
     let top = source.trace(id).await?;
     let beside = Beside::begin(dir)?;
@@ -146,7 +149,7 @@ async fn write_trace(source: &Source, view: &TraceView, root: &Path, folder: Str
     };
     source.each_message(&trace.trace_id, trace.last_sequence, write_message).await?;
     let path = source.messages(trace.trace_id.as_str(), MessagePath::Main).await?;
-    // It may have grown while it was written.
+    // The main path may have grown since the record was read.
     let main_path = path.iter().map(|message| message.sequence).filter(|one| *one <= trace.last_sequence).collect();
     let sub_traces = sub_traces.iter().map(|below| &below.trace_id).collect();
     let runs_written = runs.len();
@@ -156,10 +159,10 @@ async fn write_trace(source: &Source, view: &TraceView, root: &Path, folder: Str
     Ok(Written { trace_id: trace.trace_id.clone(), folder, messages, events, runs: runs_written })
 }
 
-/// Runs in the order in which they were begun, each with its model.
+/// Runs in the order of their first events, each with its model.
 type Begun = Vec<(RunId, Option<String>)>;
 
-/// Writes the events that the trace's record knows of, a page at a time; returns how many, and whose they are.
+/// Writes the events up to the last one in the trace's record, page by page. Returns their number and their runs.
 async fn write_events(source: &Source, trace: &Trace, path: &Path) -> Result<(u64, Begun), Failure> {
     let broken = |error: io::Error| lost(path, &error);
     let mut out = BufWriter::new(File::create_new(path).map_err(broken)?);
@@ -196,7 +199,7 @@ fn write_json(path: &Path, record: &impl Serialize) -> Result<(), Failure> {
     out.write_all(b"\n").and_then(|()| out.flush()).map_err(broken)
 }
 
-/// Names the folder of a trace: its id, or what of it can be a name, behind its number in the export.
+/// Returns the folder name of a trace: its id if that is a valid name, else a number and a sanitized part of the id.
 fn folder_name(id: &TraceId, number: usize) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.@".contains(c);
     let text = id.as_str();

@@ -1,8 +1,8 @@
-//! Figures as people read them: tokens, bytes, time, money. Pure.
+//! Formats numbers for users: tokens, bytes, times, costs. Pure.
 
 use soong::protocol::{Timestamp, Usd};
 
-/// Writes a count with one decimal from a thousand on: `999`, `5.1k`, `2.0M`.
+/// Formats a count, with one decimal from one thousand up: `999`, `5.1k`, `2.0M`.
 pub(crate) fn count(n: u64) -> String {
     match n {
         0..1_000 => n.to_string(),
@@ -11,7 +11,7 @@ pub(crate) fn count(n: u64) -> String {
     }
 }
 
-/// Writes a size: `17 B`, `1.2 KiB`.
+/// Formats a size: `17 B`, `1.2 KiB`.
 pub(crate) fn bytes(n: u64) -> String {
     let tenths = |unit: u64| format!("{}.{}", n / unit, n % unit * 10 / unit);
     match n {
@@ -22,7 +22,7 @@ pub(crate) fn bytes(n: u64) -> String {
     }
 }
 
-/// Writes a time span: `0.4 s`, `12 s`, `3 min 05 s`, `2 h 07 min`.
+/// Formats a duration: `0.4 s`, `12 s`, `3 min 05 s`, `2 h 07 min`.
 pub(crate) fn span(millis: u64) -> String {
     let seconds = millis / 1_000;
     match seconds {
@@ -33,7 +33,7 @@ pub(crate) fn span(millis: u64) -> String {
     }
 }
 
-/// Writes a time span in at most five columns: `12s`, `3m05`, `2h07`, `4d`.
+/// Formats a duration in at most five columns: `12s`, `3m05`, `2h07`, `4d`.
 pub(crate) fn age(millis: u64) -> String {
     let seconds = millis / 1_000;
     match seconds {
@@ -44,17 +44,17 @@ pub(crate) fn age(millis: u64) -> String {
     }
 }
 
-/// Writes a cost; an unknown price is said.
+/// Formats a cost. `None`: the price is unknown.
 pub(crate) fn cost(cost: Option<Usd>) -> String {
     cost.map_or_else(|| "cost unknown".to_owned(), |usd| format!("cost {usd} USD"))
 }
 
-/// Writes a point in time for lists, to the second, UTC.
+/// Formats a time for lists, in UTC, to the second.
 pub(crate) fn time(at: Timestamp) -> String {
     at.to_string().replacen('T', " ", 1).chars().take(19).collect()
 }
 
-/// Writes a noun in the number that fits.
+/// Formats a count with the singular or plural form of a noun.
 pub(crate) fn plural(n: usize, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }

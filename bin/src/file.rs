@@ -1,5 +1,4 @@
-//! Files that are sent and files that are written: what they are declared to be, in pieces, and whole or not
-//! there.
+//! Reading files for upload and writing downloads: content types, streaming in pieces, and atomic replacement.
 
 use std::{
     ffi::OsStr,
@@ -18,20 +17,20 @@ use crate::{
     exit::{Exit, Failure},
 };
 
-/// How much of a file is read at a time.
+/// Size of a piece in bytes.
 const PIECE_BYTES: usize = 256 * 1024;
 
 /// Maximum size of a configuration or schema, in bytes.
 pub(crate) const MAX_TEXT_BYTES: u64 = 16 * 1024 * 1024;
 
-/// How much of a file is looked at to see whether it is text, in bytes.
+/// Number of leading bytes examined to detect text.
 const LOOKED_AT_BYTES: u64 = 8_192;
 
-/// MIME type of what nobody knows more about.
+/// MIME type if nothing more is known.
 pub(crate) const OCTETS: &str = "application/octet-stream";
 
-/// Returns what a file is whose name does not tell: text, where it begins like that, else bytes. What is no
-/// ordinary file is not looked into: that would take from it.
+/// Returns the content type of a file whose name gives none: text if its beginning is UTF-8 without NUL bytes, else
+/// bytes. A pipe, device or socket is not read, since that would consume its data.
 pub(crate) fn looked_at(path: &Path) -> &'static str {
     use std::io::Read;
     let head = || -> std::io::Result<Vec<u8>> {
@@ -45,13 +44,13 @@ pub(crate) fn looked_at(path: &Path) -> &'static str {
     let is_text = !head.contains(&0)
         && match std::str::from_utf8(&head) {
             Ok(text) => !text.is_empty(),
-            // Cut in the middle of a character.
+            // The examined part may end within a character.
             Err(error) => error.error_len().is_none() && head.len() as u64 == LOOKED_AT_BYTES,
         };
     if is_text { "text/plain" } else { OCTETS }
 }
 
-/// Returns what a file of that name is declared to be; `None` where the name does not tell.
+/// Returns the content type for a file name, or `None` if its extension is unknown.
 pub(crate) fn content_type(name: impl AsRef<OsStr>) -> Option<&'static str> {
     let ending = Path::new(name.as_ref()).extension()?.to_str()?.to_ascii_lowercase();
     Some(match ending.as_str() {
@@ -79,13 +78,13 @@ pub(crate) fn content_type(name: impl AsRef<OsStr>) -> Option<&'static str> {
     })
 }
 
-/// Opens an ordinary file that is to be sent; says what is wrong with it.
+/// Opens a regular file for upload. Fails with advice if it is missing or not a regular file.
 pub(crate) fn open(path: &Path) -> Result<std::fs::File, Failure> {
     let refuse = |error: io::Error| {
         let exit = if error.kind() == io::ErrorKind::NotFound { Exit::NotFound } else { Exit::Failed };
         Failure::new(exit, format!("the file {} cannot be read: {error}", path.display()), "Give a file that exists.")
     };
-    // One that is no ordinary file might never be opened.
+    // Checked first, since opening a pipe or device could block forever.
     let known = std::fs::metadata(path).map_err(refuse)?;
     if known.is_dir() {
         let what = format!("{} is a folder", path.display());
@@ -99,7 +98,7 @@ pub(crate) fn open(path: &Path) -> Result<std::fs::File, Failure> {
     std::fs::File::open(path).map_err(refuse)
 }
 
-/// Reads in pieces.
+/// Returns the source as a stream of pieces.
 pub(crate) fn pieces(source: impl AsyncRead + Unpin + Send + 'static) -> Outgoing {
     let step = |mut source| async move {
         let mut piece = BytesMut::with_capacity(PIECE_BYTES);
@@ -109,8 +108,8 @@ pub(crate) fn pieces(source: impl AsyncRead + Unpin + Send + 'static) -> Outgoin
     futures::stream::try_unfold(source, step).boxed()
 }
 
-/// Writes bytes to a file as they come. It is in its place once all have come; until then, and where they do
-/// not, what was there stays. Returns how many there were.
+/// Writes a stream of bytes to a file. The file appears or is replaced only when the stream is complete; after an
+/// error the previous file is unchanged. Returns the number of bytes.
 pub(crate) async fn write(path: &Path, mut body: BoxStream<'static, Result<Bytes, ErrorInfo>>) -> Result<u64, Failure> {
     let failed = |error: io::Error| {
         let what = format!("the file {} cannot be written: {error}", path.display());
@@ -126,17 +125,17 @@ pub(crate) async fn write(path: &Path, mut body: BoxStream<'static, Result<Bytes
     Ok(size)
 }
 
-/// Where bytes go.
+/// Destination of a download.
 enum Target {
-    /// A file beside its place, which is removed unless it gets there.
+    /// A temporary file in the target's folder, removed unless it is renamed to the target.
     Beside(tempfile::NamedTempFile, PathBuf),
-    /// What is no ordinary file is written as it is: a pipe, a device.
+    /// A pipe or device, written directly.
     Straight(std::fs::File),
 }
 
 impl Target {
     fn new(path: &Path) -> io::Result<Self> {
-        // A link stays, and what it leads to is replaced.
+        // A symbolic link is kept; the file that it refers to is replaced.
         let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let there = std::fs::metadata(&place).ok();
         if there.as_ref().is_some_and(std::fs::Metadata::is_dir) {

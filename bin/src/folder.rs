@@ -1,4 +1,4 @@
-//! Folders that are written whole or not at all: where one may be, and one on its way there.
+//! Atomic creation of folders: the target appears only when it is complete.
 
 use std::{
     io,
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::exit::{Exit, Failure};
 
-/// Refuses a folder that is to be written, unless it is empty or not there.
+/// Fails unless the folder is empty or does not exist.
 pub(crate) fn must_be_free(dir: &Path) -> Result<(), Failure> {
     let refuse = |exit: Exit, what: String| {
         Err(Failure::new(exit, what, "Name a folder that is not there yet, or an empty one."))
@@ -25,14 +25,15 @@ pub(crate) fn must_be_free(dir: &Path) -> Result<(), Failure> {
     }
 }
 
-/// A folder beside its place; removed unless it gets there. Its user's alone, as the home is.
+/// A temporary folder next to its target, removed unless it is renamed to the target. Accessible only by its user,
+/// like the home.
 pub(crate) struct Beside {
     folder: TempDir,
     place: PathBuf,
 }
 
 impl Beside {
-    /// Begins a folder that is to be at `dir`; makes those above.
+    /// Creates a temporary folder for the target `dir`, and the parents of `dir` if necessary.
     pub(crate) fn begin(dir: &Path) -> Result<Self, Failure> {
         must_be_free(dir)?;
         let broken = |error: io::Error| lost(dir, &error);
@@ -57,16 +58,16 @@ impl Beside {
         self.folder.path()
     }
 
-    /// Puts it in its place, and returns that.
+    /// Renames the folder to its target and returns the path.
     pub(crate) fn finish(self) -> Result<PathBuf, Failure> {
         std::fs::rename(self.folder.path(), &self.place).map_err(|error| lost(&self.place, &error))?;
-        // It is elsewhere now: nothing is to be removed.
+        // The folder has been renamed, so nothing must be removed.
         let _ = self.folder.keep();
         Ok(self.place.canonicalize().unwrap_or(self.place))
     }
 }
 
-/// Says that a folder, or a file in it, cannot be written.
+/// Returns the failure for a folder, or a file in it, that cannot be written.
 pub(crate) fn lost(path: &Path, error: &io::Error) -> Failure {
     let what = format!("{} cannot be written: {error}", path.display());
     Failure::new(Exit::Failed, what, "Check the folder, its rights and its disk.")

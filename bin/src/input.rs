@@ -1,5 +1,4 @@
-//! What a person says in a conversation: lines with editing and history on a terminal, plain ones
-//! from a pipe.
+//! User input in conversations: lines with editing and history on a terminal, plain lines from a pipe.
 
 use std::{
     io::{BufRead, IsTerminal, Read as _, Write, stderr, stdin, stdout},
@@ -15,31 +14,31 @@ use crate::{
     keyboard::{self, Hush},
 };
 
-/// What was said.
+/// Result of reading a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Said {
-    /// A line; several where they were pasted together.
+    /// A line; several lines if they were pasted together.
     Line(String),
-    /// The line was given up (Ctrl-C).
+    /// The line was discarded (Ctrl-C).
     Nothing,
-    /// There is nobody there any more (Ctrl-D, the end of the pipe).
+    /// The input has ended (Ctrl-D, or the end of the pipe).
     End,
 }
 
-/// Where lines come from.
+/// Source of lines.
 pub(crate) enum Input {
-    /// A terminal; its editor is away while a line is being read. What is typed before it is asked for
-    /// waits as it was typed.
+    /// A terminal. The editor is `None` while a line is being read. Keys typed between prompts are kept for the next
+    /// prompt.
     Terminal { editor: Option<Editor>, _hush: Option<Hush> },
     /// A pipe or a file.
     Pipe,
 }
 
-/// What reads a line on a terminal.
+/// Line reader of a terminal.
 pub(crate) enum Editor {
     /// With editing and history.
     Rich(Box<DefaultEditor>),
-    /// By the terminal itself: it cannot move its cursor (`TERM=dumb`).
+    /// Line editing by the terminal driver, for a terminal that cannot move its cursor (`TERM=dumb`).
     Plain,
 }
 
@@ -58,18 +57,18 @@ impl Editor {
     }
 }
 
-/// Returns whether the terminal is one that cannot move its cursor.
+/// Returns whether the terminal cannot move its cursor.
 fn is_dumb() -> bool {
     std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb")
 }
 
 impl Input {
-    /// Takes standard input.
+    /// Opens standard input.
     pub(crate) fn open() -> Result<Self, Failure> {
         if stdin().is_terminal() && stdout().is_terminal() { Self::of_person() } else { Ok(Self::Pipe) }
     }
 
-    /// Takes the terminal, wherever standard output goes.
+    /// Opens the terminal, even if standard output is redirected.
     pub(crate) fn of_person() -> Result<Self, Failure> {
         if is_dumb() {
             return Ok(Self::Terminal { editor: Some(Editor::Plain), _hush: None });
@@ -80,12 +79,12 @@ impl Input {
         Ok(Self::Terminal { editor: Some(Editor::Rich(Box::new(editor))), _hush: Some(Hush::begin()) })
     }
 
-    /// Returns whether a person types.
+    /// Returns whether the input is a terminal.
     pub(crate) fn is_terminal(&self) -> bool {
         matches!(self, Self::Terminal { .. })
     }
 
-    /// Waits for the next line. Who gives the wait up leaves a line that is begun to whoever asks next.
+    /// Waits for the next line. If the future is dropped, a partly typed line is kept for the next call.
     pub(crate) async fn next(&mut self, prompt: &str) -> Result<Said, Failure> {
         match self {
             Self::Pipe => blocking(read_line).await?,
@@ -112,10 +111,10 @@ impl Input {
 
 type Read = (Editor, Result<String, ReadlineError>);
 
-/// A line that is being read on a terminal, by a thread that cannot be called back.
+/// A line that is being read on a terminal, by a thread that cannot be cancelled.
 struct Reading(Option<JoinHandle<Read>>);
 
-/// The line that nobody waits for any more, and how the terminal was for it. A terminal has one reader.
+/// The abandoned read of a line, and the terminal mode it had. A terminal has only one reader at a time.
 static LEFT: Mutex<Option<(JoinHandle<Read>, Option<Termios>)>> = Mutex::new(None);
 
 impl Reading {
@@ -129,7 +128,8 @@ impl Reading {
         })))
     }
 
-    /// Waits on for a line that was left. One that is complete was meant for who has left.
+    /// Resumes an abandoned read. Returns `None` if there is none, or if its line is complete: that line was meant
+    /// for the previous prompt.
     fn go_on(prompt: &str) -> Option<Self> {
         let (read, mode) = LEFT.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         if read.is_finished() {
@@ -159,7 +159,7 @@ impl Drop for Reading {
     fn drop(&mut self) {
         if let Some(read) = self.0.take() {
             let mode = keyboard::leave_prompt();
-            // No more marks around what is pasted, and a line of one's own.
+            // Turns off bracketed paste and starts a new line.
             let marks = if is_dumb() { "" } else { "\u{1b}[?2004l" };
             let _ = writeln!(terminal(), "{marks}");
             *LEFT.lock().unwrap_or_else(PoisonError::into_inner) = Some((read, mode));
@@ -167,7 +167,7 @@ impl Drop for Reading {
     }
 }
 
-/// Returns the stream on which a person sees what is written.
+/// Returns the stream that is shown on the terminal.
 fn terminal() -> Box<dyn Write> {
     if stdout().is_terminal() { Box::new(stdout()) } else { Box::new(stderr()) }
 }
@@ -188,7 +188,7 @@ pub(crate) fn read_all() -> Result<String, Failure> {
     decoded(bytes)
 }
 
-/// Decodes UTF-8 text, without the byte order mark that some programs write before it.
+/// Decodes UTF-8 text and removes a leading byte order mark.
 fn decoded(bytes: Vec<u8>) -> Result<String, Failure> {
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
         return Err(unreadable(&"it is UTF-16 text"));
@@ -200,7 +200,7 @@ fn decoded(bytes: Vec<u8>) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// Waits on a thread of its own; one that nobody waits for any more does not hold up the end.
+/// Waits on a separate thread. A dropped wait does not delay the end of the process.
 async fn blocking<T: Send + 'static>(wait: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
     tokio::task::spawn_blocking(wait).await.map_err(broken)
 }

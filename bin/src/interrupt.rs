@@ -1,8 +1,9 @@
-//! Ctrl-C, Ctrl-Z, and the end of the terminal.
+//! Signals: Ctrl-C, Ctrl-Z, and the end of the terminal.
 //!
-//! Ctrl-C: the first asks for the end of what is at work, the second leaves at once. SIGTERM and
-//! SIGHUP ask for the end of everything. Ctrl-\\ leaves at once. Ctrl-Z stops the process as always,
-//! after the terminal was put in order.
+//! - The first Ctrl-C cancels the active run, the second exits immediately.
+//! - SIGTERM and SIGHUP request the end of the process.
+//! - Ctrl-\\ exits immediately.
+//! - Ctrl-Z stops the process as usual, after the terminal has been restored.
 
 use std::{
     sync::Arc,
@@ -18,19 +19,19 @@ use tokio::{
 
 use crate::{exit::Exit, keyboard, print, screen};
 
-/// How soon after another an interrupt is taken for the same one.
+/// Maximum time between two signals that count as the same interrupt.
 const ECHO: Duration = Duration::from_millis(150);
 
-/// Hears interrupts from when it is made.
+/// Listener for interrupts, active from its creation.
 pub(crate) struct Interrupt {
-    /// Whether one came since what is at work began.
+    /// Whether an interrupt arrived since the last [`Interrupt::calm`].
     heard: Arc<watch::Sender<bool>>,
-    /// Whether the process is to end.
+    /// Whether the process was asked to end.
     ended: watch::Receiver<bool>,
 }
 
 impl Interrupt {
-    /// Begins to listen.
+    /// Starts to listen.
     pub(crate) fn listen() -> Self {
         let heard = Arc::new(watch::Sender::new(false));
         let (end, ended) = watch::channel(false);
@@ -42,7 +43,8 @@ impl Interrupt {
             let mut last: Option<Instant> = None;
             loop {
                 let kind = any(&mut signals).await;
-                // A wrapper passes on what the terminal has sent us as well: that is one Ctrl-C.
+                // A wrapper process may forward a signal that the terminal has also sent to this process: that is one
+                // Ctrl-C.
                 let is_echo = last.replace(Instant::now()).is_some_and(|last| last.elapsed() < ECHO);
                 if kind == SignalKind::quit() || (tell.send_replace(true) && !is_echo) {
                     leave_at_once();
@@ -59,23 +61,23 @@ impl Interrupt {
         Self { heard, ended }
     }
 
-    /// Waits for an interrupt; returns at once if one came since the last [`Interrupt::calm`].
+    /// Waits for an interrupt. Returns immediately if one arrived since the last [`Interrupt::calm`].
     pub(crate) async fn first(&self) {
         wait(self.heard.subscribe()).await;
     }
 
-    /// Waits until the process is asked to end, by more than a Ctrl-C.
+    /// Waits until the process is asked to end by a signal other than Ctrl-C.
     pub(crate) async fn ended(&self) {
         wait(self.ended.clone()).await;
     }
 
-    /// Returns whether the process is asked to end, by more than a Ctrl-C that was just heard.
+    /// Returns whether the interrupt that was received is a request to end the process, not only a Ctrl-C.
     pub(crate) async fn is_end(&self) -> bool {
-        // Both are told of one signal, one after the other.
+        // `heard` and `ended` are set one after the other for the same signal.
         tokio::time::timeout(ECHO, self.ended()).await.is_ok()
     }
 
-    /// Forgets a Ctrl-C: something else is at work now.
+    /// Resets the interrupt when new work starts, unless the process was asked to end.
     pub(crate) fn calm(&self) {
         if !*self.ended.borrow() {
             self.heard.send_replace(false);
@@ -95,19 +97,19 @@ fn leave_at_once() {
     std::process::exit(Exit::Interrupted as i32);
 }
 
-/// Stops the process at each Ctrl-Z, with the terminal in order before and after.
+/// Stops the process at each Ctrl-Z, restoring the terminal before and setting it up again after.
 async fn stop_and_come_back(mut stops: Signal, mut goes_on: Signal) {
     while stops.recv().await.is_some() {
         let prompt = keyboard::mode_of_prompt().await;
         screen::give_back();
-        // Forgets what came earlier: threads run on for a moment after the signal is sent.
+        // Discards an earlier SIGCONT: threads keep running for a moment after the stop signal is sent.
         let _ = goes_on.recv().now_or_never();
         let _ = rustix::process::kill_process(rustix::process::getpid(), Number::STOP);
         goes_on.recv().await;
         match prompt {
             Some(prompt) => {
                 keyboard::prompt_again(&prompt);
-                // Has the editor draw its line again.
+                // Makes the editor redraw its line.
                 let _ = rustix::process::kill_process(rustix::process::getpid(), Number::WINCH);
             }
             None => screen::came_back(),

@@ -1,6 +1,6 @@
-//! The keyboard while a picture is drawn: what is typed does not show, and waits for the next prompt.
+//! Keyboard while the live display is drawn: typed keys are not echoed, and wait for the next prompt.
 //!
-//! Ctrl-C and Ctrl-Z keep their meaning. Not here: reading lines (`input.rs`).
+//! Ctrl-C and Ctrl-Z keep their meaning. Elsewhere: reading lines (`input.rs`).
 
 use std::{
     io::stdin,
@@ -13,12 +13,12 @@ use std::{
 
 use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 
-/// How the terminal was before it was hushed for the first time, and how many want it hushed.
+/// Terminal mode before echo was first turned off, and the number of live [`Hush`] guards.
 ///
-/// It is brought back to that, whatever an editor in between took for its usual state.
+/// This mode is the one that is restored, even if a line editor has meanwhile saved a different one.
 static HUSHED: Mutex<(Option<Termios>, usize)> = Mutex::new((None, 0));
 
-/// Keeps what is typed from showing for as long as it lives.
+/// Guard that turns off echo while it exists.
 pub(crate) struct Hush(());
 
 impl Hush {
@@ -44,29 +44,29 @@ fn hushed() -> MutexGuard<'static, (Option<Termios>, usize)> {
     HUSHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns whether the process is in the foreground of its terminal: only then the terminal is ours.
+/// Returns whether the process is in the foreground of its terminal. Only then may it change the terminal.
 pub(crate) fn is_foreground() -> bool {
-    // Who cannot be asked is no terminal, and has no background.
+    // If the call fails, standard error is not a terminal.
     termios::tcgetpgrp(std::io::stderr()).is_ok_and(|group| group == rustix::process::getpgrp())
 }
 
-/// Brings the terminal back to how it was: the process is about to end, or to be stopped.
+/// Restores the terminal mode, before the process ends or is stopped.
 pub(crate) fn give_back() {
     restore(&hushed().0);
 }
 
-/// Whether a line is being typed at a prompt, whose editor has a terminal mode of its own.
+/// Whether a prompt is reading a line. Its editor sets a separate terminal mode.
 static PROMPTS: AtomicBool = AtomicBool::new(false);
 
-/// Says whether a line is being typed from now on.
+/// Sets whether a prompt is reading a line.
 pub(crate) fn prompts(prompts: bool) {
     PROMPTS.store(prompts, Ordering::Release);
 }
 
-/// Returns how the terminal is while a line is being typed; `None` where none is.
+/// Returns the terminal mode while a prompt is reading a line, or `None` if no prompt is.
 ///
-/// An editor that hears Ctrl-Z sends the signal with its own mode off, and puts it on again at once:
-/// that is waited for, a second at most.
+/// When an editor receives Ctrl-Z, it sends the signal with its own mode turned off and turns it on again right
+/// after. This function waits up to one second for that.
 pub(crate) async fn mode_of_prompt() -> Option<Termios> {
     if !PROMPTS.load(Ordering::Acquire) {
         return None;
@@ -82,26 +82,26 @@ pub(crate) async fn mode_of_prompt() -> Option<Termios> {
     Some(mode)
 }
 
-/// Hushes the terminal while an editor still waits for its line; returns how it was for that.
+/// Turns off echo while an abandoned editor still waits for its line. Returns the terminal mode of the editor.
 pub(crate) fn leave_prompt() -> Option<Termios> {
     prompts(false);
     let mode = termios::tcgetattr(stdin()).ok();
-    // From how it was at first: an editor's mode makes no signal of Ctrl-C.
+    // Start from the original mode: with the editor's mode, Ctrl-C sends no signal.
     give_back();
     take_again();
     mode
 }
 
-/// Brings the terminal back to how it was while a line was being typed.
+/// Restores the terminal mode of a prompt that is reading a line.
 pub(crate) fn prompt_again(mode: &Termios) {
-    // The editor leaves it as it found it, and that was hushed.
+    // The editor restores the mode that it found at its start, which has echo turned off.
     take_again();
     if is_foreground() {
         let _ = termios::tcsetattr(stdin(), OptionalActions::Now, mode);
     }
 }
 
-/// Hushes the terminal again if somebody wants that: the process goes on.
+/// Turns off echo again if a guard exists, after the process was continued.
 pub(crate) fn take_again() {
     let mut hushed = hushed();
     if hushed.1 > 0 {
@@ -110,7 +110,7 @@ pub(crate) fn take_again() {
 }
 
 fn hush(original: &mut Option<Termios>) {
-    // A background process that changes its terminal is stopped by it.
+    // A background process that changes the terminal mode would be stopped.
     if !is_foreground() {
         return;
     }

@@ -1,14 +1,14 @@
-//! A line for a terminal: pieces of text, each with its hue.
+//! A line for a terminal: pieces of text, each with a style.
 //!
-//! Pure. Texts are harmless already (`text`). Not here: how a hue is written (`terminal`), what
-//! lines there are (`screen`, `markdown`).
+//! Pure. The texts are already safe for a terminal (`text`). Elsewhere: escape codes of the styles (`terminal`), the
+//! lines that are shown (`screen`, `markdown`).
 
 use crate::{
     terminal::{Hue, Paint},
     text,
 };
 
-/// One line: pieces with their colours.
+/// A line of styled pieces.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Line {
     pieces: Vec<(Hue, String)>,
@@ -24,12 +24,12 @@ impl Line {
         self
     }
 
-    /// Returns its pieces with their hues.
+    /// Returns the pieces with their styles.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = (Hue, &str)> {
         self.pieces.iter().map(|(hue, text)| (*hue, text.as_str()))
     }
 
-    /// Adds text at the end; pieces of one hue grow together.
+    /// Appends text. Adjacent pieces of the same style are merged.
     pub(crate) fn push(&mut self, hue: Hue, text: &str) {
         match self.pieces.last_mut() {
             _ if text.is_empty() => {}
@@ -38,14 +38,14 @@ impl Line {
         }
     }
 
-    /// Adds the pieces of another line at the end.
+    /// Appends the pieces of another line.
     pub(crate) fn append(&mut self, other: &Line) {
         for (hue, text) in &other.pieces {
             self.push(*hue, text);
         }
     }
 
-    /// Takes away the white space at the end.
+    /// Removes white space at the end.
     pub(crate) fn trim_end(&mut self) {
         while let Some((_, last)) = self.pieces.last_mut() {
             last.truncate(last.trim_end().len());
@@ -56,7 +56,7 @@ impl Line {
         }
     }
 
-    /// Cuts the line to at most `columns`; `ellipsis` stands for the rest where there is room for it.
+    /// Cuts the line to at most `columns`. `ellipsis` replaces the rest if it fits.
     pub(crate) fn cut(&self, columns: usize, ellipsis: &str) -> Self {
         if self.width() <= columns {
             return self.clone();

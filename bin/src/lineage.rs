@@ -1,18 +1,18 @@
-//! Where each message of a trace stands: on the main path, beside it, or behind a summary (MSG-2, MSG-5).
+//! Position of each message of a trace: on the main path, off it, or replaced by a summary (MSG-2, MSG-5).
 //!
-//! Pure. Not here: how messages are shown.
+//! Pure. Elsewhere: printing the messages.
 
 use std::collections::{HashMap, HashSet};
 
 use soong::protocol::Message;
 
-/// Says of each message where it stands: the head, off the main path, or behind a summary.
+/// Returns the mark of each message: head, off the main path, reflection, or replaced by a summary.
 pub(crate) fn marks(messages: &[Message], path: &[Message]) -> Vec<String> {
     let head = path.last().map(|message| message.sequence);
     let on_path: HashSet<u64> = path.iter().map(|message| message.sequence).collect();
     let parents: HashMap<u64, Option<u64>> =
         messages.iter().map(|message| (message.sequence, message.parent_sequence)).collect();
-    // A parent precedes its child, so that this ends.
+    // Only smaller sequences are followed, so that the iteration ends.
     let above = |at: &u64| parents.get(at).copied().flatten().filter(|above| above < at);
     let lineage: HashSet<u64> = std::iter::successors(head, above).collect();
     let mark = |message: &Message| {
@@ -43,7 +43,7 @@ mod tests {
             covers,
             ..Message::text(TraceId::new("s"), sequence, parent, Role::User, "text".to_owned(), Timestamp::default())
         };
-        // 1 to 3 gave way to 8; 4 and 5 were left.
+        // Message 8 summarizes 1 to 3. Messages 4 and 5 are off the path after a rewind.
         let covers = Covers { first: 1, last: 3, next: 6, system: None, request: None };
         let summary = message(8, None, Some(covers));
         let links = [(1, None), (2, Some(1)), (3, Some(2)), (4, Some(3)), (5, Some(4)), (6, Some(3)), (7, Some(6))];

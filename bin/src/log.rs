@@ -1,9 +1,10 @@
-//! Diagnostics of the library: to standard error, and of commands that own a home to a file in it.
+//! Logging: to standard error and, for commands that own a home, also to a file in it.
 //!
-//! The file is `logs/soong.YYYY-MM-DD.log` in the home; the last seven days are kept. Each line is
-//! written at once, so that none is lost at the end. It begins with the first line: a command that
-//! is refused leaves no folder behind. Where it cannot be made, nothing is kept and nobody is stopped.
-//! Not here: reports of panics (`panic.rs`).
+//! The file is `logs/soong.YYYY-MM-DD.log` in the home; the files of the last seven days are kept. Each line is
+//! written immediately, so that none is lost at the end. The file is created with its first line, so a rejected
+//! command creates no folder. If the file cannot be created, logging to it is silently disabled.
+//!
+//! Elsewhere: panic reports (`panic.rs`).
 
 use std::{
     io::Write,
@@ -16,28 +17,30 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, fmt::MakeWriter, layer::Sub
 
 use crate::{panic, secret::Redacted};
 
-/// How many days' files are kept.
+/// Number of daily log files that are kept.
 const FILES: usize = 7;
 
-/// Where a collector of traces is, for a build that exports them.
+/// Environment variable with the endpoint of a trace collector. This build cannot export traces, and warns if it is
+/// set.
 #[cfg(not(feature = "otlp"))]
 const OTLP_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
-/// Where a command's diagnostics go.
+/// Log destination of a command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Place<'a> {
-    /// Nowhere: a picture is drawn on standard error, and the home is another one's.
+    /// Nowhere: standard error shows a live display, and another process owns the home.
     Nowhere,
-    /// To standard error: a command that owns no home.
+    /// Standard error, for a command that owns no home.
     StandardError,
-    /// Also to the home's file; while a picture is drawn on standard error, only there.
+    /// The log file of the home, and standard error unless it shows a live display.
     Home { home: &'a Path, has_picture: bool },
-    /// The same for a command that shows a run: its progress tells what fails of MCP servers.
+    /// Like `Home`, for a command that shows a run. Failures of MCP servers are not logged to standard error, since
+    /// the progress output reports them.
     Run { home: &'a Path, has_picture: bool },
 }
 
-/// Starts logging. To standard error: warnings, with `-v` the ordinary course, with `-vv` everything
-/// of ours. To the file: the ordinary course, with `-vv` everything of ours.
+/// Starts logging. To standard error: warnings; with `-v` level info; with `-vv` level debug. To the file: level
+/// info; with `-vv` level debug. Other crates are always logged at level warn.
 pub(crate) fn start(verbosity: u8, place: Place<'_>) {
     let (home, has_picture) = match place {
         Place::Nowhere => (None, true),
@@ -63,17 +66,18 @@ pub(crate) fn start(verbosity: u8, place: Place<'_>) {
             "warning: {OTLP_ENDPOINT} is set, but this soong was built without OTLP (--features otlp): no traces are exported"
         ));
     }
-    // A second start (a test, a command within a command) leaves the first in place.
+    // If logging was already started (by a test, or a command within a command), the first setup is kept.
     let _ = tracing_subscriber::registry().with(layers).try_init();
 }
 
-/// Makes a layer: our own crates at the level that fits, others at warnings; `more` are further directives.
+/// Returns a layer that logs this project's crates at the selected level and other crates at level warn. `more`
+/// contains further directives.
 fn layer<W>(writer: W, levels: [&str; 3], verbosity: u8, more: &str) -> Box<dyn Layer<Registry> + Send + Sync>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let level = levels[usize::from(verbosity).min(2)];
-    // What the MCP library reports comes as our own warnings.
+    // Failures of the MCP library are logged again by this project's crates.
     let rmcp = if verbosity < 2 { "off" } else { "warn" };
     let filter =
         EnvFilter::new(format!("warn,rmcp={rmcp},soong={level},soong_storage={level},soong_protocol={level}{more}"));
@@ -81,10 +85,10 @@ where
     lines.with_writer(writer).with_filter(filter).boxed()
 }
 
-/// The file, opened by its first line.
+/// Log file that is opened when its first line is written.
 struct LogFile {
     folder: PathBuf,
-    /// `None` within: it cannot be made.
+    /// `Some(None)` if the file cannot be created.
     file: OnceLock<Option<RollingFileAppender>>,
 }
 

@@ -1,7 +1,8 @@
-//! The binary `soong`: reads the command line, runs one command, says how it ended.
+//! The binary `soong`: parses the command line, runs one command and reports its result.
 //!
-//! Architecture invariant: only this crate prints, and only it reads command line and terminal.
-//! Not here: the work itself, which is the library's (`soong`).
+//! Architecture invariant: only this crate prints, and only it reads the command line and the terminal.
+//!
+//! Not in this module: the runtime itself, which is the library `soong`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "the one crate whose job is to print")]
 
 mod builtin_tools;
@@ -51,7 +52,8 @@ use clap::Parser;
 fn main() -> std::process::ExitCode {
     panic::report();
     complete::answer();
-    // Before any secret is read. Without it everything works, but programs of the same user can read the memory.
+    // Called before any secret is read. If it fails, everything works, but programs of the same user can read the
+    // memory.
     if let Err(error) = soong::process::protect_owner() {
         eprintln!("warning: the memory of this process is not protected: {error}");
     }

@@ -1,8 +1,9 @@
-//! Owning a home: the runtime, and the control socket on which others reach it (DUR-3).
+//! Ownership of a home: the runtime, and the control socket on which other processes reach it (DUR-3).
 //!
-//! A command that works in a home first asks whether somebody owns it already; if so it works
-//! there, as a client. An owner does not leave while somebody else's run is at work in it.
-//! Not here: the routes (`http.rs`).
+//! A command first looks for an existing owner of the home. If there is one, the command is its client. An owner does
+//! not exit while runs of other processes are active in it.
+//!
+//! Elsewhere: the routes (`http.rs`).
 
 use std::{sync::Once, time::Duration};
 
@@ -19,26 +20,26 @@ use crate::{
     print, text,
 };
 
-/// How long an owner that is about to come or to leave is waited for.
+/// Maximum time to wait for another owner that is starting or exiting.
 const HANDOVER: Duration = Duration::from_secs(3);
-/// How often is asked meanwhile.
+/// Interval between attempts during that time.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
-/// How long clients may take to read the last that they were sent.
+/// Maximum time for clients to read their last responses.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Whether it was said that faults are on purpose.
+/// Ensures that the note about fault injection is printed once.
 static SAID: Once = Once::new();
 
-/// Who owns the home that a command works in.
+/// Owner of the home that a command uses.
 pub(crate) enum Reached {
-    /// This process, from now on.
+    /// This process.
     Own(Owner),
-    /// Another one, which answers.
+    /// Another process, which answers requests.
     Other(Client, Ready),
 }
 
 impl Reached {
-    /// Finds the owner of a home, or becomes it; `build` says with what.
+    /// Connects to the owner of a home, or becomes the owner with a runtime from `build`.
     pub(crate) async fn find(address: &Address, build: &impl Fn() -> RuntimeBuilder) -> Result<Self, ErrorInfo> {
         let deadline = Instant::now() + HANDOVER;
         loop {
@@ -65,7 +66,7 @@ impl Reached {
         }
     }
 
-    /// Returns the owner, if it is this process.
+    /// Returns the owner if it is this process.
     pub(crate) fn own(self) -> Option<Owner> {
         match self {
             Self::Own(owner) => Some(owner),
@@ -74,7 +75,7 @@ impl Reached {
     }
 }
 
-/// The home is ours.
+/// A home that this process owns.
 pub(crate) struct Owner {
     runtime: Runtime,
     api: Api,
@@ -83,17 +84,17 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// Takes the home, and answers on its socket; `recover` says which runs go on that others have left behind.
+    /// Opens the home and serves its control socket. `recover` selects the interrupted runs to resume.
     pub(crate) async fn open(builder: RuntimeBuilder, recover: Recover) -> Result<Self, ErrorInfo> {
         if let Some(plan) = builder.fault_plan()? {
-            // Said before anything can go wrong, and once: opening is tried again where another owner leaves.
+            // Printed before anything can fail, and only once, since opening is retried while another owner exits.
             SAID.call_once(|| {
                 print::error_line(&format!("note: faults are on purpose: {}", text::line(&plan.to_string())))
             });
         }
         let runtime = builder.recover(recover).build().await?;
         let api = Api::new(runtime.clone(), Gate::open());
-        // Who can open the socket can open the home.
+        // A process that can open the socket can also open the home, so it is trusted as the operator.
         let router = http::router(api.clone()).layer(Extension(Caller::Operator));
         let control = match ControlSocket::serve(api.clone(), router.clone()) {
             Ok(control) => Some(control),
@@ -108,7 +109,7 @@ impl Owner {
         Ok(Self { runtime, api, client, control })
     }
 
-    /// Returns whether nothing is at work.
+    /// Returns whether no user run is active.
     pub(crate) fn is_idle(&self) -> bool {
         self.runtime.live_runs() == 0 || self.runtime.user_runs_at_work() == 0
     }
@@ -121,17 +122,18 @@ impl Owner {
         &self.runtime
     }
 
-    /// Returns what handlers work with, for whoever serves the routes elsewhere as well.
+    /// Returns the state of the HTTP handlers, for a server that also serves the routes elsewhere.
     pub(crate) fn api(&self) -> &Api {
         &self.api
     }
 
-    /// Shuts the gate if no run is at work; returns whether it is shut. Runs that wait for people need no process.
+    /// Closes the gate for new runs if none is active. Returns whether it is closed. Runs that wait for user input
+    /// need no process.
     pub(crate) fn shut_if_idle(&self) -> bool {
         self.api.gate.shut_if(|| self.is_idle())
     }
 
-    /// Cancels every run that is at work, and takes none in any more.
+    /// Cancels every active run and accepts no new ones.
     pub(crate) async fn cancel_all(&self) {
         self.api.gate.shut();
         if let Err(error) = self.runtime.cancel_all().await {
@@ -139,8 +141,8 @@ impl Owner {
         }
     }
 
-    /// Leaves the home: its clients have read what they came for, everything is on disk, and the next
-    /// owner may come.
+    /// Releases the home: waits until clients have read their responses and all data is on disk, then another process
+    /// can own the home.
     pub(crate) async fn close(self) {
         self.api.gate.leave();
         let _ = tokio::time::timeout(LAST_WORDS, self.api.gate.passed()).await;

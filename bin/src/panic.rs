@@ -1,10 +1,14 @@
-//! Panics: a report in the home, and for people two lines.
+//! Panic reports: a file in the home, and two lines for the user.
 //!
-//! A panic on the main thread ends the process: the terminal is put right and somebody is told. On
-//! any other thread it is a crash that a supervisor or a caller mends: it goes into the log and into
-//! a report, never over a live picture. Invariants: at most [`MOST_REPORTS`] reports a process; no
-//! report holds a prompt, nor a word that looks like a secret.
-//! Not here: what becomes of the crashed part, which is the library's.
+//! A panic on the main thread ends the process: the terminal is restored and an error is printed. A panic on any
+//! other thread is a crash that a supervisor or a caller handles: it is logged and written to a report, and never
+//! printed over a live display.
+//!
+//! Invariants:
+//! - A process writes at most [`MOST_REPORTS`] reports.
+//! - A report contains no prompt and nothing that looks like a secret.
+//!
+//! Not in this module: recovery from the crash, which the library does.
 
 use std::{
     backtrace::Backtrace,
@@ -25,33 +29,33 @@ use soong::protocol::Timestamp;
 
 use crate::{cli::Cli, print, screen, secret, text};
 
-/// Most reports of one process: a part that crashes again and again says nothing new.
+/// Maximum number of reports per process: repeated crashes add no information.
 const MOST_REPORTS: u32 = 10;
 
-/// The home that reports go to, once it is known.
+/// Home that reports are written to, once it is known.
 static HOME: Mutex<Option<PathBuf>> = Mutex::new(None);
 
-/// Returns the folder of a home's logs.
+/// Returns the log folder of a home.
 pub(crate) fn log_folder(home: &Path) -> PathBuf {
     home.join("logs")
 }
 
-/// Says which home reports go to.
+/// Sets the home that reports are written to.
 pub(crate) fn report_to(home: &Path) {
     *HOME.lock().unwrap_or_else(PoisonError::into_inner) = Some(home.to_owned());
 }
 
-/// Has panics reported from now on; the calling thread is the main one.
+/// Installs the panic hook. The calling thread counts as the main thread.
 pub(crate) fn report() {
     let reporter = Reporter::new(thread::current().id());
     std::panic::set_hook(Box::new(move |info| {
-        // Whoever panics with the lock in hand is told about without a report.
+        // If the panicking thread holds the lock, the panic is printed or logged without a report.
         let home = HOME.try_lock().ok().and_then(|home| home.clone());
         reporter.tell(info, home.as_deref());
     }));
 }
 
-/// What is known about a panic.
+/// Facts about a panic.
 struct Crash {
     at: Timestamp,
     thread: String,
@@ -60,7 +64,7 @@ struct Crash {
     backtrace: Backtrace,
 }
 
-/// Leaves out what a message quotes: a slice that went wrong quotes the text, which may be a prompt.
+/// Removes the quoted part of a message: a slice error quotes the text, which may be a prompt.
 fn unquoted(message: &str) -> String {
     match (message.find('`'), message.rfind('`')) {
         (Some(begin), Some(end)) if begin < end => format!("{}[left out]{}", &message[..begin], &message[end + 1..]),
@@ -101,7 +105,7 @@ impl Crash {
     }
 }
 
-/// Tells about panics.
+/// Reports panics.
 struct Reporter {
     main: ThreadId,
     written: AtomicU32,
@@ -130,7 +134,8 @@ impl Reporter {
         tracing::error!(thread = crash.thread, message = crash.message, at = crash.place, report = file, "a panic");
     }
 
-    /// Writes a report; `None` where there is no home yet, it cannot be written, or there are enough.
+    /// Writes a report. Returns `None` if there is no home yet, if the report cannot be written, or if the limit is
+    /// reached.
     fn write(&self, crash: &Crash, home: &Path) -> Option<PathBuf> {
         if !home.is_dir() || self.written.fetch_add(1, Ordering::Relaxed) >= MOST_REPORTS {
             return None;
@@ -140,7 +145,7 @@ impl Reporter {
     }
 }
 
-/// Writes a text to a new file, named by time and process; the next free name where there is one.
+/// Writes a text to a new file named by time and process, with a number appended if the name is taken.
 fn write_new(folder: &Path, at: Timestamp, text: &str) -> io::Result<PathBuf> {
     std::fs::create_dir_all(folder)?;
     let time = at.to_string().replace(['-', ':'], "");
@@ -156,7 +161,7 @@ fn write_new(folder: &Path, at: Timestamp, text: &str) -> io::Result<PathBuf> {
     }
 }
 
-/// Says in two lines what happened and what to do.
+/// Formats two lines: what happened and what to do.
 fn lines(crash: &Crash, file: Option<&Path>) -> [String; 2] {
     let what = format!("error: soong has crashed: {} (at {})", text::line(&crash.message), text::line(&crash.place));
     match file {
@@ -171,10 +176,10 @@ fn lines(crash: &Crash, file: Option<&Path>) -> [String; 2] {
     }
 }
 
-/// Writes the command line with its commands and the names of its options; `…` stands for the rest.
+/// Formats the command line with its commands and option names only; `…` replaces everything else.
 fn command_line(arguments: impl IntoIterator<Item = OsString>) -> String {
     let mut whole = Cli::command();
-    whole.build(); // so that every command knows the options of all
+    whole.build(); // makes the global options known to every command
     let mut command = &whole;
     let mut words = vec!["soong".to_owned()];
     for argument in arguments.into_iter().skip(1) {
@@ -231,7 +236,7 @@ mod tests {
         }
     }
 
-    /// Panics on a thread of its own under the reporter, and returns what the reports say.
+    /// Panics on a separate thread under the reporter, and returns the texts of the reports.
     fn reports(home: &Path, times: u32, is_main: bool) -> Vec<String> {
         let home_of_hook = home.to_owned();
         let before: Arc<dyn Fn(&PanicHookInfo<'_>) + Send + Sync> = Arc::from(panic::take_hook());
@@ -241,7 +246,7 @@ mod tests {
             let main = if is_main { thread::current().id() } else { thread::spawn(|| {}).thread().id() };
             let reporter = Reporter::new(main);
             panic::set_hook(Box::new(move |info| {
-                // Other tests may fail meanwhile.
+                // Other tests may panic meanwhile.
                 let is_ours = thread::current().name() == Some("panics");
                 if is_ours { reporter.tell(info, Some(&home_of_hook)) } else { of_others(info) }
             }));

@@ -1,7 +1,7 @@
-//! The person at the terminal: who is asked what a run wants to know or to do, if anybody is there (SUB-9, SUB-11,
-//! PERM-1).
+//! Prompts the user at the terminal for answers to questions and for permission decisions, if the terminal is
+//! interactive (SUB-9, SUB-11, PERM-1).
 //!
-//! Not here: that a run waits for an answer, and where the answer goes (the library).
+//! Not in this module: how a run waits for the answer and how the answer reaches it (the library).
 
 mod diff;
 
@@ -29,46 +29,46 @@ use crate::{
     text,
 };
 
-/// How often is looked whether somebody else has answered.
+/// Interval at which a prompt checks whether its question was decided elsewhere.
 const LOOK: Duration = Duration::from_millis(500);
-/// Most rows of a question that are shown at once, on a terminal that is high enough.
+/// Maximum number of rows per page of a permission prompt.
 const PAGE_ROWS: usize = 30;
-/// Fewest rows that are shown at once.
+/// Minimum number of rows per page.
 const LEAST_PAGE_ROWS: usize = 5;
-/// Rows of the terminal that a page leaves free: the count of further lines, the prompt, and what is typed.
+/// Terminal rows that a page leaves free: the count of remaining lines, the prompt and the typed input.
 const FREE_ROWS: usize = 3;
-/// Longest target in a row of ours, in characters; the arguments have all of it.
+/// Maximum length in characters of a target in a heading row; the arguments show it in full.
 pub(crate) const TARGET_CHARS: usize = 200;
-/// Longest task in the chain of those who ask, in characters.
+/// Maximum length in characters of a task in the chain of requesting agents.
 const TASK_CHARS: usize = 80;
-/// Columns of a row where the width of the terminal is not known.
+/// Row width in columns if the width of the terminal is unknown.
 const ROW_COLUMNS: usize = 100;
 const ANSWER_PROMPT: &str = "answer: ";
-/// Margin mark before each line of a model's text.
+/// Margin mark before each line of model text.
 const MARGIN: &str = "| ";
-/// Mark before the rest of a row that is too wide: it cannot look like a row of its own, whatever text is in it.
+/// Mark before each continuation of a row that is too wide, so that no text can pass for a separate row.
 const CONTINUED: &str = "|> ";
 
-/// What a run waits for that people give.
+/// Request of a run to a user: a question or a permission.
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Ask {
-    /// An answer.
+    /// A question that needs an answer.
     Question(Question),
-    /// Leave for a tool call.
+    /// A tool call that needs permission.
     Permission(Box<Permission>),
 }
 
-/// What waits for people.
+/// Open requests of one session or of all sessions.
 pub(crate) struct Open {
-    /// The oldest first.
+    /// Open requests, oldest first.
     pub(crate) asks: Vec<Ask>,
-    /// Whether the session waits for people, and for nothing else.
+    /// Whether the session waits only for user input. False if no session was given.
     pub(crate) is_parked: bool,
 }
 
 impl Ask {
-    /// Returns the id that an answer names.
+    /// Returns the question id or permission id.
     pub(crate) fn id(&self) -> &str {
         match self {
             Self::Question(question) => question.question_id.as_str(),
@@ -97,7 +97,7 @@ impl Ask {
         }
     }
 
-    /// Says on one line what is asked, with its id.
+    /// Describes the request on one line, with its id.
     pub(crate) fn line(&self) -> String {
         match self {
             Self::Question(question) => {
@@ -110,7 +110,7 @@ impl Ask {
         }
     }
 
-    /// Says how it is answered by a command.
+    /// Returns the command line that answers the request.
     pub(crate) fn how(&self, soong: &str) -> String {
         match self {
             Self::Question(question) => format!("{soong} questions answer {} \"…\"", question.question_id),
@@ -122,23 +122,23 @@ impl Ask {
     }
 }
 
-/// What became of a question to the person at the terminal.
+/// Outcome of a prompt at the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// It is answered; perhaps by somebody else.
+    /// The request was decided, here or elsewhere.
     Answered,
-    /// They want the run to end (Ctrl-C).
+    /// The user wants to cancel the run (Ctrl-C).
     Cancel,
-    /// They left (Ctrl-D); the question stays open.
+    /// The user ended the input (Ctrl-D); the request stays open.
     Left,
 }
 
-/// Returns whether somebody sits there who reads and types.
+/// Returns whether a user can be prompted: standard input and standard error are both terminals.
 pub(crate) fn is_somebody_there() -> bool {
     stdin().is_terminal() && stderr().is_terminal()
 }
 
-/// Reads what sessions wait for that people give, or one of them; only then it is said whether it is parked.
+/// Returns the open requests of all sessions or of one session. `is_parked` is only set for one session.
 pub(crate) async fn open(client: &Client, session: Option<&SessionId>) -> Result<Open, ErrorInfo> {
     let questions = QuestionQuery { status: Some(QuestionStatus::Pending), session_id: session.cloned() };
     let permissions = PermissionQuery { status: Some(PermissionStatus::Pending), session_id: session.cloned() };
@@ -149,8 +149,8 @@ pub(crate) async fn open(client: &Client, session: Option<&SessionId>) -> Result
     Ok(Open { asks, is_parked: found.is_parked == Some(true) })
 }
 
-/// Asks the person at the terminal, and hands the answer on; `asker` is named with the question. Ends as well when
-/// somebody else decides it.
+/// Prompts the user at the terminal and submits the answer; `asker` is shown with the request. Also returns if the
+/// request is decided elsewhere.
 pub(crate) async fn ask(
     client: &Client,
     ask: &Ask,
@@ -225,20 +225,20 @@ fn show_question(question: &Question, asker: Option<&str>) {
     show_rows(&rows, (0, rows.len()), Paint { on: false });
 }
 
-/// Returns the columns that a row has, and the rows of a page, on the terminal of standard error.
+/// Returns the width of a row in columns and the height of a page in rows for the terminal of standard error.
 fn window() -> (usize, usize) {
     let size = crossterm::terminal::size().ok().filter(|(columns, rows)| *columns > 0 && *rows > 0);
     let (columns, rows) = size.map_or((ROW_COLUMNS, PAGE_ROWS + FREE_ROWS), |(c, r)| (usize::from(c), usize::from(r)));
-    // The mark of a question takes two columns.
+    // The leading mark (`? ` or two spaces) takes two columns.
     (columns.saturating_sub(2).max(1), rows.saturating_sub(FREE_ROWS).clamp(LEAST_PAGE_ROWS, PAGE_ROWS))
 }
 
-/// Returns the columns that a row of a list has.
+/// Returns the width of a list row in columns.
 pub(crate) fn list_columns() -> usize {
     window().0
 }
 
-/// Continues rows that are wider than `columns` on further rows, each with a mark.
+/// Splits rows wider than `columns` into several rows and marks each continuation.
 pub(crate) fn fitted(rows: Vec<Row>, columns: usize) -> Vec<Row> {
     let mut fitted = Vec::new();
     for Row { hue, text } in rows {
@@ -253,13 +253,13 @@ pub(crate) fn fitted(rows: Vec<Row>, columns: usize) -> Vec<Row> {
     fitted
 }
 
-/// Writes a question of a model, with a margin mark before each line.
+/// Formats a model's question, with a margin mark before each line.
 pub(crate) fn question_rows(question: &Question) -> Vec<Row> {
     let whom = question.to.as_deref().map(|to| Row::plain(format!("for {}:", text::escaped_line(to))));
     whom.into_iter().chain(margin(&question.question).into_iter().map(Row::plain)).collect()
 }
 
-/// Prints the rows `from` to `to` of a question; the first one has a mark of its own.
+/// Prints rows `from` to `to` of a request. The first row of the request starts with `? `.
 fn show_rows(rows: &[Row], (from, to): (usize, usize), paint: Paint) {
     for (at, row) in rows.iter().enumerate().take(to).skip(from) {
         let mark = if at == 0 { "? " } else { "  " };
@@ -267,7 +267,7 @@ fn show_rows(rows: &[Row], (from, to): (usize, usize), paint: Paint) {
     }
 }
 
-/// A row of a question.
+/// Row of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) hue: Hue,
@@ -280,13 +280,13 @@ impl Row {
     }
 }
 
-/// A question for permission as it is shown on a terminal, page by page.
+/// Permission request as shown on a terminal, page by page.
 struct Shown {
     rows: Vec<Row>,
     paint: Paint,
-    /// How many rows were shown.
+    /// Number of rows shown so far.
     seen: usize,
-    /// Rows of a page.
+    /// Rows per page.
     page: usize,
     can_be_granted: bool,
 }
@@ -303,7 +303,7 @@ impl Shown {
         shown
     }
 
-    /// Shows the next page. The last row, which repeats what is asked, comes with the last page.
+    /// Shows the next page. The row that repeats the target is the last row of the last page.
     fn more(&mut self) {
         let to = (self.seen + self.page).min(self.rows.len());
         show_rows(&self.rows, (self.seen, to), self.paint);
@@ -325,7 +325,7 @@ impl Shown {
         }
     }
 
-    /// Says why a decision is not taken yet; `None` = it is.
+    /// Returns why a decision cannot be accepted yet, or `None` if it can.
     fn objection(&self, decision: Decision) -> Option<&'static str> {
         match decision {
             Decision::Deny => None,
@@ -338,9 +338,9 @@ impl Shown {
     }
 }
 
-/// Says what a call would do, who works for whom, and what permission for the session would cover; harmless on a
-/// terminal. Texts of models are indented with a margin mark. The last row repeats tool, target and risk. Rows may be wide:
-/// see [`fitted`].
+/// Formats a permission request: what the call does, which agents request it and what a permission for the session
+/// would cover. All text is made safe for a terminal, and model text gets a margin mark. The last row repeats tool,
+/// target and risk. Rows may be wider than the terminal; see [`fitted`].
 pub(crate) fn described(asked: &Permission) -> Vec<Row> {
     let demand = &asked.demand;
     let (tool, target) = (text::line(&asked.tool), text::cut(&text::escaped_line(&demand.target), TARGET_CHARS, "…"));
@@ -369,7 +369,8 @@ pub(crate) fn described(asked: &Permission) -> Vec<Row> {
     said
 }
 
-/// Indents a text with a margin mark, so that it cannot look like a row of ours. Empty lines are folded.
+/// Prefixes each line with a margin mark, so that model text cannot imitate the program's own rows. Runs of empty
+/// lines are collapsed into one row.
 fn margin(said: &str) -> Vec<String> {
     let mut rows = Vec::new();
     let mut empty = 0_usize;
@@ -388,7 +389,7 @@ fn margin(said: &str) -> Vec<String> {
     rows
 }
 
-/// Writes JSON so that its texts can be read as they stand.
+/// Formats a JSON object as one `key: value` per field, with strings unquoted and unescaped.
 fn pretty(json: &str) -> String {
     let Ok(serde_json::Value::Object(fields)) = serde_json::from_str(json) else { return json.to_owned() };
     let shown = fields.iter().map(|(key, value)| match value {
@@ -398,7 +399,7 @@ fn pretty(json: &str) -> String {
     shown.collect::<Vec<_>>().join("\n")
 }
 
-/// Reads a decision; `None` = it is none.
+/// Parses a decision. Returns `None` if the line is not one.
 fn read_decision(line: &str) -> Option<(Decision, Option<String>)> {
     let (word, reason) = line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), ""));
     let reason = Some(reason.trim().to_owned()).filter(|reason| !reason.is_empty());
@@ -408,11 +409,11 @@ fn read_decision(line: &str) -> Option<(Decision, Option<String>)> {
         "n" | "no" => Decision::Deny,
         _ => return None,
     };
-    // Who says more than yes means something else.
+    // Only a denial may have further words: "yes, but ..." is not plain consent.
     (decision == Decision::Deny || reason.is_none()).then_some((decision, reason))
 }
 
-/// Waits until it is open no more.
+/// Waits until the request is no longer open.
 async fn decided(client: &Client, ask: &Ask) -> Result<(), ErrorInfo> {
     loop {
         tokio::time::sleep(LOOK).await;

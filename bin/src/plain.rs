@@ -1,6 +1,6 @@
 //! Progress as plain lines, one per notable event, for pipes and logs.
 //!
-//! Pure but for its memory of names. Not here: where the lines go.
+//! Pure, apart from the names and errors it remembers. Elsewhere: where the lines are printed.
 
 use std::collections::HashMap;
 
@@ -12,21 +12,21 @@ use soong::protocol::{
 
 use crate::{figure, text};
 
-/// Longest foreign text in a line, in columns.
+/// Maximum width of untrusted text in a line, in columns.
 const COLUMNS: usize = 100;
 
-/// Says what happens, line by line.
+/// Formats events as progress lines.
 #[derive(Debug, Default)]
 pub(crate) struct Plain {
     begun: Option<Timestamp>,
-    /// What child runs are called: their agent type with a number.
+    /// Names of child runs: agent type and number.
     children: HashMap<RunId, String>,
-    /// Error of the last retry of each run: the same error is written once.
+    /// Last retry error of each run; a repeated error is not printed again.
     retries: HashMap<Option<RunId>, String>,
 }
 
 impl Plain {
-    /// Returns the line of an event; `None` where it is not notable.
+    /// Returns the line for an event, or `None` if the event is not notable.
     pub(crate) fn line(&mut self, record: &EventRecord) -> Option<String> {
         let begun = *self.begun.get_or_insert(record.ts);
         let seconds = record.ts.millis_since(begun) / 100;
@@ -35,7 +35,7 @@ impl Plain {
         Some(format!("{:>5}.{} s  {name}: {said}", seconds / 10, seconds % 10))
     }
 
-    /// Returns what a child is called.
+    /// Returns the name of a child run.
     pub(crate) fn child(&self, run: &RunId) -> Option<&str> {
         self.children.get(run).map(String::as_str)
     }
@@ -46,13 +46,13 @@ impl Plain {
     }
 
     fn say(&mut self, record: &EventRecord) -> Option<String> {
-        // The parent says that a child starts and ends; what a child plans is its own affair.
+        // The parent reports the start and end of a child, and the goals of a child are not shown.
         let is_child = record.run_id.as_ref().is_some_and(|id| self.children.contains_key(id));
         Some(match &record.event {
             Event::Run(RunEvent::LoopStarted { .. } | RunEvent::Completed { .. }) | Event::Goal(_) if is_child => {
                 return None;
             }
-            // The command ends with the whole message.
+            // The command prints the full message at the end.
             Event::Run(RunEvent::Failed { error, .. }) if !is_child => format!("failed: {}", error.code),
             Event::Run(event) => run(event)?,
             Event::SubAgent(SubAgentEvent::Started { sub_trace_id, run_id, agent_type, task, .. }) => {
@@ -64,7 +64,7 @@ impl Plain {
                 let name = self.children.get(run_id).map_or("a child", String::as_str);
                 let how = if *status == RunStatus::Completed { "completed" } else { status.as_str() };
                 let used = figure::count(stats.tree.total_tokens);
-                // Who failed has said why.
+                // The reason of a failure was already printed.
                 let said = if summary.is_empty() { String::new() } else { format!(": {}", short(summary)) };
                 format!("{name} {how} after {}, {used} tokens{said}", figure::span(stats.tree.duration_ms))
             }
@@ -154,7 +154,7 @@ impl Plain {
     }
 }
 
-/// Says that a run goes on without an MCP server.
+/// Formats the warning that a run continues without an MCP server.
 pub(crate) fn without_server(error: &ErrorInfo) -> String {
     format!("{}; the run goes on without its tools", text::line(&error.message))
 }
@@ -191,7 +191,7 @@ fn run(event: &RunEvent) -> Option<String> {
     })
 }
 
-/// Names a child by its agent type and the number that tells it from its siblings.
+/// Returns the name of a child: its agent type and the number that distinguishes it from its siblings.
 fn child_name(agent_type: &str, trace: &TraceId) -> String {
     let number = trace.short().rsplit('-').next().unwrap_or_default();
     text::line(&format!("{agent_type}-{number}"))
@@ -201,7 +201,7 @@ fn short(foreign: &str) -> String {
     text::cut(&text::line(foreign), COLUMNS, "...")
 }
 
-/// Lists experiences by their names.
+/// Lists the ids of experiences.
 fn listed(ids: &[ExperienceId]) -> String {
     text::line(&ids.iter().map(ExperienceId::as_str).collect::<Vec<_>>().join(", "))
 }

@@ -1,5 +1,4 @@
-//! Printing: standard output as a place that its reader may leave, and standard error as one that
-//! never stops us.
+//! Printing: to standard output, whose reader may close it, and to standard error, where write errors are ignored.
 
 use std::{
     io::{ErrorKind, Write},
@@ -24,8 +23,8 @@ pub(crate) fn line(line: &str) -> Result<(), Failure> {
     writeln!(out, "{line}").map_err(|error| lost(&error))
 }
 
-/// Prints a line that stands beside the answer: below it on a terminal, else on standard error, so
-/// that a pipe gets the answer alone.
+/// Prints a line that is not part of the answer: on standard output if that is a terminal, else on standard error, so
+/// that a pipe receives only the answer.
 pub(crate) fn aside(terminal: &Terminal, hue: Hue, line: &str) -> Result<(), Failure> {
     if terminal.has_stdout {
         return self::line(&terminal.stdout.paint(hue, line));
@@ -40,7 +39,7 @@ pub(crate) fn json_line<T: Serialize>(record: &T) -> Result<(), Failure> {
     line(&on_one_line(json))
 }
 
-/// Escapes the Unicode line ends, at which some readers of lines split. They may only stand in strings.
+/// Escapes Unicode line ends, at which some line readers split. In JSON they can only occur within strings.
 fn on_one_line(json: String) -> String {
     match json.contains(LINE_ENDS) {
         true => json.replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029").replace('\u{85}', "\\u0085"),
@@ -48,14 +47,14 @@ fn on_one_line(json: String) -> String {
     }
 }
 
-/// Prints records as JSON for people and programs alike.
+/// Prints records as indented JSON.
 pub(crate) fn json<T: Serialize>(records: &T) -> Result<(), Failure> {
     let json =
         serde_json::to_string_pretty(records).map_err(|error| Failure::new(Exit::Failed, error.to_string(), ""))?;
     line(&json)
 }
 
-/// Says that standard output cannot be written, or that its reader has left.
+/// Returns the failure for a write error on standard output; a closed pipe is not an error.
 pub(crate) fn lost(error: &std::io::Error) -> Failure {
     match error.kind() {
         ErrorKind::BrokenPipe => Failure::unread(),
@@ -63,12 +62,12 @@ pub(crate) fn lost(error: &std::io::Error) -> Failure {
     }
 }
 
-/// Prints a line to standard error; nobody may be there to read it.
+/// Prints a line to standard error. Write errors are ignored.
 pub(crate) fn error_line(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{}", secret::redacted(line));
 }
 
-/// Prints the failure to standard error and returns how the process ends.
+/// Prints the failure to standard error and returns the exit code.
 pub(crate) fn failure(failure: &Failure, terminal: &Terminal) -> ExitCode {
     if !failure.what.is_empty() {
         let paint = terminal.stderr;
@@ -84,7 +83,8 @@ pub(crate) fn failure(failure: &Failure, terminal: &Terminal) -> ExitCode {
     failure.exit.into()
 }
 
-/// Prints a table: columns as wide as their widest cell, the last one open. Cells are foreign text.
+/// Prints a table. Columns are as wide as their widest cell, and the last one is not padded. Cells are untrusted
+/// text.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
     let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| text::line(cell)).collect()).collect();
     let widest = |column: usize| {

@@ -1,6 +1,6 @@
-//! How a run is shown while it is at work: a live picture, plain lines, events as JSON.
+//! Shows the progress of a run: a live display, plain lines, or events as JSON.
 //!
-//! Not here: what happens to the run (`watch.rs`), how a picture is drawn (`screen.rs`).
+//! Elsewhere: following the run (`watch.rs`), drawing the display (`screen.rs`).
 
 use std::time::Duration;
 
@@ -28,29 +28,29 @@ use crate::{
     text,
 };
 
-/// The tree is asked for so much less often than it takes to answer.
+/// The actor tree is requested again after this many times the duration of the last request.
 const LOOK_SHARE: u32 = 10;
 
-/// Most lines of streamed text that a picture is offered; how many it takes is the screen's affair.
+/// Maximum number of lines of streamed text passed to the screen, which decides how many it shows.
 const TAIL_LINES: usize = 40;
 
-/// Longest task of a child that asks something, in columns.
+/// Maximum width in columns of the task of a child run that asks something.
 const ASKER_COLUMNS: usize = 40;
 
-/// How progress is shown.
+/// Progress display.
 pub(crate) enum Progress {
-    /// A picture that is redrawn in place.
+    /// Live display that is redrawn in place.
     Picture(Box<Picture>),
-    /// A line per notable event, on standard error.
+    /// One line per notable event, on standard error.
     Plain(Plain),
     /// Every event as JSON, on standard output.
     Json,
-    /// Not at all: its reader has left.
+    /// No display: the reader of the output is gone.
     Unread,
 }
 
 impl Progress {
-    /// Chooses what fits the terminal.
+    /// Chooses the display for the terminal and options.
     pub(crate) fn choose(context: &Context<'_>, shown: Shown, run: &Accepted, kind: &str, task: &str) -> Self {
         if context.global.json {
             return Self::Json;
@@ -80,7 +80,7 @@ impl Progress {
         }))
     }
 
-    /// Shows what happened. Fails if nobody reads on, or cannot.
+    /// Shows one item of the stream. Fails if the output cannot be written.
     pub(crate) fn show(&mut self, item: &StreamItem) -> Result<(), Failure> {
         match (self, item) {
             (Self::Json, StreamItem::Event(record)) => print::json_line(&**record),
@@ -100,7 +100,7 @@ impl Progress {
         }
     }
 
-    /// Draws the picture as it is now, if there is one.
+    /// Redraws the live display, if there is one.
     pub(crate) fn draw(&mut self, client: &Client) {
         if let Self::Picture(picture) = self {
             picture.look(client);
@@ -108,7 +108,7 @@ impl Progress {
         }
     }
 
-    /// Says that the end was asked for.
+    /// Shows that the run is being cancelled.
     pub(crate) fn cancelling(&mut self) {
         let note = "cancelling; Ctrl-C again leaves at once";
         match self {
@@ -117,7 +117,7 @@ impl Progress {
         }
     }
 
-    /// Prints a line for the person, above the picture if there is one.
+    /// Prints a note for the user, above the live display if there is one.
     pub(crate) fn note(&mut self, text: &str) {
         match self {
             Self::Picture(picture) => picture.screen.above(&[Line::of(Hue::Plain, text)]),
@@ -125,7 +125,7 @@ impl Progress {
         }
     }
 
-    /// Returns the colours of what is asked.
+    /// Returns the paint for prompts.
     pub(crate) fn paint(&self) -> Paint {
         match self {
             Self::Picture(picture) => picture.answer.terminal.stderr,
@@ -133,12 +133,12 @@ impl Progress {
         }
     }
 
-    /// Returns whether the person at the terminal can be asked.
+    /// Returns whether the user at the terminal can be prompted.
     pub(crate) fn can_ask(&self) -> bool {
         matches!(self, Self::Picture(_) | Self::Plain(_)) && people::is_somebody_there()
     }
 
-    /// Returns what a child of the watched run is called; `None` where none is known.
+    /// Returns the label of a child run, or `None` if `run` is not a known child.
     pub(crate) fn child(&self, run: &RunId) -> Option<String> {
         match self {
             Self::Picture(picture) => {
@@ -150,25 +150,25 @@ impl Progress {
         }
     }
 
-    /// Gives the terminal up for a while: what is drawn stays.
+    /// Suspends the live display, for example for a prompt. Its last frame stays on the screen.
     pub(crate) fn pause(&mut self) {
         if let Self::Picture(picture) = self {
             picture.screen.foot(Vec::new());
-            // In a conversation only what was said stays.
+            // In a conversation only the text stays.
             let stays = if picture.answer.flows { &Board::default() } else { &picture.board };
             picture.screen.draw(stays, &[]);
             picture.screen.pause();
         }
     }
 
-    /// Goes on below what stands there.
+    /// Resumes the display below the current screen content.
     pub(crate) fn go_on(&mut self) {
         if matches!(self, Self::Picture(_)) {
             screen::came_back();
         }
     }
 
-    /// Ends showing. Returns whether the answer has been shown.
+    /// Ends the display. Returns whether the complete answer has been printed.
     pub(crate) fn finish(self) -> bool {
         let Self::Picture(mut picture) = self else { return false };
         picture.finish();
@@ -176,15 +176,15 @@ impl Progress {
     }
 }
 
-/// A live picture: the text that streams in, the runs below it, and what they used.
+/// Live display: the streamed text, the runs below it, and their usage.
 pub(crate) struct Picture {
     screen: Screen,
     board: Board,
-    /// When the tree is asked for next, and the question that is on its way.
+    /// Time of the next request for the actor tree.
     look_at: Instant,
     look: Option<oneshot::Receiver<(ActorView, Duration)>>,
     answer: Answer,
-    /// What one can do, in parts.
+    /// Hints on keys and the session, in parts.
     hint: Vec<String>,
 }
 
@@ -209,8 +209,8 @@ impl Picture {
         }
     }
 
-    /// Has the board take in what the tree shows: waiting reasons, goals. Nothing waits for the
-    /// answer: the picture lives on events, and what the tree adds may be missing for once.
+    /// Requests the actor tree and applies its answer to the board (waiting reasons, goals). Does not block: the
+    /// display is driven by events, and a missing tree only delays details.
     fn look(&mut self, client: &Client) {
         match self.look.take() {
             Some(mut look) => match look.try_recv() {
@@ -249,7 +249,7 @@ impl Picture {
         self.screen.draw(&self.board, &tail);
     }
 
-    /// Leaves the last picture standing; in a conversation, only what was said.
+    /// Leaves the last frame on the screen; in a conversation, only the text.
     fn finish(&mut self) {
         self.screen.foot(Vec::new());
         if self.answer.flows {
@@ -262,20 +262,20 @@ impl Picture {
     }
 }
 
-/// What the watched run itself says.
+/// Streamed answer of the watched run.
 struct Answer {
     root: RunId,
     streamed: Streamed,
-    /// Whether it is printed as it comes; otherwise only its end is in the picture.
+    /// Whether the text is printed as it arrives. Otherwise only its tail is part of the display.
     flows: bool,
-    /// Whether all of it was printed.
+    /// Whether the complete answer was printed.
     is_whole: bool,
     page: Page,
     terminal: Terminal,
 }
 
 impl Answer {
-    /// Takes the whole message that the streamed text was a part of; returns what is still to be printed.
+    /// Replaces the streamed text by the complete message. Returns the lines that remain to be printed.
     fn finish(&mut self, record: &EventRecord) -> Vec<Line> {
         let Event::Message(MessageEvent::Added { role: Role::Assistant, content, .. }) = &record.event else {
             return Vec::new();
@@ -289,7 +289,8 @@ impl Answer {
         }
         let mut lines = match content {
             Some(whole) => streamed.finish(whole, &self.page),
-            // Too long for an event, and some of it may not have come: the record has it all.
+            // The message is too long for an event, and deltas may have been lost: the full text is only in the
+            // record.
             None => {
                 self.is_whole = false;
                 streamed.finish_as_is(&self.page)

@@ -1,4 +1,4 @@
-//! The records of a home, read from disk without owning it.
+//! Reads the records of a home from disk without owning the home.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -22,40 +22,40 @@ use soong_storage::{
 
 use crate::exit::{Exit, Failure};
 
-/// Most items of one page of a list.
+/// Maximum number of items per page of a list.
 pub(crate) const PAGE: usize = 100;
 
 /// A home, open for reading.
 pub(crate) struct Records {
     home: PathBuf,
     pub(crate) reader: SqliteReader,
-    /// Whether a process owns the home, so that it may execute what has not ended.
+    /// Whether a process owns the home and may therefore be executing unfinished runs.
     is_owned: bool,
 }
 
-/// Returns the process that owns a home; `None` = nobody does.
+/// Returns the process id of a home's owner, or `None` if the home has no owner.
 pub(crate) fn owner(home: &Path) -> Option<u32> {
     let path = home.join("lock");
     let named = std::fs::read_to_string(&path).ok()?;
     let pid = named.trim().parse().ok().filter(|pid| *pid > 0).and_then(Pid::from_raw)?;
-    // Of a process of another user it is only known that it is there.
+    // A process of another user cannot be signalled, but it exists.
     let is_alive = test_kill_process(pid).map_or_else(|error| error == rustix::io::Errno::PERM, |()| true);
-    // The number may be another process's by now: the lock is the truth. It is looked at only where
-    // that can be, so that no owner to come is in the way of its own examination.
+    // The process id may have been reused, so the lock decides. It is tested only if the process is alive, so that
+    // the test does not block a process that is about to own the home.
     let is_locked = is_alive && matches!(File::open(&path).ok()?.try_lock_shared(), Err(TryLockError::WouldBlock));
     is_locked.then(|| pid.as_raw_nonzero().get().unsigned_abs())
 }
 
-/// Runs that are recorded as not ended.
+/// Runs that have not ended, as recorded.
 #[derive(Debug, Default)]
 pub(crate) struct Unfinished {
-    /// In sessions that ask nobody anything: where no process is at work, they were cut off.
+    /// Runs of sessions without open requests. If no process executes them, they were interrupted.
     pub(crate) at_work: Vec<Run>,
-    /// In sessions that wait for answers, or for leave.
+    /// Runs of sessions that wait for answers or permissions.
     pub(crate) parked: Vec<Run>,
 }
 
-/// Reads which runs have not ended.
+/// Reads the runs that have not ended.
 pub(crate) fn unfinished(reader: &SqliteReader) -> Result<Unfinished, StoreError> {
     let open = QuestionFilter { status: Some(QuestionStatus::Pending), ..QuestionFilter::default() };
     let mut asks: HashSet<SessionId> =
@@ -66,13 +66,13 @@ pub(crate) fn unfinished(reader: &SqliteReader) -> Result<Unfinished, StoreError
     Ok(Unfinished { at_work, parked })
 }
 
-/// Returns whether nothing has ever run in a home: it is not there, or holds neither a database nor what belongs to one.
+/// Returns whether nothing has ever run in a home: it does not exist, or contains no database files and no sessions.
 pub(crate) fn is_unused(home: &Path) -> bool {
     ["sessions.sqlite", "sessions.sqlite-wal", "sessions"].iter().all(|name| !home.join(name).exists())
 }
 
 impl Records {
-    /// Opens the home's database; nothing is made where there is none.
+    /// Opens the home's database. Creates nothing if there is none.
     pub(crate) fn open(home: &Path) -> Result<Self, Failure> {
         let nothing = |what: String| {
             let advice = "Nothing has run there yet: try `soong demo`, or name the home with --home DIR.";
@@ -93,7 +93,7 @@ impl Records {
         &self.home
     }
 
-    /// Returns whether a process owns the home. Who reads from disk cannot reach it: it has no control socket.
+    /// Returns whether a process owns the home. It cannot be reached: it has no control socket or does not answer.
     pub(crate) fn is_owned(&self) -> bool {
         self.is_owned
     }
@@ -103,22 +103,22 @@ impl Records {
         all(|cursor| self.reader.sessions(&SessionFilter::default(), PAGE, cursor))
     }
 
-    /// Lists all traces that fit, newest first.
+    /// Lists all traces that match the filter, newest first.
     pub(crate) fn traces(&self, filter: &TraceFilter) -> Result<Vec<Trace>, Failure> {
         let found = all(|cursor| self.reader.traces(filter, PAGE, cursor))?;
         Ok(found.into_iter().map(|trace| self.mark_trace(trace)).collect())
     }
 
-    /// Marks a trace that was read as interrupted, where nobody executes its run.
+    /// Marks a running trace as interrupted if no process owns the home.
     pub(crate) fn mark_trace(&self, trace: Trace) -> Trace {
-        // One that was made before its first run has none, and counts as running.
+        // A trace that was created before its first run has no live run and stays marked as running.
         let has_runs =
             || self.reader.session(&trace.session_id).is_ok_and(|found| found.is_some_and(|s| s.live_runs > 0));
         let is_interrupted = trace.status == TraceStatus::Running && !self.is_owned && has_runs();
         Trace { status: if is_interrupted { TraceStatus::Interrupted } else { trace.status }, ..trace }
     }
 
-    /// Reads a run that must exist.
+    /// Reads a run. Fails if it does not exist.
     pub(crate) fn run(&self, id: &RunId) -> Result<Run, Failure> {
         let run = self.reader.run(id)?.ok_or_else(|| {
             Failure::new(Exit::NotFound, format!("there is no run {id}"), "List traces with `soong traces list`.")
@@ -127,7 +127,7 @@ impl Records {
         Ok(Run { status: if is_interrupted { RunStatus::Interrupted } else { run.status }, ..run })
     }
 
-    /// Reads a session that must exist.
+    /// Reads a session. Fails if it does not exist.
     pub(crate) fn session(&self, id: &str) -> Result<Session, Failure> {
         let found = self.reader.session(&SessionId::new(id))?;
         found.ok_or_else(|| {
@@ -135,7 +135,7 @@ impl Records {
         })
     }
 
-    /// Reads a trace that must exist.
+    /// Reads a trace. Fails if it does not exist.
     pub(crate) fn trace(&self, id: &str) -> Result<Trace, Failure> {
         let found = self.reader.trace(&TraceId::new(id))?.map(|trace| self.mark_trace(trace));
         found.ok_or_else(|| {
@@ -143,7 +143,7 @@ impl Records {
         })
     }
 
-    /// Returns the models, by name, with which the runs of a session go on that have not ended.
+    /// Returns the names of the models that the unfinished runs of a session need to resume.
     pub(crate) fn models_at_work(&self, session: &SessionId) -> Result<BTreeSet<String>, Failure> {
         let runs = self.reader.live_runs(Some(session))?;
         Ok(runs.into_iter().filter(|run| !run.settings.driven).map(|run| run.settings.model).collect())
@@ -155,8 +155,8 @@ impl Records {
         Some(last.settings.model).filter(|_| !last.settings.driven)
     }
 
-    /// Returns the file of an artifact's version, or of the first after it: others may have edited what
-    /// became a version then. `None` where there is no file.
+    /// Returns the file of an artifact's version, or of the next stored version: an edited version may have been
+    /// stored together with later edits. `None` if there is no file.
     pub(crate) fn file(&self, id: &ArtifactId, version: u64) -> Option<PathBuf> {
         let path = match self.reader.blob_path(id, version).ok()? {
             Some(path) => path,

@@ -1,4 +1,4 @@
-//! What is said about a run that has ended: its answer, its artifacts, what it used.
+//! Report on a finished run: its answer, its artifacts and its usage.
 
 use std::path::{Path, PathBuf};
 
@@ -19,50 +19,51 @@ use crate::{
     text,
 };
 
-/// An artifact of the run with the file of its version.
+/// An artifact that the run stored, with the file of its version.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Stored {
     #[serde(flatten)]
     pub(crate) artifact: ArtifactRef,
-    /// The file; absent where it is not recorded.
+    /// Path of the file. Absent if it is not recorded.
     pub(crate) path: Option<PathBuf>,
 }
 
-/// How a watch ended.
+/// Result of following a run.
 pub(crate) struct Watched {
     pub(crate) run: RunView,
-    /// Whether Ctrl-C ended the run.
+    /// Whether Ctrl-C cancelled the run.
     pub(crate) interrupted: bool,
-    /// Whether the reader of the events left.
+    /// Whether the reader of the events is gone.
     pub(crate) unread: bool,
-    /// Whether the answer was printed as it came.
+    /// Whether the answer was printed while it streamed in.
     pub(crate) is_told: bool,
-    /// What it asks, where it waits for people and nobody is there to answer.
+    /// Open requests of a run that waits for user input when no user can be prompted.
     pub(crate) asks: Vec<Ask>,
-    /// Calls that were refused, of the run and of those below it.
+    /// Tool calls of the run and its descendants that were denied.
     pub(crate) refused: Vec<Refused>,
 }
 
-/// A tool call that was refused.
+/// A denied tool call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Refused {
     pub(crate) tool: String,
-    /// What it would have touched, where nobody could be asked; absent where a rule or a person has refused it.
+    /// Target of the call if no approver was available. Absent if a rule or a user denied it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) target: Option<String>,
-    /// The grants that would have allowed it.
+    /// Grants that would have allowed it.
     pub(crate) allow: Vec<String>,
 }
 
 impl Refused {
-    /// Says on one line what was refused.
+    /// Describes the call on one line.
     pub(crate) fn line(&self) -> String {
         let target = text::escaped_line(self.target.as_deref().unwrap_or_default());
         format!("{} {}", text::line(&self.tool), text::cut(&target, TARGET_CHARS, "…"))
     }
 }
 
-/// Finds the files of what the run stored, where the home is on this machine; of several versions the last.
+/// Returns the artifacts that the run stored, only the last version of each. Includes their files if the home is on
+/// this machine.
 pub(crate) fn stored(home: Option<&Path>, run: &RunView) -> Vec<Stored> {
     let records = home.and_then(|home| Records::open(home).ok());
     let mut last: Vec<&ArtifactRef> = Vec::new();
@@ -79,7 +80,7 @@ pub(crate) fn stored(home: Option<&Path>, run: &RunView) -> Vec<Stored> {
     last.into_iter().map(|artifact| Stored { path: file(artifact), artifact: artifact.clone() }).collect()
 }
 
-/// Says what came of a run: as JSON, or its answer, its artifacts and its figures for people.
+/// Prints the result of a run: as JSON, or as answer, artifacts and usage for the user.
 pub(crate) fn tell(context: &Context<'_>, home: &Path, watched: &Watched, stored: &[Stored]) -> Result<(), Failure> {
     if context.global.json {
         return json(home, watched, stored);
@@ -87,7 +88,7 @@ pub(crate) fn tell(context: &Context<'_>, home: &Path, watched: &Watched, stored
     let is_unfit =
         watched.run.run.error.as_ref().is_some_and(|error| error.code == ErrorCode::ResultSchemaValidationFailed);
     match &watched.run.output {
-        // Whoever reads standard output expects what was asked for.
+        // An output that does not match the schema goes to standard error, not to a reader of standard output.
         Some(output) if is_unfit => print::aside(context.terminal, Hue::Plain, &text::block(output))?,
         _ if !watched.is_told => answer(&watched.run, context.terminal)?,
         _ => {}
@@ -95,7 +96,7 @@ pub(crate) fn tell(context: &Context<'_>, home: &Path, watched: &Watched, stored
     closing(&watched.run, stored, context.terminal)
 }
 
-/// Says how to look closer at a session and what was stored there, in words that can be typed as they stand.
+/// Prints commands that show the session and its last artifact, quoted for a shell.
 pub(crate) fn look_closer(
     context: &Context<'_>,
     home: Option<&Path>,
@@ -110,7 +111,7 @@ pub(crate) fn look_closer(
     print::aside(context.terminal, Hue::Dim, &text::line_as_is(&hint))
 }
 
-/// Names the calls that were refused since nobody could be asked.
+/// Prints the calls that were denied because no approver was available.
 pub(crate) fn refused_calls(refused: &[Refused]) {
     let unasked: Vec<&Refused> = refused.iter().filter(|refused| refused.target.is_some()).collect();
     if unasked.is_empty() {
@@ -121,10 +122,10 @@ pub(crate) fn refused_calls(refused: &[Refused]) {
     unasked.iter().for_each(|refused| print::error_line(&format!("  {}", refused.line())));
 }
 
-/// Returns the narrowest options that would allow these calls, as a line of advice; empty if there are none.
+/// Returns advice with the narrowest options that would allow these calls, or an empty string.
 pub(crate) fn allowing_options(refused: &[Refused]) -> String {
     let mut options: Vec<String> = Vec::new();
-    // A grant with characters that would be escaped could not be copied as it is.
+    // A grant with characters that would be escaped cannot be copied from the output.
     let grants = refused.iter().flat_map(|refused| &refused.allow).filter(|grant| text::escaped(grant) == **grant);
     for grant in grants {
         let option = format!("--allow {}", typed(grant));
@@ -135,14 +136,14 @@ pub(crate) fn allowing_options(refused: &[Refused]) -> String {
     if options.is_empty() { String::new() } else { format!("To allow them: {}", options.join(" ")) }
 }
 
-/// Returns how `soong` is called for a home or a server that was named.
+/// Returns the `soong` command with the options of the given home or server.
 pub(crate) fn command(home: Option<&Path>, url: Option<&str>) -> String {
     let url = url.map(|url| format!(" --url {}", typed(url)));
     let home = home.map(|home| format!(" --home {}", typed(&home.display().to_string())));
     format!("soong{}{}", url.unwrap_or_default(), home.unwrap_or_default())
 }
 
-/// Writes an argument as a shell takes it.
+/// Quotes an argument for a shell if necessary.
 fn typed(argument: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:".contains(c);
     if argument.chars().all(is_plain) { argument.to_owned() } else { format!("'{}'", argument.replace('\'', r"'\''")) }
@@ -171,7 +172,7 @@ fn json(home: &Path, watched: &Watched, stored: &[Stored]) -> Result<(), Failure
     print::json_line(&json!({ "result": result }))
 }
 
-/// Prints the answer: drawn on a terminal, elsewhere as it is.
+/// Prints the answer: rendered on a terminal, otherwise as plain text.
 fn answer(view: &RunView, terminal: &Terminal) -> Result<(), Failure> {
     let output = view.output.as_deref().unwrap_or_default();
     if output.trim().is_empty() {
@@ -183,12 +184,12 @@ fn answer(view: &RunView, terminal: &Terminal) -> Result<(), Failure> {
     print::aside(terminal, Hue::Plain, "")
 }
 
-/// Returns a text in Markdown as lines: drawn on a terminal, elsewhere as it is but harmless.
+/// Returns the lines of a Markdown text: rendered on a terminal, otherwise unchanged except for unsafe characters.
 pub(crate) fn drawn(text: &str, terminal: &Terminal) -> Vec<String> {
     indented(text, terminal, 0)
 }
 
-/// Does the same for lines that are printed behind so many blanks.
+/// Like [`drawn`], for lines that are printed with an indentation of `indent` columns.
 pub(crate) fn indented(text: &str, terminal: &Terminal, indent: usize) -> Vec<String> {
     if terminal.has_stdout {
         let lines = markdown::render(text, &Page::of(terminal).without(indent));
@@ -198,7 +199,7 @@ pub(crate) fn indented(text: &str, terminal: &Terminal, indent: usize) -> Vec<St
     text.trim_start_matches('\n').lines().map(str::to_owned).collect()
 }
 
-/// Prints what was made and what it took.
+/// Prints the artifacts and the usage of a run.
 fn closing(view: &RunView, stored: &[Stored], terminal: &Terminal) -> Result<(), Failure> {
     if !stored.is_empty() {
         print::aside(terminal, Hue::Bold, "Artifacts")?;
@@ -228,7 +229,7 @@ fn closing(view: &RunView, stored: &[Stored], terminal: &Terminal) -> Result<(),
     print::aside(terminal, Hue::Dim, &figures)
 }
 
-/// Says that a run waits for people, and how it goes on.
+/// Returns the failure for a run that waits for user input, with commands to answer or stop it.
 fn parked(soong: &str, ask: &Ask, more: &[Ask]) -> Failure {
     let also: String = more.iter().map(|ask| format!("It asks as well: {}\n", ask.line())).collect();
     let advice = format!(
@@ -239,7 +240,7 @@ fn parked(soong: &str, ask: &Ask, more: &[Ask]) -> Failure {
     Failure::new(Exit::Parked, format!("the run is parked: it asks {}", ask.line()), advice)
 }
 
-/// Returns how the process ends after the run.
+/// Returns the exit code or failure for the result of the run.
 pub(crate) fn exit(context: &Context<'_>, watched: &Watched) -> Result<Exit, Failure> {
     let run = &watched.run.run;
     if let Some((ask, more)) = watched.asks.split_first() {

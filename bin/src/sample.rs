@@ -1,8 +1,8 @@
-//! Events as the tests of the progress displays need them.
+//! Sample events for the tests of the progress displays.
 
 use soong::protocol::{Event, EventDraft, EventRecord, RunId, SessionId, Timestamp, TraceId};
 
-/// Makes the record of an event of a run.
+/// Returns the record of an event of a run.
 pub(crate) fn record(run: &str, at: i64, event: impl Into<Event>) -> EventRecord {
     let (run, ts) = (Some(RunId::new(run)), Timestamp::from_millis(at));
     let draft = EventDraft::new(TraceId::new("t"), run, ts, event);

@@ -1,7 +1,7 @@
-//! Secrets: what may be one is not shown.
+//! Redaction of secrets from printed text.
 //!
-//! A key is never printed on purpose; this is for text of other people's making (a panic's
-//! message, an address), in which one may stand.
+//! The program never prints a key intentionally. This module is for text of other origin, such as a panic message or
+//! an address, which may contain one.
 
 use std::{
     borrow::Cow,
@@ -11,29 +11,29 @@ use std::{
 
 use soong::{Config, Environment, Redactor};
 
-/// What stands for a secret.
+/// Replacement for a secret.
 pub(crate) const HIDDEN: &str = "[hidden]";
 
-/// Shortest word without a telling beginning that is taken for a secret, in characters.
+/// Minimum length in characters of a word without a known prefix that is taken for a secret.
 const LONG: usize = 20;
-/// How keys of well-known services begin.
+/// Prefixes of the API keys of well-known services.
 const BEGINNINGS: [&str; 10] = ["sk-", "sk_", "pk-", "gsk_", "xai-", "AIza", "ghp_", "github_pat_", "hf_", "eyJ"];
 
-/// The secrets that the environment holds, for texts that do not come from the library (SAFE-1).
+/// The secrets in the environment, for texts that do not come from the library (SAFE-1).
 static KNOWN: LazyLock<RwLock<Redactor>> =
     LazyLock::new(|| RwLock::new(Redactor::new(&Environment::process(), &Config::default())));
 
-/// Learns what the configuration names as a secret.
+/// Sets the known secrets to the ones that the environment and the configuration name.
 pub(crate) fn learn(environment: &Environment, config: &Config) {
     *KNOWN.write().unwrap_or_else(PoisonError::into_inner) = Redactor::new(environment, config);
 }
 
-/// Returns a text without the secrets that are known.
+/// Returns a text with all known secrets redacted.
 pub(crate) fn redacted(text: &str) -> Cow<'_, str> {
     KNOWN.read().unwrap_or_else(PoisonError::into_inner).text(text)
 }
 
-/// Writes on, without the secrets that are known; each piece is a text of its own.
+/// Writer that redacts known secrets. Each call of `write` is redacted separately.
 pub(crate) struct Redacted<W>(pub(crate) W);
 
 impl<W: Write> Write for Redacted<W> {
@@ -67,7 +67,7 @@ pub(crate) fn hide(text: &str) -> String {
     safe
 }
 
-/// Hides user name and password of an address, and its query: services take keys there, too.
+/// Hides the user name and password of an address, and its query, since some services take keys there.
 pub(crate) fn hide_in_address(address: &str) -> String {
     let bare = address.split(['?', '#']).next().unwrap_or_default();
     let cut = if bare.len() < address.len() { format!("{bare}?{HIDDEN}") } else { bare.to_owned() };
@@ -90,7 +90,8 @@ fn hide_word(word: &str) -> String {
     parts.concat()
 }
 
-/// Returns whether a word looks like a key: it begins like one, or is long and a jumble.
+/// Returns whether a word looks like a key: it has a known prefix, is a long hexadecimal number, or is long and mixes
+/// digits, lower and upper case.
 fn is_like_one(word: &str) -> bool {
     if BEGINNINGS.iter().any(|beginning| word.starts_with(beginning) && word.len() >= beginning.len() + 8) {
         return true;

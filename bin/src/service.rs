@@ -1,6 +1,6 @@
-//! What a service manager is told of the server (`sd_notify`): that it is ready, that it works, that it is about to end.
+//! Notifications to the service manager (`sd_notify`): ready, watchdog, stopping.
 //!
-//! Without `NOTIFY_SOCKET` in the environment nothing is told.
+//! Without `NOTIFY_SOCKET` in the environment nothing is sent.
 
 use std::time::Duration;
 
@@ -8,13 +8,14 @@ use sd_notify::NotifyState;
 use soong::Runtime;
 use tokio_util::task::AbortOnDropHandle;
 
-/// A service manager that knows of a server; dropped, it is told that the server is about to end.
+/// Connection to the service manager. When dropped, it sends that the server is stopping.
 pub(crate) struct Notified {
     _watchdog: Option<AbortOnDropHandle<()>>,
 }
 
 impl Notified {
-    /// Says that the server is ready; and twice in each watchdog interval that it works, for as long as its runtime does.
+    /// Sends that the server is ready, then a watchdog message twice per watchdog interval, unless the runtime has
+    /// failed.
     pub(crate) fn ready(runtime: &Runtime) -> Self {
         tell(NotifyState::Ready);
         let watchdog = sd_notify::watchdog_enabled().map(|interval| {

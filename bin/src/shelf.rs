@@ -1,6 +1,7 @@
-//! Where the artifacts of a session are read: from the owner of the home, or from disk where there is none.
+//! Source of a session's artifacts: the owner of the home, or the disk if there is no owner.
 //!
-//! Both give the same, documents with edits that are no version yet included. Not here: how they are shown.
+//! Both return the same artifacts, including documents with edits that are not a stored version yet. Elsewhere:
+//! printing them.
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -35,7 +36,7 @@ fn reader(source: &Source, settings: &Settings, environment: &Environment) -> Re
     Ok(Some(ArtifactReader::open(records.home(), store, environment)?))
 }
 
-/// Lists what may go, and deletes nothing.
+/// Lists the artifacts that a cleanup would delete, without deleting them.
 pub(crate) async fn may_go(
     source: &Source,
     settings: &Settings,
@@ -50,7 +51,7 @@ pub(crate) async fn may_go(
 }
 
 impl Shelf {
-    /// Opens the artifacts of a session, or of a user without one.
+    /// Opens the artifacts of a session, or of a user without a session.
     pub(crate) fn open(
         source: &Source,
         place: Place,
@@ -66,7 +67,7 @@ impl Shelf {
         Ok(Self { session, door })
     }
 
-    /// Lists them by name, the session's first.
+    /// Lists the artifacts by name, those of the session first.
     pub(crate) async fn list(&self) -> Result<Vec<Artifact>, Failure> {
         match &self.door {
             Door::Owner(client) => {
@@ -77,7 +78,7 @@ impl Shelf {
         }
     }
 
-    /// Reads one, with what it holds now.
+    /// Reads an artifact with its current content.
     pub(crate) async fn show(&self, name: &str) -> Result<ArtifactView, Failure> {
         match &self.door {
             Door::Owner(client) => Ok(client.get(&self.path(name, "")).await?),
@@ -88,7 +89,7 @@ impl Shelf {
         }
     }
 
-    /// Lists the stored versions of one.
+    /// Lists the stored versions of an artifact.
     pub(crate) async fn versions(&self, name: &str) -> Result<Vec<ArtifactVersion>, Failure> {
         match &self.door {
             Door::Owner(client) => Ok(client.get::<Versions>(&self.path(name, "/versions")).await?.versions),
@@ -96,7 +97,7 @@ impl Shelf {
         }
     }
 
-    /// Opens the bytes of one.
+    /// Opens the bytes of an artifact, of its current content or of a version.
     pub(crate) async fn content(&self, name: &str, version: Option<u64>) -> Result<Incoming, Failure> {
         match &self.door {
             Door::Owner(client) => {
@@ -110,7 +111,7 @@ impl Shelf {
         }
     }
 
-    /// Opens the last stored version of a text as `.docx`.
+    /// Opens the last stored version of a text artifact as `.docx`.
     pub(crate) async fn docx(&self, name: &str) -> Result<Incoming, Failure> {
         match &self.door {
             Door::Owner(client) => Ok(client.open(&self.path(name, "/export?format=docx")).await?),

@@ -1,6 +1,6 @@
-//! Where records are read: from the owner of the home, or from disk where there is none.
+//! Source of records: the owner of the home, or the disk if there is no owner.
 //!
-//! Both give the same records. Not here: how they are shown.
+//! Both return the same records. Elsewhere: printing them.
 
 use soong::{
     ErrorCode, ErrorInfo, MessagePath, PermissionFilter, QuestionFilter, TraceFilter, UsageFilter,
@@ -22,17 +22,17 @@ use crate::{
     records::{self, Records},
 };
 
-/// Most events of a page.
+/// Number of events per page.
 pub(crate) const PAGE_EVENTS: usize = 500;
 
-/// How many messages are read from disk at a time.
+/// Number of messages read from disk at a time.
 const PAGE_MESSAGES: usize = 100;
 
-/// Where records come from.
+/// Source of records.
 pub(crate) enum Source {
     /// The process that owns the home.
     Owner(Client, Ready),
-    /// The disk: nobody answers for the home.
+    /// The disk, if no owner process answers.
     Disk(Records),
 }
 
@@ -45,7 +45,7 @@ impl Source {
         }
     }
 
-    /// Reads a session that must exist.
+    /// Reads a session. Fails if it does not exist.
     pub(crate) async fn session(&self, id: &str) -> Result<Session, Failure> {
         match self {
             Self::Owner(client, _) => Ok(client.session(id).await?.session),
@@ -53,7 +53,7 @@ impl Source {
         }
     }
 
-    /// Lists the artifacts of a session.
+    /// Lists the artifacts of a session and of its user.
     pub(crate) async fn artifacts(&self, session: &SessionId) -> Result<Vec<Artifact>, Failure> {
         match self {
             Self::Owner(client, _) => {
@@ -79,7 +79,7 @@ impl Source {
         }
     }
 
-    /// Reads a trace that must exist, with its goals and children.
+    /// Reads a trace with its goals and sub-traces. Fails if it does not exist.
     pub(crate) async fn trace(&self, id: &str) -> Result<TraceView, Failure> {
         match self {
             Self::Owner(client, _) => Ok(client.trace(id).await?),
@@ -94,7 +94,7 @@ impl Source {
         }
     }
 
-    /// Reads the messages of a trace that must exist.
+    /// Reads the messages of a trace. Fails if it does not exist.
     pub(crate) async fn messages(&self, id: &str, path: MessagePath) -> Result<Vec<Message>, Failure> {
         match self {
             Self::Owner(client, _) => {
@@ -106,7 +106,8 @@ impl Source {
         }
     }
 
-    /// Hands over each message of a trace up to the sequence `last`, in order. From disk few are held at a time.
+    /// Calls `take` with each message of a trace up to sequence `last`, in order. From disk, only a page of messages
+    /// is held in memory.
     pub(crate) async fn each_message(
         &self,
         id: &TraceId,
@@ -125,7 +126,7 @@ impl Source {
         Ok(())
     }
 
-    /// Sums up what runs have used.
+    /// Returns the usage of runs, grouped.
     pub(crate) async fn usage(&self, by: UsageBy, since: Option<Timestamp>) -> Result<UsageReport, Failure> {
         match self {
             Self::Owner(client, _) => {
@@ -136,7 +137,7 @@ impl Source {
         }
     }
 
-    /// Reads a run that must exist.
+    /// Reads a run. Fails if it does not exist.
     pub(crate) async fn run(&self, id: &RunId) -> Result<Run, Failure> {
         match self {
             Self::Owner(client, _) => Ok(client.run(id).await?.run),
@@ -144,7 +145,7 @@ impl Source {
         }
     }
 
-    /// Lists permissions, the oldest first.
+    /// Lists permissions, oldest first.
     pub(crate) async fn permissions(
         &self,
         status: Option<PermissionStatus>,
@@ -162,7 +163,7 @@ impl Source {
         }
     }
 
-    /// Reads a permission that must exist.
+    /// Reads a permission. Fails if it does not exist.
     pub(crate) async fn permission(&self, id: &str) -> Result<Permission, Failure> {
         let all = self.permissions(None, None).await?;
         all.into_iter()
@@ -170,7 +171,7 @@ impl Source {
             .ok_or_else(|| ErrorInfo::new(ErrorCode::PermissionNotFound, format!("there is no permission {id}")).into())
     }
 
-    /// Lists what sessions, or one, wait for that people give; the questions first.
+    /// Lists the open requests of all sessions or of one session, questions first.
     pub(crate) async fn open(&self, session: Option<&SessionId>) -> Result<Vec<Ask>, Failure> {
         let questions = self.questions(Some(QuestionStatus::Pending), session.cloned()).await?;
         let permissions = self.permissions(Some(PermissionStatus::Pending), session.cloned()).await?;
@@ -178,7 +179,7 @@ impl Source {
         Ok(questions.into_iter().map(Ask::Question).chain(permissions).collect())
     }
 
-    /// Lists questions, the oldest first.
+    /// Lists questions, oldest first.
     pub(crate) async fn questions(
         &self,
         status: Option<QuestionStatus>,
@@ -192,7 +193,7 @@ impl Source {
         }
     }
 
-    /// Reads a question that must exist.
+    /// Reads a question. Fails if it does not exist.
     pub(crate) async fn question(&self, id: &str) -> Result<Question, Failure> {
         let all = self.questions(None, None).await?;
         all.into_iter()

@@ -1,8 +1,10 @@
-//! Traces for a collector (OTLP over HTTP): runs, model calls and tool calls as spans, where they are asked for.
+//! Export of traces to a collector (OTLP over HTTP): runs, model calls and tool calls as spans.
 //!
-//! Built with the feature `otlp`, and asked for by OpenTelemetry's own variables: `OTEL_EXPORTER_OTLP_ENDPOINT` (or
-//! `…_TRACES_ENDPOINT`) says where the collector is. What is said by people, models and tools is in no span.
-//! Not here: the spans themselves, which are the library's.
+//! Built with the feature `otlp`, and enabled by the environment variables of OpenTelemetry:
+//! `OTEL_EXPORTER_OTLP_ENDPOINT` (or `…_TRACES_ENDPOINT`) contains the address of the collector. Spans contain no
+//! text of users, models or tools.
+//!
+//! Not in this module: the spans themselves, which the library creates.
 
 use std::sync::OnceLock;
 
@@ -14,14 +16,14 @@ use tracing_subscriber::{Layer, filter::FilterFn, registry::LookupSpan};
 
 use crate::print;
 
-/// Where a collector is, in the order in which they are looked at.
+/// Environment variables with the address of a collector, in order of precedence.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
-/// Spans of this target follow OpenTelemetry's conventions.
+/// Target of the spans that follow OpenTelemetry's conventions.
 const TARGET: &str = "soong::gen_ai";
 
 static PROVIDER: OnceLock<SdkTracerProvider> = OnceLock::new();
 
-/// Makes the layer that exports spans; `None` = nobody asks for them.
+/// Returns the layer that exports spans, or `None` if no endpoint is set.
 pub(crate) fn layer<S>() -> Option<Box<dyn Layer<S> + Send + Sync>>
 where
     S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
@@ -45,7 +47,7 @@ where
     Some(tracing_opentelemetry::layer().with_tracer(tracer).with_filter(own).boxed())
 }
 
-/// Sends what has not been sent yet; waits for that, but not for long.
+/// Exports the remaining spans. Waits for that, up to the timeout of the exporter.
 pub(crate) fn finish() {
     if let Some(provider) = PROVIDER.get()
         && let Err(error) = provider.shutdown()

@@ -1,4 +1,4 @@
-//! What we know of the terminal: whether there is one, its colours, its characters.
+//! Properties of the terminal: whether there is one, its colors, its character set.
 
 use std::io::IsTerminal;
 
@@ -7,19 +7,19 @@ use soong::Environment;
 
 use crate::keyboard;
 
-/// When to colour.
+/// When to use color.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Color {
     /// On a terminal, unless NO_COLOR is set.
     #[default]
     Auto,
-    /// Also into files and pipes.
+    /// Also in files and pipes.
     Always,
-    /// Nowhere.
+    /// Never.
     Never,
 }
 
-/// What a text's colour says.
+/// Style of a piece of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hue {
     Plain,
@@ -44,7 +44,7 @@ impl Hue {
             Self::Struck => "9",
             Self::Red => "31",
             Self::Green => "32",
-            // Of the 256 colours, since the usual yellow and blue are hardly visible on white and on black.
+            // Colors of the 256-color palette, since the standard yellow and blue are hard to read on white or black.
             Self::Yellow => "38;5;172",
             Self::Blue => "38;5;33",
             Self::Cyan => "36",
@@ -52,7 +52,7 @@ impl Hue {
     }
 }
 
-/// Colours text, or not.
+/// Applies styles to text if enabled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Paint {
     pub(crate) on: bool,
@@ -68,23 +68,23 @@ impl Paint {
     }
 }
 
-/// Where the process writes to.
+/// Properties of the output streams.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terminal {
-    /// Colours of standard output.
+    /// Styles on standard output.
     pub(crate) stdout: Paint,
-    /// Colours of standard error.
+    /// Styles on standard error.
     pub(crate) stderr: Paint,
     /// Whether standard output is a terminal.
     pub(crate) has_stdout: bool,
-    /// Whether a picture can be redrawn in place on standard error.
+    /// Whether a live display can be redrawn in place on standard error.
     pub(crate) can_redraw: bool,
-    /// Whether marks beyond ASCII are shown.
+    /// Whether characters beyond ASCII can be shown.
     pub(crate) unicode: bool,
 }
 
 impl Terminal {
-    /// Looks at the process's streams and environment.
+    /// Detects the properties from the process's streams and environment.
     pub(crate) fn find(environment: &Environment, color: Color) -> Self {
         let is_dumb = environment.get("TERM").is_none_or(|term| term == "dumb");
         let paint = |is_terminal: bool| Paint {
@@ -104,13 +104,13 @@ impl Terminal {
         }
     }
 
-    /// Returns what stands for text that was cut off.
+    /// Returns the mark for text that was cut off.
     pub(crate) const fn ellipsis(&self) -> &'static str {
         if self.unicode { "…" } else { "..." }
     }
 }
 
-/// Returns whether the locale's characters are UTF-8: the first variable that is set decides.
+/// Returns whether the locale uses UTF-8. The first locale variable that is set decides.
 fn is_utf8(environment: &Environment) -> bool {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| environment.get(name));
     locale.is_some_and(|locale| {

@@ -1,20 +1,23 @@
-//! Foreign text, made harmless: what models, tools and file names say must not steer a terminal.
+//! Makes untrusted text safe for a terminal: text of models, tools and file names must not control it.
 //!
-//! Pure. Invariants: what leaves here holds no control character but, in blocks, the line break;
-//! no mark that turns the reading direction and none that is invisible; `cut` and `broken` never
-//! return more columns than asked for.
+//! Pure.
+//!
+//! Invariants:
+//! - Escaped text contains no control characters, except line breaks in blocks (and tabs in [`piped`]), and no
+//!   invisible or direction-changing characters.
+//! - `cut` and `broken` never return lines wider than requested.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Stands for a character that could do harm.
+/// Replacement for a harmful character.
 const BLANK: char = '\u{fffd}';
 
-/// Makes text harmless that may have several lines; a tab becomes spaces.
+/// Makes multi-line text safe. A tab becomes four spaces.
 pub(crate) fn block(text: &str) -> String {
     harmless(text, "    ")
 }
 
-/// Makes text harmless that a program or a file takes in: tabs stay.
+/// Makes text safe that is piped or written to a file: tabs are kept.
 pub(crate) fn piped(text: &str) -> String {
     harmless(text, "\t")
 }
@@ -33,7 +36,7 @@ fn harmless(text: &str, tab: &str) -> String {
     safe
 }
 
-/// Makes text harmless on one line: white space of any kind becomes one space.
+/// Makes text safe on one line: each run of white space becomes one space.
 pub(crate) fn line(text: &str) -> String {
     let words: Vec<String> = text
         .split_whitespace()
@@ -42,22 +45,22 @@ pub(crate) fn line(text: &str) -> String {
     words.join(" ")
 }
 
-/// Makes one line harmless and keeps its spaces.
+/// Makes text safe on one line and keeps its spaces.
 pub(crate) fn line_as_is(text: &str) -> String {
     block(text).replace('\n', " ")
 }
 
-/// Most marks in a row that change the letter before them.
+/// Maximum number of successive combining marks that are not escaped.
 const MAX_MARKS: usize = 2;
 
-/// Shows a text of a model on one line as it is: what a terminal would obey, or a reader not see, is written as
-/// `\u{…}`; words of mixed scripts are marked.
+/// Escapes model text on one line: control characters, invisible characters and excess combining marks become
+/// `\u{…}`, and words of mixed scripts are marked.
 pub(crate) fn escaped(text: &str) -> String {
     let words: Vec<String> = text.split(' ').map(escaped_word).collect();
     words.join(" ")
 }
 
-/// The same with white space of any kind as one space.
+/// Like [`escaped`], with each run of white space as one space.
 pub(crate) fn escaped_line(text: &str) -> String {
     escaped(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
@@ -83,13 +86,13 @@ fn escaped_word(word: &str) -> String {
     shown
 }
 
-/// Whether a word has Latin letters, and letters of scripts that look alike.
+/// Whether a word mixes Latin letters with letters of scripts that look similar.
 fn is_of_mixed_scripts(word: &str) -> bool {
     let looks_alike = |c: char| matches!(c, '\u{370}'..='\u{52f}' | '\u{530}'..='\u{58f}' | '\u{13a0}'..='\u{13ff}');
     word.chars().any(|c| c.is_ascii_alphabetic()) && word.chars().any(looks_alike)
 }
 
-/// Splits a line into pieces of at most `columns`; an empty line is one piece.
+/// Splits a line into pieces of at most `columns`. An empty line gives one piece.
 pub(crate) fn pieces(line: &str, columns: usize) -> Vec<String> {
     let (mut pieces, mut piece, mut used) = (Vec::new(), String::new(), 0);
     for (cluster, width) in clusters(line) {
@@ -104,8 +107,8 @@ pub(crate) fn pieces(line: &str, columns: usize) -> Vec<String> {
     pieces
 }
 
-/// Splits a line in what fits in `columns` and the rest; behind a space if there is one in the second half. The first part
-/// has at least one character.
+/// Splits a line into the part that fits in `columns` and the rest, after a space if there is one in the second half.
+/// The first part has at least one character.
 pub(crate) fn first_row(line: &str, columns: usize) -> (&str, &str) {
     let (mut used, mut end, mut space) = (0, 0, None);
     for (cluster, width) in clusters(line) {
@@ -121,7 +124,7 @@ pub(crate) fn first_row(line: &str, columns: usize) -> (&str, &str) {
     (line, "")
 }
 
-/// Returns whether a terminal would obey a character, or a reader be misled by it.
+/// Returns whether a character could control a terminal or mislead a reader.
 fn is_harmful(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -129,12 +132,12 @@ fn is_harmful(c: char) -> bool {
             | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Returns how many columns a line takes.
+/// Returns the width of a line in columns.
 pub(crate) fn width(line: &str) -> usize {
     line.width()
 }
 
-/// Cuts a line to at most `columns`; `ellipsis` stands for the rest where there is room for it.
+/// Cuts a line to at most `columns`. `ellipsis` replaces the rest if it fits.
 pub(crate) fn cut(line: &str, columns: usize, ellipsis: &str) -> String {
     if line.width() <= columns {
         return line.to_owned();
@@ -154,10 +157,10 @@ pub(crate) fn cut(line: &str, columns: usize, ellipsis: &str) -> String {
     kept + ellipsis
 }
 
-/// Splits a line into what is shown as one character each, with its columns.
+/// Splits a line into clusters, each shown as one character, with their widths in columns.
 ///
-/// Marks stay with the letter that they change, and emoji that are joined stay together. The
-/// columns together are never fewer than those of the line.
+/// Combining marks stay with their base letter, and joined emoji stay together. The sum of the widths is never less
+/// than the width of the line.
 pub(crate) fn clusters(line: &str) -> impl Iterator<Item = (&str, usize)> {
     let mut rest = line;
     std::iter::from_fn(move || {
@@ -170,9 +173,9 @@ pub(crate) fn clusters(line: &str) -> impl Iterator<Item = (&str, usize)> {
     })
 }
 
-/// Returns where the first cluster ends, in bytes.
+/// Returns the end of the first cluster in bytes.
 fn cluster_end(text: &str) -> usize {
-    /// Longest sequence that is looked at for joined emoji, in bytes; the look costs its length.
+    /// Maximum length in bytes of a joined emoji sequence; the cost of the check grows with it.
     const JOINED_BYTES: usize = 128;
     let mut joiner = false;
     for (at, c) in text.char_indices().skip(1) {
@@ -188,12 +191,12 @@ fn cluster_end(text: &str) -> usize {
     text.len()
 }
 
-/// Returns a cluster that fits `columns`, or what stands for one that is too wide by itself.
+/// Returns the cluster if it fits `columns`, else a replacement of one column.
 pub(crate) fn fitted((cluster, wide): (&str, usize), columns: usize) -> (&str, usize) {
     if wide <= columns.max(1) { (cluster, wide) } else { ("\u{fffd}", 1) }
 }
 
-/// Breaks a line into parts of at most `columns`, of which there is at least one.
+/// Breaks a line into one or more parts of at most `columns`.
 pub(crate) fn broken(line: &str, columns: usize) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut used = 0;
@@ -211,7 +214,7 @@ pub(crate) fn broken(line: &str, columns: usize) -> Vec<String> {
     parts
 }
 
-/// Breaks a harmless line between words into lines of at most `columns`, within a word where it has no room.
+/// Wraps a safe line between words into lines of at most `columns`. Longer words are broken.
 pub(crate) fn wrapped(line: &str, columns: usize) -> Vec<String> {
     let columns = columns.max(1);
     let mut lines = vec![String::new()];
@@ -231,7 +234,7 @@ pub(crate) fn wrapped(line: &str, columns: usize) -> Vec<String> {
     lines
 }
 
-/// Fills a line with spaces up to `columns`.
+/// Pads a line with spaces to `columns`.
 pub(crate) fn pad(line: &str, columns: usize) -> String {
     format!("{line}{}", " ".repeat(columns.saturating_sub(line.width())))
 }
@@ -318,7 +321,7 @@ mod tests {
         }
     }
 
-    /// Any text, with more of what is joined, marked and wide.
+    /// Arbitrary text with a high share of joined, combining and wide characters.
     fn texts() -> impl Strategy<Value = String> {
         let odd = "[ab❤👩👍🔬🏽🏻好لا\u{200d}\u{fe0f}\u{fe0e}\u{301}\u{1f1e6}\u{1f1e7}\u{17d2}ក\u{201c}]{0,40}";
         prop_oneof![any::<String>(), odd]

@@ -1,6 +1,7 @@
-//! The terminal while the monitor has it: the other screen, raw keys, no cursor.
+//! The terminal while the monitor uses it: alternate screen, raw keys, hidden cursor.
 //!
-//! Invariant: it is given back whatever ends the monitor: leaving, a panic, Ctrl-Z, a signal. Not here: what is drawn.
+//! Invariant: the terminal is restored however the monitor ends: by closing it, a panic, Ctrl-Z or a signal.
+//! Elsewhere: drawing.
 
 use std::{
     io::{self, BufWriter, Stderr, Write},
@@ -27,16 +28,17 @@ use ratatui::{
     layout::Rect,
 };
 
-/// Whether the monitor has the terminal.
+/// Whether the monitor has taken the terminal.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// Held while a picture is drawn: nothing of it comes behind what gives the terminal back.
+/// Held while a frame is drawn, so that no part of it is written after the terminal was restored.
 static DRAWING: Mutex<()> = Mutex::new(());
-/// How long a picture is waited for. Who panics while it is drawn holds it for ever.
+/// Maximum time to wait for a frame that is being drawn. A thread that panics while drawing holds the lock while it
+/// restores the terminal, so the wait is limited.
 const PATIENCE: Duration = Duration::from_millis(200);
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Gives the terminal back, if the monitor has it.
+/// Restores the terminal if the monitor has taken it.
 pub(crate) fn give_back() {
     let begun = Instant::now();
     let _drawn = loop {
@@ -52,12 +54,12 @@ pub(crate) fn give_back() {
     }
 }
 
-/// Returns whether the monitor has the terminal.
+/// Returns whether the monitor has taken the terminal.
 pub(crate) fn is_taken() -> bool {
     TAKEN.load(Ordering::Acquire)
 }
 
-/// The terminal, taken.
+/// The terminal, taken by the monitor.
 pub(crate) struct Tty {
     terminal: Terminal<CrosstermBackend<BufWriter<Stderr>>>,
 }
@@ -70,7 +72,7 @@ impl Tty {
         Ok(tty)
     }
 
-    /// Takes the terminal, also where it was given back meanwhile; the next picture is drawn as a whole.
+    /// Takes the terminal, possibly again after it was restored. The next frame is drawn completely.
     pub(crate) fn again(&mut self) -> io::Result<()> {
         if !TAKEN.swap(true, Ordering::AcqRel) {
             enable_raw_mode()?;
@@ -79,14 +81,15 @@ impl Tty {
         self.redraw()
     }
 
-    /// Has the next picture drawn as a whole.
+    /// Makes the next frame be drawn completely.
     pub(crate) fn redraw(&mut self) -> io::Result<()> {
-        // It is cleared with that, and its cursor is not asked for: not every terminal answers.
+        // `resize` also clears the screen, and does not query the cursor position, which some terminals do not
+        // answer.
         let size = self.terminal.size()?;
         self.terminal.resize(Rect::new(0, 0, size.width, size.height))
     }
 
-    /// Draws, unless the terminal was given back meanwhile.
+    /// Draws a frame, unless the terminal was restored meanwhile.
     pub(crate) fn draw(&mut self, picture: impl FnOnce(&mut Buffer)) -> io::Result<()> {
         let _drawing = DRAWING.lock().unwrap_or_else(PoisonError::into_inner);
         if !is_taken() {

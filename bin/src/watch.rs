@@ -1,7 +1,8 @@
-//! A watch over one run: its events as they come, Ctrl-C, Ctrl-Z, and the end.
+//! Follows one run: its events, Ctrl-C, and its end.
 //!
-//! Invariant: nothing that the run and those below it recorded up to its end is missing from what
-//! is shown. Not here: what is printed about the ended run (`report.rs`).
+//! Invariant: every event that the run and its descendants record up to the end of the run is shown.
+//!
+//! Elsewhere: the report on the finished run (`report.rs`).
 
 use std::{collections::HashSet, time::Duration};
 
@@ -21,31 +22,31 @@ use crate::{
     report::{self, Refused, Watched},
 };
 
-/// How often is looked whether a run that asked waits for people alone.
+/// Interval between checks whether a run with open requests waits only for user input.
 const LOOK: Duration = Duration::from_millis(500);
-/// Maximum number of refused calls that are named.
+/// Maximum number of denied calls that are recorded.
 const MAX_REFUSED: usize = 100;
-/// How often the picture is drawn.
+/// Interval between redraws of the live display.
 const FRAME: Duration = Duration::from_millis(100);
 
-/// The note for people that events are polled instead of streamed.
+/// Note that events are polled instead of streamed.
 pub(crate) const POLLED: &str = "note: the event stream of the server is silent, as behind a proxy that buffers answers; \
                                  its events are polled instead";
 
-/// How long a run whose watch has failed may take to be cancelled.
+/// Maximum time for cancelling a run after following it has failed.
 const CANCEL_LIMIT: Duration = Duration::from_secs(2);
 
-/// How following a run ended.
+/// Outcome of following a run.
 enum End {
-    /// With the run.
+    /// The run has ended.
     Run { interrupted: bool, unread: bool },
-    /// The run waits for people, and nobody is there.
+    /// The run waits for user input, and no user can be prompted.
     Parked(Vec<Ask>),
-    /// This process is asked to end; the run is at work at a server.
+    /// This process received a signal to end; the run continues at the server.
     Left(Failure),
 }
 
-/// The watched run and everything below it: other runs of the session are none of our affair.
+/// The followed run and all its descendants. Other runs of the session are ignored.
 struct Family {
     runs: HashSet<RunId>,
     refused: Vec<Refused>,
@@ -75,10 +76,10 @@ impl Family {
     }
 }
 
-/// Watches the run until it has ended and its last event was shown; `events` are its session's from
-/// before its start. `patience` is how long an end may take that was asked for here.
+/// Follows the run until it has ended and its last event was shown. `events` must start before the run does.
+/// `patience` is the maximum time for the run to end after it was cancelled here.
 ///
-/// A run whose watch fails is cancelled: nobody would hear of it.
+/// If following fails, the run is cancelled, since its result would not be seen.
 pub(crate) async fn watch(
     client: &Client,
     run: &Accepted,
@@ -114,7 +115,7 @@ async fn follow(
     let mut frames = tokio::time::interval(FRAME);
     frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let (mut interrupted, mut unread, mut leave_at) = (false, false, Instant::now());
-    // What an earlier run of the session asks holds this one up.
+    // Starts as true: a request of an earlier run of the session can block this run.
     let (mut asks, mut look_at) = (true, Instant::now());
     let (mut can_ask, mut is_polled) = (progress.can_ask(), false);
     loop {
@@ -141,7 +142,7 @@ async fn follow(
                     if !failure.is_unread() {
                         return Err(failure);
                     }
-                    // Nobody reads on: what was asked for only to be read ends here.
+                    // The reader of the output is gone, so the run is cancelled.
                     unread = true;
                     *progress = Progress::Unread;
                     cancel(client, run);
@@ -180,7 +181,7 @@ async fn follow(
                         progress.go_on();
                         match asked {
                             Asked::Answered => {}
-                            // The others go on for as long as they can.
+                            // Other runs continue as far as they can without the answer.
                             Asked::Left => (can_ask, look_at) = (false, Instant::now()),
                             Asked::Cancel => {
                                 interrupted = true;
@@ -198,7 +199,7 @@ async fn follow(
     }
 }
 
-/// Asks the person at the terminal one thing after the other.
+/// Prompts the user for one request after the other.
 async fn ask_all(client: &Client, asks: &[Ask], progress: &Progress, interrupt: &Interrupt) -> Result<Asked, Failure> {
     for ask in asks {
         let asker = progress.child(ask.run_id());
@@ -210,7 +211,8 @@ async fn ask_all(client: &Client, asks: &[Ask], progress: &Progress, interrupt: 
     Ok(Asked::Answered)
 }
 
-/// Asks for the end in the background, since the answer waits for the disk. The end itself shows on the run's events.
+/// Requests the cancellation in the background, since its answer waits for the disk. The end of the run arrives as an
+/// event.
 fn cancel(client: &Client, run: &Accepted) {
     let (client, run) = (client.clone(), run.run_id.clone());
     tokio::spawn(async move {
@@ -224,7 +226,7 @@ fn ends(record: &EventRecord, run: &Accepted) -> bool {
     record.event.is_terminal() && record.run_id.as_ref() == Some(&run.run_id)
 }
 
-/// Says that the run continues at its server: a client that is ended cancels nothing there.
+/// Returns the failure for a client that is ended by a signal: the run at the server is not cancelled.
 fn left(run: &Accepted, url: &str) -> Failure {
     let what = format!("ended by a signal; run {} continues at the server", run.run_id);
     let soong = report::command(None, Some(url));

@@ -1,4 +1,4 @@
-//! Histories, written straight into the store: many sessions, and one long trace.
+//! Creates histories directly in the store: many sessions, and one long trace.
 
 use std::{path::Path, sync::Arc};
 
@@ -15,11 +15,11 @@ use soong::{
 
 use super::{Failed, rows};
 
-/// The session of the long trace.
+/// Session of the long trace.
 pub(crate) const LONG_SESSION: &str = "long";
-/// How long the text of each message is.
+/// Size of the text of each message in bytes.
 pub(crate) const TEXT_BYTES: usize = 256;
-/// How many sessions, or messages, go into one transaction.
+/// Number of messages per transaction; for sessions a fifth of it.
 const BATCH: u64 = 500;
 
 struct Author {
@@ -87,7 +87,7 @@ fn commit(store: &mut SqliteStore, batch: &[Append]) -> Result<(), Failed> {
     store.commit(batch)?.into_iter().try_for_each(|answer| answer.map(drop)).map_err(Failed::from)
 }
 
-/// Writes sessions that have ended, each with so many events; every tenth is of a message.
+/// Writes completed sessions with `events` events each, of which a tenth belong to messages.
 pub(crate) fn sessions(home: &Path, count: u64, events: u64) -> Result<(), Failed> {
     let mut store = open(home)?;
     let mut batch = Vec::new();
@@ -106,7 +106,7 @@ pub(crate) fn sessions(home: &Path, count: u64, events: u64) -> Result<(), Faile
     Ok(())
 }
 
-/// Writes one trace with so many messages; returns how large its database is, in bytes.
+/// Writes one trace with `messages` messages. Returns the size of its database in bytes.
 pub(crate) fn long_trace(home: &Path, messages: u64) -> Result<u64, Failed> {
     let mut store = open(home)?;
     let author = Author::new(LONG_SESSION);

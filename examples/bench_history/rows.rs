@@ -1,4 +1,4 @@
-//! Rows of a session, a trace and a run, as benchmarks write them straight into the store.
+//! Rows of a session, a trace and a run, for benchmarks that write directly to the store.
 
 use soong::protocol::{NewSession, NewTrace, Run, RunId, RunMode, RunSettings, SessionId, Timestamp, TraceId, Write};
 

@@ -1,4 +1,4 @@
-//! How the measurement speaks to the server.
+//! Client of the server under test.
 
 use futures::StreamExt;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use crate::Failed;
 
 pub(crate) type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
-/// A client with its connections. Cheap to clone.
+/// A client with pooled connections. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Client {
     http: reqwest::Client,
@@ -37,13 +37,13 @@ impl Client {
         Ok(request.send().await?.error_for_status()?.json().await?)
     }
 
-    /// Starts a run in a session.
+    /// Starts a run in a session. Returns the run id.
     pub(crate) async fn start(&self, session: &str, prompt: &str) -> Result<String, Failed> {
         let accepted = self.post("/api/traces", &json!({ "prompt": prompt, "session_id": session })).await?;
         Ok(accepted["run_id"].as_str().ok_or("no run")?.to_owned())
     }
 
-    /// Opens an event stream: of a start where there is a body, else of a path.
+    /// Opens an event stream: with a body by POST, which starts a run, else by GET.
     pub(crate) async fn stream(&self, path: &str, body: Option<&Value>) -> Result<Frames, Failed> {
         let url = format!("{}{path}", self.url);
         let request = match body {
@@ -62,7 +62,7 @@ impl Client {
     }
 }
 
-/// Returns the next message as text; `None` = the connection has ended.
+/// Returns the next text message, or `None` if the connection has ended.
 pub(crate) async fn text(socket: &mut Socket) -> Option<String> {
     loop {
         match socket.next().await {
@@ -73,14 +73,14 @@ pub(crate) async fn text(socket: &mut Socket) -> Option<String> {
     }
 }
 
-/// The data of an event stream's frames.
+/// Reader of the data of an event stream's frames.
 pub(crate) struct Frames {
     response: reqwest::Response,
     open: Vec<u8>,
 }
 
 impl Frames {
-    /// Returns the next frame's data; `None` = the stream has ended.
+    /// Returns the data of the next frame, or `None` if the stream has ended.
     pub(crate) async fn next(&mut self) -> Option<String> {
         loop {
             if let Some(at) = self.open.windows(2).position(|pair| pair == b"\n\n") {

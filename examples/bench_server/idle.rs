@@ -1,4 +1,4 @@
-//! What a server takes that has many sessions which do nothing, and many WebSockets that are told nothing.
+//! Memory of a server with many idle sessions and many silent WebSockets.
 
 use std::{
     sync::{
@@ -15,7 +15,7 @@ use crate::{
     server::Server,
 };
 
-/// How many runs are started at the same time.
+/// Number of runs started at the same time.
 const AT_ONCE: usize = 64;
 
 pub(crate) async fn measure(sessions: usize, sockets: usize) -> Result<(), Failed> {
@@ -25,7 +25,7 @@ pub(crate) async fn measure(sessions: usize, sockets: usize) -> Result<(), Faile
     settle(&client).await?;
     println!("a server that has done one run: {:.1} MiB", mib(&server)?);
     let next = Arc::new(AtomicUsize::new(0));
-    // What a busy hour has left in the allocator's hands is there after the first half; the second shows what stays.
+    // The first half fills the allocator's reserves; the second half shows what the sessions keep.
     for sessions in [sessions / 2, sessions] {
         begin(&client, &next, sessions).await?;
         settle(&client).await?;
@@ -41,7 +41,7 @@ pub(crate) async fn measure(sessions: usize, sockets: usize) -> Result<(), Faile
     Ok(())
 }
 
-/// Has sessions up to this one do a run each.
+/// Runs one prompt in each session up to this number.
 async fn begin(client: &Client, next: &Arc<AtomicUsize>, sessions: usize) -> Result<(), Failed> {
     let tasks: Vec<_> = (0..AT_ONCE)
         .map(|_| {

@@ -1,6 +1,6 @@
-//! A model service that answers at once, over connections that stay open.
+//! A model service that answers immediately, over persistent connections.
 //!
-//! What it answers follows from the task: `bench: turns N` calls a tool that reads N times before it answers.
+//! The task determines the answer: for `bench: turns N` the model calls a read-only tool N times before it answers.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use tokio::{
 
 use crate::Failed;
 
-/// What a task asks for: that many turns with a tool call each.
+/// Prefix of a task with a given number of turns, each with one tool call.
 pub(crate) const TURNS: &str = "bench: turns ";
 
-/// What a task asks for that is never answered.
+/// Task that is never answered.
 pub(crate) const HOLD: &str = "bench: hold";
 
-/// Starts the service; returns its base URL.
+/// Starts the service. Returns its base URL.
 pub(crate) async fn start() -> Result<String, Failed> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let base_url = format!("http://{}/v1", listener.local_addr()?);
@@ -26,7 +26,7 @@ pub(crate) async fn start() -> Result<String, Failed> {
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let answer = Arc::clone(&answer);
-            // How a client hangs up is none of our affair.
+            // Errors from clients that close the connection are ignored.
             tokio::spawn(async move { serve(stream, &answer).await });
         }
     });
@@ -56,7 +56,7 @@ async fn serve(stream: TcpStream, answer: &str) -> std::io::Result<()> {
         body.resize(length, 0);
         stream.read_exact(&mut body).await?;
         if body.windows(HOLD.len()).any(|window| window == HOLD.as_bytes()) {
-            // Until the client hangs up.
+            // Waits until the client closes the connection.
             stream.read_line(&mut line).await?;
             return Ok(());
         }
@@ -72,7 +72,7 @@ async fn serve(stream: TcpStream, answer: &str) -> std::io::Result<()> {
     }
 }
 
-/// Returns how many turns a conversation is to have, and how many it has had; `None` = it only wants an answer.
+/// Returns the requested and the completed number of turns of a conversation, or `None` if no turns are requested.
 fn wanted(body: &[u8]) -> Option<(usize, usize)> {
     let at = body.windows(TURNS.len()).position(|window| window == TURNS.as_bytes())? + TURNS.len();
     let digits: String =

@@ -1,9 +1,9 @@
-//! What a monitor takes: of its own process to draw, and of the runtime that it watches.
+//! Cost of a monitor: CPU time of its own process for drawing, and its effect on the runtime that it watches.
 //!
-//! Runs that never get their answer make a tree of so many actors, on which a monitor on a terminal of 50 rows and 200
-//! columns is measured while nothing changes; then runs of the offline model are completed as fast as it goes, in
-//! rounds with the monitor and without it, in turn. Two rounds that follow each other are a pair: what is said is the
-//! mean of how the pairs compare, and how far that mean may be off by chance.
+//! First, runs that are never answered create a tree of the given number of actors. A monitor on a terminal of 50
+//! rows and 200 columns is measured while nothing changes. Then the offline model completes runs as fast as possible,
+//! in alternating rounds with and without the monitor. Two successive rounds form a pair. The result is the mean
+//! ratio of the pairs and its margin of error.
 
 use std::{
     io::{Read, Write},
@@ -29,17 +29,17 @@ use crate::{
     server::{self, Server},
 };
 
-/// How long a screen is still for a picture to be whole.
+/// Time without output after which a frame counts as complete.
 const QUIET: Duration = Duration::from_millis(25);
-/// How long a round takes.
+/// Duration of a round.
 const ROUND: Duration = Duration::from_millis(1_500);
-/// How long nothing is done before each, so that it finds nothing at work that an earlier one began.
+/// Pause before each round, so that no work of the previous round is still running.
 const REST: Duration = Duration::from_millis(1_500);
-/// How long nothing is done while it is measured what an idle monitor takes.
+/// Duration of the measurement of an idle monitor.
 const IDLE: Duration = Duration::from_secs(10);
-/// Clients that have runs completed.
+/// Number of clients that start runs.
 const CLIENTS: usize = 16;
-/// Ticks of a second in /proc.
+/// Clock ticks per second in /proc.
 const TICKS: f64 = 100.0;
 
 pub(crate) async fn measure(actors: usize, pairs: usize) -> Result<(), Failed> {
@@ -65,7 +65,7 @@ pub(crate) async fn measure(actors: usize, pairs: usize) -> Result<(), Failed> {
     load(&client, "warm").await?;
     let mut done = Vec::new();
     for pair in 0..pairs {
-        // What comes second in a pair finds more stored than what came first: each comes first in turn.
+        // The second round of a pair finds more stored data than the first, so the order alternates.
         let is_first = pair % 2 == 1;
         let first = round_of(&server, &client, is_first, &format!("a{pair}")).await?;
         let second = round_of(&server, &client, !is_first, &format!("b{pair}")).await?;
@@ -78,8 +78,8 @@ pub(crate) async fn measure(actors: usize, pairs: usize) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Prints how watched rounds compare with the others: the geometric mean of the pairs' ratios, and within how many
-/// percent of it the truth lies with 95 % confidence.
+/// Prints the ratio of watched to unwatched rounds: the geometric mean over the pairs, and its 95 % confidence
+/// interval in percent.
 fn compare(what: &str, pairs: &[(Round, Round)], pick: fn(&Round) -> f64) {
     let count = pairs.len() as f64;
     let mean = |of: &dyn Fn(&(Round, Round)) -> f64| pairs.iter().map(of).sum::<f64>() / count;
@@ -91,9 +91,9 @@ fn compare(what: &str, pairs: &[(Round, Round)], pick: fn(&Round) -> f64) {
     println!("{what}: {plain:.2} unwatched, {watched:.2} watched, ratio {:.3} ± {off:.1} %", middle.exp());
 }
 
-/// Starts runs that are never answered, a session each, until there are so many actors.
+/// Starts runs that are never answered, each in its own session, until the tree has this many actors.
 async fn fill(client: &Client, actors: usize) -> Result<(), Failed> {
-    // A session, its two keepers, and the run.
+    // Each session has four actors: the session, its two supervisors, and the run.
     for at in 0..actors.div_ceil(4) {
         client.start(&format!("held-{at}"), HOLD).await?;
     }
@@ -104,16 +104,16 @@ fn count(view: &serde_json::Value) -> usize {
     1 + view["children"].as_array().map_or(0, |children| children.iter().map(count).sum())
 }
 
-/// What came of a round.
+/// Result of a round.
 struct Round {
     runs_a_second: f64,
-    /// CPU of the server for each run.
+    /// CPU time of the server per run.
     cpu_ms: f64,
-    /// How much of a core the monitor took.
+    /// CPU time of the monitor as a share of one core.
     monitor: f64,
 }
 
-/// Completes runs for a round, with a monitor or without one.
+/// Completes runs for one round, with or without a monitor.
 async fn round_of(server: &Server, client: &Client, is_watched: bool, name: &str) -> Result<Round, Failed> {
     let screen = is_watched.then(|| Screen::open(server)).transpose()?;
     tokio::time::sleep(REST).await;
@@ -158,7 +158,7 @@ async fn load(client: &Client, name: &str) -> Result<usize, Failed> {
     Ok(done)
 }
 
-/// Returns how much CPU a process has taken, in seconds.
+/// Returns the CPU time of a process in seconds.
 fn cpu(pid: u32) -> Result<f64, Failed> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
@@ -172,7 +172,7 @@ fn resident_kib(pid: u32) -> Result<u64, Failed> {
     Ok(line.trim().trim_end_matches(" kB").parse()?)
 }
 
-/// A monitor on a terminal; it is ended with this.
+/// A monitor on a pseudo-terminal. Killed when dropped.
 struct Screen {
     child: Child,
     pty: Arc<Pty>,
@@ -205,7 +205,7 @@ impl Screen {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the screen has been still for a while; returns when the last of it came.
+    /// Waits until the screen has been unchanged for [`QUIET`]. Returns the time of its last change.
     fn settled_since(&self, begun: Instant, patience: Duration) -> Option<Instant> {
         loop {
             let last = self.last();
@@ -219,7 +219,7 @@ impl Screen {
         }
     }
 
-    /// Waits until what there is is drawn.
+    /// Waits until the initial state is drawn.
     fn settles(&self) {
         std::thread::sleep(Duration::from_secs(2));
     }
@@ -233,13 +233,13 @@ impl Drop for Screen {
     }
 }
 
-/// Presses keys one after the other, and prints how long each takes to be drawn, and how much CPU.
+/// Sends keys one after the other, and prints the time until each is drawn and the CPU time per key.
 fn draws(screen: &Screen, keys: &[&str], what: &str) -> Result<(), Failed> {
     let (before, mut took) = (cpu(screen.child.id())?, Vec::new());
     for key in keys {
         let begun = Instant::now();
         (&*screen.pty).write_all(key.as_bytes())?;
-        // A key that changes nothing is drawn without a byte.
+        // A key that changes nothing produces no output.
         if let Some(drawn) = screen.settled_since(begun, Duration::from_millis(200)) {
             took.push(drawn.duration_since(begun).as_secs_f64() * 1_000.0);
         }

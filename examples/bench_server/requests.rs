@@ -1,4 +1,4 @@
-//! How many runs a second the server takes in and completes, and how long each takes.
+//! Throughput and latency of starting and completing runs.
 
 use std::{
     sync::{
@@ -12,7 +12,8 @@ use serde_json::json;
 
 use crate::{Failed, client::Client, model, quantile, server::Server};
 
-/// Has clients start runs one after the other, each in a new session; each waits for the end of its run.
+/// Makes clients start runs one after the other, each in a new session. In the second measurement each client also
+/// waits for the end of its run.
 pub(crate) async fn measure(clients: usize, runs: usize) -> Result<(), Failed> {
     let server = Server::start(&model::start().await?)?;
     let client = Client::new(&server.url, &server.token)?;
@@ -57,7 +58,7 @@ pub(crate) async fn measure(clients: usize, runs: usize) -> Result<(), Failed> {
             quantile(&took, 0.99),
             server.resident_kib()? / 1_024
         );
-        // What was only started ends before the next measurement begins.
+        // Wait until the runs that were only started have ended.
         while !client.get("/api/traces/running?limit=1").await?["traces"].as_array().is_none_or(Vec::is_empty) {
             tokio::task::yield_now().await;
         }
@@ -65,7 +66,7 @@ pub(crate) async fn measure(clients: usize, runs: usize) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Starts a run with its stream, and reads to its end.
+/// Starts a run with its event stream, and reads it to the end.
 async fn completed(client: &Client, session: &str) -> Result<(), Failed> {
     let body = json!({ "prompt": "hello", "session_id": session });
     let mut frames = client.stream("/api/traces", Some(&body)).await?;

@@ -1,4 +1,4 @@
-//! The server that is measured: a process of its own over a temporary home.
+//! The server under test: a separate process with a temporary home.
 
 use std::{
     io::{BufRead, BufReader},
@@ -10,14 +10,14 @@ use serde_json::Value;
 
 use crate::Failed;
 
-/// Returns where the binary under measurement is.
+/// Returns the path of the binary under test.
 pub(crate) fn binary() -> Result<PathBuf, Failed> {
     let binary = PathBuf::from(std::env::var_os("SOONG_BINARY").unwrap_or_else(|| "target/release/soong".into()));
     std::fs::canonicalize(&binary)
         .map_err(|error| format!("{}: {error}: build it with cargo build --release", binary.display()).into())
 }
 
-/// A server at work; it is ended with this.
+/// A running server. Killed when dropped.
 pub(crate) struct Server {
     _dir: tempfile::TempDir,
     home: PathBuf,
@@ -28,7 +28,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a server whose model is at this address.
+    /// Starts a server that uses the model service at this address.
     pub(crate) fn start(base_url: &str) -> Result<Self, Failed> {
         let dir = tempfile::tempdir()?;
         let (home, project) = (dir.path().join("home"), dir.path().join("project"));
@@ -63,7 +63,7 @@ impl Server {
         Ok(())
     }
 
-    /// Ends the server, as SIGTERM or as `kill -9` does, and starts it again on the same address.
+    /// Ends the server, with SIGTERM or like `kill -9`, and starts it again on the same address.
     pub(crate) fn restart(&mut self, gently: bool) -> Result<(), Failed> {
         let mut child = self.child.take().ok_or("it is not there")?;
         let signal = if gently { rustix::process::Signal::TERM } else { rustix::process::Signal::KILL };
@@ -81,7 +81,7 @@ impl Server {
         Ok(self.child.as_ref().ok_or("it is not there")?.id())
     }
 
-    /// Returns how much memory the process has, in KiB.
+    /// Returns the resident memory of the process in KiB.
     pub(crate) fn resident_kib(&self) -> Result<u64, Failed> {
         let id = self.pid()?;
         let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;

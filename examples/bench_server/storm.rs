@@ -1,5 +1,5 @@
-//! Connections that break off all the time, over WebSockets and event streams, of single traces and whole sessions,
-//! while runs are busy and the server ends and comes back: each reader has each event once and in order.
+//! Repeatedly broken connections, over WebSockets and event streams, of single traces and whole sessions, while runs
+//! are active and the server restarts. Every reader must receive each event once and in order.
 
 use std::{
     sync::{
@@ -18,24 +18,24 @@ use crate::{
     server::Server,
 };
 
-/// How many read at the same time; each second one over a WebSocket, each second pair a whole session.
+/// Number of concurrent readers. Every second reader uses a WebSocket, and every second pair reads a whole session.
 const READERS: usize = 32;
-/// Turns of a run that is read.
+/// Number of turns of a run that is read.
 const RUN_TURNS: usize = 30;
-/// Most events that are read over one connection.
+/// Maximum number of events read over one connection.
 const MOST_READ: u64 = 60;
 
-/// What all readers share.
+/// State shared by all readers.
 struct Storm {
     client: Client,
-    /// Connections that were broken off.
+    /// Number of connections that readers have broken.
     breaks: AtomicUsize,
     wanted: usize,
-    /// Connections that the server broke off, or refused while it was not there.
+    /// Number of connections that the server broke, or that failed while it was down.
     refused: AtomicUsize,
     sessions: AtomicUsize,
     events: AtomicUsize,
-    /// Whether the server is meant to be there.
+    /// Whether the server is expected to be running.
     is_up: AtomicBool,
 }
 
@@ -67,7 +67,7 @@ pub(crate) async fn run(breaks: usize, restarts: usize) -> Result<(), Failed> {
             }
         }
         storm.is_up.store(false, Relaxed);
-        // As SIGTERM does, and as `kill -9` does, in turns.
+        // Alternates between SIGTERM and `kill -9`.
         let gently = restart % 2 == 1;
         server = tokio::task::spawn_blocking(move || server.restart(gently).map(|()| server)).await??;
         storm.is_up.store(true, Relaxed);
@@ -93,8 +93,8 @@ impl Storm {
         let mut random = reader as u64 + 1;
         while self.breaks.load(Relaxed) < self.wanted {
             let session = format!("s{}", self.sessions.fetch_add(1, Relaxed));
-            // Where the server goes before it answers, it may have taken the run in: the same session again is a
-            // second run, which only makes the stream longer.
+            // If the server ends before it answers, it may have accepted the run. Starting again in the same session
+            // then adds a second run, which only makes the stream longer.
             while self.client.start(&session, &format!("{TURNS}{RUN_TURNS}")).await.is_err() {
                 self.refused().await;
             }
@@ -157,22 +157,22 @@ impl Storm {
     }
 }
 
-/// How far a reader has come.
+/// Progress of a reader.
 struct Read {
     last: u64,
     ended: bool,
 }
 
-/// Why a connection did not come to where its reader wanted.
+/// Reason why a connection ended early.
 enum Broken {
-    /// The server has ended it, or was not there; so far it had come.
+    /// The server broke the connection or was down; contains the number of the last event received.
     Off(u64),
-    /// An event is missing, or came twice.
+    /// An event is missing or was received twice.
     Wrong(String),
 }
 
 impl Read {
-    /// Takes what was said; returns whether that was the last of the run.
+    /// Checks the number of a received event. Returns whether it is the last event of the run.
     fn take(&mut self, said: &str, whole: bool) -> Result<bool, Broken> {
         let event: Value = serde_json::from_str(said).map_err(|error| Broken::Wrong(error.to_string()))?;
         let Some(number) = event[if whole { "session_seq" } else { "event_id" }].as_u64() else { return Ok(false) };

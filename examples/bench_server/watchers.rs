@@ -1,4 +1,4 @@
-//! Many who watch one run over WebSockets, and one who does not read.
+//! Many watchers of one run over WebSockets, and one that does not read.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::{
     server::Server,
 };
 
-/// Events of a turn with one tool call, about; the run is given as many turns as bring so many.
+/// Approximate number of events of a turn with one tool call, used to choose the number of turns.
 const EVENTS_A_TURN: usize = 6;
 
 pub(crate) async fn measure(watchers: usize, events: usize) -> Result<(), Failed> {
@@ -36,7 +36,7 @@ pub(crate) async fn measure(watchers: usize, events: usize) -> Result<(), Failed
                     return Err(Failed::from(format!("{number} came behind {at}")));
                 }
                 at = number;
-                // The second run's end.
+                // End of the second run.
                 if said.contains("\"event\":\"run_completed\"") && at > 30 {
                     return Ok((at, bytes));
                 }
@@ -45,7 +45,7 @@ pub(crate) async fn measure(watchers: usize, events: usize) -> Result<(), Failed
         }));
     }
     let connected = connecting.elapsed();
-    // Its socket fills, and then nothing more is written to it.
+    // The socket of this client fills up, then the server stops writing to it.
     let deaf = client.watch("/api/traces/watched/watch").await?;
     let open = server.resident_kib()?;
     println!(
@@ -88,7 +88,7 @@ async fn run(client: &Client, session: &str, task: &str) -> Result<Duration, Fai
     }
 }
 
-/// Returns an event's number; `None` = it has none.
+/// Returns the number of an event, or `None` if it has none.
 pub(crate) fn number(said: &str) -> Option<u64> {
     let rest = said.strip_prefix("{\"event_id\":")?;
     rest.split(',').next()?.parse().ok()

@@ -1,4 +1,4 @@
-//! A runtime over a fresh home whose models answer at once, or never; what they saw, and when.
+//! A runtime with a new home and a model that answers immediately or never, and that records its calls.
 
 use std::{
     sync::{
@@ -21,15 +21,15 @@ use soong::{
 
 pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
 
-/// Does what the task says: `hold` never answers, `split` hands `hold` on to a sub-agent, `ask` asks a person, anything
-/// else is answered at once.
+/// A model that follows its task: `hold` never answers, `split` delegates `hold` to a sub-agent, `ask` asks a user,
+/// and anything else is answered immediately.
 pub(crate) struct Watched {
     begun: Instant,
     in_flight: AtomicUsize,
     calls: AtomicUsize,
-    /// When a call began or was let go of for the last time, in nanoseconds since the beginning.
+    /// Time of the last start or end of a call, in nanoseconds since `begun`.
     last_effect: AtomicU64,
-    /// When a call began for the last time.
+    /// Time of the last start of a call, in nanoseconds since `begun`.
     last_call: AtomicU64,
 }
 
@@ -44,7 +44,7 @@ impl Watched {
         what.fetch_max(u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX), SeqCst);
     }
 
-    /// How long after `since` something was noted for the last time; zero if nothing was.
+    /// Returns the time from `since` to the recorded time, or zero if nothing was recorded after `since`.
     fn after(&self, since: Instant, what: &AtomicU64) -> Duration {
         Duration::from_nanos(what.load(SeqCst)).saturating_sub(since.duration_since(self.begun))
     }
@@ -65,7 +65,7 @@ impl Watched {
         self.calls.load(SeqCst)
     }
 
-    /// Waits until so many calls are in flight.
+    /// Waits until `count` calls are in flight.
     pub(crate) async fn until_in_flight(&self, count: usize) {
         while self.in_flight() != count {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -122,7 +122,7 @@ impl Model for Watched {
     }
 }
 
-/// A runtime over a home that is removed with it.
+/// A runtime with a home that is removed when dropped.
 pub(crate) struct World {
     pub(crate) runtime: Runtime,
     pub(crate) model: Arc<Watched>,
@@ -130,8 +130,8 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Opens a fresh home in the current folder, the disk under test. Real limits are for real providers; here they
-    /// would be what is measured, so they are raised: to `slots` children and model calls at a time.
+    /// Opens a new home in the current folder, the disk under test. The default limits are made for real providers
+    /// and would dominate the result, so they are raised to `slots` concurrent children and model calls.
     pub(crate) async fn open(slots: usize) -> Result<Self, Failed> {
         let home = tempfile::tempdir_in(".")?;
         let mut config = Config::default();
@@ -152,18 +152,18 @@ impl World {
         Ok(Self { runtime, model, _home: home })
     }
 
-    /// Starts a run that the program drives, in a session of its own: a trace keeps what its runs did.
+    /// Starts a run driven by the program, in its own session, so that the traces of earlier runs do not affect it.
     pub(crate) async fn parent(&self) -> Result<RunHandle, Failed> {
         Ok(self.runtime.start(Start::driven("drive")).await?)
     }
 
-    /// Adds children to a run; returns once all of them are durable.
+    /// Adds children to a run. Returns once all of them are durable.
     pub(crate) async fn spawn(&self, parent: &RunHandle, count: usize, task: &str) -> Result<Vec<RunHandle>, Failed> {
         let spec = |place| ChildSpec::new(format!("{place} {task}"));
         Ok(try_join_all((0..count).map(|place| parent.spawn(spec(place)))).await?)
     }
 
-    /// Waits until sessions in which nothing happens have no actors any more.
+    /// Waits until all idle sessions have been passivated.
     pub(crate) async fn until_idle(&self) {
         let has_sessions = |root: ActorView| {
             let mut below: Vec<&ActorView> = root.children.iter().collect();
@@ -180,7 +180,7 @@ impl World {
         }
     }
 
-    /// Waits until so many runs have no actor, for they have waited for long.
+    /// Waits until `count` waiting runs have been passivated.
     pub(crate) async fn until_passive(&self, count: usize) {
         fn passive(actor: &ActorView) -> usize {
             usize::from(actor.run.as_ref().is_some_and(|run| run.passive))
@@ -191,7 +191,7 @@ impl World {
         }
     }
 
-    /// Says what is left of permits and slots: nothing, as long as nobody is at work.
+    /// Returns the permits and slots in use. It must be empty if no run is active.
     pub(crate) fn left_over(&self) -> Vec<String> {
         let mut left = Vec::new();
         if let Some(root) = self.runtime.tree() {
@@ -209,7 +209,7 @@ impl World {
     }
 }
 
-/// Collects what gateways and keepers of children say that they have out.
+/// Collects the permits and slots in use that gateways and sub-agent supervisors report.
 fn collect(actor: &ActorView, left: &mut Vec<String>) {
     let has_some = matches!(actor.kind, ActorKind::ModelGateway | ActorKind::SubAgentSupervisor);
     if has_some && !actor.activity.is_empty() {
@@ -218,7 +218,7 @@ fn collect(actor: &ActorView, left: &mut Vec<String>) {
     actor.children.iter().for_each(|child| collect(child, left));
 }
 
-/// Resident memory of this process, in bytes.
+/// Returns the resident memory of this process in bytes.
 pub(crate) fn resident_bytes() -> Result<f64, Failed> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find(|line| line.starts_with("VmRSS")).ok_or("the system does not tell VmRSS")?;
@@ -226,7 +226,7 @@ pub(crate) fn resident_bytes() -> Result<f64, Failed> {
     Ok(kib.parse::<f64>()? * 1024.0)
 }
 
-/// Returns the value below which `share` of the times lie, in milliseconds.
+/// Returns the value below which `share` of the times are, in milliseconds.
 pub(crate) fn percentile(times: &mut [Duration], share: f64) -> f64 {
     times.sort_unstable();
     let last = times.len().saturating_sub(1);

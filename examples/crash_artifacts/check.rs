@@ -1,7 +1,7 @@
-//! Compares database, files and what was acknowledged, in a home that has just been opened.
+//! Compares the database, the files and the acknowledged reports of a home that has been opened after a kill.
 //!
-//! What a document holds is worked out here once more, from its stored versions and its edits, by code of its
-//! own. Nothing is repaired: whatever does not hold is told.
+//! The content of each document is computed again from its stored versions and edits, by independent code. Nothing is
+//! repaired; every violation is reported.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,7 +24,7 @@ use super::{
     told::{self, Ledger},
 };
 
-/// What was looked at.
+/// Counters of what was checked.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) kills: u64,
@@ -40,14 +40,14 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Counts what a child left for start-up to repair.
+    /// Counts the announced files and live runs that a child left for startup to repair.
     pub(crate) fn take_before(&mut self, reader: &SqliteReader) -> Result<(), Failed> {
         self.orphans += reader.blob_intents()?.len();
         self.interrupted += reader.live_runs(None)?.len();
         Ok(())
     }
 
-    /// Counts what was acknowledged of a home that is done with.
+    /// Counts the acknowledged reports of a home that is no longer used.
     pub(crate) fn close(&mut self, ledger: &Ledger) {
         self.acknowledged_edits += ledger.edited.len();
         self.acknowledged_versions += ledger.saved.len();
@@ -76,16 +76,16 @@ impl fmt::Display for Counts {
     }
 }
 
-/// What is true of an artifact, worked out from its rows and files.
+/// State of an artifact, computed from its rows and files.
 struct Found {
     artifact: Artifact,
-    /// The bytes with each number: after an edit, or as stored.
+    /// Content by number: after an edit, or as stored.
     contents: BTreeMap<u64, Vec<u8>>,
-    /// Who made each edit: run and call.
+    /// Run and tool call of each edit.
     edits: BTreeMap<u64, (RunId, String)>,
 }
 
-/// Checks everything; returns what does not hold.
+/// Checks everything. Returns the violations.
 pub(crate) async fn all(
     runtime: &Runtime,
     reader: &SqliteReader,
@@ -133,7 +133,7 @@ pub(crate) async fn all(
     Ok(wrong)
 }
 
-/// Reads an artifact's versions and edits, and replays them.
+/// Reads the versions and edits of an artifact, and replays them.
 fn look(
     home: &Path,
     reader: &SqliteReader,
@@ -192,7 +192,7 @@ fn look(
     Ok(found)
 }
 
-/// Checks that the library gives out what was worked out here.
+/// Checks that the library returns the computed content.
 async fn compare_with_door(runtime: &Runtime, found: &Found, wrong: &mut Vec<String>) {
     let artifact = &found.artifact;
     let (session_id, uid) = match &artifact.scope {
@@ -227,14 +227,14 @@ fn walk(home: &Path, folder: &Path, paths: &BTreeSet<String>, wrong: &mut Vec<St
             wrong.push(format!("{} belongs to no version", path.strip_prefix(home)?.display()));
         }
     }
-    // sessions/ID/artifacts stays.
+    // The folder sessions/ID/artifacts may be empty.
     if is_empty && shown.components().count() > 3 {
         wrong.push(format!("{} is an empty folder", shown.display()));
     }
     Ok(())
 }
 
-/// Checks what a child said was stored or deleted.
+/// Checks that stored and deleted artifacts match the reports of the children.
 fn acknowledged(found: &BTreeMap<ArtifactId, Found>, ledger: &Ledger, wrong: &mut Vec<String>) {
     let may_be_gone = |id: &ArtifactId| ledger.deleting.contains(id);
     for ((id, version), (size, hash)) in &ledger.saved {
@@ -261,7 +261,7 @@ fn acknowledged(found: &BTreeMap<ArtifactId, Found>, ledger: &Ledger, wrong: &mu
     }
 }
 
-/// Checks what a stored event tells of an artifact.
+/// Checks that a stored event matches the state of its artifact.
 fn compare_with_event(
     found: &BTreeMap<ArtifactId, Found>,
     gone: &BTreeSet<&ArtifactId>,
@@ -282,7 +282,7 @@ fn compare_with_event(
     };
     let at = format!("event {} of {} ({})", record.event_id, record.trace_id, record.event.kind());
     let Some(one) = found.get(id) else {
-        // That a user's artifact was deleted stands on no timeline.
+        // The deletion of a user's artifact is recorded in no trace.
         if !gone.contains(id) && !ledger.deleting.contains(id) {
             wrong.push(format!("{at} tells of {id}, which is not there"));
         }
@@ -302,7 +302,7 @@ fn compare_with_event(
     }
 }
 
-/// Reads every timeline, and checks it and the conversation beside it.
+/// Reads the events of every trace, and checks them and the conversation.
 fn histories(reader: &SqliteReader, wrong: &mut Vec<String>) -> Result<BTreeMap<String, Vec<EventRecord>>, Failed> {
     let mut all = BTreeMap::new();
     for trace in reader.traces(&TraceFilter::default(), usize::MAX / 2, None)?.items {
@@ -324,7 +324,7 @@ fn histories(reader: &SqliteReader, wrong: &mut Vec<String>) -> Result<BTreeMap<
     Ok(all)
 }
 
-/// Says what is wrong with the events of a run.
+/// Returns the first violation in the events of a run.
 fn timeline(events: &[&EventRecord]) -> Option<String> {
     let mut open = BTreeSet::new();
     for (place, record) in events.iter().enumerate() {
@@ -350,7 +350,8 @@ fn timeline(events: &[&EventRecord]) -> Option<String> {
     (!open.is_empty()).then(|| format!("{open:?} have no closing event"))
 }
 
-/// Says what a provider would refuse in a conversation: each call is answered once, right behind it.
+/// Returns the first violation in a conversation that a provider would reject: each call must be answered once,
+/// directly after it.
 fn conversation(messages: &[Message]) -> Option<String> {
     let mut owed: Vec<&str> = Vec::new();
     for message in messages {

@@ -1,4 +1,4 @@
-//! The child: keeps several sessions of a home busy until it is killed, and tells what it sees.
+//! The child: keeps several sessions of a home busy until it is killed, and reports what it observes.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -17,13 +17,13 @@ use super::{
     told::{Random, Told},
 };
 
-/// How many sessions are at work at once.
+/// Number of sessions that are active at once.
 const SESSIONS: u64 = 3;
 
-/// Works until it is killed.
+/// Works until the process is killed.
 pub(crate) async fn work(home: &Path, seed: u64) -> Result<(), Failed> {
     let mut random = Random::new(seed);
-    // In a stormy one actors crash and commits fail as well.
+    // In one of three children, actors crash and commits fail as well.
     let is_stormy = random.below(3) == 0;
     let plan = FaultPlan::new();
     let mut builder = scene::builder(home, scene::Busy::new(random.next()));
@@ -32,7 +32,7 @@ pub(crate) async fn work(home: &Path, seed: u64) -> Result<(), Failed> {
         for _ in 0..20 {
             let refused = StoreError::Io("refused by plan".to_owned());
             let fault = if random.below(2) == 0 { Fault::Before(refused) } else { Fault::After(refused) };
-            // Opening the home comes first: who cannot open it ends.
+            // The first commits belong to opening the home: if they fail, the child ends.
             plan.at(100 + random.below(1_000), fault);
         }
         builder = builder.wrap_store(move |store| Box::new(FaultStore::new(store, plan)));
@@ -48,7 +48,7 @@ pub(crate) async fn work(home: &Path, seed: u64) -> Result<(), Failed> {
     let runtime = builder.fault_hook(Arc::new(hook)).build().await?;
     Told::Opened.say();
     for number in 0..SESSIONS {
-        // Those of an earlier child go on, most of the time.
+        // Sessions of an earlier child are used again most of the time.
         let id = SessionId::new(format!("s{number}-{}", random.below(3)));
         if runtime.session(&id).await.is_err() {
             let spec = NewSessionSpec { session_id: Some(id.to_string()), ..NewSessionSpec::default() };
@@ -62,7 +62,7 @@ pub(crate) async fn work(home: &Path, seed: u64) -> Result<(), Failed> {
     std::future::pending().await
 }
 
-/// Tells which events come.
+/// Reports the events of a session.
 async fn watch(runtime: Runtime, session: SessionId) {
     let mut events = runtime.session_events(&session, 0);
     while let Some(Ok(item)) = events.next().await {
@@ -76,7 +76,7 @@ async fn watch(runtime: Runtime, session: SessionId) {
     }
 }
 
-/// One run after the other: of a model that delegates, or three at once under a program.
+/// Starts one run after the other: one whose model delegates, or one that drives three children at once.
 async fn runs(runtime: Runtime, place: Place, mut random: Random) {
     loop {
         let done = match random.below(2) {
@@ -84,7 +84,7 @@ async fn runs(runtime: Runtime, place: Place, mut random: Random) {
             _ => side_by_side(&runtime, &place, random.below(5) == 0).await,
         };
         if done.is_err() {
-            // The disk refuses by plan, or the session is busy.
+            // The store fails by plan, or the session is busy.
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
@@ -114,10 +114,10 @@ async fn side_by_side(runtime: &Runtime, place: &Place, is_cut: bool) -> Result<
     parent.wait().await.map(|_| ())
 }
 
-/// What people and their programs do beside the runs.
+/// Changes artifacts like users and their programs, concurrently with the runs.
 async fn client(runtime: Runtime, place: Place, mut random: Random) {
     loop {
-        // What is refused is as good: somebody else was faster, or the disk refused by plan.
+        // Errors are expected: another writer was faster, or the store fails by plan.
         let _ = match random.below(6) {
             0 | 1 => upload(&runtime, &place, &mut random).await,
             2 | 3 => edit(&runtime, &place, &mut random).await,
@@ -168,7 +168,7 @@ async fn edit(runtime: &Runtime, place: &Place, random: &mut Random) -> Result<(
     Ok(())
 }
 
-/// Deletes something by its id: by its name it could meanwhile be something else.
+/// Deletes an artifact by its id, since its name could refer to another artifact by then.
 async fn delete(runtime: &Runtime, place: &Place, random: &mut Random) -> Result<(), ErrorInfo> {
     let all: Vec<Artifact> = runtime.artifacts(place).await?;
     if (all.len() as u64) < 12 + random.below(12) {

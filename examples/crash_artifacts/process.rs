@@ -1,4 +1,5 @@
-//! A child process that tells something in each line, and is killed. Not here: when, and what its lines say.
+//! A child process that writes one report per line and is killed. Elsewhere: when it is killed, and the format of its
+//! reports.
 
 use std::{
     io::{BufRead, BufReader},
@@ -8,7 +9,7 @@ use std::{
 
 use super::Failed;
 
-/// A child at work; killed when dropped.
+/// A running child. Killed when dropped.
 pub(crate) struct Running {
     pub(crate) child: Child,
     pub(crate) lines: Receiver<String>,
@@ -29,7 +30,7 @@ impl Running {
         std::thread::spawn(move || {
             let mut stdout = BufReader::new(stdout);
             let mut line = String::new();
-            // A line that was cut off by the kill was not told.
+            // A line cut off by the kill does not count as reported.
             while stdout.read_line(&mut line).is_ok_and(|read| read > 0) && line.ends_with('\n') {
                 if sender.send(std::mem::take(&mut line)).is_err() {
                     return;
@@ -39,7 +40,7 @@ impl Running {
         Ok(Self { child, lines })
     }
 
-    /// Kills the child; returns how it ended, and the lines that were not read yet.
+    /// Kills the child. Returns its exit status and the lines that were not read yet.
     pub(crate) fn kill(&mut self) -> Result<(ExitStatus, Vec<String>), Failed> {
         self.child.kill()?;
         let status = self.child.wait()?;

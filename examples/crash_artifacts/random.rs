@@ -1,11 +1,11 @@
-//! Numbers at random that can be had again: they follow from a seed.
+//! Reproducible pseudorandom numbers.
 
-/// Numbers that follow from a seed (splitmix64).
+/// Pseudorandom number generator with a seed (splitmix64).
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// Begins a row of numbers.
+    /// Creates a generator.
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }

@@ -1,7 +1,7 @@
-//! Who acts in a child: a model that asks for edits at random, and two tools of its own.
+//! Model and tools of a child: the model requests random edits.
 //!
-//! Documents are lists of numbered lines, so that a part to replace is known without reading them. Many
-//! requests are refused (a name is taken, is missing, a line is gone): that is part of the load.
+//! Documents are lists of numbered lines, so that a passage to replace is known without reading them. Many requests
+//! are rejected (a name is taken or missing, a line is gone); that is part of the load.
 
 use std::{
     path::Path,
@@ -21,14 +21,14 @@ use soong::{
 
 use super::told::{Random, Told};
 
-/// Lines of a document.
+/// Number of lines of a document.
 const LINES: u64 = 20;
 
-/// Everything that is the same in the child and in its parent.
+/// Returns the runtime builder that the child and its parent share.
 pub(crate) fn builder(home: &Path, model: Arc<Busy>) -> RuntimeBuilder {
     let mut config = Config::default();
     config.agents.max_concurrent_children_per_session = 4;
-    // What was cut off ends: so nothing moves while the home is looked at. That runs go on is `crash_runs`' affair.
+    // Interrupted runs fail, so that nothing changes while the home is checked. `crash_runs` covers resumed runs.
     config.runtime.recovery = Recovery::Fail;
     Runtime::builder()
         .permission_handler(Arc::new(soong::permission::AllowAll))
@@ -40,7 +40,7 @@ pub(crate) fn builder(home: &Path, model: Arc<Busy>) -> RuntimeBuilder {
         .register_tool(Arc::new(Chatter::new()))
 }
 
-/// Bytes that follow from a seed: letters, so that they are text as well.
+/// Returns bytes determined by a seed; they are letters, so that they are also text.
 pub(crate) fn product(seed: u64, size: u64) -> Vec<u8> {
     let mut random = Random::new(seed);
     let mut bytes = Vec::with_capacity(size as usize + 8);
@@ -51,13 +51,13 @@ pub(crate) fn product(seed: u64, size: u64) -> Vec<u8> {
     bytes
 }
 
-/// A size between 10 bytes and 3 MB, small ones more often.
+/// Returns a size between 10 bytes and 3 MB; small sizes are more frequent.
 pub(crate) fn product_size(random: &mut Random) -> u64 {
     let most = [100, 1_000, 20_000, 300_000, 3_000_000][random.below(5).min(random.below(6)) as usize % 5];
     10 + random.below(most - 9)
 }
 
-/// The text of a document; one in sixteen is long.
+/// Returns the text of a document; one in sixteen is long.
 pub(crate) fn document(random: &mut Random) -> String {
     let words = if random.below(16) == 0 { 300 } else { 3 };
     let mut text = format!("# List {}\n", random.below(1_000));
@@ -71,7 +71,7 @@ pub(crate) fn document(random: &mut Random) -> String {
     text
 }
 
-/// A part to replace, found exactly or nearly, and what comes in its place.
+/// Returns a passage that matches exactly or approximately, and its replacement.
 pub(crate) fn replacement(random: &mut Random) -> (String, String) {
     let (line, word) = (random.below(LINES), random.below(100_000));
     let old = match random.below(3) {
@@ -81,11 +81,11 @@ pub(crate) fn replacement(random: &mut Random) -> (String, String) {
     (old, format!("item {line:02}: e{word}"))
 }
 
-/// A model that asks for something to be written, and now and then is done.
+/// A model that keeps requesting writes, and sometimes ends its run.
 pub(crate) struct Busy(Mutex<Random>);
 
 impl Busy {
-    /// Makes one whose wishes follow from a seed.
+    /// Creates a model whose requests are determined by a seed.
     pub(crate) fn new(seed: u64) -> Arc<Self> {
         Arc::new(Self(Mutex::new(Random::new(seed))))
     }
@@ -122,7 +122,7 @@ fn call(random: &mut Random) -> (&'static str, Value) {
             let key = match random.below(6) {
                 0 => Value::Null,
                 1 => json!(format!("user:part{}", random.below(3))),
-                // Over a document.
+                // The name of a document, so that the save replaces it.
                 2 => json!(name),
                 _ => json!(format!("part{}", random.below(4))),
             };
@@ -151,7 +151,7 @@ impl Model for Busy {
     }
 }
 
-/// Saves a product, and tells so.
+/// Tool that saves a product and reports it.
 struct Produce(ToolSpec);
 
 #[derive(Deserialize)]
@@ -206,7 +206,7 @@ impl Tool for Produce {
     }
 }
 
-/// Says more than a model reads at once.
+/// Tool whose output is longer than a model reads at once.
 struct Chatter(ToolSpec);
 
 #[derive(Deserialize)]

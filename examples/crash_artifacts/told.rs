@@ -1,6 +1,6 @@
-//! What a child tells its parent, and what the parent remembers of it.
+//! Reports of a child to its parent, and the parent's record of them.
 //!
-//! A line of JSON each. What the parent has read was acknowledged: it must survive.
+//! Each report is a line of JSON. A report that the parent has read is acknowledged: its data must survive.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,34 +13,34 @@ use soong::protocol::{Artifact, ArtifactEvent, ArtifactId, Event, EventRecord, T
 
 pub(crate) use super::random::Random;
 
-/// Bytes in short.
+/// Returns a hash of bytes.
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(bytes);
     hasher.finish()
 }
 
-/// What a child tells.
+/// Report of a child.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Told {
     /// The home is open.
     Opened,
-    /// A run's documents are about to be stored as versions.
+    /// The documents of a run are about to be stored as versions.
     Flushing,
     /// A product is about to be stored.
     Saving,
-    /// A version was stored: what it holds.
+    /// A version was stored, with its size and hash.
     Saved { artifact_id: ArtifactId, version: u64, size: u64, hash: u64 },
     /// An artifact is about to be deleted.
     Deleting { artifact_id: ArtifactId },
-    /// It was deleted.
+    /// The artifact was deleted.
     Deleted { artifact_id: ArtifactId },
-    /// An event came on a stream.
+    /// An event arrived on a stream.
     Event(Box<EventRecord>),
 }
 
 impl Told {
-    /// Tells that a version was stored.
+    /// Returns the report for a stored version.
     pub(crate) fn saved(artifact: &Artifact, bytes: &[u8]) -> Self {
         Self::Saved {
             artifact_id: artifact.artifact_id.clone(),
@@ -50,20 +50,20 @@ impl Told {
         }
     }
 
-    /// Writes it as a line to stdout at once.
+    /// Writes the report to stdout as one line, immediately.
     pub(crate) fn say(&self) {
         let Ok(mut line) = serde_json::to_string(self) else { return };
         line.push('\n');
-        // A parent that is gone needs to know nothing.
+        // If the parent is gone, no report is needed.
         let _ = std::io::stdout().lock().write_all(line.as_bytes());
     }
 
-    /// Reads a line.
+    /// Parses a report.
     pub(crate) fn read(line: &str) -> serde_json::Result<Self> {
         serde_json::from_str(line)
     }
 
-    /// Returns its name.
+    /// Returns the name of the report, for an event its kind.
     pub(crate) fn kind(&self) -> &str {
         match self {
             Self::Opened => "opened",
@@ -77,26 +77,26 @@ impl Told {
     }
 }
 
-/// A number of an artifact.
+/// An artifact with the number of one of its versions or edits.
 pub(crate) type Place = (ArtifactId, u64);
 
-/// Everything that was acknowledged of a home.
+/// All acknowledged reports about a home.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     /// Size and hash of stored versions.
     pub(crate) saved: BTreeMap<Place, (u64, u64)>,
-    /// The texts after edits, as their events showed them.
+    /// Texts after edits, as their events showed them.
     pub(crate) edited: BTreeMap<Place, String>,
-    /// What may be gone: its deletion had begun.
+    /// Artifacts that may be gone, since their deletion had started.
     pub(crate) deleting: BTreeSet<ArtifactId>,
-    /// What must be gone.
+    /// Artifacts that must be gone.
     pub(crate) deleted: BTreeSet<ArtifactId>,
-    /// The events that were seen, with their data.
+    /// Observed events with their kind and data.
     pub(crate) events: BTreeMap<(TraceId, u64), (String, String)>,
 }
 
 impl Ledger {
-    /// Remembers what a child told.
+    /// Records the reports of a child.
     pub(crate) fn take(&mut self, told: Vec<Told>) {
         for one in told {
             match one {

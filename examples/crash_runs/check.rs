@@ -1,6 +1,6 @@
-//! What must hold when a job is done, however often its process was killed.
+//! Invariants after a job is done, however often its process was killed.
 //!
-//! Works on the rows, the effects' file and what was told; repairs nothing.
+//! The checks use the rows, the file of effects and the children's reports. Nothing is repaired.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use super::{
     told::{Ledger, Seen},
 };
 
-/// Something that does not hold.
+/// A violated invariant.
 #[derive(Debug, Clone)]
 pub(crate) struct Violation {
     pub(crate) kind: &'static str,
@@ -31,7 +31,7 @@ impl Violation {
     }
 }
 
-/// What does not hold in one cycle.
+/// Violations of one cycle.
 #[derive(Debug, Default)]
 struct Wrong(Vec<Violation>);
 
@@ -56,7 +56,7 @@ pub(crate) fn effects(stage: &Stage<'_>) -> Result<Vec<Effect>, Failed> {
     text.lines().map(|line| serde_json::from_str(line).map_err(|error| format!("{error}: {line}").into())).collect()
 }
 
-/// Checks everything; returns what does not hold.
+/// Checks everything. Returns the violations.
 pub(crate) fn all(stage: &Stage<'_>, ledger: &Ledger, made: &[Effect]) -> Result<Vec<Violation>, Failed> {
     let reader = SqliteReader::open(stage.home().join("sessions.sqlite"))?;
     let mut wrong = Wrong::default();
@@ -94,7 +94,7 @@ pub(crate) fn all(stage: &Stage<'_>, ledger: &Ledger, made: &[Effect]) -> Result
     Ok(wrong.0)
 }
 
-/// The events of a trace: counted without gaps, those of each run as well, and each call closed once.
+/// Checks the events of a trace: ids are contiguous, also within each run, and each call is closed once.
 fn timeline(trace: &Trace, events: &[EventRecord], wrong: &mut Wrong) {
     let mut of_runs: BTreeMap<&RunId, Vec<&EventRecord>> = BTreeMap::new();
     for (place, event) in events.iter().enumerate() {
@@ -131,7 +131,8 @@ fn timeline(trace: &Trace, events: &[EventRecord], wrong: &mut Wrong) {
     }
 }
 
-/// The messages of a trace: sequences unique, parents before their children, the main path whole.
+/// Checks the messages of a trace: sequences are unique, parents precede their children, and the main path is
+/// complete.
 fn messages(reader: &SqliteReader, trace: &Trace, wrong: &mut Wrong) -> Result<(), Failed> {
     let id = &trace.trace_id;
     let all = reader.messages(id, MessagePath::All)?;
@@ -162,7 +163,8 @@ fn messages(reader: &SqliteReader, trace: &Trace, wrong: &mut Wrong) -> Result<(
     Ok(())
 }
 
-/// Effects against the events: what must not be made twice was not, and what is recorded was made.
+/// Compares effects with events: no effect that must not be repeated was made twice, and each recorded effect was
+/// made.
 fn repeated(made: &[Effect], events: &[EventRecord], wrong: &mut Wrong) {
     let mut lines: BTreeMap<(&RunId, &str), Vec<&Effect>> = BTreeMap::new();
     for effect in made {
@@ -183,7 +185,7 @@ fn repeated(made: &[Effect], events: &[EventRecord], wrong: &mut Wrong) {
     }
 }
 
-/// The orchestrator and its children: all there, each with one result, and the sums are right.
+/// Checks the orchestrator and its children: all exist, each child has one result, and the sums are right.
 fn family(reader: &SqliteReader, ledger: &Ledger, wrong: &mut Wrong) -> Result<(), Failed> {
     let Some(root) = reader.last_run(&scene::root())? else {
         wrong.say("job not done", "there is no run");
@@ -214,7 +216,7 @@ fn family(reader: &SqliteReader, ledger: &Ledger, wrong: &mut Wrong) -> Result<(
     if let Some(StatsPair { own, tree }) = ended.map(|ended| ended.stats) {
         let mut sum = own;
         results.iter().for_each(|result| sum.roll_up(&result.stats.tree));
-        // What a tree took in time is its root's time.
+        // The duration of a tree is the duration of its root.
         wrong.unless(sum == Stats { duration_ms: sum.duration_ms, ..tree }, "sums", || {
             format!("{sum:?} is not {tree:?}")
         });
@@ -223,16 +225,16 @@ fn family(reader: &SqliteReader, ledger: &Ledger, wrong: &mut Wrong) -> Result<(
     Ok(())
 }
 
-/// Whether two counts of work are the same but for the time it took.
+/// Whether two sets of stats are equal except for the duration.
 fn same(one: &Stats, other: &Stats) -> bool {
     *one == Stats { duration_ms: one.duration_ms, ..*other }
 }
 
-/// The document holds every edit whose call is recorded as completed, stored as a version.
+/// Checks that the document contains every edit whose call is recorded as completed, and is stored as a version.
 fn document(stage: &Stage<'_>, reader: &SqliteReader, wrong: &mut Wrong) -> Result<(), Failed> {
     let scope = ArtifactScope::Session { session_id: scene::session() };
     let Some(artifact) = reader.artifact(&scope, DOCUMENT)? else {
-        // Its making may have been cut off before it was recorded.
+        // The run may have been interrupted before the creation of the document was recorded.
         return Ok(());
     };
     let path = reader.blob_path(&artifact.artifact_id, artifact.stored_version)?;

@@ -1,4 +1,5 @@
-//! The child: opens the home, starts the job or goes on with it, and tells what it sees, until it is done or killed.
+//! The child: opens the home, starts or resumes the job, and reports what it observes until the job is done or the
+//! child is killed.
 
 use std::path::Path;
 
@@ -13,7 +14,7 @@ use super::{
     told::{Seen, Told},
 };
 
-/// Does the job. A child that counts meets no faults, and tells how often it met each point.
+/// Does the job. With `counts`, no faults are injected, and the child reports how often each fault point was reached.
 pub(crate) async fn work(folder: &Path, base_url: &str, slots: usize, counts: bool) -> Result<(), Failed> {
     let counting = FaultPlan::new();
     let mut builder = scene::builder(&Stage(folder), base_url, slots);
@@ -37,7 +38,7 @@ pub(crate) async fn work(folder: &Path, base_url: &str, slots: usize, counts: bo
     Ok(())
 }
 
-/// Starts the job, or finds it at work; `None` where it is over.
+/// Starts the job, or finds its active run. Returns `None` if the job is over.
 async fn enter(runtime: &Runtime) -> Result<Option<RunHandle>, Failed> {
     loop {
         match runtime.session(&scene::session()).await {
@@ -47,14 +48,14 @@ async fn enter(runtime: &Runtime) -> Result<Option<RunHandle>, Failed> {
         }
         let start = Start::new("explore all parts").session(scene::session().as_str()).mode(RunMode::Orchestrator);
         match runtime.start(start).await {
-            // The disk refuses by plan.
+            // The store fails by plan.
             Err(error) if error.retryable => {}
             started => return Ok(Some(started?)),
         }
     }
 }
 
-/// Tells every event from the first on, until the job has ended; returns its run.
+/// Reports every event from the first one until the job has ended. Returns the run of the job.
 async fn watch(runtime: Runtime) -> Result<RunId, Failed> {
     let mut events = runtime.session_events(&scene::session(), 0);
     while let Some(item) = events.next().await {

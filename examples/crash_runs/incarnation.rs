@@ -1,4 +1,4 @@
-//! One child process: how it is to die, and what it told until then.
+//! One child process: how it ends, and its reports.
 
 use std::{
     fmt,
@@ -11,24 +11,24 @@ use std::{
 
 use super::{Failed, process::Running, told::Told};
 
-/// Longest life of a child: one that does not end is stuck.
+/// Maximum lifetime of a child; a child that lives longer is stuck.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How a child is to die.
+/// Planned end of a child.
 #[derive(Debug, Clone)]
 pub(crate) enum Death {
-    /// Not at all: it comes to its end. It counts how often it meets each point.
+    /// It completes its work and counts how often it reaches each fault point.
     Counted,
-    /// Not at all.
+    /// It completes its work.
     Natural,
-    /// By its own plan, at a fault point.
+    /// A fault plan kills it at a fault point.
     Planned {
-        /// The point, for counting.
+        /// The fault point, for the statistics.
         point: &'static str,
-        /// The whole plan.
+        /// The complete fault plan.
         plan: String,
     },
-    /// So long after it told so many events.
+    /// The parent kills it this long after it reported this many events.
     Killed { after_events: u64, then: Duration },
 }
 
@@ -42,13 +42,13 @@ impl fmt::Display for Death {
     }
 }
 
-/// How a child ended.
+/// Actual end of a child.
 pub(crate) enum End {
-    /// By itself, having told all.
+    /// It completed its work and wrote all reports.
     Done,
-    /// As by `kill -9`.
+    /// It was killed by SIGKILL.
     Killed,
-    /// In another way: that is no good.
+    /// It ended in an unexpected way.
     Other(String),
 }
 
@@ -63,7 +63,7 @@ fn start(folder: &Path, base_url: &str, slots: usize, death: &Death) -> Result<R
     Running::start(&mut command)
 }
 
-/// Reads what is told until nothing more comes; kills when it is time.
+/// Reads reports until the child closes its output, and kills the child when it is due.
 fn listen(running: &mut Running, death: &Death, told: &mut Vec<Told>) -> Result<Option<ExitStatus>, Failed> {
     let deadline = Instant::now() + PATIENCE;
     let (mut events, mut kill_at) = (0, None);
@@ -94,7 +94,7 @@ fn listen(running: &mut Running, death: &Death, told: &mut Vec<Told>) -> Result<
     }
 }
 
-/// Runs a child to its end; returns what it told, too.
+/// Runs a child to its end. Returns its reports and its end.
 pub(crate) fn live(folder: &Path, base_url: &str, slots: usize, death: &Death) -> Result<(Vec<Told>, End), Failed> {
     let mut running = start(folder, base_url, slots, death)?;
     let mut told = Vec::new();

@@ -1,7 +1,7 @@
-//! What parent and child agree on: the job, its tools, and the runtime that does it.
+//! Definitions shared by parent and child: the job, its tools, and the runtime.
 //!
-//! The job: an orchestrator makes a document, has eight children explore, writes into the document and answers.
-//! Each child has two effects made, edits the document, and answers.
+//! The job: an orchestrator creates a document, starts eight child runs, edits the document and answers. Each child
+//! run makes two effects, edits the document and answers.
 
 use std::{
     fs::OpenOptions,
@@ -19,33 +19,33 @@ use soong::{
     tool::{self, Tool, ToolContext, ToolOutput, ToolResult},
 };
 
-/// How many children explore.
+/// Number of child runs.
 pub(crate) const CHILDREN: u64 = 8;
-/// The document that all of them edit.
+/// Document that all of them edit.
 pub(crate) const DOCUMENT: &str = "board";
-/// The orchestrator's answer.
+/// Answer of the orchestrator.
 pub(crate) const ANSWER: &str = "all parts are explored";
-/// The name of the tool whose calls must not be made twice.
+/// Name of the tool whose calls must not be repeated.
 pub(crate) const EFFECT: &str = "effect";
-/// The name of the tool whose calls may be made twice.
+/// Name of the tool whose calls may be repeated.
 pub(crate) const NOTE: &str = "note";
 
-/// The session that everything happens in.
+/// Returns the session of the job.
 pub(crate) fn session() -> SessionId {
     SessionId::new("crash")
 }
 
-/// Its main trace.
+/// Returns the main trace of the session.
 pub(crate) fn root() -> TraceId {
     TraceId::root(&session())
 }
 
-/// The task of a child.
+/// Returns the task of a child run.
 pub(crate) fn task(child: u64) -> String {
     format!("explore part {child}")
 }
 
-/// The folders and files of one cycle.
+/// Folder of one cycle, with its home, project and files.
 pub(crate) struct Stage<'a>(pub(crate) &'a Path);
 
 impl Stage<'_> {
@@ -57,13 +57,13 @@ impl Stage<'_> {
         self.0.join("project")
     }
 
-    /// Where effects are written down, a line each.
+    /// File with the effects, one per line.
     pub(crate) fn effects(&self) -> PathBuf {
         self.0.join("effects.jsonl")
     }
 }
 
-/// Prepares the runtime; `slots` children work at a time.
+/// Returns the runtime builder. At most `slots` child runs work at a time.
 pub(crate) fn builder(stage: &Stage<'_>, base_url: &str, slots: usize) -> RuntimeBuilder {
     let mut config = Config::default();
     config.agents.max_concurrent_children_per_session = slots;
@@ -77,7 +77,7 @@ pub(crate) fn builder(stage: &Stage<'_>, base_url: &str, slots: usize) -> Runtim
         .config(config)
         .register_tool(Arc::new(Writing::new(EFFECT, false, stage.effects())))
         .register_tool(Arc::new(Writing::new(NOTE, true, stage.effects())));
-    // Explorers are to have effects as well.
+    // Child runs need the tools with effects as well.
     for preset in builtin_presets() {
         if ["explore", "orchestrator"].contains(&preset.name.as_str()) {
             builder = builder.register_preset(soong::protocol::Preset { allowed_tools: None, ..preset });
@@ -86,7 +86,7 @@ pub(crate) fn builder(stage: &Stage<'_>, base_url: &str, slots: usize) -> Runtim
     builder
 }
 
-/// An effect on the world: a line in a file that no restart takes back.
+/// An external effect: a line in a file that no restart reverts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Effect {
     pub(crate) run: RunId,
@@ -137,7 +137,7 @@ impl Tool for Writing {
     }
 }
 
-/// Adds a line by one write, so that it is there whole or not at all.
+/// Appends a line with a single write, so that it is written completely or not at all.
 fn append(file: &Path, effect: &Effect) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(effect)?;
     line.push(b'\n');

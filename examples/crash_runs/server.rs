@@ -1,7 +1,7 @@
 //! The model: a scripted server in the parent, so that it outlives every child.
 //!
-//! What it answers follows from the conversation alone: who asks, and how often it has answered. So a call that
-//! is made again gets the same answer. It judges every conversation that it is sent.
+//! Its answer depends only on the conversation: which run asks, and how often it was answered. So a repeated call
+//! gets the same answer. The server checks every conversation that it receives.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -17,14 +17,14 @@ use super::{
     scripted::{Reply, Request, ScriptedServer},
 };
 
-/// What the server has seen.
+/// Conversations checked by the server.
 #[derive(Debug, Default)]
 pub(crate) struct Judged {
     pub(crate) histories: u64,
     pub(crate) wrong: Vec<Violation>,
 }
 
-/// The server, and what it thinks of what it was sent.
+/// The server and its results.
 pub(crate) struct Server {
     server: ScriptedServer,
     judged: Arc<Mutex<Judged>>,
@@ -42,7 +42,7 @@ impl Server {
         self.server.base_url()
     }
 
-    /// Takes what was judged so far.
+    /// Returns the results so far and resets them.
     pub(crate) fn take(&self) -> Judged {
         std::mem::take(&mut *self.judged.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -75,7 +75,7 @@ fn answer(request: &Request, judged: &Mutex<Judged>) -> Reply {
         None if has("agent") => orchestrate(answered),
         None => Reply::status(400, format!("nobody is known who asks {asked:?}")),
     };
-    // Not all at the same time, and the same way each time.
+    // Answers are spread over a few milliseconds, by a deterministic delay.
     let length: usize = asked.len() + answered * 7 + child.map_or(0, |child| child as usize * 3);
     reply.after(Duration::from_millis(length as u64 % 5))
 }
@@ -114,7 +114,7 @@ fn edit(part: u64) -> (&'static str, Value) {
     ("update_artifact", json!({"name": DOCUMENT, "old": old, "new": new}))
 }
 
-/// Calls with ids that are unique in all conversations.
+/// Returns calls whose ids are unique across all conversations.
 fn calls(who: u64, turn: usize, wishes: &[(&str, Value)]) -> Reply {
     let wishes: Vec<(String, &str, String)> = wishes
         .iter()

@@ -1,6 +1,6 @@
-//! What a child tells its parent, a line of JSON each, and what the parent remembers of it.
+//! Reports of a child to its parent, one line of JSON each, and the parent's record of them.
 //!
-//! What the parent has read was acknowledged: it must survive, unchanged.
+//! A report that the parent has read is acknowledged: its data must survive unchanged.
 
 use std::{
     collections::BTreeMap,
@@ -16,14 +16,14 @@ use soong::{
 
 use super::check::Violation;
 
-/// Data in short.
+/// Returns a hash of event data.
 pub(crate) fn hash(data: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(data.as_bytes());
     hasher.finish()
 }
 
-/// An event as it was seen.
+/// An observed event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Seen {
     pub(crate) lsn: u64,
@@ -37,7 +37,7 @@ impl Seen {
     }
 }
 
-/// How the job ended.
+/// End of the job.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Ended {
     pub(crate) status: RunStatus,
@@ -53,30 +53,30 @@ impl From<&RunOutcome> for Ended {
     }
 }
 
-/// What a child tells.
+/// Report of a child.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Told {
     /// The home is open.
     Opened,
-    /// An event came on the session's stream.
+    /// An event arrived on the session's stream.
     Event { trace: TraceId, event_id: u64, seen: Seen },
-    /// How often each fault point was met.
+    /// Number of times that each fault point was reached.
     Met(BTreeMap<String, u64>),
     /// The job is done.
     Ended(Box<Ended>),
 }
 
 impl Told {
-    /// Writes it as a line to stdout at once.
+    /// Writes the report to stdout as one line, immediately.
     pub(crate) fn say(&self) {
         let Ok(mut line) = serde_json::to_string(self) else { return };
         line.push('\n');
-        // A parent that is gone needs to know nothing.
+        // If the parent is gone, no report is needed.
         let _ = std::io::stdout().lock().write_all(line.as_bytes());
     }
 }
 
-/// Everything that the children of a cycle told.
+/// All reports of the children of a cycle.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     pub(crate) events: BTreeMap<(TraceId, u64), Seen>,
@@ -85,7 +85,7 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Remembers what was told; says so where it is not what was told before.
+    /// Records a report. Returns a violation if an event differs from an earlier report of it.
     pub(crate) fn take(&mut self, told: Told) -> Option<Violation> {
         match told {
             Told::Opened => {}

@@ -1,8 +1,8 @@
-//! A model that does as its message says, and short ways to look at artifacts.
+//! A model that executes the steps in its prompt, and helpers for artifacts.
 //!
-//! A message is a list of turns in JSON: a call `["tool", {…}]`, several calls `[[…], […]]`, or a word:
-//! `"hang"` until cut off, `"fail"`. Behind the last turn it repeats what it read last. The tool `pause`
-//! holds a run until its test says so.
+//! A prompt is a JSON list of turns. A turn is a call `["tool", {…}]`, several calls `[[…], […]]`, or a word:
+//! `"hang"` (until cancelled) or `"fail"`. After the last turn the model repeats the last message. The tool `pause`
+//! blocks a run until the test releases it.
 
 use std::{
     path::PathBuf,
@@ -29,12 +29,12 @@ use super::{
     world::{World, patiently, soon},
 };
 
-/// A model that does as it is told.
+/// Returns a model that executes the steps in its prompt.
 pub fn obedient() -> Arc<Scripted> {
     Scripted::new(obey)
 }
 
-/// Such a model, and what it was asked, in order.
+/// Returns such a model and the list of its requests, in order.
 pub fn recorded() -> (Arc<Scripted>, Arc<Mutex<Vec<ModelRequest>>>) {
     let asked: Arc<Mutex<Vec<ModelRequest>>> = Arc::default();
     let kept = Arc::clone(&asked);
@@ -53,19 +53,19 @@ pub async fn paused(build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) -> (Wo
     (World::with(obedient(), |builder| build(builder.register_tool(Arc::new(pause)))).await, gate)
 }
 
-/// Where runs wait for their test.
+/// Gate at which runs wait until the test releases them.
 pub struct Gate {
     go: Semaphore,
     came: AtomicUsize,
 }
 
 impl Gate {
-    /// Waits until runs have come to the gate so many times, those that passed included.
+    /// Waits until runs have arrived at the gate `times` times in total.
     pub async fn reached(&self, times: usize) {
         patiently("the runs come to the gate", || self.came.load(SeqCst) >= times).await;
     }
 
-    /// Lets one run pass.
+    /// Releases one run.
     pub fn pass(&self) {
         self.go.add_permits(1);
     }
@@ -92,8 +92,8 @@ impl Tool for Pause {
     }
 }
 
-/// A store that calls a hook before and after it commits an edit: with the edit's number from 1, and whether
-/// it is committed.
+/// A store that calls a hook before and after it commits an edit, with the number of the edit (from 1) and whether it
+/// is committed.
 pub struct AtEdits<F> {
     store: Box<dyn Store>,
     edits: usize,
@@ -127,7 +127,7 @@ fn obey(request: &ModelRequest) -> Turn {
     let said = request.messages[asked].content.split("\n\n## Context").next().unwrap_or("");
     let steps: Vec<Value> = serde_json::from_str(said).unwrap_or_default();
     let call = |step: &Value| -> (&'static str, Value) {
-        // As long as the test: a handful of bytes.
+        // Leaked until the process ends; only a few bytes.
         (Box::leak(step[0].as_str().unwrap().to_owned().into_boxed_str()), step[1].clone())
     };
     match steps.get(turn) {
@@ -141,7 +141,7 @@ fn obey(request: &ModelRequest) -> Turn {
     }
 }
 
-/// A turn that waits at the gate.
+/// Returns a turn that waits at the gate.
 pub fn pause() -> Value {
     json!(["pause", {}])
 }
@@ -162,13 +162,13 @@ pub fn read(name: &str) -> Value {
     json!(["read_artifact", {"name": name}])
 }
 
-/// A document that grows from turn to turn: `0`, then `0 1`, and so on.
+/// Returns the turns that create a document and extend it step by step: `0`, then `0 1`, and so on.
 pub fn growing(name: &str, edits: usize) -> Vec<Value> {
     let more = (1..=edits).map(|n| update(name, &(n - 1).to_string(), &format!("{} {n}", n - 1)));
     [create(name, "0")].into_iter().chain(more).collect()
 }
 
-/// Writes a message of turns.
+/// Formats turns as a prompt.
 pub fn turns(steps: &[Value]) -> String {
     Value::from(steps.to_vec()).to_string()
 }
@@ -178,48 +178,48 @@ pub async fn begin(world: &World, session: &str, steps: &[Value]) -> RunHandle {
     world.runtime().start(Start::new(turns(steps)).session(session)).await.unwrap()
 }
 
-/// Has a run of a session do these turns.
+/// Runs these turns in a session and waits until the run has ended.
 pub async fn run(world: &World, session: &str, steps: &[Value]) -> (RunHandle, Arc<RunOutcome>) {
     let run = begin(world, session, steps).await;
     let outcome = soon(run.wait()).await.unwrap();
     (run, outcome)
 }
 
-/// Whose names a session's are; nobody else's user.
+/// Returns the namespace of a session of the local user.
 pub fn place(session: &str) -> Place {
     Place { session_id: SessionId::new(session), uid: "local".into() }
 }
 
-/// What an artifact holds now.
+/// Returns the current text of an artifact.
 pub async fn text(world: &World, place: &Place, key: &str) -> String {
     soon(world.runtime().artifact(place, key, None)).await.unwrap().text().await.unwrap()
 }
 
-/// What a stored version holds.
+/// Returns the text of a stored version.
 pub async fn text_at(world: &World, place: &Place, key: &str, version: u64) -> String {
     soon(world.runtime().artifact(place, key, Some(version))).await.unwrap().text().await.unwrap()
 }
 
-/// The numbers of the stored versions.
+/// Returns the numbers of the stored versions.
 pub async fn versions(world: &World, place: &Place, key: &str) -> Vec<u64> {
     let service = world.runtime().artifact_service();
     let versions = soon(service.list_versions(place, key)).await.unwrap();
     versions.iter().map(|version| version.version).collect()
 }
 
-/// An artifact as lists show it.
+/// Returns the record of an artifact as listed.
 pub async fn listed(world: &World, place: &Place, key: &str) -> Artifact {
     let all = world.runtime().artifacts(place).await.unwrap();
     all.into_iter().find(|artifact| artifact.key() == key).unwrap_or_else(|| panic!("{key} is not listed"))
 }
 
-/// Stores a text by program.
+/// Stores a text through the library.
 pub async fn save(world: &World, place: &Place, key: &str, text: impl Into<Content>) -> Artifact {
     let service = world.runtime().artifact_service();
     soon(service.save(place, Save::new(key, "text/markdown", text.into()))).await.unwrap()
 }
 
-/// The snapshots of a document's edits, in order: version and text.
+/// Returns the snapshots of a document's edits, in order: version and text.
 pub fn edits(events: &[Arc<EventRecord>], name: &str) -> Vec<(u64, String)> {
     let edit = |event: &Arc<EventRecord>| match &event.event {
         Event::Artifact(ArtifactEvent::Edited { name: edited, snapshot, .. }) if edited == name => {
@@ -230,7 +230,7 @@ pub fn edits(events: &[Arc<EventRecord>], name: &str) -> Vec<(u64, String)> {
     events.iter().filter_map(edit).collect()
 }
 
-/// What a run said it flushed, each time that it did: name and version.
+/// Returns each flush of a run: name and version of the documents.
 pub fn flushes(events: &[Arc<EventRecord>]) -> Vec<Vec<(String, u64)>> {
     let flush = |event: &Arc<EventRecord>| match &event.event {
         Event::Artifact(ArtifactEvent::Flushed { versions, .. }) => Some(versions.clone().into_iter().collect()),
@@ -239,7 +239,7 @@ pub fn flushes(events: &[Arc<EventRecord>]) -> Vec<Vec<(String, u64)>> {
     events.iter().filter_map(flush).collect()
 }
 
-/// How the calls of a tool ended: `Ok`, or the error's code.
+/// Returns the outcome of each call of a tool: `Ok`, or the error code.
 pub fn calls(events: &[Arc<EventRecord>], tool: &str) -> Vec<Result<(), String>> {
     let call = |event: &Arc<EventRecord>| match &event.event {
         Event::Tool(ToolEvent::Completed { name, .. }) if name == tool => Some(Ok(())),
@@ -250,12 +250,12 @@ pub fn calls(events: &[Arc<EventRecord>], tool: &str) -> Vec<Result<(), String>>
     events.iter().filter_map(call).collect()
 }
 
-/// Whether an actor of this id is in the tree.
+/// Whether an actor with this id is in the actor tree.
 pub fn is_alive(world: &World, actor_id: &str) -> bool {
     serde_json::to_string(&world.runtime().tree()).unwrap().contains(&format!("\"{actor_id}\""))
 }
 
-/// The folder in which an artifact's versions lie.
+/// Returns the folder that contains the versions of an artifact.
 pub fn folder(world: &World, artifact: &Artifact) -> PathBuf {
     let owner = match &artifact.scope {
         soong::protocol::ArtifactScope::Session { session_id } => format!("sessions/{session_id}"),

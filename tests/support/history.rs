@@ -1,4 +1,4 @@
-//! What must hold of every timeline and every conversation, whatever happened.
+//! Invariants of every event history and every conversation.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -10,11 +10,11 @@ use soong::{
 
 use super::{pairing, world::soon};
 
-/// Checks what always holds in a run's events.
+/// Checks the invariants of a run's events.
 pub fn check_run(events: &[Arc<EventRecord>]) {
     let kinds: Vec<&str> = events.iter().map(|event| event.event.kind()).collect();
     let first_work = kinds.iter().position(|kind| !matches!(*kind, "run_queued" | "run_dequeued"));
-    // A queued run may be cancelled, or cut off with its process, before it begins.
+    // A queued run may be cancelled or interrupted before it starts.
     let never_began = kinds.last() != Some(&"run_completed") && !kinds.contains(&"loop_started");
     if !never_began {
         assert_eq!(first_work.map(|place| kinds[place]), Some("loop_started"), "{kinds:?}");
@@ -39,7 +39,7 @@ pub fn check_run(events: &[Arc<EventRecord>]) {
             ) => {
                 assert_eq!(open.insert(tool_call_id, 0), Some(1), "{tool_call_id} closed without being open");
             }
-            // Ids are unique within an answer only.
+            // Ids are unique only within one model answer.
             Event::Model(soong::protocol::ModelEvent::Started { .. }) => {
                 assert!(open.values().all(|open| *open == 0), "a call is open when the model is called: {kinds:?}");
                 open.clear();
@@ -57,12 +57,12 @@ pub fn check_run(events: &[Arc<EventRecord>]) {
     assert!(children.values().all(|open| *open == 0), "the run ended before a child: {kinds:?}");
 }
 
-/// Checks that a conversation is one that OpenAI takes: every call answered once, right behind it.
+/// Checks that OpenAI accepts a conversation: every tool call is answered once, directly after it.
 pub fn check_messages(messages: &[Message]) {
     let mut previous = 0;
     let mut owed: Vec<String> = Vec::new();
     for message in messages {
-        // A summary is younger than what follows it.
+        // A summary has a higher sequence than the messages after it.
         if message.covers.is_none() {
             assert!(message.sequence > previous, "sequences grow");
             previous = message.sequence;
@@ -78,7 +78,7 @@ pub fn check_messages(messages: &[Message]) {
         }
     }
     assert!(owed.is_empty(), "{owed:?} are not answered");
-    // The same once more as providers see it; who has not been asked anything has nothing to say.
+    // Check the same as providers see it. A conversation with only system messages has not been sent yet.
     let sent: Vec<serde_json::Value> = messages.iter().map(sent).collect();
     if messages.iter().any(|message| message.role != Role::System) {
         assert_eq!(pairing::openai(&sent), Ok(()), "{sent:#?}");
@@ -86,7 +86,7 @@ pub fn check_messages(messages: &[Message]) {
     }
 }
 
-/// A message in the form in which OpenAI gets it.
+/// Returns a message in OpenAI's format.
 fn sent(message: &Message) -> serde_json::Value {
     let call = |call: &ToolCall| json!({"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}});
     let mut form = json!({"role": message.role.as_str(), "content": message.content});
@@ -99,7 +99,7 @@ fn sent(message: &Message) -> serde_json::Value {
     form
 }
 
-/// Reads what is stored of a trace.
+/// Reads all stored events of a trace.
 pub async fn stored(runtime: &Runtime, trace: &TraceId) -> Vec<Arc<EventRecord>> {
     let last = runtime.trace(trace).await.unwrap().last_event_id;
     let mut stream = runtime.trace_events(trace, 0);
@@ -115,7 +115,7 @@ pub async fn stored(runtime: &Runtime, trace: &TraceId) -> Vec<Arc<EventRecord>>
     events
 }
 
-/// Checks everything that is stored of a session whose runs have all ended.
+/// Checks all stored data of a session whose runs have all ended.
 pub async fn check_session(runtime: &Runtime, session: &SessionId) {
     let filter = soong::TraceFilter { session_id: Some(session.clone()), ..Default::default() };
     let mut cursor = None;

@@ -1,4 +1,4 @@
-//! What the suites share: a world per test, a scripted model, a scripted server, checks of histories.
+//! Shared test support: a world per test, a scripted model, a scripted server, checks of histories.
 
 pub mod artifacts;
 pub mod history;

@@ -1,4 +1,4 @@
-//! A model that does as its test says, turn by turn.
+//! A scripted model: a test decides the outcome of each turn.
 
 use std::sync::{
     Arc,
@@ -12,21 +12,21 @@ use soong::{
 };
 use tokio::sync::Notify;
 
-/// What the model does with a request.
+/// Response of the model to a request.
 pub enum Turn {
     Say(String),
-    /// Calls tools: name and arguments; ids are made from the turn and the place.
+    /// Calls tools, given as name and arguments. Ids consist of the turn and the position.
     Call(Vec<(&'static str, serde_json::Value)>),
     Fail(ModelError),
-    /// Streams this and then nothing more, until it is cut off.
+    /// Streams this text, then nothing until it is cancelled.
     Hang(&'static str),
-    /// Streams this, and fails.
+    /// Streams this text, then fails.
     Break(&'static str, ModelError),
-    /// Says this, and is cut at its token limit.
+    /// Answers with this text, cut at the token limit.
     Cut(&'static str),
-    /// Waits until told, then says this.
+    /// Waits for a notification, then answers with this text.
     When(Arc<Notify>, String),
-    /// Streams these pieces, and answers this.
+    /// Streams these deltas, then answers with this completion.
     Whole(Vec<Delta>, Box<Completion>),
 }
 
@@ -42,7 +42,7 @@ impl Turn {
 
 type Script = dyn Fn(&ModelRequest) -> Turn + Send + Sync;
 
-/// Counts its calls; knows how many were made at the same time.
+/// Scripted model that counts its calls and the maximum number of simultaneous calls.
 pub struct Scripted {
     script: Box<Script>,
     pub calls: AtomicUsize,
@@ -86,7 +86,7 @@ impl Model for Scripted {
         async move {
             self.calls.fetch_add(1, SeqCst);
             let turn = (self.script)(request);
-            // Whoever counts the calls in flight may tell them to go on: they listen by then.
+            // Register before the call counts as in flight: a test may notify as soon as it sees the count.
             let mut told = match &turn {
                 Turn::When(told, _) => Some(Box::pin(Arc::clone(told).notified_owned())),
                 _ => None,
@@ -143,22 +143,22 @@ impl Model for Scripted {
     }
 }
 
-/// How many times the model has answered since the last thing that somebody else said.
+/// Returns the number of assistant messages in the request.
 pub fn turn_of(request: &ModelRequest) -> usize {
     request.messages.iter().filter(|message| message.role == Role::Assistant).count()
 }
 
-/// The first thing that was asked: a child's task.
+/// Returns the first user message, which is the task of a child run.
 pub fn task_of(request: &ModelRequest) -> &str {
     request.messages.iter().find(|message| message.role == Role::User).map_or("", |message| &message.content)
 }
 
-/// The last thing in the conversation.
+/// Returns the last message of the conversation.
 pub fn last_of(request: &ModelRequest) -> &str {
     request.messages.last().map_or("", |message| &message.content)
 }
 
-/// Whether it is the run that may have sub-agents.
+/// Whether the request belongs to a run that may start sub-agents.
 pub fn is_parent(request: &ModelRequest) -> bool {
     request.tools.iter().any(|tool| tool.name == "agent")
 }

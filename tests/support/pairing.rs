@@ -1,19 +1,21 @@
-//! What providers demand of calls and their results: both rule sets, over messages in OpenAI's form.
+//! Rules of the providers for tool calls and their results, checked on messages in OpenAI's format.
 //!
-//! Pure, and for tests only: a request that either function refuses is one that the provider refuses.
-//! [`openai`] checks the messages as they are; [`anthropic`] turns them into that provider's blocks
-//! first (MOD-2) and checks those. System messages are looked through: Anthropic has them elsewhere.
-//! Not here: whether a tool is known, or its arguments make sense.
+//! Pure, for tests only: a provider rejects every request that its function rejects. [`openai`] checks the messages
+//! directly; [`anthropic`] first converts them to that provider's blocks (MOD-2). System messages are skipped there,
+//! since Anthropic passes them separately.
+//!
+//! Not in this module: whether a tool exists and its arguments are valid.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// Checks messages by OpenAI's rules for chat completions.
+/// Checks messages against OpenAI's rules for chat completions.
 ///
-/// An assistant message with calls is followed at once by one tool message a call, in any order, and
-/// by nothing else before them; a tool message stands nowhere else; ids of one message are different;
-/// an assistant message says something or calls something.
+/// - An assistant message with calls is followed immediately by one tool message per call, in any order.
+/// - A tool message occurs nowhere else.
+/// - The call ids of one message are distinct.
+/// - An assistant message has content or calls.
 pub fn openai(messages: &[Value]) -> Result<(), String> {
     let mut open: BTreeSet<&str> = BTreeSet::new();
     for (place, message) in messages.iter().enumerate() {
@@ -50,11 +52,13 @@ pub fn openai(messages: &[Value]) -> Result<(), String> {
     if open.is_empty() { Ok(()) } else { Err(format!("the end: calls {open:?} have no tool message")) }
 }
 
-/// Checks messages by Anthropic's rules for its Messages API.
+/// Checks messages against Anthropic's rules for its Messages API.
 ///
-/// There is a first message, and it is the user's; roles alternate once neighbours of one role are one
-/// message; every `tool_use` is answered exactly once in the user message right behind it; the
-/// `tool_result` blocks come first in that message, and answer nothing else; no content is empty.
+/// - The first message exists and has the role user.
+/// - Roles alternate, after adjacent messages of the same role are merged.
+/// - Every `tool_use` is answered exactly once in the directly following user message.
+/// - The `tool_result` blocks come first in that message, and answer nothing else.
+/// - No content is empty.
 pub fn anthropic(messages: &[Value]) -> Result<(), String> {
     let turns = turns(messages)?;
     if turns.first().is_none_or(|turn| turn.role != "user") {
@@ -92,7 +96,7 @@ pub fn anthropic(messages: &[Value]) -> Result<(), String> {
     if asked.is_empty() { Ok(()) } else { Err(format!("the end: tool_use {asked:?} without tool_result")) }
 }
 
-/// A message as Anthropic sees it.
+/// A message in Anthropic's format.
 struct Turn<'a> {
     role: &'static str,
     blocks: Vec<Block<'a>>,
@@ -104,7 +108,7 @@ enum Block<'a> {
     ToolResult(&'a str),
 }
 
-/// Makes turns of messages: results go to the user, neighbours of one role are one turn.
+/// Converts messages to turns: tool results belong to the user, and adjacent messages of one role are merged.
 fn turns(messages: &[Value]) -> Result<Vec<Turn<'_>>, String> {
     let mut turns: Vec<Turn<'_>> = Vec::new();
     for (place, message) in messages.iter().enumerate() {
@@ -132,7 +136,7 @@ fn call_ids(message: &Value) -> Vec<&str> {
     calls.map(|call| call["id"].as_str().unwrap_or_default()).collect()
 }
 
-/// The texts that say something: blank ones make no block.
+/// Returns the texts that are not blank; blank ones make no block.
 fn texts(message: &Value) -> Vec<&str> {
     let texts: Vec<&str> = match &message["content"] {
         Value::String(text) => vec![text],

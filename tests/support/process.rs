@@ -1,7 +1,9 @@
-//! The real binary in a world of its own: a home, a project and an empty environment.
+//! Runs the real binary in an isolated world: a home, a project and an empty environment.
 //!
-//! Nothing sleeps: tests wait for output, for a request, or for the end of a process, and kill what
-//! is still there when they fail. Not here: worlds within the process (`world.rs`).
+//! Tests do not sleep: they wait for output, for a request or for the end of a process. When a test fails, it kills
+//! its remaining processes.
+//!
+//! Elsewhere: worlds within the test process (`world.rs`).
 #![allow(dead_code, reason = "no suite uses all of it")]
 
 use std::{
@@ -16,14 +18,14 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// Longest that any process may take.
+/// Maximum time to wait for a process.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) struct World {
     pub(crate) dir: tempfile::TempDir,
 }
 
-/// What a process said, and how it ended.
+/// Output and exit code of a process.
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
@@ -57,7 +59,7 @@ impl Ran {
     }
 }
 
-/// A process that is killed if the test leaves it behind.
+/// A process that is killed when dropped.
 pub(crate) struct Running {
     pub(crate) child: Child,
 }
@@ -69,7 +71,7 @@ impl Drop for Running {
     }
 }
 
-/// Reads a pipe to its end on a thread of its own.
+/// Reads a pipe to its end on a separate thread.
 fn drain(mut pipe: impl Read + Send + 'static) -> mpsc::Receiver<String> {
     let (tell, all) = mpsc::channel();
     std::thread::spawn(move || {
@@ -93,7 +95,7 @@ impl Running {
         Ran { code: status.code(), out, err }
     }
 
-    /// Presses Ctrl-C.
+    /// Sends SIGINT, like Ctrl-C.
     pub(crate) fn interrupt(&self) {
         self.signal(Signal::INT);
     }
@@ -104,7 +106,7 @@ impl Running {
 }
 
 impl World {
-    /// Makes a project with a few files.
+    /// Creates a world whose project has a few files.
     pub(crate) fn new() -> Self {
         let world = Self::empty();
         for (path, text) in [
@@ -170,7 +172,7 @@ impl World {
     }
 }
 
-/// A model service that takes requests and never answers.
+/// A model service that accepts requests and never answers.
 pub(crate) struct Hanging {
     pub(crate) address: String,
     pub(crate) asked: mpsc::Receiver<TcpStream>,

@@ -1,7 +1,6 @@
-//! The real binary on a terminal: what a person would see on the screen, and what they type.
+//! Runs the real binary on a pseudo-terminal: what a user would see on the screen, and what the user types.
 //!
-//! The screen is that of a terminal emulator, fed with everything that the process writes. Tests
-//! wait for what it shows.
+//! A terminal emulator processes everything that the process writes. Tests wait for its screen content.
 #![allow(dead_code, reason = "no suite uses all of it")]
 
 use std::{
@@ -25,10 +24,10 @@ use rustix::{
 
 use super::process::{PATIENCE, World};
 
-/// How many rows that scrolled away are remembered.
+/// Number of rows that the emulator keeps after they have scrolled off.
 const SCROLLBACK: usize = 2_000;
 
-/// A process on a terminal; killed if the test leaves it behind.
+/// A process on a pseudo-terminal. Killed when dropped.
 pub(crate) struct Seat {
     pub(crate) child: Child,
     pty: Arc<Pty>,
@@ -42,9 +41,9 @@ struct Shown {
 
 struct State {
     emulator: vt100::Parser,
-    /// Everything that was written.
+    /// All bytes written by the process.
     written: Vec<u8>,
-    /// Whether the process has closed its end.
+    /// Whether the process has closed the terminal.
     closed: bool,
 }
 
@@ -98,18 +97,18 @@ impl Seat {
         Self { child, pty, shown }
     }
 
-    /// Types.
+    /// Types keys.
     pub(crate) fn types(&self, keys: &str) {
         (&*self.pty).write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Waits until the screen shows something, and returns its rows.
+    /// Waits until the screen meets a condition, and returns its rows.
     #[track_caller]
     pub(crate) fn waits(&self, what: &str, is_there: impl Fn(&[String]) -> bool) -> Vec<String> {
         self.until(what, |state| is_there(&rows(state)))
     }
 
-    /// Waits until the cursor shows.
+    /// Waits until the cursor is visible.
     #[track_caller]
     pub(crate) fn shows_cursor(&self) {
         self.until("the cursor", |state| !state.emulator.screen().hide_cursor());
@@ -128,13 +127,13 @@ impl Seat {
         rows(&state)
     }
 
-    /// Waits until a row of the screen holds a text.
+    /// Waits until a row of the screen contains a text.
     #[track_caller]
     pub(crate) fn sees(&self, text: &str) -> Vec<String> {
         self.waits(&format!("{text:?}"), |rows| rows.iter().any(|row| row.contains(text)))
     }
 
-    /// Waits until no row of the screen holds a text.
+    /// Waits until no row of the screen contains a text.
     #[track_caller]
     pub(crate) fn misses(&self, text: &str) -> Vec<String> {
         self.waits(&format!("the end of {text:?}"), |rows| !rows.iter().any(|row| row.contains(text)))
@@ -153,7 +152,7 @@ impl Seat {
         self.shown.state.lock().unwrap().emulator.screen().hide_cursor()
     }
 
-    /// Returns whether anything on the screen has a colour.
+    /// Returns whether any cell of the screen has a color.
     pub(crate) fn colours(&self) -> bool {
         let state = self.shown.state.lock().unwrap();
         let screen = state.emulator.screen();
@@ -163,17 +162,17 @@ impl Seat {
         (0..rows.get()).any(|row| (0..columns.get()).any(|column| is_coloured(row, column)))
     }
 
-    /// Returns how many bytes were written so far.
+    /// Returns the number of bytes written so far.
     pub(crate) fn written(&self) -> usize {
         self.shown.state.lock().unwrap().written.len()
     }
 
-    /// Waits until the terminal is as a shell leaves it: what is typed shows, a line at a time.
+    /// Waits until the terminal has its usual modes (echo, line by line, signals) and shows the cursor.
     #[track_caller]
     pub(crate) fn is_given_back(&self) {
         let deadline = Instant::now() + PATIENCE;
         let usual = LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG;
-        // Nobody tells of a change of modes: they are looked at again and again.
+        // A change of the terminal modes causes no notification, so they are polled.
         let mut state = self.shown.state.lock().unwrap();
         loop {
             let modes = rustix::termios::tcgetattr(&*self.pty).unwrap().local_modes;
@@ -186,7 +185,7 @@ impl Seat {
         }
     }
 
-    /// Waits until the process has stopped itself, as a shell does before it has it go on.
+    /// Waits until the process has stopped itself, as after Ctrl-Z in a shell.
     #[track_caller]
     pub(crate) fn is_stopped(&self) {
         let deadline = Instant::now() + PATIENCE;
@@ -203,7 +202,7 @@ impl Seat {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Waits for the end; returns the exit code and all rows, those that scrolled away too.
+    /// Waits until the process has ended. Returns the exit code and all rows, also the rows that scrolled off.
     #[track_caller]
     pub(crate) fn leaves(mut self) -> (Option<i32>, Vec<String>) {
         let deadline = Instant::now() + PATIENCE;
@@ -228,7 +227,7 @@ fn rows(state: &State) -> Vec<String> {
     screen.rows(0, columns.get()).map(|row| row.trim_end().to_owned()).collect()
 }
 
-/// Returns what scrolled away and then what is on the screen.
+/// Returns the rows that scrolled off, then the rows of the screen.
 fn all_rows(state: &mut State) -> Vec<String> {
     let mut all = Vec::new();
     state.emulator.screen_mut().set_scrollback(usize::MAX);

@@ -1,8 +1,10 @@
-//! A model service that does what a test says: OpenAI-compatible HTTP/1.1 on loopback.
+//! A scripted model service: OpenAI-compatible HTTP/1.1 on the loopback interface.
 //!
-//! It runs on a thread and a runtime of its own, so that tests may pause their clock. It records
-//! every request, how many were open at once, and which clients hung up on it; dropping it joins
-//! everything. Include it with `mod scripted;`. Not here: judging what was asked.
+//! It runs on a separate thread and runtime, so that tests can pause their own clock. It records every request, the
+//! maximum number of simultaneous requests, and how many clients closed the connection early. Dropping it joins all
+//! its tasks. Include it with `mod scripted;`.
+//!
+//! Not in this module: checks of the requests.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub)]
 
 use std::{
@@ -25,36 +27,36 @@ use tokio::{
     task::JoinSet,
 };
 
-/// One request as it came.
+/// A received request.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// How many came before it.
+    /// Number of requests received before it.
     pub number: usize,
     pub path: String,
-    /// By lower-case name.
+    /// Headers by lower-case name.
     pub headers: BTreeMap<String, String>,
-    /// `null` where it is no JSON.
+    /// Body, or `null` if it is not JSON.
     pub body: Value,
 }
 
-/// How a reply ends.
+/// End of a reply.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum End {
     Whole,
-    /// The connection closes in the middle.
+    /// The connection is closed before the response is complete.
     Cut,
-    /// Nothing more comes until the client hangs up.
+    /// Nothing more is sent until the client closes the connection.
     Hang,
 }
 
-/// What the service does with one request.
+/// Reply of the service to one request.
 #[derive(Debug, Clone)]
 pub struct Reply {
     delay: Duration,
-    /// `None`: the pieces are the whole response, head included.
+    /// Status code. `None`: the pieces are the raw response, including the head.
     status: Option<u16>,
     headers: Vec<(String, String)>,
-    /// Sent one by one, each as an HTTP chunk of its own.
+    /// Body parts, each sent as a separate HTTP chunk.
     pieces: Vec<Vec<u8>>,
     usage: Option<Value>,
     done: bool,
@@ -66,24 +68,24 @@ impl Reply {
         Self { delay: Duration::ZERO, status, headers: Vec::new(), pieces, usage: None, done: false, end: End::Whole }
     }
 
-    /// Answers with these bytes of an event stream, piece by piece.
+    /// Replies with these bytes as an event stream, piece by piece.
     pub fn stream<P: Into<Vec<u8>>>(pieces: impl IntoIterator<Item = P>) -> Self {
         Self::new(Some(200), pieces.into_iter().map(Into::into).collect()).header("content-type", "text/event-stream")
     }
 
-    /// Answers with one event per chunk, and `[DONE]`.
+    /// Replies with one event per chunk, then `[DONE]`.
     pub fn sse(chunks: impl IntoIterator<Item = Value>) -> Self {
         Self { done: true, ..Self::stream(chunks.into_iter().map(event)) }
     }
 
-    /// Answers with text as OpenAI streams it: word by word, finish reason, usage, `[DONE]`.
+    /// Replies with text as OpenAI streams it: word by word, finish reason, usage, `[DONE]`.
     pub fn answer(text: &str) -> Self {
         let words = text.split_inclusive(' ').map(|word| delta(json!({"content": word}), Value::Null));
         let first = delta(json!({"role": "assistant", "content": ""}), Value::Null);
         Self::sse([first].into_iter().chain(words).chain([delta(json!({}), "stop".into())])).usage(10, 5)
     }
 
-    /// Answers with tool calls `(id, name, arguments)`, the arguments in two pieces.
+    /// Replies with tool calls `(id, name, arguments)`; the arguments are split into two pieces.
     pub fn calls(calls: &[(&str, &str, &str)]) -> Self {
         let mut chunks = Vec::new();
         for (index, (id, name, arguments)) in calls.iter().enumerate() {
@@ -97,17 +99,17 @@ impl Reply {
         Self::sse(chunks).usage(10, 5)
     }
 
-    /// Answers with a status and a body of any kind.
+    /// Replies with a status and any body.
     pub fn status(status: u16, body: impl Into<Vec<u8>>) -> Self {
         Self::new(Some(status), vec![body.into()])
     }
 
-    /// Answers with these bytes, head included, and closes.
+    /// Replies with these raw bytes, including the head, and closes the connection.
     pub fn raw(bytes: impl Into<Vec<u8>>) -> Self {
         Self { end: End::Cut, ..Self::new(None, vec![bytes.into()]) }
     }
 
-    /// Takes the request and never answers.
+    /// Reads the request and never replies.
     pub fn hang() -> Self {
         Self { end: End::Hang, ..Self::new(None, Vec::new()) }
     }
@@ -130,18 +132,18 @@ impl Reply {
         self
     }
 
-    /// Waits before the first byte.
+    /// Delays the first byte.
     pub fn after(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// Closes the connection after the pieces: no usage, no end.
+    /// Closes the connection after the pieces, without usage and without the end of the stream.
     pub fn then_cut(self) -> Self {
         Self { end: End::Cut, usage: None, done: false, ..self }
     }
 
-    /// Stays silent after the pieces until the client hangs up.
+    /// Sends nothing after the pieces until the client closes the connection.
     pub fn then_hang(self) -> Self {
         Self { end: End::Hang, usage: None, done: false, ..self }
     }
@@ -153,7 +155,7 @@ impl Reply {
     }
 }
 
-/// A chunk whose only choice says `delta`.
+/// Returns a chunk whose only choice contains `delta`.
 pub fn delta(delta: Value, finish_reason: Value) -> Value {
     json!({
         "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 0, "model": "scripted",
@@ -180,7 +182,7 @@ struct Shared {
     seen: watch::Sender<Seen>,
 }
 
-/// The service; stops when dropped.
+/// The service. Stops when dropped.
 pub struct ScriptedServer {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -189,7 +191,7 @@ pub struct ScriptedServer {
 }
 
 impl ScriptedServer {
-    /// Starts a service that asks `handler` what to do with each request.
+    /// Starts a service that replies to each request with the result of `handler`.
     pub fn start(handler: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
         let shared = Arc::new(Shared {
             handler: Box::new(handler),
@@ -211,37 +213,37 @@ impl ScriptedServer {
         Self { address, shared, stop, thread: Some(thread) }
     }
 
-    /// Where it is, as a base URL.
+    /// Returns the base URL.
     pub fn base_url(&self) -> String {
         format!("http://{}/v1", self.address)
     }
 
-    /// Every request so far, in order.
+    /// Returns all requests received so far, in order.
     pub fn requests(&self) -> Vec<Request> {
         self.shared.requests.lock().unwrap().clone()
     }
 
-    /// How many connections were opened.
+    /// Returns the number of connections opened so far.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// The most requests that were open at once.
+    /// Returns the maximum number of simultaneous requests.
     pub fn max_in_flight(&self) -> usize {
         self.shared.max_in_flight.load(Ordering::SeqCst)
     }
 
-    /// How many clients hung up on an answer.
+    /// Returns the number of clients that closed the connection during a reply.
     pub fn hung_up(&self) -> usize {
         self.shared.seen.borrow().hung_up
     }
 
-    /// Waits until that many requests came.
+    /// Waits until `count` requests were received.
     pub async fn until_requests(&self, count: usize) {
         self.shared.seen.subscribe().wait_for(|seen| seen.requests >= count).await.unwrap();
     }
 
-    /// Waits until that many clients hung up on an answer.
+    /// Waits until `count` clients closed the connection during a reply.
     pub async fn until_hung_up(&self, count: usize) {
         self.shared.seen.subscribe().wait_for(|seen| seen.hung_up >= count).await.unwrap();
     }
@@ -251,7 +253,7 @@ impl Drop for ScriptedServer {
     fn drop(&mut self) {
         self.stop.send_replace(true);
         let joined = self.thread.take().map(JoinHandle::join);
-        // A second panic while a test fails would hide the first.
+        // A second panic while a test fails would abort and hide the first one.
         assert!(std::thread::panicking() || matches!(joined, Some(Ok(()))), "the scripted server panicked");
     }
 }
@@ -267,7 +269,7 @@ async fn serve(listener: std::net::TcpListener, shared: Arc<Shared>, mut stop: w
                 socket.set_nodelay(true).unwrap();
                 shared.connections.fetch_add(1, Ordering::SeqCst);
                 let shared = shared.clone();
-                // How a connection fails is what tests provoke; they look at what was recorded.
+                // Tests provoke connection errors on purpose and check the recorded values.
                 connections.spawn(async move { drop(Connection { socket, buffer: Vec::new(), shared }.run().await) });
             }
             Some(ended) = connections.join_next() => ended.expect("no handler panics"),
@@ -301,7 +303,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads one request; `None` = the client has no more.
+    /// Reads one request. Returns `None` if the client has closed the connection.
     async fn request(&mut self) -> io::Result<Option<Request>> {
         let head_end = loop {
             match self.buffer.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -332,7 +334,7 @@ impl Connection {
         Ok(Some(request))
     }
 
-    /// Sends the reply; an error means that the client hung up.
+    /// Sends the reply. Fails if the client has closed the connection.
     async fn reply(&mut self, reply: &Reply) -> io::Result<()> {
         if !reply.delay.is_zero() {
             tokio::select! {
@@ -365,7 +367,7 @@ impl Connection {
     }
 }
 
-/// Waits until the client hangs up.
+/// Waits until the client closes the connection.
 async fn gone(socket: &mut TcpStream, buffer: &mut Vec<u8>) -> io::Error {
     loop {
         match socket.read_buf(buffer).await {

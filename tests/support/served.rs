@@ -1,4 +1,4 @@
-//! A server at work, and how a test speaks to it: real HTTP to the real binary.
+//! A running server for tests, and an HTTP and WebSocket client for it: real HTTP to the real binary.
 #![allow(dead_code, reason = "no suite uses all of it")]
 
 use std::io::{BufRead, BufReader};
@@ -15,13 +15,13 @@ use tokio_tungstenite::{
 
 use crate::process::{PATIENCE, Ran, Running, World};
 
-/// What a home of the offline model says.
+/// Configuration of a home that uses the offline model.
 pub(crate) const OFFLINE: &str = "[model]\nprovider = \"offline\"\nname = \"offline\"\n";
-/// Tokens of two further users.
+/// Tokens of two additional users.
 pub(crate) const BOB: &str = "bob-bob-bob-bob-bob-bob";
 pub(crate) const EVE: &str = "eve-eve-eve-eve-eve-eve";
 
-/// A server over a world's home.
+/// A server that owns a world's home.
 pub(crate) struct Served {
     pub(crate) world: World,
     running: Option<Running>,
@@ -30,15 +30,15 @@ pub(crate) struct Served {
     extra: Vec<(String, String)>,
 }
 
-/// A WebSocket as a client has it.
+/// Client side of a WebSocket.
 pub(crate) struct Socket(WebSocketStream<MaybeTlsStream<TcpStream>>);
 
-/// What comes over a WebSocket.
+/// Message received on a WebSocket.
 #[derive(Debug)]
 pub(crate) enum Heard {
     Event(Value),
     Closed(u16),
-    /// Without a word.
+    /// The connection ended without a close frame.
     Gone,
 }
 
@@ -47,7 +47,7 @@ fn client() -> reqwest::Client {
 }
 
 impl Served {
-    /// Starts a server whose configuration is this, on a free port.
+    /// Starts a server with this configuration on a free port.
     pub(crate) fn new(config: &str) -> Self {
         Self::with(config, &[])
     }
@@ -56,7 +56,7 @@ impl Served {
         Self::over(World::new(), config, variables)
     }
 
-    /// Starts a server over a world that exists.
+    /// Starts a server for an existing world.
     pub(crate) fn over(world: World, config: &str, variables: &[(&str, &str)]) -> Self {
         std::fs::create_dir_all(world.home()).unwrap();
         std::fs::write(world.home().join("config.toml"), config).unwrap();
@@ -66,7 +66,7 @@ impl Served {
         served
     }
 
-    /// The same with tokens of two further users.
+    /// Starts a server with tokens for two additional users.
     pub(crate) fn with_users(config: &str) -> Self {
         let config = format!("{config}[server.tokens]\nbob = \"BOB_TOKEN\"\neve = \"EVE_TOKEN\"\n");
         Self::with(&config, &[("BOB_TOKEN", BOB), ("EVE_TOKEN", EVE)])
@@ -90,7 +90,7 @@ impl Served {
     /// Starts the server again on the same address.
     pub(crate) fn restart(&mut self) {
         let addr = self.url.trim_start_matches("http://").to_owned();
-        // No connection to the server before is used again.
+        // A new client, so that no connection to the previous server is reused.
         self.http = client();
         self.start(&addr);
     }
@@ -99,12 +99,12 @@ impl Served {
         self.running.as_ref().unwrap().signal(signal);
     }
 
-    /// Waits for the end of the server.
+    /// Waits until the server process has ended.
     pub(crate) fn ended(&mut self) -> Ran {
         self.running.take().unwrap().finish()
     }
 
-    /// Kills the server as `kill -9` does.
+    /// Kills the server like `kill -9`.
     pub(crate) fn kill(&mut self) {
         self.signal(Signal::KILL);
         self.running = None;
@@ -118,7 +118,7 @@ impl Served {
         std::fs::read_to_string(self.world.home().join("server.token")).unwrap().trim().to_owned()
     }
 
-    /// Begins a request with the home's token.
+    /// Returns a request with the home's token.
     pub(crate) fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
         self.request_as(&self.token(), method, path)
     }
@@ -127,7 +127,7 @@ impl Served {
         self.open(method, path).bearer_auth(token)
     }
 
-    /// Begins a request without a token.
+    /// Returns a request without a token.
     pub(crate) fn open(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
         self.http.request(method, format!("{}{path}", self.url))
     }
@@ -142,7 +142,7 @@ impl Served {
         answer(self.request(Method::POST, path).json(&body)).await
     }
 
-    /// Waits until a list has an item, and returns its first.
+    /// Waits until a list has an item, and returns the first item.
     pub(crate) async fn wait_for(&self, path: &str, list: &str) -> Value {
         let waiting = async {
             loop {
@@ -154,7 +154,7 @@ impl Served {
         tokio::time::timeout(PATIENCE, waiting).await.expect("it is asked")
     }
 
-    /// Starts a run in a session of this id, and waits for its end; returns its record.
+    /// Starts a run in the session with this id, waits until it has ended, and returns its record.
     pub(crate) async fn do_run(&self, token: &str, session: &str, prompt: &str) -> Value {
         let wish = json!({ "prompt": prompt, "session_id": session });
         let (status, accepted) = answer(self.request_as(token, Method::POST, "/api/traces").json(&wish)).await;
@@ -162,7 +162,7 @@ impl Served {
         self.ended_run(token, accepted["run_id"].as_str().unwrap()).await
     }
 
-    /// Waits for the end of a run.
+    /// Waits until a run has ended, and returns its record.
     pub(crate) async fn ended_run(&self, token: &str, run: &str) -> Value {
         let path = format!("/api/runs/{run}");
         let waiting = async {
@@ -189,7 +189,7 @@ impl Served {
         self.try_watch(path, &[("authorization", &format!("Bearer {token}"))]).await.unwrap()
     }
 
-    /// Opens a WebSocket with these headers; an error is the status of the refusal.
+    /// Opens a WebSocket with these headers. The error is the status code of the rejection.
     pub(crate) async fn try_watch(&self, path: &str, headers: &[(&'static str, &str)]) -> Result<Socket, u16> {
         let mut request = format!("{}{path}", self.url.replace("http://", "ws://")).into_client_request().unwrap();
         for (name, value) in headers {
@@ -218,7 +218,7 @@ impl Socket {
         }
     }
 
-    /// Returns the next message.
+    /// Returns the next event.
     pub(crate) async fn event(&mut self) -> Value {
         match self.next().await {
             Heard::Event(event) => event,
@@ -226,7 +226,7 @@ impl Socket {
         }
     }
 
-    /// Returns the close code; what comes before it is left out.
+    /// Returns the close code. Events before it are skipped.
     pub(crate) async fn close_code(&mut self) -> u16 {
         loop {
             match self.next().await {
@@ -242,7 +242,7 @@ impl Socket {
     }
 }
 
-/// Sends a request and reads its answer; a body that is no JSON is a text.
+/// Sends a request and reads its response. A body that is not JSON is returned as a string.
 pub(crate) async fn answer(request: reqwest::RequestBuilder) -> (StatusCode, Value) {
     let response = request.send().await.unwrap();
     let status = response.status();
@@ -250,16 +250,16 @@ pub(crate) async fn answer(request: reqwest::RequestBuilder) -> (StatusCode, Val
     (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
 }
 
-/// Returns the code of a refusal.
+/// Returns the error code of a rejected request.
 #[track_caller]
 pub(crate) fn code(body: &Value) -> &str {
     body["error"]["code"].as_str().unwrap_or_else(|| panic!("no refusal: {body}"))
 }
 
-/// Reads frames of an event stream: each with its id, its name and its data.
+/// Reader of an event stream; each frame has an id, a name and data.
 pub(crate) struct Frames {
     response: reqwest::Response,
-    /// What came and is not text yet.
+    /// Received bytes that are not decoded yet.
     bytes: Vec<u8>,
     open: String,
 }
@@ -280,7 +280,7 @@ impl Frames {
         Self { response, bytes: Vec::new(), open: String::new() }
     }
 
-    /// Returns the next frame; `None` = the stream has ended.
+    /// Returns the next frame, or `None` if the stream has ended.
     pub(crate) async fn next(&mut self) -> Option<Frame> {
         loop {
             if let Some((frame, rest)) = self.open.split_once("\n\n") {

@@ -1,6 +1,6 @@
-//! A model service that a test plays by hand: it sees each request, and says each word of the answer.
+//! A model service controlled by the test: the test receives each request and sends each piece of the answer.
 //!
-//! It speaks the streaming protocol of OpenAI-compatible services, one request a connection.
+//! It implements the streaming protocol of OpenAI-compatible services, with one request per connection.
 #![allow(dead_code, reason = "no suite uses all of it")]
 
 use std::{
@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 
 use super::process::PATIENCE;
 
-/// The service; its requests wait in order.
+/// The service. Its requests are queued in order.
 pub(crate) struct Service {
     pub(crate) address: String,
     asked: mpsc::Receiver<Request>,
 }
 
-/// A request that waits for its answer; dropped = the connection breaks.
+/// A request that waits for its answer. Dropping it closes the connection.
 pub(crate) struct Request {
     pub(crate) body: Value,
     stream: TcpStream,
@@ -48,12 +48,12 @@ impl Service {
         self.asked.recv_timeout(PATIENCE).expect("the model is asked")
     }
 
-    /// Returns a request that has come, or comes in a moment.
+    /// Returns a request if one is queued or arrives within 20 ms.
     pub(crate) fn poll(&self) -> Option<Request> {
         self.asked.recv_timeout(std::time::Duration::from_millis(20)).ok()
     }
 
-    /// Takes the next `n` requests, which come in no order.
+    /// Returns the next `n` requests, which may arrive in any order.
     #[track_caller]
     pub(crate) fn take(&self, n: usize) -> Vec<Request> {
         (0..n).map(|_| self.next()).collect()
@@ -82,7 +82,7 @@ impl Request {
         Some(request)
     }
 
-    /// What the last message of the request says.
+    /// Returns the content of the last message of the request.
     pub(crate) fn said(&self) -> String {
         let last = self.body["messages"].as_array().and_then(|messages| messages.last());
         last.and_then(|message| message["content"].as_str()).unwrap_or_default().to_owned()
@@ -94,7 +94,7 @@ impl Request {
         self
     }
 
-    /// Asks for a tool.
+    /// Sends a tool call.
     pub(crate) fn call(&mut self, tool: &str, arguments: &Value) -> &mut Self {
         let function = json!({ "name": tool, "arguments": arguments.to_string() });
         let call = json!({ "index": self.calls, "id": format!("call-{}", self.calls), "type": "function", "function": function });
@@ -112,7 +112,7 @@ impl Request {
         self.write("data: [DONE]\n\n");
     }
 
-    /// Answers with a text and nothing else.
+    /// Answers with a text only.
     pub(crate) fn answer(mut self, text: &str) {
         self.text(text);
         self.end();
@@ -128,7 +128,7 @@ impl Request {
     }
 
     fn write(&mut self, text: &str) {
-        // The asker may have been cancelled.
+        // The client may have been cancelled.
         let _ = self.stream.write_all(text.as_bytes()).and_then(|()| self.stream.flush());
     }
 }

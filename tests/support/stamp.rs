@@ -1,4 +1,4 @@
-//! A tool that writes: it needs leave, and remembers what it did.
+//! A tool that writes: it requires permission and records its calls.
 
 use std::sync::{
     Arc, Mutex,
@@ -13,14 +13,14 @@ use soong::{
     tool::{Tool, ToolContext, ToolOutput, ToolResult},
 };
 
-/// Stamps a word; what it touches is the place that the arguments name, in the folder that the world says.
+/// Tool that stamps a word. It accesses the path given by its arguments, within `folder`.
 pub struct Stamp {
     spec: ToolSpec,
-    /// What was done, in order.
+    /// Stamped words, in order.
     pub done: Arc<Mutex<Vec<String>>>,
-    /// The folder that every place is in; a test may move it between question and answer.
+    /// Folder that contains every path. A test can change it between the request and the decision.
     pub folder: Arc<Mutex<String>>,
-    /// How many calls, of those to come, never end.
+    /// Number of further calls that never return.
     pub hanging: AtomicUsize,
 }
 
@@ -29,7 +29,7 @@ impl Stamp {
         Self::of(ToolSpec::write("stamp", "Stamp", "Stamps a word.", json!({ "type": "object" })))
     }
 
-    /// Makes one that may be repeated after a crash.
+    /// Returns a tool that may be repeated after a crash.
     pub fn repeatable() -> Arc<Self> {
         let spec = ToolSpec::write("stamp", "Stamp", "Stamps a word.", json!({ "type": "object" }));
         Self::of(ToolSpec { idempotent: true, ..spec })

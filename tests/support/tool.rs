@@ -1,4 +1,4 @@
-//! A tool whose first call never comes back, for what becomes of calls that were cut off.
+//! A tool whose first call never returns, for tests of interrupted calls.
 
 use std::sync::{
     Arc,
@@ -12,7 +12,7 @@ use soong::{
     tool::{Tool, ToolContext, ToolOutput, ToolResult},
 };
 
-/// Hangs the first time; says how often it was called.
+/// Tool that hangs on its first call and counts its calls.
 pub struct Hanging {
     pub begun: Arc<AtomicUsize>,
     pub spec: ToolSpec,

@@ -1,4 +1,4 @@
-//! A runtime over a home of its own, that fails its test if anything is left alive.
+//! A runtime with a separate home. A test fails if an actor, run or task is still alive at its end.
 
 use std::{
     path::{Path, PathBuf},
@@ -18,11 +18,11 @@ use soong::{
 };
 use tempfile::TempDir;
 
-/// Longest wait for anything in a test: a hang becomes a failure. Nothing waits that long by design.
+/// Maximum wait for anything in a test, so that a hang becomes a failure. No test is designed to wait this long.
 pub const PATIENCE: Duration = Duration::from_secs(15);
-/// Where a world keeps what the disk held when the power was cut.
+/// Folder for the copy of the disk at the moment of a power cut.
 const LEFT: &str = "left";
-/// How many worlds [`each_in_turn`] has at a time.
+/// Number of iterations that [`each_in_turn`] executes at the same time.
 const LANES: usize = 6;
 
 pub struct World {
@@ -32,7 +32,7 @@ pub struct World {
 }
 
 impl World {
-    /// Opens a runtime in which every profile is this model.
+    /// Opens a runtime in which this model serves the default profile.
     pub async fn open(model: Arc<dyn Model>) -> Self {
         Self::with(model, |builder| builder).await
     }
@@ -41,7 +41,7 @@ impl World {
         Self::over(tempfile::tempdir().unwrap(), model, build).await
     }
 
-    /// The same over a folder in which a test has put something beforehand: its `home`, say.
+    /// Opens a runtime in a prepared folder, which may already contain a `home`.
     pub async fn over(
         dir: TempDir,
         model: Arc<dyn Model>,
@@ -71,12 +71,12 @@ impl World {
         self.dir.path().join("project")
     }
 
-    /// Opens the home anew with another model, as a process does that starts after this one.
+    /// Opens the home again with another model, like a process that starts after this one.
     pub async fn reopen(&mut self, model: Arc<dyn Model>) {
         self.reopen_with(model, |builder| builder).await;
     }
 
-    /// The same, with a runtime that is built in another way.
+    /// Opens the home again with a customized builder.
     pub async fn reopen_with(&mut self, model: Arc<dyn Model>, build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) {
         self.close().await;
         let builder = Runtime::builder().home(self.home()).project_dir(self.project());
@@ -88,7 +88,7 @@ impl World {
         switch.dir.set(self.dir.path().to_owned()).unwrap();
     }
 
-    /// Opens what was there when the power was cut; `false` = it was not.
+    /// Opens the copy made at the power cut. Returns whether the power was cut.
     pub async fn reopen_what_is_left(
         &mut self,
         model: Arc<dyn Model>,
@@ -108,7 +108,7 @@ impl World {
         is_cut
     }
 
-    /// Leaves the home without an owner.
+    /// Closes the runtime; the home then has no owner.
     pub async fn shut(&mut self) {
         self.close().await;
     }
@@ -118,22 +118,22 @@ impl World {
         tokio::time::timeout(PATIENCE, runtime.close()).await.expect("the runtime does not close");
         assert_eq!(runtime.alive(), 0, "actors, runs or tasks are left: {:#?}", runtime.tree());
         drop(runtime);
-        // What was told to end needs a moment on its worker to be gone.
+        // Tasks that were asked to end take a moment to disappear from their worker.
         let metrics = tokio::runtime::Handle::current().metrics();
         patiently("tasks are left alive", || metrics.num_alive_tasks() <= self.tasks_before).await;
     }
 
-    /// Ends the world: whatever is still alive fails the test.
+    /// Closes the runtime and fails the test if anything is still alive.
     pub async fn finish(mut self) {
         self.close().await;
     }
 }
 
-/// Cuts the power before a commit: what the disk holds then is put aside, and all that follows is as if it had never
-/// been.
+/// Simulates a power cut before a commit: copies the disk at that moment. Everything that the process does afterwards
+/// is lost for the reopened home.
 pub struct PowerSwitch {
     dir: OnceLock<PathBuf>,
-    /// How many commits are made before; negative = it stays on.
+    /// Number of commits before the cut. Negative: no cut.
     commits_left: AtomicI64,
 }
 
@@ -142,13 +142,13 @@ impl PowerSwitch {
         Arc::new(Self { dir: OnceLock::new(), commits_left: AtomicI64::new(-1) })
     }
 
-    /// Cuts the power when so many commits more have been made.
+    /// Cuts the power after this number of further commits.
     pub fn cut_after(&self, commits: i64) {
         self.commits_left.store(commits, SeqCst);
     }
 }
 
-/// A store that the switch is wired to.
+/// Store with a power switch.
 pub struct Powered<S> {
     pub store: S,
     pub switch: Arc<PowerSwitch>,
@@ -167,7 +167,7 @@ impl<S: Store> Store for Powered<S> {
     }
 }
 
-/// Copies a folder; what goes meanwhile is left out, as is what is no file.
+/// Copies a folder. Files that disappear meanwhile and special files are skipped.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap().flatten() {
@@ -179,7 +179,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds; panics after [`PATIENCE`].
 pub async fn patiently(what: &str, mut holds: impl FnMut() -> bool) {
     let start = std::time::Instant::now();
     while !holds() {
@@ -188,12 +188,12 @@ pub async fn patiently(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Waits for something, but not forever.
+/// Waits for a future; panics after [`PATIENCE`].
 pub async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, what).await.expect("it does not come")
 }
 
-/// Waits until so many permissions are asked for, and their runs wait.
+/// Waits until `count` permissions are pending and their runs wait for them.
 pub async fn leave_asked(runtime: &Runtime, count: usize) -> Vec<Permission> {
     loop {
         let filter = PermissionFilter { status: Some(PermissionStatus::Pending), ..PermissionFilter::default() };
@@ -209,7 +209,7 @@ pub async fn leave_asked(runtime: &Runtime, count: usize) -> Vec<Permission> {
     }
 }
 
-/// Waits until so many questions are open and their runs wait.
+/// Waits until `count` questions are pending and their runs wait for them.
 pub async fn asked(runtime: &Runtime, count: usize) -> Vec<Question> {
     loop {
         let filter = QuestionFilter { status: Some(QuestionStatus::Pending), ..QuestionFilter::default() };
@@ -225,8 +225,8 @@ pub async fn asked(runtime: &Runtime, count: usize) -> Vec<Question> {
     }
 }
 
-/// Does one thing after the other with each number from 1, a few at a time, until it says that there are no more;
-/// returns the last number that was one. Most of the time is spent waiting for the next try.
+/// Calls `one` with the numbers from 1 up, several at a time, until it returns false. Returns the last number for
+/// which it returned true. Runs concurrently because the calls mostly wait for retries.
 pub fn each_in_turn(one: impl AsyncFn(u64) -> bool + Sync) -> u64 {
     let (next, end) = (AtomicU64::new(1), AtomicU64::new(u64::MAX));
     std::thread::scope(|scope| {
@@ -258,7 +258,7 @@ pub async fn all(mut stream: EventStream) -> Vec<Arc<EventRecord>> {
     events
 }
 
-/// Reads a stream until an event of this kind, which is the last returned.
+/// Reads a stream up to an event of this kind, which is the last one returned.
 pub async fn until(stream: &mut EventStream, kind: &str) -> Vec<Arc<EventRecord>> {
     let mut events = Vec::new();
     loop {
@@ -276,14 +276,14 @@ pub fn kinds(events: &[Arc<EventRecord>]) -> Vec<&str> {
     events.iter().map(|event| event.event.kind()).collect()
 }
 
-/// [`quick`], for tests of many worlds in which no power is lost.
+/// Like [`quick`], with normal durability, for tests with many worlds in which no power is lost.
 pub fn hasty() -> Config {
     let mut config = quick();
     config.storage.durability = soong::protocol::Durability::Normal;
     config
 }
 
-/// A configuration with a quick idea of retries, so that no test waits for one.
+/// Returns a configuration with very short retry backoffs.
 pub fn quick() -> Config {
     let mut config = Config::default();
     config.model.retry.initial_backoff_ms = 1;

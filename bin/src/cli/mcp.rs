@@ -1,13 +1,13 @@
-//! The options of `mcp`.
+//! Options of `mcp`.
 
 use clap::Subcommand;
 
 /// Options of `mcp`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Mcp {
-    /// List the servers of config.toml; nothing is started
+    /// List the MCP servers of config.toml without starting them
     List,
-    /// Connect to each server, and list its tools as agents are offered them
+    /// Connect to each server and list its tools as agents see them
     #[command(after_help = "\
 A server that is a program is started, asked, and ended again. What agents may do with its tools is
 another matter: every call asks for permission. Exit codes: 0 all work, 1 at least one does not,
@@ -17,7 +17,7 @@ Examples:
   soong mcp test
   soong mcp test files --json")]
     Test {
-        /// Only this one: the NAME of its table [mcp.NAME]
+        /// Only this server: the NAME of its table [mcp.NAME]
         name: Option<String>,
     },
 }

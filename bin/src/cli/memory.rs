@@ -21,7 +21,7 @@ Example, skills/house-style.md:
   ---
   Names are words. Comments say why.")]
 pub(crate) enum Skills {
-    /// List what there is: built in, of the home, of the project
+    /// List all skills: built-in, of the home, of the project
     #[command(after_help = "\
 Why a file of the project is left out is said on standard error.
 
@@ -29,18 +29,18 @@ Examples:
   soong skills list
   soong skills list --path ../shop")]
     List {
-        /// The project [default: the current folder]
+        /// Project folder [default: the current folder]
         #[arg(long, value_name = "DIR")]
         path: Option<PathBuf>,
     },
-    /// Print the text of one
+    /// Print the text of a skill
     #[command(after_help = "\
 Examples:
   soong skills show planning")]
     Show {
-        /// Its name
+        /// Name of the skill
         name: String,
-        /// The project [default: the current folder]
+        /// Project folder [default: the current folder]
         #[arg(long, value_name = "DIR")]
         path: Option<PathBuf>,
     },
@@ -60,25 +60,25 @@ Example of a block:
   ---
   Run the failing test alone first.")]
 pub(crate) enum Experiences {
-    /// List what there is, in the order of the file; with tags, what fits them, the best first
+    /// List experiences in file order; with tags only matching ones, the best first
     #[command(after_help = "\
 Examples:
   soong experiences list
   soong experiences list --intent fix-test --state rust")]
     List {
-        /// What is wanted; may be given more than once
+        /// Tag of the intent of a task; can be given several times
         #[arg(long, value_name = "TAG")]
         intent: Vec<String>,
-        /// How things stand; may be given more than once
+        /// Tag of the situation of a task; can be given several times
         #[arg(long, value_name = "TAG")]
         state: Vec<String>,
     },
-    /// Show one
+    /// Show an experience
     #[command(after_help = "\
 Examples:
   soong experiences show ex_001")]
     Show {
-        /// Its name, as the list shows it
+        /// Id of the experience, as `soong experiences list` shows it
         id: String,
     },
 }

@@ -1,21 +1,21 @@
-//! The options of `permissions`.
+//! Options of `permissions`.
 
 use clap::Subcommand;
 
 /// Options of `permissions`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Permissions {
-    /// List the tool calls that wait for leave, the oldest first
+    /// List the tool calls that wait for permission, oldest first
     #[command(after_help = "\
 Examples:
   soong permissions list
   soong permissions list --all --json")]
     List {
-        /// Those that are decided or withdrawn, too
+        /// Also list permissions that were decided or withdrawn
         #[arg(long)]
         all: bool,
     },
-    /// Allow a call: its run goes on
+    /// Allow a tool call and resume its run
     #[command(after_help = "\
 The first decision counts; a second one is refused (already_decided, exit code 4). It holds for the
 call as it is listed, with these arguments. Where nobody owns the home, a process in the background
@@ -25,21 +25,21 @@ Examples:
   soong permissions allow ID
   soong permissions allow ID --session")]
     Allow {
-        /// The permission, as `soong permissions list` shows it
+        /// Id of the permission, as `soong permissions list` shows it
         id: String,
-        /// What is like it too, as the list says, until the process that owns the home ends
+        /// Also allow similar calls in this session (scope as listed), until the owner process exits
         #[arg(long)]
         session: bool,
     },
-    /// Refuse a call: its run goes on without it
+    /// Deny a tool call; its run resumes without it
     #[command(after_help = "\
 Examples:
   soong permissions deny ID
   soong permissions deny ID --reason \"Ask the team first\"")]
     Deny {
-        /// The permission, as `soong permissions list` shows it
+        /// Id of the permission, as `soong permissions list` shows it
         id: String,
-        /// Why; the agent reads it
+        /// Reason for the denial; the agent reads it
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },

@@ -1,21 +1,21 @@
-//! The options of `questions`.
+//! Options of `questions`.
 
 use clap::Subcommand;
 
 /// Options of `questions`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Questions {
-    /// List what is asked and not answered yet, the oldest first
+    /// List the questions that are not answered yet, oldest first
     #[command(after_help = "\
 Examples:
   soong questions list
   soong questions list --all --json")]
     List {
-        /// Those that are answered or withdrawn, too
+        /// Also list questions that were answered or withdrawn
         #[arg(long)]
         all: bool,
     },
-    /// Answer a question: its run goes on
+    /// Answer a question and resume its run
     #[command(after_help = "\
 The first answer counts; a second one is refused (already_decided, exit code 4). Where nobody owns
 the home, a process in the background takes the run up and works until it has ended, or asks again.
@@ -24,9 +24,9 @@ Examples:
   soong questions answer ID \"The blue one\"
   soong questions answer ID - < answer.txt")]
     Answer {
-        /// The question, as `soong questions list` shows it
+        /// Id of the question, as `soong questions list` shows it
         id: String,
-        /// What to answer; - reads it from standard input
+        /// The answer; - reads it from standard input
         text: String,
     },
 }

@@ -1,4 +1,4 @@
-//! `soong demo`, `soong run`, `soong chat`: commands that start runs.
+//! Options of `demo`, `run` and `chat`, the commands that start runs.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -20,19 +20,19 @@ Examples:
   soong demo --monitor --pace 3s
   soong demo --home /tmp/demo && soong --home /tmp/demo traces list")]
 pub(crate) struct Demo {
-    /// Folder to explore; a file means its folder
+    /// Folder to explore; for a file, the folder that contains it
     #[arg(default_value = ".")]
     pub(crate) path: PathBuf,
-    /// Start a new session in your home folder, or above it
+    /// Allow a new session in your home folder or in a folder above it
     #[arg(long)]
     pub(crate) here: bool,
     /// Explore with exactly N children [default: one per main folder, 4 to 8]
     #[arg(long, value_name = "N", value_parser = number::<u16>(1..=200))]
     pub(crate) children: Option<u16>,
-    /// How long the stand-in takes for each answer [default: no time; with --monitor 1s]
+    /// Time that the offline model takes per answer [default: none; with --monitor 1s]
     #[arg(long, value_name = "S", value_parser = pace)]
     pub(crate) pace: Option<Duration>,
-    /// Show the monitor while it is at work; q leaves it
+    /// Show the monitor during the run; q closes it
     #[arg(long, conflicts_with = "json")]
     pub(crate) monitor: bool,
 }
@@ -75,69 +75,69 @@ Examples:
   soong run --session ID --after 5 \"Rather in French\"
   soong run --detach --mode orchestrator - < task.md")]
 pub(crate) struct Run {
-    /// What is to be done; `-` reads it from standard input, and so does nothing in a pipe
+    /// The prompt. Use `-`, or omit it in a pipe, to read standard input
     pub(crate) prompt: Option<String>,
-    /// What leads the run [default: as the session's last run, or normal]
+    /// Mode of the run [default: the session's last mode, else normal]
     #[arg(long, value_enum)]
     pub(crate) mode: Option<Mode>,
-    /// Session to continue; an unknown id begins a session of that id
+    /// Session to continue; an unknown id starts a new session with that id
     #[arg(long, value_name = "ID", value_parser = session_id)]
     pub(crate) session: Option<String>,
     /// Continue the last session of this project folder
     #[arg(long = "continue", conflicts_with_all = ["session", "trace"])]
     pub(crate) resume: bool,
-    /// Main trace to continue, without a prompt from where it stopped, after a failure say
+    /// Main trace to continue; without a prompt, resume where it stopped, for example after a failure
     #[arg(long, value_name = "ID", conflicts_with = "session")]
     pub(crate) trace: Option<String>,
-    /// Go back to this message first; without a prompt the model is asked again from there
+    /// Go back to this message first; without a prompt, call the model again from there
     #[arg(long, value_name = "SEQ", requires = "conversation", value_parser = number::<u64>(1..=u64::MAX))]
     pub(crate) after: Option<u64>,
     /// Upload a file to the session before the run; can be given several times
     #[arg(long, value_name = "FILE")]
     pub(crate) attach: Vec<PathBuf>,
-    /// Return once the run is accepted: it works on in the background
+    /// Start the run in the background and return once it is accepted
     #[arg(long)]
     pub(crate) detach: bool,
-    /// Project folder; a file means its folder; a continued session keeps its own [default: .]
+    /// Project folder (for a file, its folder); a continued session keeps its own [default: .]
     #[arg(long, value_name = "DIR")]
     pub(crate) path: Option<PathBuf>,
-    /// Start a new session in your home folder, or above it
+    /// Allow a new session in your home folder or in a folder above it
     #[arg(long)]
     pub(crate) here: bool,
-    /// Agent type: see `soong presets list` [default: default, or orchestrator in that mode]
+    /// Agent type, see `soong presets list` [default: default, or orchestrator in that mode]
     #[arg(long, value_name = "P")]
     pub(crate) agent_type: Option<String>,
     /// Profile of `soong models list`, a model name of the default profile, or `offline`
     #[arg(long, value_name = "PROFILE")]
     pub(crate) model: Option<String>,
-    /// Most model calls of the run itself [default: of the agent type, else runtime.max_turns]
+    /// Maximum model calls of the run itself [default: the agent type's, else runtime.max_turns]
     #[arg(long, value_name = "N", value_parser = number::<u32>(1..=u32::MAX.into()))]
     pub(crate) max_iterations: Option<u32>,
-    /// Allow a tool without asking, or only in a directory, at a host, or for a program
+    /// Allow a tool without asking, optionally only for a directory, host or program
     #[arg(long, value_name = "TOOL[:SCOPE]")]
     pub(crate) allow: Vec<String>,
-    /// Deny a tool, a tool in a scope, or commands, whatever else allows it: `bash(git push *)`
+    /// Deny a tool, a tool in a scope, or commands, even if allowed elsewhere: `bash(git push *)`
     #[arg(long, value_name = "TOOL[:SCOPE]")]
     pub(crate) deny: Vec<String>,
-    /// Exit with code 4 if a tool call was refused, though the run has completed
+    /// Exit with code 4 if a tool call was denied, even if the run completed
     #[arg(long, conflicts_with = "detach")]
     pub(crate) fail_on_denied: bool,
     /// Reset a setting of the session's last run to the configuration; can be given several times
     #[arg(long, value_name = "SETTING", value_enum)]
     pub(crate) reset: Vec<Setting>,
-    /// Most tokens of the run and all its sub-agents together [default: as [budget] says]
+    /// Maximum tokens of the run and all its sub-agents together [default: from [budget]]
     #[arg(long, value_name = "N", value_parser = number::<u64>(0..=u64::MAX))]
     pub(crate) budget_tokens: Option<u64>,
-    /// Most money in USD, such as 0.50; needs the models' prices [default: as [budget] says]
+    /// Maximum cost in USD, such as 0.50; requires model prices [default: from [budget]]
     #[arg(long, value_name = "X")]
     pub(crate) budget_usd: Option<Usd>,
-    /// A JSON schema: the answer is one JSON value that fits it, or the run fails
+    /// JSON schema of the answer; the run fails if the answer is not one JSON value that matches
     #[arg(long, value_name = "FILE")]
     pub(crate) output_schema: Option<PathBuf>,
-    /// Most run time: seconds, or with a unit: 90s, 30m, 2h, 7d [default: no limit]
+    /// Maximum run time in seconds, or with a unit: 90s, 30m, 2h, 7d [default: no limit]
     #[arg(long, value_name = "S", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
-    /// Show the monitor while it is at work; q leaves it, and the run goes on
+    /// Show the monitor during the run; q closes it and the run continues
     #[arg(long, conflicts_with_all = ["json", "detach"])]
     pub(crate) monitor: bool,
 }
@@ -155,22 +155,22 @@ Examples:
   soong chat --continue --mode orchestrator
   printf 'What is this?\\nAnd what is missing?\\n' | soong chat")]
 pub(crate) struct Chat {
-    /// Session to continue; an unknown id begins a session of that id
+    /// Session to continue; an unknown id starts a new session with that id
     #[arg(long, value_name = "ID", value_parser = session_id)]
     pub(crate) session: Option<String>,
     /// Continue the last session of this project folder
     #[arg(long = "continue", conflicts_with = "session")]
     pub(crate) resume: bool,
-    /// What leads each run [default: as the session's last run, or normal]
+    /// Mode of each run [default: the session's last mode, else normal]
     #[arg(long, value_enum)]
     pub(crate) mode: Option<Mode>,
-    /// Project folder; a file means its folder; a continued session keeps its own [default: .]
+    /// Project folder (for a file, its folder); a continued session keeps its own [default: .]
     #[arg(long, value_name = "DIR")]
     pub(crate) path: Option<PathBuf>,
-    /// Start a new session in your home folder, or above it
+    /// Allow a new session in your home folder or in a folder above it
     #[arg(long)]
     pub(crate) here: bool,
-    /// Agent type: see `soong presets list` [default: default, or orchestrator in that mode]
+    /// Agent type, see `soong presets list` [default: default, or orchestrator in that mode]
     #[arg(long, value_name = "P")]
     pub(crate) agent_type: Option<String>,
     /// Profile of `soong models list`, a model name of the default profile, or `offline`
@@ -181,12 +181,12 @@ pub(crate) struct Chat {
     pub(crate) reset: Vec<Setting>,
 }
 
-/// A setting that a further run of a session takes from the last one.
+/// Setting that a run inherits from the last run of its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Setting {
     /// The system prompt
     SystemPrompt,
-    /// The tools that the run and its sub-agents may use
+    /// The tools of the run and its sub-agents
     Tools,
     /// The agent type
     Preset,
@@ -194,18 +194,18 @@ pub(crate) enum Setting {
     Model,
     /// The mode
     Mode,
-    /// The sampling parameters, temperature included
+    /// The sampling parameters, including temperature
     LlmParams,
     /// All limits of the budget
     Budget,
 }
 
-/// What leads a run.
+/// Mode of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
     /// One agent, which may delegate
     Normal,
-    /// An orchestrator, which plans and lets sub-agents work
+    /// An orchestrator, which plans and delegates the work to sub-agents
     Orchestrator,
 }
 
@@ -218,7 +218,7 @@ impl From<Mode> for RunMode {
     }
 }
 
-/// Refuses names by which other tools refer to recent sessions.
+/// Rejects reserved names with which other tools refer to recent sessions: `last`, `-`, and `@` with a number.
 fn session_id(text: &str) -> Result<String, String> {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text {

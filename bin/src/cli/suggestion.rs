@@ -1,4 +1,4 @@
-//! The command that somebody who misspelled it meant, where the parser names none.
+//! Suggests the closest command for a misspelled one if the parser suggests none.
 
 use clap::{
     CommandFactory, Error,
@@ -7,10 +7,10 @@ use clap::{
 
 use super::Cli;
 
-/// Most characters that differ between a name and one that is suggested for it.
+/// Maximum edit distance between an unknown command and a suggested one.
 const MAX_DISTANCE: usize = 2;
 
-/// Adds the nearest command to the error of an unknown one.
+/// Adds the closest command to the error of an unknown command.
 pub(crate) fn with_suggestion(mut error: Error) -> Error {
     let has_suggestion = error.get(ContextKind::SuggestedSubcommand).is_some();
     if let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand)

@@ -1,4 +1,4 @@
-//! The options of `tasks`.
+//! Options of `tasks`.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -6,10 +6,10 @@ use clap::{Args, Subcommand};
 
 use super::duration;
 
-/// Whose task journals are meant.
+/// Project whose task journals a command uses.
 #[derive(Debug, Args)]
 pub(crate) struct InProject {
-    /// Project folder; a file means its folder
+    /// Project folder; for a file, the folder that contains it
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) path: PathBuf,
 }
@@ -21,7 +21,7 @@ Each orchestrator run writes its plan to the project as it goes: a file in .soon
 line for each goal that changes and each sub-agent that starts or ends. Where the project cannot be
 written, and for `demo`, the file lies in tasks/ of the home. Nobody needs to own the home.")]
 pub(crate) enum Tasks {
-    /// List the task journals of a project, the last one first
+    /// List the task journals of a project, newest first
     #[command(after_help = "\
 Examples:
   soong tasks list
@@ -30,7 +30,7 @@ Examples:
         #[command(flatten)]
         of: InProject,
     },
-    /// List which task journals may go, and delete them with --yes
+    /// List the task journals that can be deleted, and delete them with --yes
     #[command(after_help = "\
 Those of completed tasks may go, others by their option. A journal whose last line does not say that
 its task is over stays: its run is at work, or was cut off.
@@ -39,16 +39,16 @@ Examples:
   soong tasks cleanup
   soong tasks cleanup --failed --cancelled --older-than 7d --yes")]
     Cleanup {
-        /// Delete what is listed
+        /// Delete the listed journals
         #[arg(long)]
         yes: bool,
-        /// Also those of tasks that failed
+        /// Also include journals of failed tasks
         #[arg(long)]
         failed: bool,
-        /// Also those of tasks that were stopped
+        /// Also include journals of cancelled tasks
         #[arg(long)]
         cancelled: bool,
-        /// Only what was not written for so long: 90s, 30m, 2h, 7d
+        /// Only journals that have not been written for this long: 90s, 30m, 2h, 7d
         #[arg(long, value_name = "D", value_parser = duration)]
         older_than: Option<Duration>,
         #[command(flatten)]

@@ -1,4 +1,4 @@
-//! The options of `traces`.
+//! Options of `traces`.
 
 use std::path::PathBuf;
 
@@ -11,15 +11,15 @@ use super::number;
 pub(crate) enum Traces {
     /// List traces, newest first
     List,
-    /// Show one trace: its goals and sub-traces
+    /// Show a trace: its goals and sub-traces
     #[command(after_help = "\
 Examples:
   soong traces show ID")]
     Show {
-        /// The trace; a session's id is that of its main trace
+        /// Id of the trace; a session id means its main trace
         id: String,
     },
-    /// Print the messages of a trace, with their numbers
+    /// Print the messages of a trace with their numbers
     #[command(after_help = "\
 The numbers are those that `run --after`, `sessions switch` and `sessions fork --at` take. The head
 is where the conversation goes on. With --all, what is not on the main path is there too, and says
@@ -30,9 +30,9 @@ Examples:
   soong traces messages ID --all
   soong traces messages ID --json")]
     Messages {
-        /// The trace; a session's id is that of its main trace
+        /// Id of the trace; a session id means its main trace
         id: String,
-        /// Also messages that are off the main path
+        /// Also print messages that are off the main path
         #[arg(long)]
         all: bool,
     },
@@ -46,26 +46,26 @@ Examples:
   soong traces events ID --follow --json
   soong traces events ID --since 41")]
     Events {
-        /// The trace; a session's id is that of its main trace
+        /// Id of the trace; a session id means its main trace
         id: String,
         /// Only events after this event id
         #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::<u64>(0..=u64::MAX))]
         since: u64,
-        /// Go on until the trace's last run has ended; Ctrl-C leaves
+        /// Keep printing new events until the trace's last run has ended; Ctrl-C stops
         #[arg(long)]
         follow: bool,
     },
-    /// Stop the run that is at work on a trace, and everything below it
+    /// Stop the active run of a trace and all its sub-agents
     #[command(after_help = "\
 The command returns when the run has ended. Where nothing is at work, it is refused (exit code 4).
 
 Examples:
   soong traces stop ID")]
     Stop {
-        /// The trace; that of a sub-agent stops this sub-agent and what is below it, alone
+        /// Id of the trace; for the trace of a sub-agent, stop only that sub-agent and its descendants
         id: String,
     },
-    /// Look back on a session: keep what was learned for later runs
+    /// Review a session and record what it teaches as experiences for later runs
     #[command(after_help = "\
 A model is shown the conversation, and asked what later work can use; that is added to the
 experiences, and those that the conversation was told are counted for or against. It happens on a
@@ -76,13 +76,13 @@ Examples:
   soong traces reflect ID
   soong traces reflect ID --focus \"how the tests were run\"")]
     Reflect {
-        /// The session, by the id of its main trace
+        /// Id of the session, which is that of its main trace
         id: String,
-        /// What to look at above all
+        /// Topic to focus on
         #[arg(long, value_name = "TEXT")]
         focus: Option<String>,
     },
-    /// Write a trace and all below it to files, to be read without soong
+    /// Export a trace and its sub-traces to files that can be read without soong
     #[command(after_help = "\
 DIR gets a folder for the trace and one for each sub-trace, by its id: meta.json (its record, its
 runs, which messages are on the main path), goal.json, events.jsonl (an event a line, as
@@ -94,9 +94,9 @@ DIR is whole or not there. It is refused unless it is empty or not there (exit c
 Examples:
   soong traces export ID review")]
     Export {
-        /// The trace; a session's id is that of its main trace
+        /// Id of the trace; a session id means its main trace
         id: String,
-        /// Where the folders are to be
+        /// Folder to write to
         dir: PathBuf,
     },
 }

@@ -1,4 +1,4 @@
-//! The command line of `usage`.
+//! Options of `usage`.
 
 use std::time::Duration;
 
@@ -18,22 +18,22 @@ Examples:
   soong usage --by model --since 7d
   soong usage --by session --json")]
 pub(crate) struct Usage {
-    /// What to sum up by
+    /// Group the totals by
     #[arg(long, value_enum, default_value_t = UsageBy::Day)]
     pub(crate) by: UsageBy,
-    /// Only runs that began so long ago at most: 90s, 30m, 2h, 7d [default: all]
+    /// Only runs that started within this time: 90s, 30m, 2h, 7d [default: all]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub(crate) since: Option<Duration>,
 }
 
-/// What usage is summed up by.
+/// Grouping of the usage report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum UsageBy {
-    /// The day, in UTC
+    /// By day, in UTC
     Day,
-    /// The model
+    /// By model
     Model,
-    /// The session
+    /// By session
     Session,
 }
 

@@ -1,10 +1,10 @@
-//! Numbers and durations as people type them.
+//! Parsers for numbers and durations on the command line.
 
 use std::{ops::RangeInclusive, time::Duration};
 
 pub(crate) use soong_server::duration::duration;
 
-/// Returns a reader of the whole numbers in a range.
+/// Returns a parser for whole numbers in a range.
 pub(super) fn number<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<T, String> + Clone {
     move |text| {
         let number = text.parse().ok().filter(|number| range.contains(number));
@@ -15,7 +15,8 @@ pub(super) fn number<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&st
     }
 }
 
-/// Reads a duration of at most an hour that may be a part of a second: `500ms`, `1.5`, `1.5s`, or as [`duration`].
+/// Parses a duration of at most one hour that may have a fraction: `500ms`, `1.5`, `1.5s`, or the forms of
+/// [`duration`].
 pub(super) fn pace(text: &str) -> Result<Duration, String> {
     let (number, unit_s) = match text.strip_suffix("ms") {
         Some(number) => (number, 0.001),

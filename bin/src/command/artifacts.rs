@@ -1,6 +1,6 @@
-//! `soong artifacts`: what agents, tools and people have stored, and changing it by hand.
+//! `soong artifacts`: reads and changes the artifacts that agents, tools and users have stored.
 //!
-//! Not here: what is printed about artifacts (`artifacts/show.rs`).
+//! Elsewhere: the output about artifacts (`artifacts/show.rs`).
 
 mod show;
 
@@ -37,7 +37,7 @@ use crate::{
 };
 use soong_server::http::{self, EditBody, LOCAL, Versions};
 
-/// Does what only reads.
+/// Executes the subcommands that only read.
 pub(super) async fn look(context: &Context<'_>, options: &cli::Artifacts) -> Result<Exit, Failure> {
     use cli::Artifacts as A;
     match options {
@@ -87,7 +87,7 @@ pub(super) async fn look(context: &Context<'_>, options: &cli::Artifacts) -> Res
     Ok(Exit::Done)
 }
 
-/// Does what changes something: with the owner of the home, or as its owner for that time.
+/// Executes the subcommands that change artifacts, at the owner of the home or as a temporary owner.
 pub(super) async fn change(context: &Context<'_>, options: &cli::Artifacts) -> Result<Exit, Failure> {
     use cli::Artifacts as A;
     let (settings, source) = enter(context).await?;
@@ -130,7 +130,7 @@ async fn changed(
                 .ask(async |client| {
                     let bytes = match (file == Path::new("-"), input.take()) {
                         (true, Some(input)) => file::pieces(input),
-                        // What was read is gone.
+                        // The first attempt has consumed standard input, so the upload cannot be repeated.
                         (true, None) => {
                             return Err(ErrorInfo::new(ErrorCode::Closing, "the owner of the home has left"));
                         }
@@ -158,7 +158,7 @@ async fn changed(
             let (list, versions) = (artifact_path(&session, "", ""), artifact_path(&session, name, "/versions"));
             let (artifact, versions) = place
                 .ask(async |client| {
-                    // Not its text: that may be what is missing.
+                    // The text is not read: it may be the part that is missing.
                     let versions: Versions = client.get(&versions).await?;
                     let all: http::Artifacts = client.get(list.trim_end_matches('/')).await?;
                     client.delete(&session, name).await?;
@@ -187,13 +187,14 @@ fn lost(path: &Path, error: &std::io::Error) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::FileNotFound, message)
 }
 
-/// Reads the configuration, which says where bytes lie, and finds where records are read.
+/// Reads the configuration, which says where artifact bytes are stored, and opens the source of the records.
 async fn enter(context: &Context<'_>) -> Result<(Settings, Source), Failure> {
     let settings = config::read(&context.global, &context.home()?)?;
     Ok((settings, context.source().await?))
 }
 
-/// Opens the artifacts of the session that is meant; says which, where nobody named it.
+/// Opens the artifacts of the selected session. Prints which session it is if neither a session nor an artifact was
+/// named.
 async fn open(context: &Context<'_>, of: &cli::InSession, name: Option<&str>) -> Result<Shelf, Failure> {
     let (settings, source) = enter(context).await?;
     let place = choose(&source, of, name).await?;
@@ -207,8 +208,8 @@ async fn open(context: &Context<'_>, of: &cli::InSession, name: Option<&str>) ->
     Shelf::open(&source, place, &settings, &context.environment)
 }
 
-/// Finds the session that is meant: the named one, else the last one of the project. Any will do for what is
-/// a user's, and where there is none at all, none is needed for that.
+/// Selects the session: the named one, else the last one of the project. For an artifact of the user, any session
+/// will do, and none is needed if there are no sessions.
 async fn choose(source: &Source, of: &cli::InSession, name: Option<&str>) -> Result<Place, Failure> {
     let of_session = |session: Session| Place { session_id: session.session_id, uid: session.uid };
     if let Some(id) = &of.session {
@@ -227,7 +228,7 @@ async fn choose(source: &Source, of: &cli::InSession, name: Option<&str>) -> Res
     })
 }
 
-/// Says what is to be cleaned up, as the library takes it.
+/// Builds the cleanup request from the options.
 fn wish(options: &cli::Artifacts) -> Result<Cleanup, Failure> {
     let cli::Artifacts::Cleanup { yes, all, older_than, max_bytes, session } = options else {
         return Ok(Cleanup::default());
@@ -242,7 +243,7 @@ fn wish(options: &cli::Artifacts) -> Result<Cleanup, Failure> {
     })
 }
 
-/// Writes bytes to a file, and says so.
+/// Writes bytes to a file and reports it.
 async fn save(context: &Context<'_>, name: &str, path: &Path, content: Incoming) -> Result<(), Failure> {
     let interrupt = Interrupt::listen();
     let size = tokio::select! {
@@ -258,7 +259,7 @@ async fn save(context: &Context<'_>, name: &str, path: &Path, content: Incoming)
     show::written(context, name, path, size)
 }
 
-/// Writes bytes to standard output: as they are into a pipe or file, text on a terminal.
+/// Writes bytes to standard output: unchanged to a pipe or file, and only text to a terminal.
 async fn pour(context: &Context<'_>, name: &str, mut content: Incoming) -> Result<(), Failure> {
     if context.terminal.has_stdout {
         if !is_text(&content.content_type) {

@@ -1,4 +1,4 @@
-//! Files that go along with a run: looked at before anything is made, uploaded before the run starts (ART-11).
+//! Attachments of a run: checked before anything is created, uploaded before the run starts (ART-11).
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use crate::{
     figure, file, print, text,
 };
 
-/// Files on their way into a session. What is done once is not done again.
+/// Files to upload to a session. `upload` can be repeated after an error: completed steps are not repeated.
 pub(super) struct Attachments {
     files: Vec<PathBuf>,
     session: Option<SessionId>,
@@ -27,7 +27,7 @@ fn declared(path: &Path) -> &'static str {
 }
 
 impl Attachments {
-    /// Looks at the files: they must be there, and not too large.
+    /// Checks that the files exist and are not too large.
     pub(super) fn check(files: Vec<PathBuf>, limits: &ArtifactsConfig) -> Result<Self, Failure> {
         for path in &files {
             let opened = file::open(path)?;
@@ -51,7 +51,8 @@ impl Attachments {
         self.files.is_empty()
     }
 
-    /// Uploads what is not yet uploaded, into the session of the wish; makes it where there is none yet.
+    /// Uploads the files that are not uploaded yet to the session of the request, which is created if it does not
+    /// exist.
     pub(super) async fn upload(&mut self, client: &Client, wish: &StartBody) -> Result<SessionId, ErrorInfo> {
         let session = match &self.session {
             Some(session) => session.clone(),
@@ -66,7 +67,7 @@ impl Attachments {
         Ok(session)
     }
 
-    /// Says what was attached, and as what where that is not the file's name.
+    /// Prints the name of each attached file, and its artifact name if that differs.
     pub(super) fn tell(&self) {
         for (path, stored) in self.files.iter().zip(&self.stored) {
             let file = path.file_name().unwrap_or_default().to_string_lossy();
@@ -76,7 +77,7 @@ impl Attachments {
     }
 }
 
-/// Finds the session that the run is to be in, or makes it.
+/// Returns the session of the run, creating it if it does not exist.
 async fn session_for(client: &Client, wish: &StartBody) -> Result<SessionId, ErrorInfo> {
     if let Some(id) = &wish.session_id {
         match client.session(id).await {

@@ -1,6 +1,6 @@
-//! `soong backup`: a copy of the home that is a home of its own.
+//! `soong backup`: copies the home to a new, usable home.
 //!
-//! Not here: the copying, which is the library's and needs no owner.
+//! Not in this module: the copying. The library does that, without owning the home.
 
 use soong::BackupReport;
 
@@ -20,7 +20,7 @@ use crate::{
 pub(super) async fn backup(context: &Context<'_>, options: &cli::Backup) -> Result<Exit, Failure> {
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
-    // Says what there is not in the words of all commands.
+    // Reports a missing home with the same message as other commands.
     drop(Records::open(&home)?);
     folder::must_be_free(&options.dir)?;
     let interrupt = Interrupt::listen();

@@ -1,4 +1,4 @@
-//! `soong chat`: a conversation in one session, a run for each thing that is said.
+//! `soong chat`: a conversation in one session, one run per message.
 
 use soong::protocol::RunMode;
 use soong_server::http::{ForkBody, StartBody};
@@ -33,7 +33,7 @@ const HELP: &str = "\
 Ctrl-C            cancel what is at work; a second one leaves at once
 ";
 
-/// What a line asks for.
+/// Parsed input line.
 #[derive(Debug, PartialEq, Eq)]
 enum Wish {
     Say(String),
@@ -42,14 +42,14 @@ enum Wish {
     New,
     Mode(RunMode),
     Model(String),
-    /// Go on from this message.
+    /// Continue from this message.
     Rewind(u64),
-    /// Go on in a copy, up to this message.
+    /// Continue in a copy of the session, up to this message.
     Fork(Option<u64>),
     Quit,
-    /// Nothing.
+    /// Empty line.
     Blank,
-    /// Something that is not there; says what to do.
+    /// Unknown or incomplete command, with advice.
     Unknown(String),
 }
 
@@ -81,7 +81,7 @@ impl Wish {
                     "say the number of a message: /{name} N; `soong traces messages SESSION` shows them"
                 )),
             },
-            // A path, or anything else that only looks like a command.
+            // A path, or anything else that merely looks like a command.
             _ if name.contains('/') => Self::Say(line.to_owned()),
             _ => Self::Unknown(format!("there is no /{}; /help lists what there is", text::line(command))),
         }
@@ -130,7 +130,7 @@ pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Ex
     talked
 }
 
-/// A conversation: what it hears, and what the next run is started with.
+/// A conversation: its input and the request body of the next run.
 struct Talk<'a> {
     context: &'a Context<'a>,
     input: Input,
@@ -138,7 +138,8 @@ struct Talk<'a> {
 }
 
 impl Talk<'_> {
-    /// Talks until somebody leaves. Piped in, a run that fails ends the talk with its exit code.
+    /// Runs the conversation until the user quits. If input is piped in, a failed run ends it with that run's exit
+    /// code.
     async fn go_on(&mut self, place: &mut Workplace<'_>) -> Result<Exit, Failure> {
         let is_person = self.input.is_terminal();
         if is_person {
@@ -191,13 +192,14 @@ impl Talk<'_> {
                         if !is_person {
                             return Err(failure);
                         }
-                        // What was said of the run says that it was cancelled.
+                        // The report on the run already says that it was cancelled.
                         if failure.exit != Exit::Interrupted {
                             print::failure(&failure, self.context.terminal);
                         }
                     }
                 }
-                // The owner of the home is gone, or nobody reads: there is no going on.
+                // If the output is no longer read, the conversation cannot continue. If input is piped in, every
+                // failure ends it.
                 Err(failure) if !is_person || failure.is_unread() => return Err(failure),
                 Err(failure) => {
                     print::failure(&failure, self.context.terminal);
@@ -206,7 +208,7 @@ impl Talk<'_> {
         }
     }
 
-    /// Goes on from another message, in the session or in a copy of it.
+    /// Continues from another message, in the same session or in a copy of it.
     async fn go_elsewhere(&mut self, place: &Workplace<'_>, wish: &Wish) -> Result<(), Failure> {
         let Some(session) = self.next.session_id.clone() else {
             return print::line("nothing has been said yet");
@@ -224,7 +226,7 @@ impl Talk<'_> {
         Ok(())
     }
 
-    /// Says how to come back.
+    /// Prints how to continue the session later.
     fn bye(&self) -> Result<(), Failure> {
         match &self.next.session_id {
             Some(session) if self.input.is_terminal() => {
@@ -239,7 +241,7 @@ impl Talk<'_> {
     }
 }
 
-/// Does what asks for no run.
+/// Handles input that starts no run.
 fn change(next: &mut StartBody, wish: Wish) -> Result<(), Failure> {
     match wish {
         Wish::Help => {

@@ -1,10 +1,10 @@
-//! How every cleanup tells what may go, and what has gone. Not here: which things those are.
+//! Output shared by all cleanup commands: candidates and results. Elsewhere: the selection of candidates.
 
 use std::fmt::Display;
 
 use crate::{context::Context, exit::Failure, print, terminal::Hue};
 
-/// Lists what may go; returns whether there is anything.
+/// Prints the candidates. Returns whether there are any.
 pub(super) fn list(head: &[&str], rows: &[Vec<String>]) -> Result<bool, Failure> {
     match rows.is_empty() {
         true => print::line("nothing may go")?,
@@ -13,12 +13,12 @@ pub(super) fn list(head: &[&str], rows: &[Vec<String>]) -> Result<bool, Failure>
     Ok(!rows.is_empty())
 }
 
-/// Says why something may go, or why it could not.
+/// Returns the reason why something is a candidate, or why it could not be deleted.
 pub(super) fn reason(why: &str, error: Option<impl Display>) -> String {
     error.map_or_else(|| why.to_owned(), |error| format!("NOT DELETED: {error}"))
 }
 
-/// Says how many things went, or that none did; `size` is what they take up, where that is known.
+/// Prints how many things were deleted, or that nothing was. `size` is their total size, if known.
 pub(super) fn close(
     context: &Context<'_>,
     all: &str,

@@ -1,4 +1,4 @@
-//! `soong completions` and `soong man`: files that ship with the binary.
+//! `soong completions` and `soong man`: generated shell completions and man pages.
 
 use clap::CommandFactory;
 use clap_complete::{Shell, env::Shells};
@@ -12,14 +12,14 @@ use crate::{
 pub(super) fn completions(options: &cli::Completions) -> Result<Exit, Failure> {
     let name = options.shell.to_string();
     let shells = Shells::builtins();
-    // Written at once: the generator knows no reader that leaves.
+    // Buffered, since the generator does not handle a closed output.
     let mut script = Vec::new();
     if let Some(shell) = shells.completer(&name) {
         let written = shell.write_registration(complete::VARIABLE, "soong", "soong", "soong", &mut script);
         written.map_err(|error| Failure::new(Exit::Failed, format!("no script for {name}: {error}"), ""))?;
     }
     if options.shell == Shell::Zsh {
-        // As a file in `fpath` the script is the body of a function, of which the first call has to complete as well.
+        // As a file in `fpath` the script is the body of a function, whose first call must complete as well.
         script.extend_from_slice(b"\n[[ $funcstack[1] == _soong ]] && _clap_dynamic_completer_soong\n");
     }
     print::line(String::from_utf8_lossy(&script).trim_end())?;

@@ -1,4 +1,4 @@
-//! `soong demo`: the main job without a key, on the files of a folder.
+//! `soong demo`: an orchestrator run with the offline model on the files of a folder. Needs no key.
 
 use std::{
     path::{Path, PathBuf},
@@ -24,11 +24,11 @@ use crate::{
     text,
 };
 
-/// How long the stand-in takes for an answer where somebody watches.
+/// Time that the offline model takes per answer when the monitor is shown.
 const MONITOR_PACE: Duration = Duration::from_secs(1);
-/// How many demos the home in the user's cache folder keeps.
+/// Number of sessions that the demo home in the user's cache folder keeps.
 const KEPT_SESSIONS: usize = 5;
-/// How much of the report is shown.
+/// Maximum number of lines of the report that are printed.
 const REPORT_LINES: usize = 40;
 
 pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<Exit, Failure> {
@@ -41,7 +41,7 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
     let home = demo_home.path().to_owned();
     panic::report_to(&home);
     let mut settings = config::read(&context.global, &home)?;
-    // Nothing but the offline model may be asked, whatever agent types of one's own would like.
+    // The demo calls only the offline model, so the user's presets and model profiles are dropped.
     settings.config.presets.clear();
     settings.config.model_profiles.clear();
     let prompt = match options.children {
@@ -53,15 +53,15 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
     let wish = StartBody {
         prompt: Some(prompt),
         mode: Some(Some(RunMode::Orchestrator)),
-        // Also where another process, with a model of its own, goes on with it.
+        // Set for the run too, in case another process, with a different model, resumes it.
         model: Some(Some("offline".to_owned())),
         project_dir: Some(project),
         allow_home_project: options.here,
-        // It looks at the project, and needs no leave for anything.
+        // The demo only reads the project and needs no permission.
         unattended: true,
         ..StartBody::default()
     };
-    // The folder is looked at, not written to: the plan's file lies in the home.
+    // The project is only read, so the task journal is written to the home.
     let pace = options.pace.unwrap_or(if options.monitor { MONITOR_PACE } else { Duration::ZERO });
     let build = || {
         let builder = builder(context, &home, &settings).without_home_files().offline();
@@ -102,13 +102,13 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
     exit
 }
 
-/// Where a demo works.
+/// Home of a demo.
 enum DemoHome {
-    /// `--home`.
+    /// The home given with `--home`.
     Named(PathBuf),
-    /// The home of demos in the user's cache folder.
+    /// The demo home in the user's cache folder.
     Cached(PathBuf),
-    /// Another process owns that one.
+    /// A temporary home, used if another process owns the cached one or there is no cache folder.
     Temporary(tempfile::TempDir),
 }
 
@@ -137,14 +137,14 @@ impl DemoHome {
     }
 }
 
-/// Returns the home of demos in the user's cache folder (XDG); `None` = there is no such folder.
+/// Returns the demo home in the user's cache folder (XDG), or `None` if there is no such folder.
 fn cached_home(environment: &Environment) -> Option<PathBuf> {
     let absolute = |name: &str| environment.get(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
     Some(cache.join("soong").join("demo"))
 }
 
-/// Shows the beginning of the report, and where it lies.
+/// Prints the beginning of the report and its path.
 fn show_report(context: &Context<'_>, stored: &[Stored]) -> Result<(), Failure> {
     let paint = context.terminal.stdout;
     let report = stored.iter().rev().find(|stored| stored.artifact.label().starts_with("report"));

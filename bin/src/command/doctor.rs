@@ -1,9 +1,11 @@
-//! `soong doctor`: looks at everything that a run needs, and says what to do.
+//! `soong doctor`: checks everything that a run needs, and gives advice.
 //!
-//! A check is ok, a warning (it works, though not well) or broken. Looking changes nothing; only the
-//! call of a model, which must be asked for, costs something. Parts: `home` (folder, owner, disk,
-//! database), `texts` (presets and skills as files), `servers` (of tools), `model` (what is needed to reach one), `call` (a short run of one), `surroundings`
-//! (configuration, project, terminal).
+//! A check is ok, partly ok, a warning (works, but not well) or broken. The checks change nothing. Only the model
+//! call, which is optional, may cost something.
+//!
+//! Modules: `home` (folder, owner, disk, database), `texts` (preset and skill files), `servers` (MCP servers),
+//! `memory` (experiences), `model` (requirements for reaching each model), `call` (a short run of the default model),
+//! `surroundings` (configuration, project, terminal).
 
 mod call;
 mod home;
@@ -34,12 +36,12 @@ use crate::{
     text,
 };
 
-/// How a check came out.
+/// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Status {
     Ok,
-    /// It works, and what it does not cover is listed.
+    /// Works, with the listed limitations.
     Partly,
     Warning,
     Broken,
@@ -56,13 +58,13 @@ impl Status {
     }
 }
 
-/// What one look found.
+/// A check with its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Check {
     name: &'static str,
     status: Status,
     finding: String,
-    /// What to do, in lines; absent where all is well.
+    /// Advice or details, possibly several lines. Absent if there is nothing to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<String>,
 }
@@ -84,17 +86,17 @@ impl Check {
         Self { name, status: Status::Broken, finding: finding.into(), advice: Some(advice.into()) }
     }
 
-    /// Says what a command would be refused with.
+    /// Returns a broken check for a failure that a command would exit with.
     fn refused(name: &'static str, failure: Failure) -> Self {
         Self::broken(name, failure.what, failure.advice)
     }
 }
 
-/// The checks so far; for people each is printed when it is made.
+/// Results of the checks so far. Unless the output is JSON, each is printed immediately.
 struct Findings<'a> {
     context: &'a Context<'a>,
     checks: Vec<Check>,
-    /// How the command ends where only the call of the model failed.
+    /// Exit code if only the model call failed.
     call_exit: Exit,
 }
 
@@ -121,7 +123,7 @@ impl Findings<'_> {
         self.checks.iter().filter(|check| check.status == status).count()
     }
 
-    /// Returns how the command ends: the configuration's faults come first, then those of this machine.
+    /// Returns the exit code: errors in the configuration take precedence over errors of this machine.
     fn exit(&self) -> Exit {
         let is_broken =
             |name: &str| self.checks.iter().any(|check| check.name == name && check.status == Status::Broken);
@@ -167,7 +169,7 @@ pub(super) fn doctor(context: &Context<'_>, options: &cli::Doctor) -> Result<Exi
     Ok(findings.exit())
 }
 
-/// Asks the owner of the home whether it works; says nothing where it does, or there is none.
+/// Checks the state of the home's owner. Returns `None` if it works or there is no owner.
 fn owner(context: &Context<'_>, home: &Path) -> Result<Option<Check>, Failure> {
     let ready = match reading(async { Ok(Client::find(&context.address(home)).await) })? {
         Found::Owner(_, ready) => ready,

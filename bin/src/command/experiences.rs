@@ -1,4 +1,4 @@
-//! `soong experiences`: what runs have learned.
+//! `soong experiences`: lists and shows recorded experiences.
 
 use soong::{
     memory::{Book, MemoryFile, matching, plain_tags},
@@ -12,7 +12,7 @@ use crate::{
     print, text,
 };
 
-/// Longest text in the table, in columns.
+/// Maximum width of the text in the table, in columns.
 const TEXT_COLUMNS: usize = 60;
 
 pub(super) fn experiences(context: &Context<'_>, options: &cli::Experiences) -> Result<Exit, Failure> {

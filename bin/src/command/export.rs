@@ -1,4 +1,4 @@
-//! `soong traces export`: a trace and all below it as files.
+//! `soong traces export`: writes a trace and its sub-traces to files.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::{
     source::Source,
 };
 
-/// Writes a trace and those below it to `dir`.
+/// Exports a trace and its sub-traces to `dir`.
 pub(super) async fn export(context: &Context<'_>, source: &Source, id: &str, dir: &Path) -> Result<(), Failure> {
     let interrupt = Interrupt::listen();
     let exported = tokio::select! {

@@ -1,6 +1,6 @@
-//! The host: a process in the background that owns a home for as long as runs are at work in it.
+//! The host: a background process that owns a home while runs are active in it.
 //!
-//! `run --detach` starts one where nobody owns the home, and then works there like any other client.
+//! `run --detach` starts one if the home has no owner, and then uses it like any other client.
 
 use std::{
     fs::File,
@@ -22,16 +22,16 @@ use crate::{
     owner::Reached,
 };
 
-/// How long a host stays without work.
+/// Time without active runs after which the host exits.
 const IDLE: Duration = Duration::from_secs(3);
-/// How long a host may take to begin.
+/// Maximum time for the host to start.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How often is looked.
+/// Interval between checks.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Owns the home until nothing is at work in it; where another process does, there is nothing to do.
+/// Owns the home until no run is active in it. Returns immediately if another process owns the home.
 pub(super) async fn host(context: &Context<'_>) -> Result<Exit, Failure> {
-    // No terminal's end is ours, nor its Ctrl-C.
+    // Detach from the terminal: its end and its Ctrl-C must not reach this process.
     if let Err(error) = rustix::process::setsid() {
         tracing::warn!(%error, "the background process stays with its terminal");
     }
@@ -61,7 +61,7 @@ pub(super) async fn host(context: &Context<'_>) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Reaches the owner of the home; begins a host where there is none.
+/// Connects to the owner of the home, or starts a host if there is none.
 pub(super) async fn reach(context: &Context<'_>, home: &Path) -> Result<Client, Failure> {
     let mut host = None;
     let deadline = Instant::now() + PATIENCE;
@@ -74,7 +74,7 @@ pub(super) async fn reach(context: &Context<'_>, home: &Path) -> Result<Client, 
         }
         match &mut host {
             None => host = Some(begin(context, home)?),
-            // Where it found another owner, that one answers in a moment.
+            // If the host exited because another process owns the home, that owner will answer soon.
             Some(host) => match host.try_wait() {
                 Ok(Some(status)) if !status.success() => break,
                 _ if Instant::now() > deadline => break,
@@ -111,7 +111,7 @@ fn begin(context: &Context<'_>, home: &Path) -> Result<Child, Failure> {
     command.spawn().map_err(failed)
 }
 
-/// Prepares the runtime of whoever works with the user's own configuration.
+/// Returns the runtime builder for the user's own configuration.
 pub(super) fn builder(context: &Context<'_>, home: &Path, settings: &Settings) -> RuntimeBuilder {
     let builder = Runtime::builder()
         .home(home)
@@ -119,6 +119,7 @@ pub(super) fn builder(context: &Context<'_>, home: &Path, settings: &Settings) -
         .load_config()
         .refuse_home_projects()
         .faults_from_env();
-    // Whoever is at a terminal answers, or somebody by `soong permissions`; who has neither says so with the run.
+    // Permissions are decided by the user at a terminal or with `soong permissions`. A run that has neither is
+    // started as unattended.
     builder.environment(context.environment.clone()).permissions_by_people()
 }

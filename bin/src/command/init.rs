@@ -1,4 +1,4 @@
-//! `soong init`: writes a configuration with every setting, its default and what it does.
+//! `soong init`: writes a config.toml with every setting, its default and its meaning.
 
 use std::{fs::File, io::Write};
 
@@ -10,7 +10,7 @@ use crate::{
     print,
 };
 
-/// The file as it is written: settings at their defaults, commented out.
+/// Content of the file: every setting at its default, commented out.
 const TEMPLATE: &str = include_str!("../config.template.toml");
 
 pub(super) fn init(context: &Context<'_>, options: &cli::Init) -> Result<Exit, Failure> {
@@ -56,7 +56,7 @@ mod tests {
 
     use super::*;
 
-    /// Uncomments the settings (`#key = value`, no space), and the examples (`#e …`) if asked to.
+    /// Uncomments the settings (`#key = value`, no space), and the examples (`#e …`) if `with_examples` is set.
     fn uncommented(with_examples: bool) -> String {
         let bare = |line: &'static str| match line.strip_prefix("#e ") {
             Some(example) if with_examples => example,
@@ -106,7 +106,7 @@ mod tests {
         let found = keys(&uncommented(false));
         let mut wanted = Vec::new();
         paths(&serde_json::to_value(Config::default()).unwrap(), "", &mut wanted);
-        // Settings without a default are examples.
+        // A setting without a default can only be an example.
         wanted.retain(|key| key != "tools.bash.max_memory_mb");
         assert!(wanted.len() > 15, "{wanted:?}");
         for key in wanted {

@@ -1,6 +1,6 @@
-//! `soong mcp`: the servers of tools in the configuration, and whether they work.
+//! `soong mcp`: lists and tests the MCP servers of the configuration.
 //!
-//! Of variables only the names are shown, and whether they are set.
+//! Environment variables are shown by name and whether they are set, never by value.
 
 use std::collections::BTreeMap;
 
@@ -22,29 +22,29 @@ use crate::{
     print, secret, text,
 };
 
-/// What to do where there is no server.
+/// Message if no server is configured.
 const NONE: &str = "No server is configured. Add one to config.toml:\n\n  [mcp.NAME]\n  command = \"PROGRAM\"   # or \
                     url = \"https://HOST/mcp\"";
 
-/// A server as it is shown.
+/// Printed form of a server.
 #[derive(Debug, Serialize)]
 struct Shown {
     name: String,
-    /// Absent where it is an address.
+    /// Absent for a server with a URL.
     #[serde(skip_serializing_if = "Option::is_none")]
     command: Option<String>,
     args: Vec<String>,
-    /// Absent where it is a program.
+    /// Absent for a server that is started as a program.
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<String>,
-    /// The variables that it needs, and whether each is set.
+    /// Environment variables that the server needs, and whether each is set.
     variables: BTreeMap<String, bool>,
     timeout_ms: u64,
     start_timeout_ms: u64,
     disabled_tools: Vec<String>,
 }
 
-/// How a test of a server ended.
+/// Result of the test of a server.
 #[derive(Debug, Serialize)]
 struct Tested {
     name: String,
@@ -52,16 +52,16 @@ struct Tested {
     #[serde(skip_serializing_if = "Option::is_none")]
     took_ms: Option<u64>,
     tools: Vec<Tool>,
-    /// Why other tools of it are not offered.
+    /// Reasons why other tools of the server are not offered.
     left_out: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<ErrorInfo>,
-    /// What to do about the error.
+    /// Advice on the error.
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<&'static str>,
 }
 
-/// A tool as agents are offered it.
+/// A tool as agents see it.
 #[derive(Debug, Serialize)]
 struct Tool {
     name: String,
@@ -183,7 +183,7 @@ fn tested(name: &str, probed: Result<Probe, ErrorInfo>) -> Tested {
     }
 }
 
-/// A server knows the secrets that it was given, and may repeat them.
+/// Redacts secrets: a server knows the secrets that it was given and may repeat them.
 fn without_secrets(text: &str) -> String {
     secret::redacted(text).into_owned()
 }
@@ -212,7 +212,7 @@ fn tell(tested: &Tested) -> Result<(), Failure> {
     print::line("")
 }
 
-/// Says what to do about a server that does not work.
+/// Returns advice for a server that does not work.
 pub(super) fn advice(code: ErrorCode) -> &'static str {
     match code {
         ErrorCode::ConfigError => {

@@ -1,6 +1,6 @@
-//! `soong models`: the model profiles, and how each is reached.
+//! `soong models`: lists the model profiles and the endpoint of each.
 //!
-//! Of a key only the variable's name is shown, and whether it is set.
+//! An API key is shown by the name of its variable and whether that is set, never by value.
 
 use serde::Serialize;
 use soong::{
@@ -16,29 +16,29 @@ use crate::{
     print, secret,
 };
 
-/// A model profile as it is shown.
+/// Printed form of a model profile.
 #[derive(Debug, Serialize)]
 struct Shown {
     profile: String,
     provider: Provider,
     name: String,
-    /// Absent where nothing is called.
+    /// Absent for the offline provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     server: Option<Server>,
     max_output_tokens: u64,
-    /// Absent = unknown.
+    /// Absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     prices: Option<PriceConfig>,
 }
 
-/// Where a model is, and its key.
+/// Endpoint and API key of a model.
 #[derive(Debug, Serialize)]
 struct Server {
     base_url: String,
     api_key_env: String,
-    /// Whether the key's variable is set.
+    /// Whether the variable of the key is set.
     is_set: bool,
-    /// Whether a run may begin: OpenAI's own service needs a key.
+    /// Whether a run can start with it: only OpenAI's own service requires a key.
     is_usable: bool,
 }
 
@@ -55,11 +55,11 @@ pub(super) fn models(context: &Context<'_>, options: &cli::List) -> Result<Exit,
     Ok(Exit::Done)
 }
 
-/// Lists `[model]` as `default`, the further profiles, and the built-in stand-in.
+/// Lists `[model]` as `default`, then the other profiles, then the built-in offline model.
 fn shown(config: &Config, environment: &Environment) -> Vec<Shown> {
     let names = ["default"].into_iter().chain(config.model_profiles.keys().map(String::as_str));
     let mut shown: Vec<Shown> = names
-        .filter(|name| *name != "offline") // the built-in one wins
+        .filter(|name| *name != "offline") // the built-in profile takes precedence
         .filter_map(|name| Some(one(name, config.profile(name)?, config, environment)))
         .collect();
     let offline = ModelConfig { provider: Provider::Offline, name: "offline".to_owned(), ..ModelConfig::default() };

@@ -1,4 +1,4 @@
-//! `soong monitor`: the live tree of whoever owns the home, or of a server.
+//! `soong monitor`: the live actor tree of the home's owner or of a server.
 
 use crate::{
     client::{Address, Client, Found},
@@ -26,7 +26,7 @@ pub(super) async fn monitor(context: &Context<'_>) -> Result<Exit, Failure> {
         Address::Server(remote) => remote.url().to_owned(),
         Address::Home(home) => home.display().to_string(),
     };
-    // What will not mend itself is said at once, and not on a screen that waits.
+    // Report permanent errors immediately instead of waiting in the monitor.
     match (Client::find(&address).await, &address) {
         (Found::Away(error), _) => return Err(error.into()),
         (Found::Nobody, Address::Home(_)) if context.says_no_sessions(&[(); 0])? => return Ok(Exit::Done),

@@ -1,4 +1,4 @@
-//! `soong permissions`: which tool calls wait for leave, and the decisions.
+//! `soong permissions`: lists the tool calls that wait for permission, and decides them.
 
 use soong::{
     permission::already_decided_permission,
@@ -30,7 +30,7 @@ pub(super) async fn list(context: &Context<'_>, all: bool) -> Result<Exit, Failu
     Ok(Exit::Done)
 }
 
-/// Prints a call that asks, and what was decided.
+/// Prints a permission request and its decision, if any.
 fn print(context: &Context<'_>, asked: &Permission) -> Result<(), Failure> {
     let age = figure::span(crate::screen::now().millis_since(asked.created_at));
     let (id, status, session) = (&asked.permission_id, asked.status.as_str(), &asked.session_id);
@@ -46,14 +46,14 @@ fn print(context: &Context<'_>, asked: &Permission) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Decides with whoever owns the home, or with a process of its own: there its run goes on.
+/// Decides a permission. Its run resumes at the owner of the home or in a new background process.
 pub(super) async fn decide(
     context: &Context<'_>,
     id: &str,
     decision: Decision,
     reason: Option<String>,
 ) -> Result<Exit, Failure> {
-    // Who names a permission that is none begins no process, nor one whose run could not go on.
+    // Check that the permission exists and is pending before starting an owner process.
     let asked = context.source().await?.permission(id).await?;
     if asked.status != PermissionStatus::Pending {
         return Err(already_decided_permission(&asked).into());

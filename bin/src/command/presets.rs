@@ -1,4 +1,4 @@
-//! `soong presets`: which agent types there are.
+//! `soong presets`: lists the agent types.
 
 use soong::{Config, preset::KnownPreset, protocol::ToolSpec};
 use soong_server::http::PresetView;
@@ -48,7 +48,7 @@ pub(super) fn presets(context: &Context<'_>, options: &cli::List) -> Result<Exit
     Ok(Exit::Done)
 }
 
-/// Adds to each agent type where it comes from and which tools it gets.
+/// Adds the origin and the available tools to each agent type.
 fn shown(presets: &[KnownPreset], config: &Config, tools: &[ToolSpec]) -> Vec<PresetView> {
     presets.iter().map(|known| PresetView::of(known, config, tools)).collect()
 }

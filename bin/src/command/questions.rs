@@ -1,4 +1,4 @@
-//! `soong questions`: what agents ask people, and the answers.
+//! `soong questions`: lists the questions that agents ask users, and answers them.
 
 use soong::{
     ErrorCode, Recover, already_decided,
@@ -39,7 +39,7 @@ pub(super) async fn list(context: &Context<'_>, all: bool) -> Result<Exit, Failu
     Ok(Exit::Done)
 }
 
-/// Prints a question as it was asked, and its answer.
+/// Prints a question and its answer.
 fn print(context: &Context<'_>, question: &Question) -> Result<(), Failure> {
     let age = figure::span(crate::screen::now().millis_since(question.created_at));
     let whom = question.to.as_deref().map(|to| format!(", for {}", text::line(to))).unwrap_or_default();
@@ -58,11 +58,11 @@ fn print(context: &Context<'_>, question: &Question) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Who takes an answer or a decision.
+/// Receiver of an answer or a decision.
 pub(super) enum Taker {
-    /// The owner of the home, or a process that was begun: there the run goes on.
+    /// The owner of the home, possibly a background process started for this purpose. The run resumes there.
     Owner(Client),
-    /// This process, for the moment: no model can be reached, and none is needed to record what was said.
+    /// This process, as a temporary owner: no model is available, and none is needed to record an answer.
     Own(Owner),
 }
 
@@ -74,7 +74,7 @@ impl Taker {
         }
     }
 
-    /// Says what becomes of the run.
+    /// Describes when the run resumes.
     pub(super) fn outlook(&self) -> &'static str {
         match self {
             Self::Owner(_) => "goes on",
@@ -89,9 +89,10 @@ impl Taker {
     }
 }
 
-/// Reaches whoever owns the home, or begins a process that does: there a run of the session goes on.
+/// Connects to the owner of the home, or starts a background process that becomes the owner and resumes the run. If a
+/// model that the session needs is not available, this process becomes the owner instead.
 ///
-/// An owner without a control socket cannot be reached: `home_locked`.
+/// Fails with `home_locked` if the owner has no control socket.
 pub(super) async fn reach(context: &Context<'_>, session: &SessionId) -> Result<Taker, Failure> {
     let home = context.home()?;
     if matches!(Client::find(&context.address(&home)).await, Found::Nobody) {
@@ -110,7 +111,7 @@ pub(super) async fn reach(context: &Context<'_>, session: &SessionId) -> Result<
     host::reach(context, &home).await.map(Taker::Owner)
 }
 
-/// Says what else a session waits for that people give.
+/// Describes how many other requests of the session are still open.
 pub(super) async fn still_open(client: &Client, session: &SessionId, soong: &str) -> Result<String, Failure> {
     let open = people::open(client, Some(session)).await?.asks;
     let of = |is: fn(&Ask) -> bool, one: &str, many: &str, list: &str| match open.iter().filter(|ask| is(ask)).count() {
@@ -123,7 +124,7 @@ pub(super) async fn still_open(client: &Client, session: &SessionId, soong: &str
     Ok(questions + &leave)
 }
 
-/// Answers a question with whoever owns the home, or with a process of its own: there its run goes on.
+/// Answers a question. Its run resumes at the owner of the home or in a new background process.
 pub(super) async fn answer(context: &Context<'_>, id: &str, answer: &str) -> Result<Exit, Failure> {
     let answer = match answer {
         "-" => crate::input::read_all()?,
@@ -132,7 +133,7 @@ pub(super) async fn answer(context: &Context<'_>, id: &str, answer: &str) -> Res
     if answer.trim().is_empty() {
         return Err(Failure::usage("the answer is empty", "Say something: soong questions answer ID TEXT"));
     }
-    // Who names a question that is none begins no process, nor one whose run could not go on.
+    // Check that the question exists and is pending before starting an owner process.
     let question = context.source().await?.question(id).await?;
     if question.status != QuestionStatus::Pending {
         return Err(already_decided(&question).into());

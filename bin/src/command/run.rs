@@ -1,4 +1,4 @@
-//! `soong run`: one run, watched to its end, or left to work in the background.
+//! `soong run`: one run, followed to its end or started in the background.
 
 use std::{
     io::IsTerminal,
@@ -85,7 +85,8 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
     }
 }
 
-/// Refuses to begin without what the models need: those of what was cut off, where only that goes on.
+/// Fails if the credentials of a required model are missing. When an interrupted run is resumed, its models are
+/// required, else `model`.
 fn check_models(
     context: &Context<'_>,
     settings: &Settings,
@@ -96,7 +97,8 @@ fn check_models(
     let trace = goes_on.and_then(|id| Records::open(home).ok().map(|records| (records.trace(id), records)));
     if let Some((Ok(trace), records)) = trace {
         let models = records.models_at_work(&trace.session_id)?;
-        // What has its answer does not go on: that is refused with this reason, not for want of a model.
+        // A trace that is complete cannot be resumed: let the owner reject it with that reason, not with a missing
+        // key.
         if !models.is_empty() || trace.status == TraceStatus::Completed {
             return models.iter().try_for_each(|model| settings.check_model(Some(model), &context.environment));
         }
@@ -104,7 +106,8 @@ fn check_models(
     settings.check_model(model, &context.environment)
 }
 
-/// Returns the model of the last run of a session: by its id, by its main trace, or the last one of the project.
+/// Returns the model of the last run of a session, which is given by its id, by its main trace, or as the last
+/// session of the project.
 pub(super) fn last_model(
     home: &Path,
     (session, trace, is_last): (Option<&str>, Option<&str>, bool),
@@ -119,7 +122,7 @@ pub(super) fn last_model(
     records.last_model(&session?.session_id)
 }
 
-/// Applies `--reset` to the settings of a start that are not set.
+/// Applies `--reset`: marks each setting for reset unless the command line also sets it.
 pub(super) fn reset(body: &mut StartBody, settings: &[cli::Setting]) {
     fn reset<T>(setting: &mut Given<T>) {
         setting.get_or_insert(None);
@@ -140,7 +143,7 @@ pub(super) fn reset(body: &mut StartBody, settings: &[cli::Setting]) {
     }
 }
 
-/// Uploads what goes along with a run, and has it start where that lies.
+/// Uploads the attachments of a run and sets the session of the run to the one they were stored in.
 async fn attach(
     context: &Context<'_>,
     place: &mut Workplace<'_>,
@@ -158,7 +161,7 @@ async fn attach(
     Ok(wish)
 }
 
-/// Says what is wanted, in the words of the owner's interface.
+/// Builds the request body of the run from the options.
 async fn wish(
     client: &Client,
     options: cli::Run,
@@ -209,7 +212,7 @@ async fn wish(
     Ok(body)
 }
 
-/// Returns the session whose root a trace is.
+/// Returns the session whose main trace this is. Fails for the trace of a sub-agent.
 pub(super) async fn session_of(client: &Client, trace: &str) -> Result<Session, Failure> {
     let trace = client.trace(trace).await?.trace;
     if trace.parent_trace_id.is_some() {
@@ -220,7 +223,7 @@ pub(super) async fn session_of(client: &Client, trace: &str) -> Result<Session, 
     Ok(client.session(trace.session_id.as_str()).await?.session)
 }
 
-/// Reads the JSON schema that the answer has to fit.
+/// Reads the JSON schema of the answer.
 fn schema(path: &Path) -> Result<Value, Failure> {
     let text = soong_server::text_file::read_text(path, file::MAX_TEXT_BYTES).map_err(|error| {
         let what = format!("the schema {} cannot be read: {error}", path.display());
@@ -233,7 +236,8 @@ fn schema(path: &Path) -> Result<Value, Failure> {
     })
 }
 
-/// Finds the project folder; at a server it is one of its machine, and its own where none is named.
+/// Returns the project folder. With a server, the path is one on its machine, and `None` selects the server's
+/// default.
 pub(super) fn project(context: &Context<'_>, path: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
     match context.remote {
         Some(_) => Ok(path.map(Path::to_owned)),
@@ -241,7 +245,7 @@ pub(super) fn project(context: &Context<'_>, path: Option<&Path>) -> Result<Opti
     }
 }
 
-/// Resolves the project folder before anything is made for it; a file means its folder.
+/// Resolves the project folder before anything is created. For a file, returns the folder that contains it.
 pub(super) fn folder(path: Option<&Path>) -> Result<PathBuf, Failure> {
     let path = path.unwrap_or(Path::new("."));
     let found = path.canonicalize().map_err(|error| {
@@ -259,7 +263,7 @@ pub(super) fn folder(path: Option<&Path>) -> Result<PathBuf, Failure> {
     Ok(found)
 }
 
-/// Returns the prompt, from the command line or from standard input; `None` = the trace goes on.
+/// Returns the prompt from the command line or from standard input, or `None` to resume without one.
 fn prompt(given: Option<&str>, may_go_on: bool) -> Result<Option<String>, Failure> {
     let example = "Say what is to be done: `soong run \"Summarise README.md\"`, or pipe it in.";
     let text = match given {
@@ -274,7 +278,7 @@ fn prompt(given: Option<&str>, may_go_on: bool) -> Result<Option<String>, Failur
     Ok(Some(text))
 }
 
-/// Starts the run with whoever owns the home, or with a process of its own, and leaves it there.
+/// Starts the run at the owner of the home, or at a new background process, and returns.
 async fn detach(
     context: &Context<'_>,
     home: &Path,

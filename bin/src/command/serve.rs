@@ -1,4 +1,4 @@
-//! `soong serve`: owns the home, and serves it over HTTP until it is asked to end.
+//! `soong serve`: owns the home and serves it over HTTP until it is asked to stop.
 
 use std::net::SocketAddr;
 
@@ -26,7 +26,7 @@ use crate::{
     text,
 };
 
-/// Under which name the token of the home is known as a secret.
+/// Environment variable under which the home's token is registered as a secret.
 const VARIABLE: &str = "SOONG_SERVER_TOKEN";
 
 pub(super) async fn serve(context: &Context<'_>, options: &cli::Serve) -> Result<Exit, Failure> {
@@ -37,7 +37,7 @@ pub(super) async fn serve(context: &Context<'_>, options: &cli::Serve) -> Result
     let server = &settings.config.server;
     let addr = match options.addr {
         Some(addr) => addr,
-        // It was read as one.
+        // Reading the configuration has already validated the address.
         None => server.addr.parse().map_err(|error| Failure::usage(format!("server.addr: {error}"), ""))?,
     };
     let no_token = |error: std::io::Error| {
@@ -55,7 +55,7 @@ pub(super) async fn serve(context: &Context<'_>, options: &cli::Serve) -> Result
         let what = format!("nobody can be served on {addr}: {error}");
         Failure::new(Exit::Refused, what, "End what listens there, or choose another address: --addr 127.0.0.1:0.")
     })?;
-    // What was at work when the last server ended goes on.
+    // Resume the runs that were active when the last server ended.
     let runtime = builder(context, &home, &settings).environment(environment);
     let owner = Owner::open(runtime, Recover::All).await?;
     let api = Api { limits: Limits::of(server), ..owner.api().clone() };
@@ -75,14 +75,14 @@ pub(super) async fn serve(context: &Context<'_>, options: &cli::Serve) -> Result
         };
         print::error_line(&format!("ending: {parked}; Ctrl-C again leaves at once"));
     }
-    // Nobody new; those who are there read what they came for.
+    // Accept no new connections; open requests may finish.
     served.leave();
     owner.close().await;
     served.stop().await;
     Ok(Exit::Done)
 }
 
-/// Says where it is served, once it is.
+/// Prints the address once the server is listening.
 fn announce(context: &Context<'_>, addr: SocketAddr, owner: &Owner) -> Result<(), Failure> {
     let (url, home) = (format!("http://{addr}"), owner.runtime().home().display().to_string());
     if !addr.ip().is_loopback() {

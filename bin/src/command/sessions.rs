@@ -1,4 +1,4 @@
-//! `soong sessions`: which sessions there are, what is in one, and its end.
+//! `soong sessions`: lists, shows, copies, switches and deletes sessions.
 
 mod branch;
 mod cleanup;
@@ -48,11 +48,11 @@ pub(super) async fn sessions(context: &Context<'_>, options: &cli::Sessions) -> 
     }
 }
 
-/// Deletes a session, by the owner of the home or as its owner; says what went.
+/// Deletes a session through the owner of the home, or as its owner, and reports what was deleted.
 async fn delete(context: &Context<'_>, source: Source, id: &str) -> Result<Exit, Failure> {
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
-    // What is not there is said without owning, and without making, anything.
+    // Reports a missing session before owning or creating anything.
     let session = source.session(id).await?;
     let traces = source.traces(Some(&session.session_id)).await?;
     let is_its = |artifact: &Artifact| matches!(artifact.scope, ArtifactScope::Session { .. });
@@ -116,7 +116,7 @@ async fn list(context: &Context<'_>, source: &Source) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Says what becomes of a session's runs: without an owner nobody is at work.
+/// Describes the unfinished runs of a session. Without an owner of the home, none of them is active.
 fn runs(source: &Source, session: &Session, asks: bool) -> String {
     match (session.live_runs, source, asks) {
         (0, ..) => "idle".to_owned(),

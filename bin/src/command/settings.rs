@@ -1,7 +1,7 @@
-//! `soong config show`: every setting with its value and where it comes from.
+//! `soong config show`: prints every setting with its value and its origin.
 //!
-//! Of a key only the variable's name is shown, and whether it is set. What is wrong with the home's files of presets
-//! and skills is said below.
+//! A setting that names the variable of a key is shown with whether the variable is set, never with its value. Errors
+//! in the home's preset and skill files are printed below the settings.
 
 use std::path::Path;
 
@@ -20,19 +20,19 @@ use crate::{
     text,
 };
 
-/// Widest `key = value`, in columns.
+/// Maximum width of `key = value` in columns.
 const COLUMNS: usize = 100;
 
-/// A setting as it is shown.
+/// Printed form of a setting.
 #[derive(Debug, Serialize)]
 struct Shown {
     key: String,
     value: Option<Value>,
-    /// `default`, `file`, or `environment` with the variable's name.
+    /// `default`, `file`, or `environment` with the name of the variable.
     origin: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     line: Option<usize>,
-    /// Of a variable's name: whether the variable is set.
+    /// For a setting that names an environment variable: whether the variable is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     is_set: Option<bool>,
 }
@@ -85,7 +85,7 @@ fn show(context: &Context<'_>) -> Result<(), Failure> {
     faults.iter().try_for_each(fault)
 }
 
-/// Lists the settings, with what stands in for those that the file does not set.
+/// Lists the settings with their effective values, including values from the environment.
 fn shown(settings: &Settings, environment: &Environment) -> Vec<Shown> {
     let text = settings.file().map_or("", |(_, text)| text);
     let reach = Reach::of(&settings.config.model, environment);
@@ -138,7 +138,7 @@ fn lines(shown: &[Shown], file: Option<&Path>, context: &Context<'_>) -> Result<
     Ok(())
 }
 
-/// Writes a value as TOML does; texts, numbers and lists of them look the same in JSON.
+/// Formats a value as TOML. Strings, numbers and lists of them look the same in JSON.
 fn toml(value: &Value) -> String {
     match value {
         Value::Array(items) => format!("[{}]", items.iter().map(toml).collect::<Vec<_>>().join(", ")),

@@ -1,4 +1,4 @@
-//! `soong skills`: which texts agents are told, or load.
+//! `soong skills`: lists and prints the skills of agents.
 
 use std::{
     path::{Path, PathBuf},
@@ -55,7 +55,7 @@ fn show(context: &Context<'_>, name: &str, path: Option<&Path>) -> Result<Exit, 
     Ok(Exit::Done)
 }
 
-/// Reads what there is for a project, and what of the project is left out.
+/// Reads the skills that are available in a project, and returns the errors of project files that are ignored.
 fn look(context: &Context<'_>, path: Option<&Path>) -> Result<(Arc<Skills>, Vec<String>), Failure> {
     let (settings, home) = (context.settings()?, context.home()?);
     let skills = Skills::load(&home).map_err(|error| {

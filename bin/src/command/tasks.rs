@@ -1,7 +1,7 @@
-//! `soong tasks`: the task journals of a project, read from its files.
+//! `soong tasks`: lists and deletes the task journals of a project.
 //!
-//! Files alone are looked at and deleted, so that it needs no owner of the home, and disturbs none: what a run
-//! still writes does not say that it is over.
+//! The commands read and delete files only. They need no owner of the home and do not disturb one: the journal of a
+//! run that is still writing has no final status, and is never deleted.
 
 use soong::task_journal::{
     ProjectTask, TaskCleanup, TaskCleanupReport, TaskPlace, TaskStatus, clean_up_tasks, project_tasks,
@@ -17,11 +17,11 @@ use crate::{
     text,
 };
 
-/// Longest mission in a list, in columns.
+/// Maximum width of the mission in a list, in columns.
 const MISSION_COLUMNS: usize = 48;
 
 pub(super) async fn tasks(context: &Context<'_>, options: &cli::Tasks) -> Result<Exit, Failure> {
-    // Without a home, there are those in the project.
+    // Without a home, only the journals in the project are used.
     let home = context.home().ok();
     match options {
         cli::Tasks::List { of } => {

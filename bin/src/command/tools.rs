@@ -1,4 +1,4 @@
-//! `soong tools`: which tools agents may be given.
+//! `soong tools`: lists the tools that agents can be given.
 
 use serde::Serialize;
 use soong::{
@@ -13,14 +13,14 @@ use crate::{
     print,
 };
 
-/// A tool as it is shown.
+/// Printed form of a tool.
 #[derive(Debug, Serialize)]
 struct Shown {
     #[serde(flatten)]
     spec: ToolSpec,
-    /// Whether the configuration takes it away from every run.
+    /// Whether the configuration disables it for every run.
     disabled: bool,
-    /// What is missing for it to work: it is not offered.
+    /// Missing requirement, if any; the tool is then not offered.
     #[serde(skip_serializing_if = "Option::is_none")]
     lacks: Option<String>,
 }

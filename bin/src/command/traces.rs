@@ -1,4 +1,4 @@
-//! `soong traces`: what each agent was asked, said and did.
+//! `soong traces`: lists, shows, exports and stops traces, and reflects on a session.
 
 use soong::{
     ErrorCode, ErrorInfo, MessagePath, StreamItem,
@@ -41,7 +41,7 @@ pub(super) async fn traces(context: &Context<'_>, options: &cli::Traces) -> Resu
     Ok(Exit::Done)
 }
 
-/// Has a run look back on a session, and shows it as any other run.
+/// Starts a run that reflects on a session, and shows it like any other run.
 pub(super) async fn reflect(context: &Context<'_>, id: &str, focus: Option<&str>) -> Result<Exit, Failure> {
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
@@ -71,7 +71,7 @@ async fn list(context: &Context<'_>, source: &Source) -> Result<(), Failure> {
     table(&traces, context)
 }
 
-/// Prints traces, a line each.
+/// Prints a table of traces, one per line.
 pub(super) fn table(traces: &[Trace], context: &Context<'_>) -> Result<(), Failure> {
     let rows: Vec<Vec<String>> = traces
         .iter()
@@ -190,7 +190,7 @@ async fn events(context: &Context<'_>, source: &Source, id: &str, since: u64, fo
     let Source::Owner(client, ready) = source else {
         return if trace.status.is_open() { Err(cut_off(id, cursor)) } else { Ok(Exit::Done) };
     };
-    // Asked again behind what was printed: an end that comes later comes in the stream.
+    // Check again after printing: if the run is still active now, its end will arrive on the stream.
     match is_at_work(client, id).await? {
         Some(true) => {}
         Some(false) => {
@@ -215,7 +215,7 @@ async fn events(context: &Context<'_>, source: &Source, id: &str, since: u64, fo
             Some(Ok(StreamItem::Event(record))) => {
                 cursor = record.event_id;
                 print_event(context, &record)?;
-                // Another run of the trace may be waiting for its turn.
+                // Another run of the trace may be queued.
                 if record.event.is_terminal() && is_at_work(client, id).await? != Some(true) {
                     return last_words(context, id, cursor, ready.pid).await;
                 }
@@ -228,19 +228,19 @@ async fn events(context: &Context<'_>, source: &Source, id: &str, since: u64, fo
     }
 }
 
-/// Says that a run of the trace has not ended, and that no process executes it.
+/// Returns the failure for a trace with a run that has not ended and that no process executes.
 fn cut_off(id: &str, cursor: u64) -> Failure {
     let what = format!("trace {id} was interrupted at event {cursor}, and no process continues it");
     Failure::new(Exit::Failed, what, "Go on with it: soong run --continue \"…\"")
 }
 
-/// Returns whether a run of the trace is at work or waits for its turn; `None` = the owner has gone.
+/// Returns whether a run of the trace is active or queued, or `None` if the owner process is gone.
 async fn is_at_work(client: &Client, id: &str) -> Result<Option<bool>, Failure> {
     match client.trace(id).await {
         Err(error) if error.code == ErrorCode::Closing => Ok(None),
         found => {
             let trace = found?.trace;
-            // A look back says nothing of its trace.
+            // A reflection run does not change the status of its trace, so the session's live runs decide.
             let session = async || client.session(trace.session_id.as_str()).await;
             match trace.status.is_open() || trace.parent_trace_id.is_some() {
                 true => Ok(Some(trace.status == TraceStatus::Running)),
@@ -250,7 +250,8 @@ async fn is_at_work(client: &Client, id: &str) -> Result<Option<bool>, Failure> 
     }
 }
 
-/// The end, or the owner has gone: prints what is recorded beyond the cursor, and says how things stand.
+/// Called when the run has ended or the owner process is gone: prints the events after the cursor, and fails if the
+/// trace is still open.
 async fn last_words(context: &Context<'_>, id: &str, cursor: u64, pid: u32) -> Result<Exit, Failure> {
     let source = context.source().await?;
     let trace = source.trace(id).await?.trace;
@@ -262,7 +263,7 @@ async fn last_words(context: &Context<'_>, id: &str, cursor: u64, pid: u32) -> R
     Err(Failure::new(Exit::Failed, what, "Go on with it: soong run --continue \"…\""))
 }
 
-/// Prints all stored events after `since`; returns the number of the last.
+/// Prints all stored events after `since` and returns the id of the last one.
 async fn print_stored(context: &Context<'_>, source: &Source, id: &TraceId, since: u64) -> Result<u64, Failure> {
     let mut cursor = since;
     loop {
@@ -277,7 +278,7 @@ async fn print_stored(context: &Context<'_>, source: &Source, id: &TraceId, sinc
     }
 }
 
-/// Asks for the end of the run that is at work on a trace, and waits for it.
+/// Stops the active run of a trace and waits until it has ended.
 async fn stop(context: &Context<'_>, id: &str) -> Result<Exit, Failure> {
     let source = context.source().await?;
     let trace = source.trace(id).await?.trace;
@@ -285,13 +286,13 @@ async fn stop(context: &Context<'_>, id: &str) -> Result<Exit, Failure> {
         return end(context, client, ready.pid, &trace).await;
     }
     let is_root = trace.parent_trace_id.is_none();
-    // A look back says nothing of its trace.
+    // A reflection run does not change the status of its trace.
     let looks_back = is_root && source.session(trace.session_id.as_str()).await?.live_runs > 0;
     if !trace.status.is_open() && !looks_back {
         let what = format!("no run is at work on trace {id} (nothing_running)");
         return Err(Failure::new(Exit::Refused, what, "There is nothing to stop."));
     }
-    // A process that is gone left it behind: it ends by somebody who owns the home for that time.
+    // The run was interrupted with its process: an owner is needed to end it, if necessary this process.
     drop(source);
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
@@ -303,12 +304,12 @@ async fn stop(context: &Context<'_>, id: &str) -> Result<Exit, Failure> {
     ended
 }
 
-/// Stops the run of a trace, and waits for its end; `pid` is the owner's.
+/// Stops the run of a trace and waits until it has ended. `pid` is the process id of the owner.
 async fn end(context: &Context<'_>, client: &Client, pid: u32, trace: &Trace) -> Result<Exit, Failure> {
     let id = &trace.trace_id;
     let mut events = client.trace_events(&trace.trace_id, trace.last_event_id).await?;
     let stopped = client.stop(id.as_str()).await?;
-    // Its end may have been recorded before the events were asked for.
+    // The end may have been recorded before the event stream was opened.
     let mut has_ended = client.run(&stopped.run_id).await?.run.status.is_terminal();
     while !has_ended {
         match events.next().await {

@@ -1,4 +1,5 @@
-//! `soong tree`: the supervision tree of the home's owner, or what the disk says where there is none.
+//! `soong tree`: prints the live actor tree of the home's owner or, without an owner, the unfinished runs recorded on
+//! disk.
 
 use serde_json::{Value, json};
 use soong::{
@@ -25,9 +26,9 @@ use crate::{
     text,
 };
 
-/// Columns where no terminal says how many it has.
+/// Width in columns if standard output is not a terminal of known width.
 const COLUMNS: usize = 160;
-/// Columns of what an actor does.
+/// Width of the activity column.
 const ACTIVITY_COLUMNS: usize = 27;
 
 pub(super) async fn tree(context: &Context<'_>) -> Result<Exit, Failure> {
@@ -38,7 +39,7 @@ pub(super) async fn tree(context: &Context<'_>) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Prints the tree of actors as their owner shows it.
+/// Prints the actor tree as its owner reports it.
 fn live(context: &Context<'_>, root: &ActorView, ready: &Ready) -> Result<(), Failure> {
     if context.global.json {
         let mut json = serde_json::to_value(root).unwrap_or_default();
@@ -59,19 +60,19 @@ fn frame(context: &Context<'_>) -> Frame {
     Frame { width, height: usize::MAX, unicode: context.terminal.unicode, now: screen::now() }
 }
 
-/// One line of the drawn tree, before columns are measured.
+/// A line of the printed tree, before columns are measured.
 struct Row<'a> {
     view: &'a ActorView,
-    /// The branches that lead to it.
+    /// Branch characters that lead to the actor.
     branch: String,
     name: String,
 }
 
-/// Draws an actor and everything below it, a line each; what they do stands in a column of its own.
+/// Formats an actor and all its descendants, one per line; state and activity have their own column.
 fn drawn(root: &ActorView, frame: &Frame) -> Vec<Line> {
     let (more, last, down) = if frame.unicode { ("├─ ", "└─ ", "│  ") } else { ("|- ", "`- ", "|  ") };
     let mut rows = Vec::new();
-    // What stands before a line, and before the lines below it.
+    // Each entry: the actor, the prefix of its line and the prefix of the lines below it.
     let mut open: Vec<(&ActorView, String, String)> = vec![(root, String::new(), String::new())];
     while let Some((view, branch, below)) = open.pop() {
         rows.push(Row { view, branch, name: name(view) });
@@ -81,7 +82,7 @@ fn drawn(root: &ActorView, frame: &Frame) -> Vec<Line> {
         }
     }
     let widest = rows.iter().map(|row| text::width(&row.branch) + text::width(&row.name)).max().unwrap_or(0);
-    // What it does and since when has room in any but the narrowest window.
+    // Leaves room for the activity and the age in all but the narrowest windows.
     let left = widest.min((frame.width / 3).max(frame.width.saturating_sub(ACTIVITY_COLUMNS + 14)));
     rows.iter().map(|row| draw(row, left, frame)).collect()
 }
@@ -90,7 +91,7 @@ fn name(view: &ActorView) -> String {
     let kind = view.kind.as_str();
     let name = match &view.run {
         Some(run) => format!("run {} {}", run.agent_type, run.task),
-        // There is only one of its kind, here or below its session.
+        // Only one actor of this kind exists, in the tree or below its session.
         None if view.id == "0" || matches!(view.kind, ActorKind::RunSupervisor | ActorKind::SubAgentSupervisor) => {
             kind.to_owned()
         }
@@ -125,7 +126,7 @@ fn draw(row: &Row<'_>, left: usize, frame: &Frame) -> Line {
         facts.push(format!("{} in mailbox", view.mailbox));
     }
     facts.extend(view.last_error.as_ref().map(|error| format!("last error: {}", text::line(error))));
-    // A running actor's state says less than what it does.
+    // The activity says more than the state `running`.
     let doing = match (&*view.state, view.activity.as_str()) {
         (state, "") => state.to_owned(),
         ("running", activity) => activity.to_owned(),
@@ -142,7 +143,7 @@ fn age(since: Timestamp, now: Timestamp) -> String {
     figure::span(now.millis_since(since))
 }
 
-/// Prints which runs have not ended, as recorded: nobody is there to say who is alive.
+/// Prints the unfinished runs from disk; without an owner it is unknown which of them are alive.
 fn recorded(context: &Context<'_>, records: &Records) -> Result<(), Failure> {
     let found = unfinished(&records.reader)?;
     let sessions = by_session(records, found.at_work.iter().chain(&found.parked))?;
@@ -154,7 +155,7 @@ fn recorded(context: &Context<'_>, records: &Records) -> Result<(), Failure> {
     if sessions.is_empty() {
         return print::line(&format!("nothing is at work in {}", records.home().display()));
     }
-    // One that has a socket does not answer, which was said.
+    // An owner that has a socket but does not answer was reported before.
     let pid = records::owner(records.home());
     if let Some(pid) = pid.filter(|_| !socket::is_served(records.home())) {
         print::error_line(&format!(
@@ -182,7 +183,7 @@ fn recorded(context: &Context<'_>, records: &Records) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the runs' sessions, each with its own.
+/// Groups runs by session.
 fn by_session<'a>(
     records: &Records,
     runs: impl Iterator<Item = &'a Run>,
@@ -197,7 +198,7 @@ fn by_session<'a>(
     Ok(sessions)
 }
 
-/// Writes a session with its runs in the shape of the live tree, as far as the disk knows.
+/// Formats a session and its runs like the live tree, with the fields that are recorded on disk.
 fn session_json(session: &Session, runs: &[&Run]) -> Value {
     let actor_id = format!("session:{}", session.session_id);
     let children: Vec<Value> = runs

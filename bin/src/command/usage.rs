@@ -1,4 +1,4 @@
-//! `soong usage`: what runs have used, and what that cost.
+//! `soong usage`: prints tokens, calls and cost of past runs.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(super) async fn usage(context: &Context<'_>, options: &cli::Usage) -> Result
     Ok(Exit::Done)
 }
 
-/// Returns the time so long ago.
+/// Returns the time at which a span ending now started.
 fn ago(span: Duration) -> Timestamp {
     let millis = i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
     Timestamp::from_millis(now().as_millis().saturating_sub(millis))
@@ -60,7 +60,7 @@ fn cells(of: &str, sum: &UsageSum, unicode: bool) -> Vec<String> {
     cells
 }
 
-/// Writes a cost as far as it is known.
+/// Formats a cost; if it is only partly known, as a lower bound.
 fn cost(sum: &UsageSum, unicode: bool) -> String {
     let known = sum.known_cost;
     if let Some(cost) = sum.cost {

@@ -1,4 +1,5 @@
-//! A place to work in: the home's owner, reached or become, and runs that are watched there.
+//! Connection of a command to the runtime of a home: connects to the owner process or becomes the owner, and follows
+//! runs.
 
 use std::{path::Path, time::Duration};
 
@@ -26,16 +27,16 @@ use crate::{
     watch::watch,
 };
 
-/// How much longer than cancelling may take one waits for the end.
+/// Time added to the runtime's cancel timeout when waiting for a run to end.
 const MARGIN: Duration = Duration::from_secs(3);
-/// How long an end may take that was asked of another owner, whose settings are not known.
+/// Maximum wait for a cancelled run of another owner, whose cancel timeout is unknown.
 const OTHERS_PATIENCE: Duration = Duration::from_secs(30);
-/// How long an owner that is about to leave is asked again.
+/// Maximum time for retrying a request while the owner is shutting down.
 const HANDOVER: Duration = Duration::from_secs(10);
-/// How often an owner that wants to leave looks whether it may.
+/// Interval between checks whether the owner can shut down, and between retries of a request.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A place to work in. Leave it with [`Workplace::leave`], however the work ended.
+/// Connection to the runtime of a home. End it with [`Workplace::leave`], even after an error.
 pub(super) struct Workplace<'a> {
     context: &'a Context<'a>,
     home: &'a Path,
@@ -44,21 +45,22 @@ pub(super) struct Workplace<'a> {
     interrupt: Interrupt,
 }
 
-/// What came out of a run.
+/// Result of a run.
 pub(super) struct Done {
     pub(super) session: SessionId,
-    /// What it stored.
+    /// Artifacts that the run stored.
     pub(super) stored: Vec<Stored>,
-    /// Whether nobody reads on.
+    /// Whether the reader of the output is gone.
     pub(super) unread: bool,
-    /// Calls that were refused.
+    /// Tool calls that were denied.
     pub(super) refused: Vec<Refused>,
-    /// How the process ends if that was all.
+    /// Exit code or failure of the process if this was its only run.
     pub(super) exit: Result<Exit, Failure>,
 }
 
 impl<'a> Workplace<'a> {
-    /// Reaches the owner of the home, or becomes it; `build` says with what.
+    /// Connects to the owner of the home, or becomes the owner with a runtime from `build`. Prints notes about the
+    /// owner.
     pub(super) async fn enter(
         context: &'a Context<'a>,
         home: &'a Path,
@@ -73,7 +75,7 @@ impl<'a> Workplace<'a> {
         Ok(Self::begin(context, home, Box::new(build), reached, interrupt))
     }
 
-    /// The same without a word about another owner, for what is done in a moment.
+    /// Like [`Workplace::enter`], but prints no note about another owner. For short operations.
     pub(super) async fn slip_in(
         context: &'a Context<'a>,
         home: &'a Path,
@@ -92,7 +94,7 @@ impl<'a> Workplace<'a> {
         Ok(place)
     }
 
-    /// Becomes the owner of the home; fails with `home_locked` if another process is.
+    /// Becomes the owner of the home. Fails with `home_locked` if another process owns it.
     pub(super) async fn own(
         context: &'a Context<'a>,
         home: &'a Path,
@@ -119,20 +121,20 @@ impl<'a> Workplace<'a> {
         place
     }
 
-    /// Says whose home it is, where that is not what one expects.
+    /// Prints a note if another process owns the home, or if an earlier process left runs unfinished.
     fn introduce(&self) {
         if self.context.global.json {
             return;
         }
         match &self.reached {
             Reached::Own(owner) => {
-                // What cannot be read was said when the home was opened.
+                // Read errors are ignored here: they were reported when the home was opened.
                 let read = |home| Records::open(home).ok().and_then(|records| unfinished(&records.reader).ok());
                 let left = match owner.runtime().left_behind().untouched {
                     0 => None,
                     _ => read(self.home),
                 };
-                // Those that wait for people are listed by `questions list` and `permissions list`.
+                // Runs that wait for user input are not counted; `questions list` and `permissions list` show them.
                 let Unfinished { at_work, .. } = left.unwrap_or_default();
                 let left_behind = at_work.len();
                 if left_behind > 0 {
@@ -168,10 +170,10 @@ impl<'a> Workplace<'a> {
         }
     }
 
-    /// Starts a run; with another owner, or as the owner, where the one that was there has left.
+    /// Starts a run. If the owner is shutting down, connects again or becomes the owner, and starts it there.
     async fn start(&mut self, wish: &StartBody) -> Result<(Accepted, Watch), Failure> {
         match self.client().start_and_watch(wish).await {
-            // Not taken in, for sure.
+            // The owner certainly did not accept the run.
             Err(error) if error.code == ErrorCode::Closing && error.retryable => {
                 self.reached = Reached::find(&self.context.address(self.home), &self.build).await?;
                 self.introduce();
@@ -181,8 +183,8 @@ impl<'a> Workplace<'a> {
         }
     }
 
-    /// Asks the owner for something; the next one, or this process as the owner, where the one that was there
-    /// has left. Ctrl-C ends the wait.
+    /// Sends a request to the owner. If the owner is shutting down, retries with the next owner, or in this process
+    /// after it has become the owner. Ctrl-C ends the wait.
     pub(super) async fn ask<T>(
         &mut self,
         mut ask: impl AsyncFnMut(&Client) -> Result<T, ErrorInfo>,
@@ -197,7 +199,7 @@ impl<'a> Workplace<'a> {
                 }
             };
             match answer {
-                // Not taken in, for sure.
+                // The owner certainly did not accept the request.
                 Err(error) if error.code == ErrorCode::Closing && error.retryable && Instant::now() < deadline => {
                     tokio::time::sleep(LOOK).await;
                     self.reached = Reached::find(&self.context.address(self.home), &self.build).await?;
@@ -211,17 +213,17 @@ impl<'a> Workplace<'a> {
         self.reached.client()
     }
 
-    /// Waits for a request to end that is more than a Ctrl-C.
+    /// Waits for a signal that ends the process, other than Ctrl-C.
     pub(super) async fn ended(&self) {
         self.interrupt.ended().await;
     }
 
-    /// Forgets a Ctrl-C that was meant for what has ended.
+    /// Resets the interrupt after a Ctrl-C that was meant for a run that has ended.
     pub(super) fn calm(&self) {
         self.interrupt.calm();
     }
 
-    /// Returns how long an end may take that was asked for here.
+    /// Returns the maximum time to wait for the end of a cancelled run.
     fn patience(&self) -> Duration {
         match &self.reached {
             Reached::Own(owner) => Duration::from_millis(owner.runtime().config().runtime.cancel_timeout_ms) + MARGIN,
@@ -229,7 +231,7 @@ impl<'a> Workplace<'a> {
         }
     }
 
-    /// Does one run and tells about it. `Err` = it did not begin, or was lost.
+    /// Runs a prompt and shows its progress and result. Fails if the run could not be started or was lost.
     pub(super) async fn run(&mut self, wish: StartBody, shown: Shown) -> Result<Done, Failure> {
         let context = self.context;
         let task = wish.prompt.clone().unwrap_or_else(|| "goes on".to_owned());
@@ -254,10 +256,11 @@ impl<'a> Workplace<'a> {
         Ok(Done { session: run.session_id, stored, unread: watched.unread, refused: watched.refused, exit })
     }
 
-    /// Shows the monitor until it is left; returns the run's events from its beginning on. What cannot be drawn does
-    /// not hold up the run.
+    /// Shows the monitor until the user closes it, then returns the run's events from its first one. A drawing error
+    /// does not affect the run.
     async fn monitor(&self, client: &Client, run: &Accepted, mut events: Watch) -> Result<Watch, Failure> {
-        // Nobody reads them meanwhile, and a server does not wait for long: they are asked for again.
+        // The monitor does not read this stream, and a server drops slow readers: the events are requested again
+        // later.
         let first = loop {
             match events.next().await {
                 Some(Ok(StreamItem::Event(record))) => break Some(record.session_seq),
@@ -275,7 +278,7 @@ impl<'a> Workplace<'a> {
         Ok(client.session_events(&run.trace_id, first.map_or(0, |first| first.saturating_sub(1))).await?)
     }
 
-    /// Deletes all sessions but the newest, if the home is this process's.
+    /// Deletes all sessions except the newest `most`, if this process owns the home.
     pub(super) async fn keep_sessions(&self, most: usize) {
         let Reached::Own(owner) = &self.reached else { return };
         let runtime = owner.runtime();
@@ -287,7 +290,7 @@ impl<'a> Workplace<'a> {
         }
     }
 
-    /// Leaves; an owner stays until the runs have ended that others started here.
+    /// Closes the connection. An owner first waits until the runs that other processes started here have ended.
     pub(super) async fn leave(self) {
         let Some(owner) = self.reached.own() else { return };
         linger(&owner, &self.interrupt).await;
@@ -306,7 +309,7 @@ fn prepare(context: &Context<'_>, home: &Path) -> Interrupt {
 }
 
 async fn linger(owner: &Owner, interrupt: &Interrupt) {
-    // A run of ours may need a moment to be struck from the living.
+    // This process's own run may take a moment to leave the registry of live runs.
     for _ in 0..2 {
         if owner.shut_if_idle() {
             return;
@@ -333,7 +336,7 @@ async fn linger(owner: &Owner, interrupt: &Interrupt) {
             () = interrupt.first(), if !cancelled => {
                 cancelled = true;
                 print::error_line("cancelling; Ctrl-C again leaves at once");
-                // Waits for their ends, but no longer than cancelling may take.
+                // `cancel_all` waits for the runs to end, but no longer than the cancel timeout.
                 owner.cancel_all().await;
                 leave_at = Instant::now() + MARGIN;
             }
@@ -345,14 +348,14 @@ async fn linger(owner: &Owner, interrupt: &Interrupt) {
     }
 }
 
-/// Picks the session of a project folder in which something happened last.
+/// Returns the most recently updated session of a project folder.
 pub(super) fn last_of(sessions: Vec<Session>, project: &Path) -> Option<Session> {
     let project = project.display().to_string();
     let last = sessions.into_iter().filter(|session| session.project_dir == project);
     last.max_by_key(|session| session.updated_at)
 }
 
-/// Finds the session of a project folder in which something happened last.
+/// Fetches the most recently updated session of a project folder. Fails if there is none.
 pub(super) async fn last_session(client: &Client, project: Option<&Path>) -> Result<Session, Failure> {
     let project = project.ok_or_else(|| {
         let advice = "Name the session with --session ID, or the folder on the server's machine with --path DIR.";

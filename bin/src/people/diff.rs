@@ -1,21 +1,21 @@
-//! A unified diff as rows with line numbers: removed lines red, added lines green.
+//! Formats a unified diff as rows with line numbers: removed lines red, added lines green.
 
 use std::fmt;
 
 use super::{MARGIN, ROW_COLUMNS, Row};
 use crate::{terminal::Hue, text};
 
-/// Columns of a line number.
+/// Width of one line number in columns.
 const NUMBER_COLUMNS: usize = 5;
-/// Columns of both numbers.
+/// Width of both line numbers in columns.
 const NUMBERS_COLUMNS: usize = 2 * NUMBER_COLUMNS + 1;
-/// Column in which the text of a line begins, behind the margin.
+/// Column in which the text of a line starts, after the margin.
 const TEXT_COLUMN: usize = NUMBERS_COLUMNS + 3;
 
-/// Returns the rows of a unified diff; `None` where it is none.
+/// Returns the rows of a unified diff, or `None` if the text is not one.
 pub(super) fn rows(diff: &str) -> Option<Vec<Row>> {
     let mut rows = Vec::new();
-    // The numbers that the next lines have, in the old file and in the new one.
+    // Numbers of the next line in the old file and in the new file.
     let (mut old, mut new) = (0, 0);
     let lines = diff.strip_suffix('\n').unwrap_or(diff).split('\n');
     let mut lines = lines.skip_while(|line| !line.starts_with("@@ ")).peekable();
@@ -29,7 +29,7 @@ pub(super) fn rows(diff: &str) -> Option<Vec<Row>> {
             (old, new) = begin;
             continue;
         }
-        // "\ No newline at end of file" has no number.
+        // "\ No newline at end of file" gets no line number.
         let (mark, said) = line.split_at_checked(1).unwrap_or((" ", ""));
         let (hue, at) = match mark {
             "-" => (Hue::Red, numbers(&old, &"")),
@@ -39,7 +39,7 @@ pub(super) fn rows(diff: &str) -> Option<Vec<Row>> {
         };
         old += usize::from(matches!(mark, "-" | " "));
         new += usize::from(matches!(mark, "+" | " "));
-        // A row that continues a line has no number, so that a long line cannot look like others.
+        // A row that continues a line has no number, so that a long line cannot imitate several lines.
         let pieces = text::pieces(&text::escaped(said), ROW_COLUMNS - TEXT_COLUMN);
         for (place, piece) in pieces.iter().enumerate() {
             let (at, mark) = if place == 0 { (at.as_str(), mark) } else { ("", ">") };
@@ -49,7 +49,7 @@ pub(super) fn rows(diff: &str) -> Option<Vec<Row>> {
     Some(rows)
 }
 
-/// Reads where a hunk begins in both files: `1,3 +1,4 @@`.
+/// Parses the first lines of a hunk in both files: `1,3 +1,4 @@`.
 fn begin(hunk: &str) -> Option<(usize, usize)> {
     let (old, new) = hunk.split_once(" +")?;
     let first = |range: &str| range.split([',', ' ']).next()?.parse().ok();
@@ -84,7 +84,7 @@ mod tests {
                 (Hue::Plain, "|             \\  No newline at end of file"),
             ]
         );
-        // An empty line of context may lack its space; a long line is continued without a number.
+        // A context line may lack its leading space if it is empty. A continued row has no number.
         let long = format!("@@ -1,2 +1,3 @@\n\n+{}    13       - harmless\n", "x".repeat(86));
         let shown: Vec<String> = super::rows(&long).unwrap().into_iter().map(|row| row.text).collect();
         assert_eq!((shown.len(), shown[0].trim_end()), (3, "|     1     1"));

@@ -1,4 +1,4 @@
-//! What is printed about artifacts: tables, records, and what was done.
+//! Output of `soong artifacts`: tables, records and results of changes.
 
 use std::path::Path;
 
@@ -12,16 +12,16 @@ use soong_server::http::{ArtifactView, EditView, Stored};
 use super::Context;
 use crate::{command::cleanup, exit::Failure, figure, print, shelf::Shelf, terminal::Hue, text};
 
-/// How much of a text is shown with its record.
+/// Maximum number of text lines shown with the record.
 const FIRST_LINES: usize = 20;
-/// Longest foreign text in a line, in columns.
+/// Half of the maximum width of a reason in a cleanup list, in columns.
 const COLUMNS: usize = 72;
 
-/// What stands below a table in which a version has a mark.
+/// Note below a table with a marked version.
 pub(in crate::command) const DIRTY: &str =
     "* has edits that are no stored version yet; they become one when the run ends that made them";
 
-/// Writes which number an artifact has, with a mark where it is no stored version yet.
+/// Formats the version number of an artifact, with a mark if it has edits that are not a stored version yet.
 pub(in crate::command) fn number(artifact: &Artifact) -> String {
     format!("{}{}", artifact.current_version, if artifact.dirty { "*" } else { "" })
 }
@@ -146,7 +146,7 @@ pub(super) fn edited(name: &str, edited: &EditView) -> Result<(), Failure> {
     let found = match (edited.layer, edited.similarity) {
         (Some(MatchLayer::Exact) | None, _) => "found as it was given".to_owned(),
         (Some(layer), similarity) => {
-            // Never said to be more alike than it is.
+            // Rounded down, so that the similarity is not overstated.
             let percent = (similarity.unwrap_or(0.0) * 100.0).floor();
             format!("found by a {layer} match, {percent} % alike")
         }

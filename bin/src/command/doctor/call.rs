@@ -1,7 +1,7 @@
-//! One realistic run of the default model: the default prompt with all tools, a tool call and its result.
+//! A short, realistic run of the default model: the default prompt with all tools, a tool call and its result.
 //!
-//! A window that is too small, a missing template for tools or a refused parameter shows here and not in the first run.
-//! The home and the project of the run are temporary.
+//! Detects a context window that is too small, a missing tool template or a rejected parameter before the first real
+//! run does. The home and the project of the run are temporary.
 
 use std::time::{Duration, Instant};
 
@@ -20,37 +20,38 @@ use crate::{
     print, text,
 };
 
-/// How long the run may take.
+/// Maximum duration of the run.
 const LIMIT: Duration = Duration::from_secs(120);
-/// How long its end may take beyond that.
+/// Maximum time for the run to end after its limit.
 const GRACE: Duration = Duration::from_secs(5);
-/// Most tries of a model call: one that fails by chance is no finding.
+/// Maximum attempts per model call, so that one transient failure is not reported.
 const TRIES: u32 = 2;
-/// Most model calls: some models call a tool more than once.
+/// Maximum number of model calls; some models call a tool more than once.
 const MAX_TURNS: u32 = 4;
-/// The tool that the model is asked to call.
+/// Tool that the model is asked to call.
 const TOOL: &str = "list_files";
-/// The file that the tool lists.
+/// File that the tool lists.
 const FILE: &str = "soong-check.txt";
-/// A service that counts less than 1/3 of the tokens that we estimate has cut the prompt.
+/// Divisor for detecting truncated prompts: if the service counts less than 1/3 of the estimated tokens, it has cut
+/// the prompt.
 const CUT_PROMPT: u64 = 3;
 
-/// What the calls of the run showed.
+/// Observations from the model calls of the run.
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
-    /// Pieces of text and reasoning.
+    /// Number of deltas (text and reasoning).
     pieces: u64,
-    /// Answers.
+    /// Number of answers.
     answers: u64,
-    /// Answers without usage.
+    /// Number of answers without usage data.
     without_usage: u64,
-    /// Largest prompt, as estimated.
+    /// Size of the largest prompt in tokens, as estimated.
     estimated_tokens: u64,
-    /// Largest prompt, as the service counts it.
+    /// Size of the largest prompt in tokens, as the service counts it.
     counted_tokens: u64,
-    /// Tools that the model asked for.
+    /// Number of tool calls that the model requested.
     tool_calls: u64,
-    /// Whether the right tool was called and gave its result.
+    /// Whether the requested tool was called and returned its result.
     used_tool: bool,
 }
 
@@ -82,7 +83,7 @@ impl Seen {
         }
     }
 
-    /// Returns what it says of the service, one check for each ability.
+    /// Returns one check for each ability of the service.
     fn checks(&self, context_window: u64) -> Vec<Check> {
         let tools = match (self.used_tool, self.tool_calls) {
             (true, _) => Check::ok("call tools", format!("it called `{TOOL}` and answered with its result")),
@@ -134,15 +135,15 @@ impl Seen {
     }
 }
 
-/// What the calls found, and how the command ends where they failed.
+/// Checks from the model call, and the exit code if it failed.
 pub(super) struct Called {
     pub(super) checks: Vec<Check>,
     pub(super) exit: Exit,
 }
 
-/// Calls the default model. `Err` = Ctrl-C.
+/// Calls the default model. Fails only on Ctrl-C.
 pub(super) fn call(context: &Context<'_>, mut config: Config) -> Result<Called, Failure> {
-    // Presets and servers of tools have checks of their own.
+    // Presets and MCP servers have separate checks.
     config.presets.clear();
     config.mcp.clear();
     config.model.retry.max_attempts = config.model.retry.max_attempts.min(TRIES);
@@ -174,7 +175,7 @@ pub(super) fn call(context: &Context<'_>, mut config: Config) -> Result<Called, 
             let calls = figure::plural(usize::try_from(seen.answers).unwrap_or(usize::MAX), "call", "calls");
             let tokens = figure::count(used.total_tokens);
             let answered = Check::ok("call", format!("{name} answered after {took}, {calls}, {tokens} tokens"));
-            // Rules have no window, and stream nothing.
+            // The offline model has no context window and does not stream.
             let more = if is_offline { Vec::new() } else { seen.checks(context_window) };
             Called { checks: std::iter::once(answered).chain(more).collect(), exit: Exit::Done }
         }
@@ -190,7 +191,7 @@ pub(super) fn call(context: &Context<'_>, mut config: Config) -> Result<Called, 
     })
 }
 
-/// Makes the run; returns what it used, or why there was no answer.
+/// Runs the task. Returns the usage, or the error if there was no answer.
 async fn ask(context: &Context<'_>, config: Config, seen: &mut Seen) -> Result<Stats, ErrorInfo> {
     let no_folder = |error: std::io::Error| {
         ErrorInfo::new(ErrorCode::StorageError, format!("no temporary folder can be made: {error}"))

@@ -1,6 +1,6 @@
-//! The home under examination: its folder, its owner, its disk, its database.
+//! Checks of the home: its folder, owner, disk and database.
 //!
-//! Nothing is made or written. Not here: what the configuration in it says.
+//! Nothing is created or written. Elsewhere: the configuration in the home (`surroundings.rs`).
 
 use std::{
     os::unix::fs::MetadataExt,
@@ -14,14 +14,14 @@ use soong_storage::{sqlite::SqliteReader, store::StoreError};
 use super::{Check, Status};
 use crate::{figure, records};
 
-/// Less room than this on the disk is a warning, in bytes.
+/// Free disk space in bytes below which a warning is given.
 const LITTLE_ROOM: u64 = 1 << 30;
-/// Less room than this is no room, in bytes.
+/// Free disk space in bytes below which the check is broken.
 const NO_ROOM: u64 = 100 << 20;
 
 const ELSEWHERE: &str = "Choose another home with --home DIR or SOONG_AGENT_HOME.";
 
-/// Looks at the home, as far as there is one.
+/// Checks the home. Checks that need a part of the home that does not exist are skipped.
 pub(super) fn checks(home: &Path) -> Vec<Check> {
     let mut checks = vec![folder(home)];
     if checks[0].status != Status::Broken {
@@ -48,7 +48,7 @@ pub(super) fn checks(home: &Path) -> Vec<Check> {
     checks
 }
 
-/// Returns the path, or the nearest folder above it that exists.
+/// Returns the path itself or its nearest existing ancestor.
 fn existing(path: &Path) -> Option<PathBuf> {
     let path = std::path::absolute(path).ok()?;
     path.ancestors().find(|path| path.exists()).map(Path::to_owned)
@@ -118,7 +118,7 @@ fn database(path: &Path, has_owner: bool) -> Vec<Check> {
     };
     let runs = match records::unfinished(&reader) {
         Ok(found) => unfinished(found.at_work.len(), found.parked.len(), has_owner),
-        Err(_) => return vec![whole], // said already: what cannot be read is not whole
+        Err(_) => return vec![whole], // reported above: an unreadable database is not intact
     };
     vec![whole, runs]
 }

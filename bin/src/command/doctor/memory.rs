@@ -1,4 +1,4 @@
-//! What runs have learned, under examination: whether the file can be read, and all of it.
+//! Check of the experiences file: whether it and all its entries can be read.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use soong::{Config, Environment, memory::MemoryFile};
 use super::Check;
 use crate::figure;
 
-/// What the check is called.
+/// Name of the check.
 const NAME: &str = "memory";
 
-/// Looks at the experiences; where there is no file, there is nothing to say.
+/// Checks the experiences file. Returns `None` if there is no file.
 pub(super) fn experiences(home: &Path, config: &Config, environment: &Environment) -> Option<Check> {
     let file = MemoryFile::of_home(home, config, environment);
     if !file.path().exists() {

@@ -1,4 +1,4 @@
-//! The models under examination: whether each could be reached, without reaching for it.
+//! Checks of the model profiles: whether each is configured completely. Sends no request.
 
 use soong::{
     Environment,
@@ -13,8 +13,8 @@ use crate::{
     secret,
 };
 
-/// Looks at the profiles: the default one first, then those of presets, without which no run begins
-/// either, and then those that are only there to be named.
+/// Checks the default profile first, then the others. A faulty profile that a preset uses is broken, since no run can
+/// start then; a profile that no preset uses gives a warning.
 pub(super) fn checks(settings: &Settings, presets: &[KnownPreset], environment: &Environment) -> Vec<Check> {
     let config = &settings.config;
     let mut checks = vec![one("default", settings, environment)];
@@ -41,7 +41,7 @@ fn one(name: &str, settings: &Settings, environment: &Environment) -> Check {
     if profile.provider == Provider::Offline {
         return Check::ok("model", format!("{name}: built-in rules, no language model"));
     }
-    // Whether address, key and headers can be sent at all; nothing is sent.
+    // Checks whether address, key and headers are valid; sends nothing.
     if let Err(error) = OpenAi::from_environment(&profile, environment) {
         return Check::broken("model", format!("{name}: {}", error.message), "Correct that, see `soong config show`.");
     }

@@ -1,4 +1,4 @@
-//! MCP servers under examination: each is started, asked for its tools, and ended.
+//! Checks of the MCP servers: each is started, asked for its tools and stopped.
 
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ use crate::{
     secret, text,
 };
 
-/// What the checks are called.
+/// Name of the checks.
 const NAME: &str = "mcp";
-/// Longest list of tools, in columns.
+/// Maximum width of the list of tools in columns.
 const COLUMNS: usize = 160;
 
-/// Starts the servers of the configuration, all at the same time. `Err` = Ctrl-C.
+/// Checks all configured servers concurrently. Fails only on Ctrl-C.
 pub(super) fn checks(context: &Context<'_>, config: &Config) -> Result<Vec<Check>, Failure> {
     if config.mcp.is_empty() {
         return Ok(Vec::new());
@@ -47,7 +47,7 @@ fn too_slow(name: &str, limit: Duration) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::Timeout, message)
 }
 
-/// A run goes on without a server that does not work.
+/// Returns the result for a server. A failing server is only a warning, since runs continue without it.
 fn check(name: &str, probed: Result<Probe, ErrorInfo>) -> Check {
     match probed {
         Ok(Probe { tools, left_out, .. }) => {

@@ -1,4 +1,4 @@
-//! What is around a home: the configuration, the project folder, the terminal.
+//! Checks of the environment of a home: configuration, secrets, project folder, confinement, hooks, terminal.
 
 use std::path::Path;
 
@@ -7,11 +7,11 @@ use soong::{Config, Redactor, process::Confinement};
 use super::Check;
 use crate::{builtin_tools, config::Settings, context::Context, exit::Failure};
 
-/// A terminal with fewer columns or rows than these shows little of a picture.
+/// Minimum columns and rows for a useful live display.
 const COLUMNS: u16 = 60;
 const ROWS: u16 = 12;
 
-/// Looks at the configuration as it was read.
+/// Checks the result of reading the configuration.
 pub(super) fn config(settings: Result<&Settings, &Failure>) -> Vec<Check> {
     let settings = match settings {
         Ok(settings) => settings,
@@ -31,7 +31,7 @@ pub(super) fn config(settings: Result<&Settings, &Failure>) -> Vec<Check> {
     checks
 }
 
-/// Looks at the secrets of the environment: which of them are too short to be kept out of logs and answers (SAFE-1).
+/// Checks for secrets in the environment that are too short to be redacted from logs and answers (SAFE-1).
 pub(super) fn secrets(context: &Context<'_>, config: &Config) -> Check {
     let short: Vec<&str> = Redactor::too_short(&context.environment, config).collect();
     if short.is_empty() {
@@ -44,7 +44,7 @@ pub(super) fn secrets(context: &Context<'_>, config: &Config) -> Check {
     )
 }
 
-/// Looks at the folder that a run would work in.
+/// Checks the folder in which a run would work.
 pub(super) fn project() -> Check {
     let advice = "Go to a folder that you may read, or name one: `soong run --path DIR`.";
     let looked = std::env::current_dir().and_then(|folder| std::fs::read_dir(&folder).map(|_| folder));
@@ -54,8 +54,8 @@ pub(super) fn project() -> Check {
     }
 }
 
-/// Says what confines the commands of agents on this machine (TOOL-5). That is never everything: the network stays
-/// reachable.
+/// Reports the confinement of agents' commands on this machine (TOOL-5). It is never complete, since the network
+/// stays reachable.
 pub(super) fn confinement() -> Check {
     let rows: Vec<String> = soong::process::protections().iter().map(|row| row.line()).collect();
     let table = rows.join("\n");
@@ -79,7 +79,7 @@ pub(super) fn confinement() -> Check {
     }
 }
 
-/// Looks at the hooks of a home (HOOK-1).
+/// Checks the hooks of a home (HOOK-1).
 pub(super) fn hooks(context: &Context<'_>, home: &Path, config: &Config) -> Check {
     match soong::count_hooks(home, config, &context.environment) {
         Ok(0) if !config.hooks.enabled => Check::ok("hooks", "they are switched off (hooks.enabled)"),
@@ -91,7 +91,7 @@ pub(super) fn hooks(context: &Context<'_>, home: &Path, config: &Config) -> Chec
     }
 }
 
-/// Looks at what progress would be shown on. Nothing about it is worse than a lack of comfort.
+/// Checks the terminal for progress output. The worst result is a warning.
 pub(super) fn terminal(context: &Context<'_>) -> Check {
     let terminal = context.terminal;
     if !terminal.can_redraw {

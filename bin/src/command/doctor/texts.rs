@@ -1,14 +1,15 @@
-//! Presets and skills under examination: their files in the home, and whether they name what is there.
+//! Checks of presets and skills: the files in the home, and whether presets name skills that exist.
 
 use soong::{preset::PresetOrigin, skill::SkillOrigin};
 
 use super::Check;
 use crate::{config::Texts, figure};
 
-/// What the checks are called.
+/// Name of the checks.
 pub(super) const NAME: &str = "texts";
 
-/// Looks at `agents/*.md` and `skills/*.md` as they were read; where there are none, there is nothing to say.
+/// Checks `agents/*.md` and `skills/*.md` from the result of reading them. Returns no check if there are no such
+/// files.
 pub(super) fn checks(texts: &Texts) -> Vec<Check> {
     let advice = "Correct it, or move it out of its folder: until then no run begins in this home.";
     let mut checks: Vec<Check> =

@@ -1,4 +1,4 @@
-//! `soong sessions fork` and `switch`: going on from another message, in a copy or in the session itself.
+//! `soong sessions fork` and `switch`: continue from another message, in a copy or in the session itself.
 
 use soong::ErrorCode;
 use soong_server::http::{ForkBody, HeadView};
@@ -16,7 +16,7 @@ use crate::{
     text,
 };
 
-/// Makes a session that begins as a copy of another one; says its id and how to go on with it.
+/// Copies a session to a new one; prints the id of the copy and how to continue it.
 pub(super) async fn fork(context: &Context<'_>, source: Source, id: &str, wish: &ForkBody) -> Result<Exit, Failure> {
     let made = by_owner(context, source, id, async |client| client.fork_session(id, wish).await).await?.session;
     if context.global.json {
@@ -30,7 +30,7 @@ pub(super) async fn fork(context: &Context<'_>, source: Source, id: &str, wish: 
     Ok(Exit::Done)
 }
 
-/// Lets a conversation go on from another message; says where it stands.
+/// Moves the head of a conversation to another message and prints the result.
 pub(super) async fn switch(context: &Context<'_>, source: Source, id: &str, sequence: u64) -> Result<Exit, Failure> {
     let head = by_owner(context, source, id, async |client| client.switch_head(id, sequence).await).await?;
     if context.global.json {
@@ -41,7 +41,7 @@ pub(super) async fn switch(context: &Context<'_>, source: Source, id: &str, sequ
     Ok(Exit::Done)
 }
 
-/// Says where a conversation stands after a switch, a line each.
+/// Describes the result of a switch, one fact per line.
 pub(in crate::command) fn stands(id: &str, head: &HeadView) -> Vec<String> {
     let HeadView { sequence, from_sequence, restored, left } = head;
     let stands = match sequence == from_sequence {
@@ -59,7 +59,8 @@ pub(in crate::command) fn stands(id: &str, head: &HeadView) -> Vec<String> {
     [stands].into_iter().chain(restored).chain(left).collect()
 }
 
-/// Asks the owner of the home for a change, or becomes it; what is not there is said without owning anything.
+/// Sends a request to the owner of the home, or becomes the owner. A missing session is reported first, without
+/// owning the home.
 async fn by_owner<T>(
     context: &Context<'_>,
     source: Source,
@@ -78,7 +79,7 @@ async fn by_owner<T>(
     asked.map_err(|error| refused(id, error))
 }
 
-/// Says what to do where a message is none to go on from.
+/// Adds advice to the error if the conversation cannot continue from the given message.
 pub(in crate::command) fn refused(id: &str, error: soong::ErrorInfo) -> Failure {
     let is_of_a_message = error.code == ErrorCode::ValidationError && error.message.starts_with("message ");
     let mut failure = Failure::from(error);

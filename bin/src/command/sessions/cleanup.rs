@@ -1,6 +1,6 @@
-//! `soong sessions cleanup`: the end of sessions in which nothing has happened for long.
+//! `soong sessions cleanup`: deletes sessions that have been inactive for a given time.
 //!
-//! Which ones is the library's to say; each is deleted by the owner of the home, this process or another.
+//! The library selects the sessions. The owner of the home, this process or another, deletes each of them.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub(super) async fn cleanup(
     older_than: Duration,
     dry_run: bool,
 ) -> Result<Exit, Failure> {
-    // What is not there is listed without owning anything.
+    // The candidates are listed without owning the home.
     let mut report = SessionCleanup { older_than, dry_run }.choose(source.sessions().await?, now());
     drop(source);
     let ended = match dry_run || report.candidates.is_empty() {
@@ -51,7 +51,7 @@ pub(super) async fn cleanup(
     }
 }
 
-/// Deletes the candidates, one after the other; `Err` = it came to an end before the last.
+/// Deletes the candidates one after the other. Fails if it stops before the last one.
 async fn delete_all(context: &Context<'_>, report: &mut SessionCleanupReport) -> Result<(), Failure> {
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
@@ -69,7 +69,7 @@ async fn delete_all(context: &Context<'_>, report: &mut SessionCleanupReport) ->
                 break;
             }
         };
-        // Another process owned the home, and has left before it took this in.
+        // The owner shut down before it accepted the request: retry once with the next owner.
         if deleted.as_ref().is_err_and(|error| error.code == ErrorCode::Closing && error.retryable) {
             reached = match find().await {
                 Ok(reached) => reached,
@@ -93,7 +93,7 @@ async fn delete_all(context: &Context<'_>, report: &mut SessionCleanupReport) ->
     ended
 }
 
-/// Deletes a session unless something has happened in it, or it is gone; returns whether it did.
+/// Deletes a session, unless it is gone or has new events. Returns whether it was deleted.
 async fn delete(client: &Client, session: &Session) -> Result<bool, ErrorInfo> {
     match client.session(session.session_id.as_str()).await {
         Ok(now) if now.session.last_session_seq == session.last_session_seq => {}
@@ -128,7 +128,7 @@ fn told(context: &Context<'_>, report: &SessionCleanupReport) -> Result<(), Fail
     cleanup::close(context, &all, None, (!report.dry_run).then_some(report.deleted.len()))
 }
 
-/// Says what has become of a candidate.
+/// Returns the outcome for a candidate.
 fn fate(report: &SessionCleanupReport, id: &SessionId) -> String {
     let failed = report.failed.iter().find(|failed| failed.session_id == *id);
     match failed {
