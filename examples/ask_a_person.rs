@@ -9,15 +9,15 @@ use std::sync::Arc;
 
 use futures::future::{BoxFuture, FutureExt};
 use soong::{
-    QuestionFilter, Runtime, RuntimeBuilder, Start,
+    QuestionFilter, RunRequest, Runtime, RuntimeBuilder,
     model::{Completion, DeltaSink, Model, ModelError, ModelRequest},
     protocol::{QuestionStatus, Role, ToolCall},
 };
 
 /// A stand-in for a real model: asks for the color, then uses the answer.
-struct Painter;
+struct DoorPainterModel;
 
-impl Model for Painter {
+impl Model for DoorPainterModel {
     fn name(&self) -> &str {
         "painter"
     }
@@ -49,10 +49,13 @@ impl Model for Painter {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let home = tempfile::tempdir()?;
     let builder = || -> RuntimeBuilder {
-        Runtime::builder().home(home.path()).project_dir(home.path()).register_provider("default", Arc::new(Painter))
+        Runtime::builder()
+            .home(home.path())
+            .project_dir(home.path())
+            .register_provider("default", Arc::new(DoorPainterModel))
     };
     let first = builder().build().await?;
-    let run = first.start(Start::new("Paint the door").session("house")).await?;
+    let run = first.start(RunRequest::new("Paint the door").session("house")).await?;
     let mut events = run.events()?;
     while let Some(item) = events.next().await {
         if matches!(item?, soong::StreamItem::Event(record) if record.event.kind() == "run_waiting") {

@@ -15,18 +15,18 @@ use futures::{
 };
 use serde_json::json;
 use soong::{
-    NewSessionSpec, Runtime, Start,
-    artifact::{ArtifactService, Change, EditRequest, Place, Save},
+    NewSessionSpec, RunRequest, Runtime,
+    artifact::{ArtifactOwner, ArtifactService, Change, EditRequest, Save},
     model::{Completion, DeltaSink, Model, ModelError, ModelRequest},
     protocol::{ArtifactSource, Durability, EffectId, Provenance, SessionId, Timestamp, ToolCall, Write},
     storage::{
-        blob::{BlobPlace, Blobs},
+        blob::{BlobLocation, BlobStore},
         sqlite::SqliteStore,
         store::{Append, Store},
     },
 };
 
-type Failed = Box<dyn std::error::Error + Send + Sync>;
+type BenchError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Number of artifacts in a long list.
 const MANY: usize = 10_000;
@@ -38,9 +38,9 @@ const ORPHANS: usize = 1_000;
 const EDITS: usize = 120;
 
 /// A model that requests one edit, then answers "done". Its run has an effect that edits can refer to.
-struct Once;
+struct OneEditModel;
 
-impl Model for Once {
+impl Model for OneEditModel {
     fn name(&self) -> &str {
         "once"
     }
@@ -119,9 +119,9 @@ fn floor(dir: &Path, bytes: &[u8], count: usize) -> std::io::Result<f64> {
 }
 
 /// Like [`floor`], with `at_once` threads, each in a separate folder.
-fn floor_at_once(dir: &Path, bytes: &[u8], count: usize, at_once: usize) -> Result<f64, Failed> {
+fn floor_at_once(dir: &Path, bytes: &[u8], count: usize, at_once: usize) -> Result<f64, BenchError> {
     let start = Instant::now();
-    std::thread::scope(|scope| -> Result<(), Failed> {
+    std::thread::scope(|scope| -> Result<(), BenchError> {
         let mut threads = Vec::new();
         for number in 0..at_once {
             let own = dir.join(format!("floor{number}"));
@@ -136,11 +136,16 @@ fn floor_at_once(dir: &Path, bytes: &[u8], count: usize, at_once: usize) -> Resu
     Ok((count / at_once * at_once) as f64 / start.elapsed().as_secs_f64())
 }
 
-async fn open(home: &Path) -> Result<Runtime, Failed> {
-    Ok(Runtime::builder().home(home).project_dir(home).register_provider("default", Arc::new(Once)).build().await?)
+async fn open(home: &Path) -> Result<Runtime, BenchError> {
+    Ok(Runtime::builder()
+        .home(home)
+        .project_dir(home)
+        .register_provider("default", Arc::new(OneEditModel))
+        .build()
+        .await?)
 }
 
-async fn session(runtime: &Runtime, id: &str) -> Result<Place, Failed> {
+async fn session(runtime: &Runtime, id: &str) -> Result<ArtifactOwner, BenchError> {
     let spec = NewSessionSpec { session_id: Some(id.to_owned()), ..NewSessionSpec::default() };
     let session = runtime.create_session(spec).await?;
     Ok(runtime.artifact_place(&session.session_id).await?)
@@ -149,11 +154,11 @@ async fn session(runtime: &Runtime, id: &str) -> Result<Place, Failed> {
 /// Saves artifacts under new names with `at_once` concurrent tasks. Returns saves per second.
 async fn save_all(
     service: &Arc<dyn ArtifactService>,
-    place: &Place,
+    place: &ArtifactOwner,
     (prefix, bytes): (&str, &bytes::Bytes),
     count: usize,
     at_once: usize,
-) -> Result<f64, Failed> {
+) -> Result<f64, BenchError> {
     let start = Instant::now();
     let savers = (0..at_once).map(|saver| {
         let (service, place, bytes, prefix) = (Arc::clone(service), place.clone(), bytes.clone(), prefix.to_owned());
@@ -171,7 +176,13 @@ async fn save_all(
     Ok(count as f64 / start.elapsed().as_secs_f64())
 }
 
-async fn saves(runtime: &Runtime, place: &Place, dir: &Path, round: usize, rows: &mut Rows) -> Result<(), Failed> {
+async fn saves(
+    runtime: &Runtime,
+    place: &ArtifactOwner,
+    dir: &Path,
+    round: usize,
+    rows: &mut Rows,
+) -> Result<(), BenchError> {
     let service = runtime.artifact_service();
     for (name, size, count) in [("1 KB", 1_000, 160), ("1 MB", 1_000_000, 32)] {
         let bytes: bytes::Bytes = vec![7; size].into();
@@ -187,9 +198,9 @@ async fn saves(runtime: &Runtime, place: &Place, dir: &Path, round: usize, rows:
 }
 
 /// Edits a document of 100 KB; each writer edits its own line. Fails if an edit is lost.
-async fn edits(runtime: &Runtime, place: &Place, round: usize, rows: &mut Rows) -> Result<(), Failed> {
+async fn edits(runtime: &Runtime, place: &ArtifactOwner, round: usize, rows: &mut Rows) -> Result<(), BenchError> {
     let service = runtime.artifact_service();
-    let run = runtime.start(Start::new("edit").session(place.session_id.as_str())).await?;
+    let run = runtime.start(RunRequest::new("edit").session(place.session_id.as_str())).await?;
     run.wait().await?;
     let edit = |key: String, change: Change, call: String| {
         let effect = EffectId { run_id: run.run_id().clone(), turn: 1, tool_call_id: call };
@@ -231,7 +242,7 @@ async fn edits(runtime: &Runtime, place: &Place, round: usize, rows: &mut Rows) 
 }
 
 /// Measures a list, and a run whose model reads the inventory, in a session with many artifacts.
-async fn many(runtime: &Runtime, place: &Place, rows: &mut Rows) -> Result<(), Failed> {
+async fn many(runtime: &Runtime, place: &ArtifactOwner, rows: &mut Rows) -> Result<(), BenchError> {
     let start = Instant::now();
     let listed = runtime.artifacts(place).await?.len();
     if listed < MANY {
@@ -241,14 +252,14 @@ async fn many(runtime: &Runtime, place: &Place, rows: &mut Rows) -> Result<(), F
     // The inventory is rendered in the first turn, and again in the second, since the plan was written in between.
     let start = Instant::now();
     runtime.delete_artifact(place, "task_plan").await.ok();
-    let run = runtime.start(Start::new("plan").session(place.session_id.as_str())).await?;
+    let run = runtime.start(RunRequest::new("plan").session(place.session_id.as_str())).await?;
     run.wait().await?;
     let name = format!("run of two turns beside {MANY} artifacts");
     rows.add(&name, "ms", start.elapsed().as_secs_f64() * 1e3, None);
     Ok(())
 }
 
-async fn versions(runtime: &Runtime, place: &Place, round: usize, rows: &mut Rows) -> Result<(), Failed> {
+async fn versions(runtime: &Runtime, place: &ArtifactOwner, round: usize, rows: &mut Rows) -> Result<(), BenchError> {
     let (start, reads) = (Instant::now(), 50);
     for read in 0..reads {
         let version = 1 + (round * 379 + read * 97) % VERSIONS;
@@ -260,7 +271,7 @@ async fn versions(runtime: &Runtime, place: &Place, round: usize, rows: &mut Row
 }
 
 /// Measures opening a home with many files that are announced but not registered.
-async fn repair(dir: &Path, rows: &mut Rows) -> Result<(), Failed> {
+async fn repair(dir: &Path, rows: &mut Rows) -> Result<(), BenchError> {
     let dir = tempfile::tempdir_in(dir)?;
     let runtime = open(dir.path()).await?;
     runtime.close().await;
@@ -268,7 +279,7 @@ async fn repair(dir: &Path, rows: &mut Rows) -> Result<(), Failed> {
     let empty = Instant::now();
     open(dir.path()).await?.close().await;
     let empty = empty.elapsed().as_secs_f64() * 1e3;
-    let blobs = Blobs::open(dir.path(), &BlobPlace::File, &|_| None)?;
+    let blobs = BlobStore::open(dir.path(), &BlobLocation::File, &|_| None)?;
     let paths: Vec<String> = (0..ORPHANS).map(|n| format!("sessions/s/artifacts/a{n}/v1/product.bin")).collect();
     {
         let mut store = SqliteStore::open(dir.path().join("sessions.sqlite"), Durability::Full)?;
@@ -290,7 +301,7 @@ async fn repair(dir: &Path, rows: &mut Rows) -> Result<(), Failed> {
 }
 
 /// Fills a home with the artifacts to be listed and the versions to be read.
-async fn fill(runtime: &Runtime) -> Result<(Place, Place), Failed> {
+async fn fill(runtime: &Runtime) -> Result<(ArtifactOwner, ArtifactOwner), BenchError> {
     let (listed, read) = (session(runtime, "many").await?, session(runtime, "versions").await?);
     let service = runtime.artifact_service();
     let bytes: bytes::Bytes = vec![b'x'; 300].into();
@@ -302,7 +313,7 @@ async fn fill(runtime: &Runtime) -> Result<(Place, Place), Failed> {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Failed> {
+async fn main() -> Result<(), BenchError> {
     let mut arguments = std::env::args().skip(1);
     let rounds: usize = arguments.next().map_or(Ok(3), |text| text.parse())?;
     let dir = arguments.next().unwrap_or_else(|| ".".to_owned());

@@ -29,7 +29,7 @@ use futures::{
 };
 use serde_json::json;
 use soong::{
-    Config, Recover, Runtime, RuntimeBuilder, Start,
+    Config, RecoveryPolicy, RunRequest, Runtime, RuntimeBuilder,
     model::{Completion, DeltaSink, Model, ModelError, ModelRequest},
     protocol::{RunMode, RunStatus, SessionId, ToolCall},
 };
@@ -49,7 +49,7 @@ const TURNS: usize = 100;
 
 /// Behavior of the model.
 #[derive(Clone, Copy)]
-enum Manner {
+enum ModelBehavior {
     /// Answers immediately.
     Answers,
     /// Never answers.
@@ -59,15 +59,15 @@ enum Manner {
 }
 
 /// A model that records the times of its calls.
-struct Clock {
-    manner: Manner,
+struct TimedModel {
+    manner: ModelBehavior,
     calls: AtomicUsize,
     /// Start and end time of each call.
     seen: Mutex<Vec<(Instant, Instant)>>,
 }
 
-impl Clock {
-    fn new(manner: Manner) -> Arc<Self> {
+impl TimedModel {
+    fn new(manner: ModelBehavior) -> Arc<Self> {
         Arc::new(Self { manner, calls: AtomicUsize::new(0), seen: Mutex::default() })
     }
 
@@ -78,7 +78,7 @@ impl Clock {
     }
 }
 
-impl Model for Clock {
+impl Model for TimedModel {
     fn name(&self) -> &str {
         "clock"
     }
@@ -95,14 +95,14 @@ impl Model for Clock {
             let mut completion =
                 Completion { text: "It is so.".to_owned(), finish_reason: "stop".to_owned(), ..Completion::default() };
             match self.manner {
-                Manner::Answers => {}
-                Manner::Hangs => std::future::pending().await,
-                Manner::Plans(until) if messages < until => {
+                ModelBehavior::Answers => {}
+                ModelBehavior::Hangs => std::future::pending().await,
+                ModelBehavior::Plans(until) if messages < until => {
                     let arguments = json!({ "focus": "1" }).to_string();
                     completion.tool_calls =
                         vec![ToolCall { id: "call_1".to_owned(), name: "goal".to_owned(), arguments }];
                 }
-                Manner::Plans(_) => {}
+                ModelBehavior::Plans(_) => {}
             }
             if let Ok(mut seen) = self.seen.lock() {
                 seen.push((called, Instant::now()));
@@ -113,7 +113,7 @@ impl Model for Clock {
     }
 }
 
-fn builder(home: &Path, model: &Arc<Clock>) -> RuntimeBuilder {
+fn builder(home: &Path, model: &Arc<TimedModel>) -> RuntimeBuilder {
     let mut config = Config::default();
     config.model.context_window = 100_000_000;
     config.model.max_concurrency = 10_000;
@@ -141,7 +141,7 @@ fn told(name: &str, unit: &str, values: Vec<f64>) {
 async fn opening(home: &Path, rounds: usize) -> Result<(), Failed> {
     let (mut ready, mut first) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
-        let model = Clock::new(Manner::Answers);
+        let model = TimedModel::new(ModelBehavior::Answers);
         let start = Instant::now();
         let runtime = builder(home, &model).build().await?;
         ready.push(ms(start.elapsed()));
@@ -161,9 +161,9 @@ async fn opening(home: &Path, rounds: usize) -> Result<(), Failed> {
 async fn taking_up(home: &Path, rounds: usize) -> Result<(), Failed> {
     let (mut ready, mut thinking, mut done) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
-        let model = Clock::new(Manner::Hangs);
+        let model = TimedModel::new(ModelBehavior::Hangs);
         let runtime = builder(home, &model).build().await?;
-        let starts = (0..INTERRUPTED).map(|_| runtime.start(Start::new("Look.").mode(RunMode::Orchestrator)));
+        let starts = (0..INTERRUPTED).map(|_| runtime.start(RunRequest::new("Look.").mode(RunMode::Orchestrator)));
         let runs = try_join_all(starts).await?;
         while model.calls.load(SeqCst) < INTERRUPTED {
             tokio::task::yield_now().await;
@@ -171,9 +171,9 @@ async fn taking_up(home: &Path, rounds: usize) -> Result<(), Failed> {
         runtime.close().await;
         drop((runs, runtime));
 
-        let model = Clock::new(Manner::Answers);
+        let model = TimedModel::new(ModelBehavior::Answers);
         let start = Instant::now();
-        let runtime = builder(home, &model).recover(Recover::All).build().await?;
+        let runtime = builder(home, &model).recover(RecoveryPolicy::All).build().await?;
         ready.push(ms(start.elapsed()));
         while model.calls.load(SeqCst) < INTERRUPTED {
             tokio::task::yield_now().await;
@@ -193,7 +193,7 @@ async fn taking_up(home: &Path, rounds: usize) -> Result<(), Failed> {
 
 /// Measures moving the head of a long trace.
 async fn going_back(home: &Path, rounds: usize) -> Result<(), Failed> {
-    let model = Clock::new(Manner::Answers);
+    let model = TimedModel::new(ModelBehavior::Answers);
     let runtime = builder(home, &model).build().await?;
     let session = SessionId::new(made::LONG_SESSION);
     let (mut back, mut forth) = (Vec::new(), Vec::new());
@@ -213,7 +213,7 @@ async fn going_back(home: &Path, rounds: usize) -> Result<(), Failed> {
     let (mut accepted, mut called) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         let (start, before) = (Instant::now(), model.calls.load(SeqCst));
-        let run = runtime.start(Start::new("Instead.").session(made::LONG_SESSION).after(LONG / 2)).await?;
+        let run = runtime.start(RunRequest::new("Instead.").session(made::LONG_SESSION).after(LONG / 2)).await?;
         accepted.push(ms(start.elapsed()));
         run.wait().await?;
         called.push(ms(model.call(before)? - start));
@@ -230,7 +230,7 @@ async fn context(dir: &Path, rounds: usize) -> Result<(), Failed> {
     let (mut early, mut late, mut next) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
         let home = tempfile::tempdir_in(dir)?;
-        let model = Clock::new(Manner::Plans(CONVERSATION));
+        let model = TimedModel::new(ModelBehavior::Plans(CONVERSATION));
         let mut config = Config::default();
         config.storage.durability = soong::protocol::Durability::Normal;
         config.model.context_window = 100_000_000;
@@ -249,7 +249,7 @@ async fn context(dir: &Path, rounds: usize) -> Result<(), Failed> {
             return Err(format!("{:?}", outcome.error).into());
         }
         let (start, before) = (Instant::now(), model.calls.load(SeqCst));
-        runtime.start(Start::new("And now?").session(run.session_id().as_str())).await?.wait().await?;
+        runtime.start(RunRequest::new("And now?").session(run.session_id().as_str())).await?.wait().await?;
         next.push(ms(model.call(before)? - start));
         runtime.close().await;
         let mut seen = model.seen.lock().map_err(|_| "the model panicked")?.clone();

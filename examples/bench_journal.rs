@@ -28,7 +28,7 @@ use soong::protocol::{
 use soong_storage::{
     sqlite::SqliteStore,
     store::{Ack, Append, Fence, Store, StoreError},
-    writer::{self, Job, WriterHandle},
+    writer::{self, QueuedAppend, WriterHandle},
 };
 use tokio::sync::oneshot;
 
@@ -42,12 +42,12 @@ fn now() -> Timestamp {
 }
 
 /// A store that counts its transactions.
-struct Counted {
+struct CountingStore {
     store: SqliteStore,
     commits: Arc<AtomicU64>,
 }
 
-impl Store for Counted {
+impl Store for CountingStore {
     fn commit(&mut self, batch: &[Append]) -> Result<Vec<Result<Ack, StoreError>>, StoreError> {
         self.commits.fetch_add(1, Ordering::Relaxed);
         self.store.commit(batch)
@@ -59,7 +59,7 @@ async fn append(writer: &WriterHandle, append: Append) -> Result<Ack, Failed> {
     let done = Box::new(move |result: Result<Ack, (StoreError, Append)>| {
         let _ = answer.send(result.map_err(|(error, _)| error));
     });
-    writer.submit(Job { append, done }).await;
+    writer.submit(QueuedAppend { append, done }).await;
     Ok(outcome.await??)
 }
 
@@ -165,7 +165,7 @@ async fn row(dir: &Path, durability: Durability, writers: usize, limit: Duration
     let store = SqliteStore::open(dir.path().join("sessions.sqlite"), durability)?;
     let published = Arc::new(AtomicU64::new(0));
     let publish = Arc::clone(&published);
-    let (writer, thread) = writer::spawn(Counted { store, commits: Arc::clone(&commits) }, move |_, ack| {
+    let (writer, thread) = writer::spawn(CountingStore { store, commits: Arc::clone(&commits) }, move |_, ack| {
         publish.fetch_add(ack.events.len() as u64, Ordering::Relaxed);
     })?;
 

@@ -30,9 +30,9 @@ const SOURCE: &str = "    let mut value = self.items.get(index); fn pub struct i
     #[derive(Debug, Clone)] // what this does /// Returns the name. name: String, count: usize, assert_eq!(left, right);";
 
 /// A small pseudorandom number generator.
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % end
@@ -52,9 +52,9 @@ fn source(seed: u64, bytes: usize) -> String {
     words(SOURCE, seed, bytes, |dice| if dice.below(7) == 0 { "\n        " } else { " " })
 }
 
-fn words(list: &str, seed: u64, bytes: usize, space: impl Fn(&mut Dice) -> &'static str) -> String {
+fn words(list: &str, seed: u64, bytes: usize, space: impl Fn(&mut Random) -> &'static str) -> String {
     let list: Vec<&str> = list.split_whitespace().collect();
-    let mut dice = Dice(seed);
+    let mut dice = Random(seed);
     let mut text = String::new();
     while text.len() < bytes {
         text.push_str(list[dice.skewed_below(list.len())]);
@@ -65,7 +65,7 @@ fn words(list: &str, seed: u64, bytes: usize, space: impl Fn(&mut Dice) -> &'sta
 
 fn chinese(seed: u64, bytes: usize) -> String {
     let list: Vec<char> = CHINESE.chars().filter(|ch| !ch.is_whitespace()).collect();
-    let mut dice = Dice(seed);
+    let mut dice = Random(seed);
     let mut text = String::new();
     while text.len() < bytes {
         text.push(list[dice.skewed_below(list.len())]);

@@ -15,7 +15,7 @@ use std::{
 
 use soong::{
     Config, Environment,
-    memory::{Book, Changes, MemoryFile, NewExperience, matching, plain_tags},
+    memory::{Changes, ExperienceText, MemoryFile, NewExperience, matching, plain_tags},
     protocol::{Tags, Timestamp},
 };
 
@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     std::fs::write(file.path(), &text)?;
     println!("{count} experiences, {} KiB", text.len() / 1024);
 
-    let read = median(|_| drop(black_box(Book::read(text.clone().into_bytes()))));
+    let read = median(|_| drop(black_box(ExperienceText::read(text.clone().into_bytes()))));
     println!("read     {:8.2} ms", read.as_secs_f64() * 1e3);
     let texts = |words: [&str; 2]| words.map(str::to_owned).to_vec();
     let wanted = plain_tags(&texts(["intent-7", "intent-11"]), &texts(["state-7", "state-13"]));

@@ -30,7 +30,7 @@ use cpu_time::ProcessTime;
 use futures::future::{BoxFuture, FutureExt, try_join_all};
 use serde_json::{Value, json};
 use soong::{
-    ChildSpec, Config, ErrorInfo, Runtime, Start,
+    ChildSpec, Config, ErrorInfo, RunRequest, Runtime,
     model::{Completion, DeltaSink, Model, ModelError, ModelRequest, openai::OpenAi},
     protocol::{Durability, Preset, RunStatus, ToolSpec},
     tool::{Tool, ToolContext, ToolOutput, ToolResult},
@@ -122,13 +122,13 @@ impl Bench {
         Ok(Self { silent, runtime, scenario, n })
     }
 
-    fn start(&self, message: String, tools: &[&str]) -> Start {
-        let mut start = Start::new(message);
+    fn start(&self, message: String, tools: &[&str]) -> RunRequest {
+        let mut start = RunRequest::new(message);
         start.tools = Some(tools.iter().map(|name| (*name).to_owned()).collect());
         start
     }
 
-    async fn answer(&self, start: Start) -> Result<String, ErrorInfo> {
+    async fn answer(&self, start: RunRequest) -> Result<String, ErrorInfo> {
         let outcome = self.runtime.start(start).await?.wait().await?;
         Ok(match &outcome.error {
             Some(error) => error.to_string(),
@@ -139,7 +139,7 @@ impl Bench {
     /// Starts N sub-agents that wait forever, cancels their parent, and returns the time that took.
     async fn cancel(&self) -> Result<Duration, ErrorInfo> {
         let (n, before) = (self.n, self.silent.waiting.load(SeqCst));
-        let mut start = Start::driven("cancel");
+        let mut start = RunRequest::driven("cancel");
         start.tools = Some(vec!["noop".to_owned()]);
         let parent = self.runtime.start(start).await?;
         let spec = |i| ChildSpec { model: Some("silent".to_owned()), ..ChildSpec::new(format!("{i}")) };
@@ -165,7 +165,7 @@ impl Bench {
                 Ok(vec![self.answer(start).await?])
             }
             "gather" => {
-                let mut start = Start::driven("gather");
+                let mut start = RunRequest::driven("gather");
                 start.tools = Some(vec!["noop".to_owned()]);
                 let parent = self.runtime.start(start).await?;
                 let children = (0..n).map(|i| {

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
 use soong::{ChildSpec, RunHandle, protocol::RunStatus};
-use world::{Failed, World, percentile, resident_bytes};
+use world::{BenchRuntime, Failed, percentile, resident_bytes};
 
 const KIB: f64 = 1024.0;
 const MIB: f64 = 1024.0 * KIB;
@@ -57,7 +57,7 @@ fn need(holds: bool, what: impl Into<String>) -> Result<(), Failed> {
 }
 
 /// Ends a driven run, and checks that no run is still alive.
-async fn end(world: &World, parent: &RunHandle) -> Result<(), Failed> {
+async fn end(world: &BenchRuntime, parent: &RunHandle) -> Result<(), Failed> {
     parent.finish("all done")?;
     parent.wait().await?;
     need(world.runtime.live_runs() == 0, "a run is alive behind its parent")
@@ -65,7 +65,7 @@ async fn end(world: &World, parent: &RunHandle) -> Result<(), Failed> {
 
 /// Measures the time from the program's call to the model call, for one child after the other.
 async fn spawn(count: usize) -> Result<(), Failed> {
-    let world = World::open(16).await?;
+    let world = BenchRuntime::open(16).await?;
     let parent = world.parent().await?;
     let (mut durable, mut asked) = (Vec::new(), Vec::new());
     for place in 0..count + 10 {
@@ -85,7 +85,7 @@ async fn spawn(count: usize) -> Result<(), Failed> {
     world.close().await
 }
 
-async fn warm_up(world: &World) -> Result<(), Failed> {
+async fn warm_up(world: &BenchRuntime) -> Result<(), Failed> {
     for _ in 0..WARM / AT_ONCE {
         let parent = world.parent().await?;
         let children = world.spawn(&parent, AT_ONCE, "say").await?;
@@ -102,7 +102,7 @@ async fn memory(scenario: &str, count: usize) -> Result<(), Failed> {
         "working" => (count, "hold", count, f64::INFINITY),
         _ => (count, "split", count, f64::INFINITY),
     };
-    let world = World::open(slots).await?;
+    let world = BenchRuntime::open(slots).await?;
     warm_up(&world).await?;
     let parent = world.parent().await?;
     let before = resident_bytes()?;
@@ -121,7 +121,7 @@ async fn memory(scenario: &str, count: usize) -> Result<(), Failed> {
 
 /// Cancels a tree whose runs are all in a model call. Before that, cancels a single child of it.
 async fn cancel(count: usize, tries: usize) -> Result<(), Failed> {
-    let world = World::open(count).await?;
+    let world = BenchRuntime::open(count).await?;
     let (mut silent, mut durable) = (Vec::new(), Vec::new());
     for _ in 0..tries {
         let parent = world.parent().await?;
@@ -147,7 +147,7 @@ async fn cancel(count: usize, tries: usize) -> Result<(), Failed> {
 
 /// Measures memory growth while children start and end; growth is a leak.
 async fn cycles(count: usize) -> Result<(), Failed> {
-    let world = World::open(16).await?;
+    let world = BenchRuntime::open(16).await?;
     let some = async |children: usize| -> Result<(), Failed> {
         for _ in 0..children / PER_PARENT {
             let parent = world.parent().await?;
@@ -171,7 +171,7 @@ async fn cycles(count: usize) -> Result<(), Failed> {
 /// Cancels a tree of children of which few are active while the others wait for a slot.
 async fn cancel_queued(count: usize, tries: usize) -> Result<(), Failed> {
     const SLOTS: usize = 16;
-    let world = World::open(SLOTS).await?;
+    let world = BenchRuntime::open(SLOTS).await?;
     let mut durable = Vec::new();
     for _ in 0..tries {
         let parent = world.parent().await?;
@@ -191,7 +191,7 @@ async fn cancel_queued(count: usize, tries: usize) -> Result<(), Failed> {
 
 /// Measures the memory of children that wait for a user and have been passivated.
 async fn idle(count: usize) -> Result<(), Failed> {
-    let world = World::open(AT_ONCE).await?;
+    let world = BenchRuntime::open(AT_ONCE).await?;
     warm_up(&world).await?;
     let parent = world.parent().await?;
     drop(world.spawn(&parent, AT_ONCE, "ask").await?);

@@ -153,13 +153,13 @@ fn stream_of(tool: &str, arguments: &Value) -> String {
 }
 
 /// The binary under test, with a separate home and project.
-struct Place {
+struct Installation {
     binary: PathBuf,
     dir: tempfile::TempDir,
     base_url: String,
 }
 
-impl Place {
+impl Installation {
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.binary);
         command.args(args).env_clear().env("HOME", self.dir.path()).env("LANG", "C.UTF-8");
@@ -209,7 +209,7 @@ fn rounds(what: &str, count: usize, mut once: impl FnMut(usize) -> Result<Durati
     Ok(())
 }
 
-fn alone(place: &Place, count: usize) -> Result<(), Failed> {
+fn alone(place: &Installation, count: usize) -> Result<(), Failed> {
     rounds("a process that does nothing (true)", count, |_| {
         let begun = Instant::now();
         Command::new("true").output()?;
@@ -222,7 +222,7 @@ fn alone(place: &Place, count: usize) -> Result<(), Failed> {
     rounds("soong traces list, no owner", count, |_| place.took(&["traces", "list"]))
 }
 
-fn beside_an_owner(place: &Place, service: &Service, count: usize) -> Result<(), Failed> {
+fn beside_an_owner(place: &Installation, service: &Service, count: usize) -> Result<(), Failed> {
     let task = format!("{DIVIDE}{count}");
     let mut owner = place.command(&["run", "--session", "s", &task]);
     let _owner = Running(owner.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
@@ -253,7 +253,7 @@ fn beside_an_owner(place: &Place, service: &Service, count: usize) -> Result<(),
 }
 
 /// Follows a run of several turns, and compares the timestamp of each event with the time its line is read.
-fn follow(place: &Place, service: &Service, turns: usize) -> Result<(), Failed> {
+fn follow(place: &Installation, service: &Service, turns: usize) -> Result<(), Failed> {
     place.run(&["run", "--detach", "--session", "t", &format!("{TURNS}{turns}")])?;
     service.wait(1)?;
     let mut follower = place.command(&["traces", "events", "t", "--follow", "--json"]);
@@ -298,7 +298,7 @@ fn main() -> Result<(), Failed> {
         count * (CHILDREN + 4)
     );
     std::fs::write(dir.path().join("home/config.toml"), limits)?;
-    let place = Place { binary, dir, base_url: service.base_url.clone() };
+    let place = Installation { binary, dir, base_url: service.base_url.clone() };
     println!("{}, {count} rounds, ms", place.run(&["--version"])?.0.trim());
     println!("{:<58} {:>8} {:>8} {:>5}", "", "median", "max", "n");
     alone(&place, count)?;

@@ -32,7 +32,7 @@ use std::{
 use check::Counts;
 use process::Running;
 use soong::storage::sqlite::SqliteReader;
-use told::{Ledger, Random, Told};
+use told::{Random, Report, ReportLedger};
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
@@ -43,7 +43,7 @@ const PATIENCE: Duration = Duration::from_millis(600);
 
 /// Time of a kill.
 #[derive(Debug, Clone, Copy)]
-enum Moment {
+enum KillMoment {
     /// This long after the start of the child.
     AfterStart(Duration),
     /// This long after the home was opened.
@@ -52,7 +52,7 @@ enum Moment {
     After(&'static str, u64, Duration),
 }
 
-impl Moment {
+impl KillMoment {
     fn choose(random: &mut Random) -> Self {
         let soon = Duration::from_micros(random.below(2_500));
         let nth = 1 + random.below(12);
@@ -81,19 +81,19 @@ fn start(home: &Path, seed: u64) -> Result<Running, Failed> {
 }
 
 /// Kills the child at the given moment. Returns all reports that the child had written.
-fn kill_at(mut running: Running, moment: Moment) -> Result<Vec<Told>, Failed> {
+fn kill_at(mut running: Running, moment: KillMoment) -> Result<Vec<Report>, Failed> {
     let mut told = Vec::new();
     let (kind, nth, then) = match moment {
-        Moment::AfterStart(then) => ("", 0, then),
-        Moment::AfterOpening(then) => ("opened", 1, then),
-        Moment::After(kind, nth, then) => (kind, nth, then),
+        KillMoment::AfterStart(then) => ("", 0, then),
+        KillMoment::AfterOpening(then) => ("opened", 1, then),
+        KillMoment::After(kind, nth, then) => (kind, nth, then),
     };
     let until = Instant::now() + PATIENCE;
     let mut seen = 0;
     while seen < nth {
         match running.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(line) => {
-                let one = Told::read(&line)?;
+                let one = Report::read(&line)?;
                 seen += u64::from(one.kind() == kind);
                 told.push(one);
             }
@@ -106,19 +106,19 @@ fn kill_at(mut running: Running, moment: Moment) -> Result<Vec<Told>, Failed> {
         return Err(format!("the child ended by itself: {status}").into());
     }
     for line in running.kill()?.1 {
-        told.push(Told::read(&line)?);
+        told.push(Report::read(&line)?);
     }
     Ok(told)
 }
 
 /// Opens the home as its next owner, and checks everything in it.
-async fn open_and_check(home: &Path, ledger: &Ledger, counts: &mut Counts) -> Result<Vec<String>, Failed> {
+async fn open_and_check(home: &Path, ledger: &ReportLedger, counts: &mut Counts) -> Result<Vec<String>, Failed> {
     let database = home.join("sessions.sqlite");
     // A child that was killed early may have created no database.
     if let Ok(before) = SqliteReader::open(&database) {
         counts.take_before(&before)?;
     }
-    let runtime = scene::builder(home, scene::Busy::new(0)).build().await?;
+    let runtime = scene::builder(home, scene::BusyModel::new(0)).build().await?;
     let violations = check::all(&runtime, &SqliteReader::open(&database)?, ledger, counts).await;
     runtime.close().await;
     violations
@@ -127,9 +127,9 @@ async fn open_and_check(home: &Path, ledger: &Ledger, counts: &mut Counts) -> Re
 /// Starts a child and kills it. Returns the violations.
 fn kill_once(
     home: &Path,
-    moment: Moment,
+    moment: KillMoment,
     seed: u64,
-    drill: &mut Drill,
+    drill: &mut State,
     is_checked: bool,
 ) -> Result<Vec<String>, Failed> {
     drill.ledger.take(kill_at(start(home, seed)?, moment)?);
@@ -141,16 +141,16 @@ fn kill_once(
 }
 
 /// State that is kept across kills.
-struct Drill {
+struct State {
     tokio: tokio::runtime::Runtime,
     counts: Counts,
-    ledger: Ledger,
+    ledger: ReportLedger,
 }
 
 fn drill(kills: u64, seed: u64) -> Result<(Counts, Vec<String>), Failed> {
     let mut random = Random::new(seed);
     let tokio = tokio::runtime::Runtime::new()?;
-    let mut drill = Drill { tokio, counts: Counts::default(), ledger: Ledger::default() };
+    let mut drill = State { tokio, counts: Counts::default(), ledger: ReportLedger::default() };
     let mut home = tempfile::tempdir()?;
     for kill in 1..=kills {
         if kill % KILLS_PER_HOME == 0 {
@@ -159,10 +159,10 @@ fn drill(kills: u64, seed: u64) -> Result<(Counts, Vec<String>), Failed> {
         }
         let is_new = kill % KILLS_PER_HOME < 2;
         let moment = match is_new && random.below(2) == 0 {
-            true => Moment::AfterStart(Duration::from_micros(random.below(25_000))),
-            false => Moment::choose(&mut random),
+            true => KillMoment::AfterStart(Duration::from_micros(random.below(25_000))),
+            false => KillMoment::choose(&mut random),
         };
-        let is_checked = kill == kills || !Moment::wants_dirty_home(&mut random);
+        let is_checked = kill == kills || !KillMoment::wants_dirty_home(&mut random);
         let child_seed = seed.wrapping_mul(1_000_003).wrapping_add(kill);
         // A home that cannot be opened, or a child that ends without being killed, counts as a violation.
         let violations = kill_once(home.path(), moment, child_seed, &mut drill, is_checked);

@@ -40,12 +40,12 @@ use std::{
 };
 
 use check::Violation;
-use incarnation::{Death, End};
+use incarnation::{ChildEnd, PlannedEnd};
 use random::Random;
-use scene::Stage;
+use scene::CycleDir;
 use server::Server;
-use soong::{FaultPlace, FaultPoint};
-use told::Ledger;
+use soong::{FaultComponent, FaultPoint};
+use told::ReportLedger;
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
@@ -92,23 +92,23 @@ impl Counts {
 }
 
 /// Chooses how the children of a cycle end.
-struct Fate<'a> {
+struct KillPlanner<'a> {
     random: Random,
     /// Number of times that a job without faults reaches each point.
     met: &'a BTreeMap<String, u64>,
 }
 
-impl Fate<'_> {
+impl KillPlanner<'_> {
     /// Returns how the next child ends, after `life` earlier children.
-    fn next(&mut self, life: usize) -> Death {
+    fn next(&mut self, life: usize) -> PlannedEnd {
         let random = &mut self.random;
         // Half of the cycles have one kill, a quarter have two, and so on.
         if life > 0 && random.below(2) == 0 || life + 2 >= LIVES {
-            return Death::Natural;
+            return PlannedEnd::Natural;
         }
         if random.below(5) == 0 {
             let then = Duration::from_micros(random.below(8_000));
-            return Death::Killed { after_events: random.below(250), then };
+            return PlannedEnd::Killed { after_events: random.below(250), then };
         }
         let recovers = life > 0 && random.below(2) == 0;
         let points: Vec<(FaultPoint, u64)> = match recovers {
@@ -124,32 +124,32 @@ impl Fate<'_> {
         // opening the home: if they fail, the child ends.
         if random.below(4) == 0 {
             let (point, times) = points[random.below(points.len() as u64) as usize];
-            let first = if point.place() == FaultPlace::Writer { 12 } else { 1 };
+            let first = if point.place() == FaultComponent::Writer { 12 } else { 1 };
             plan = format!("{point}@{}=fail,{plan}", first + random.below(times));
         }
-        Death::Planned { point: point.as_str(), plan }
+        PlannedEnd::Planned { point: point.as_str(), plan }
     }
 }
 
 /// Result of one cycle.
-struct Cycle {
-    deaths: Vec<Death>,
+struct CycleResult {
+    deaths: Vec<PlannedEnd>,
     violations: Vec<Violation>,
-    ledger: Ledger,
+    ledger: ReportLedger,
 }
 
 /// Starts children until the job is done, and checks the result.
 fn cycle(
     folder: &Path,
     slots: usize,
-    mut fate: impl FnMut(usize) -> Death,
+    mut fate: impl FnMut(usize) -> PlannedEnd,
     counts: &mut Counts,
-) -> Result<Cycle, Failed> {
-    let (stage, server) = (Stage(folder), Server::start());
+) -> Result<CycleResult, Failed> {
+    let (stage, server) = (CycleDir(folder), Server::start());
     std::fs::create_dir_all(stage.project())?;
     std::fs::write(stage.project().join("readme.txt"), "A project.\n")?;
     counts.cycles += 1;
-    let mut cycle = Cycle { deaths: Vec::new(), violations: Vec::new(), ledger: Ledger::default() };
+    let mut cycle = CycleResult { deaths: Vec::new(), violations: Vec::new(), ledger: ReportLedger::default() };
     loop {
         let death = fate(cycle.deaths.len());
         cycle.deaths.push(death.clone());
@@ -158,10 +158,10 @@ fn cycle(
         let changed: Vec<Violation> = told.into_iter().filter_map(|one| cycle.ledger.take(one)).collect();
         cycle.violations.extend(changed);
         match (end, death) {
-            (End::Done, _) => break,
-            (End::Killed, Death::Planned { point, .. }) => *counts.kills.entry(point).or_default() += 1,
-            (End::Killed, _) => *counts.kills.entry("any time").or_default() += 1,
-            (End::Other(how), _) => {
+            (ChildEnd::Done, _) => break,
+            (ChildEnd::Killed, PlannedEnd::Planned { point, .. }) => *counts.kills.entry(point).or_default() += 1,
+            (ChildEnd::Killed, _) => *counts.kills.entry("any time").or_default() += 1,
+            (ChildEnd::Other(how), _) => {
                 cycle.violations.push(Violation::new("child ended by itself", how));
                 break;
             }
@@ -185,12 +185,12 @@ fn cycle(
 }
 
 /// Runs a cycle in its own folder. If there are violations, the folder is kept and its path is printed.
-fn drill_once(number: u64, seed: u64, met: &BTreeMap<String, u64>, counts: &mut Counts) -> Result<Cycle, Failed> {
+fn drill_once(number: u64, seed: u64, met: &BTreeMap<String, u64>, counts: &mut Counts) -> Result<CycleResult, Failed> {
     let folder = tempfile::tempdir()?;
     let mut random = Random::new(seed.wrapping_mul(1_000_003).wrapping_add(number));
     let slots = [3, 8, 16][random.below(3) as usize];
-    let mut fate = Fate { random, met };
-    let choose = |life: usize| if number == 0 { Death::Counted } else { fate.next(life) };
+    let mut fate = KillPlanner { random, met };
+    let choose = |life: usize| if number == 0 { PlannedEnd::Counted } else { fate.next(life) };
     let cycle = cycle(folder.path(), slots, choose, counts)?;
     if !cycle.violations.is_empty() {
         let deaths: Vec<String> = cycle.deaths.iter().map(ToString::to_string).collect();

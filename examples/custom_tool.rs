@@ -16,7 +16,7 @@ use serde_json::json;
 use soong::{
     ErrorInfo, Runtime,
     model::{Completion, DeltaSink, Model, ModelError, ModelRequest},
-    permission::{Answer, PermissionHandler},
+    permission::{ApprovalDecision, PermissionHandler},
     protocol::{Decision, Permission, Role, ToolCall},
     schemars::{self, JsonSchema},
     tool::{self, ToolOutput},
@@ -33,11 +33,11 @@ struct Text {
 struct ShortNotes;
 
 impl PermissionHandler for ShortNotes {
-    fn decide(&self, asked: Permission) -> BoxFuture<'static, Result<Answer, ErrorInfo>> {
+    fn decide(&self, asked: Permission) -> BoxFuture<'static, Result<ApprovalDecision, ErrorInfo>> {
         async move {
             Ok(match asked.arguments.len() {
                 0..=80 => Decision::AllowOnce.into(),
-                _ => Answer { decision: Decision::Deny, reason: Some("notes are short here".to_owned()) },
+                _ => ApprovalDecision { decision: Decision::Deny, reason: Some("notes are short here".to_owned()) },
             })
         }
         .boxed()

@@ -9,7 +9,7 @@
 use std::path::Path;
 
 use soong::{
-    Runtime, Start, StreamItem,
+    RunRequest, Runtime, StreamItem,
     protocol::{ArtifactEvent, Event, GoalEvent, RunMode, SubAgentEvent},
 };
 
@@ -55,7 +55,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     write_project(project.path())?;
     let runtime = Runtime::builder().home(home.path()).project_dir(project.path()).offline().build().await?;
 
-    let run = runtime.start(Start::new("What is in this project?").mode(RunMode::Orchestrator)).await?;
+    let run = runtime.start(RunRequest::new("What is in this project?").mode(RunMode::Orchestrator)).await?;
     // Stored events come first, then live ones. None is missed, however late the stream is opened.
     let mut events = run.events()?;
     while let Some(item) = events.next().await {

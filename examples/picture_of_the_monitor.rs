@@ -40,21 +40,21 @@ const PAPER: &str = "#1c1f26";
 const INK: &str = "#d7dae0";
 
 /// The demo with its monitor, and its screen. Killed when dropped.
-struct Seat {
+struct DemoTerminal {
     child: Child,
     pty: std::sync::Arc<Pty>,
     written: Receiver<Vec<u8>>,
     screen: Parser,
 }
 
-impl Drop for Seat {
+impl Drop for DemoTerminal {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-impl Seat {
+impl DemoTerminal {
     fn take(project: &Path, home: &Path) -> Result<Self, Failed> {
         let binary = std::env::var_os("SOONG_BINARY").unwrap_or_else(|| "target/release/soong".into());
         let binary = std::fs::canonicalize(PathBuf::from(&binary))
@@ -119,7 +119,7 @@ fn main() -> Result<(), Failed> {
 }
 
 fn taken(project: &Path, home: &Path) -> Result<String, Failed> {
-    let mut seat = Seat::take(project, home)?;
+    let mut seat = DemoTerminal::take(project, home)?;
     let children = |shown: &str| shown.lines().filter(|line| line.contains("explore Explore")).count();
     seat.until(|shown| children(shown) == 6 && shown.contains("6 of 6 children"))?;
     // Selects the second child and crashes its actor, which is restarted.
@@ -161,7 +161,7 @@ fn svg(screen: &Parser) -> String {
 
 /// Style of a cell.
 #[derive(Debug, Default, PartialEq)]
-struct Look {
+struct CellStyle {
     color: &'static str,
     bold: bool,
     dim: bool,
@@ -169,15 +169,15 @@ struct Look {
     inverse: bool,
 }
 
-fn look(cell: &Cell) -> Look {
+fn look(cell: &Cell) -> CellStyle {
     let color = match cell.fgcolor() {
         Color::Idx(color) => COLORS[usize::from(color) % COLORS.len()],
         Color::Default | Color::Rgb(..) => INK,
     };
-    Look { color, bold: cell.bold(), dim: cell.dim(), underlined: cell.underline(), inverse: cell.inverse() }
+    CellStyle { color, bold: cell.bold(), dim: cell.dim(), underlined: cell.underline(), inverse: cell.inverse() }
 }
 
-fn draw(svg: &mut String, (column, row): (u16, u16), columns: u16, text: &str, look: &Look) {
+fn draw(svg: &mut String, (column, row): (u16, u16), columns: u16, text: &str, look: &CellStyle) {
     let (x, y) = (f64::from(column) * CELL.0 + 12.0, f64::from(row) * CELL.1 + 12.0);
     let wide = f64::from(columns) * CELL.0;
     if look.inverse {

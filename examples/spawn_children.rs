@@ -8,7 +8,7 @@
 
 #![allow(clippy::print_stdout, reason = "an example shows its result")]
 
-use soong::{ChildSpec, Runtime, Start};
+use soong::{ChildSpec, RunRequest, Runtime};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -18,7 +18,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         std::fs::write(project.path().join(folder).join("README.md"), format!("# The {folder} part\n"))?;
     }
     let runtime = Runtime::builder().home(home.path()).project_dir(project.path()).offline().build().await?;
-    let parent = runtime.start(Start::driven("Look for three words")).await?;
+    let parent = runtime.start(RunRequest::driven("Look for three words")).await?;
 
     // All children start together, in one commit. They run concurrently, and a failing child cancels no other.
     let children = parent.spawn_all(["engine", "server", "docs"].map(ChildSpec::explore)).await?;

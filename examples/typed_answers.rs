@@ -14,7 +14,7 @@ use futures::future::{BoxFuture, FutureExt};
 use serde::Deserialize;
 use serde_json::json;
 use soong::{
-    Runtime, Start,
+    RunRequest, Runtime,
     model::{Completion, DeltaSink, Model, ModelError, ModelRequest},
     protocol::{Budget, Usage},
 };
@@ -66,14 +66,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         "required": ["city", "celsius"]
     });
     let budget = Budget { model_calls: Some(2), ..Budget::default() };
-    let run = runtime.start(Start::new("How warm is it in Lisbon?").expect(schema).budget(budget)).await?;
+    let run = runtime.start(RunRequest::new("How warm is it in Lisbon?").expect(schema).budget(budget)).await?;
     let weather: Weather = run.wait_as().await?;
     println!("{}: {} degrees", weather.city, weather.celsius);
     println!("it took {} calls of the two that it had", run.wait().await?.stats.own.model_calls);
 
     // With a budget of zero model calls, the run ends before its first call.
     let none = Budget { model_calls: Some(0), ..Budget::default() };
-    let broke = runtime.start(Start::new("And in Porto?").budget(none)).await?.wait().await?;
+    let broke = runtime.start(RunRequest::new("And in Porto?").budget(none)).await?.wait().await?;
     println!("without a budget: {}", broke.error.as_ref().map_or("", |error| error.code.as_str()));
     runtime.close().await;
     Ok(())

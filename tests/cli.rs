@@ -12,7 +12,7 @@ use std::{
     path::Path,
 };
 
-use process::{Hanging, Running, World};
+use process::{HangingModelService, KillOnDrop, TestHome};
 use serde_json::{Value, json};
 
 fn report_of(result: &Value) -> String {
@@ -23,7 +23,7 @@ fn report_of(result: &Value) -> String {
 
 #[test]
 fn the_demo_reports_on_the_files_that_are_there_and_says_where_the_report_lies() {
-    let world = World::new();
+    let world = TestHome::new();
     let ran = world.run(&["demo"]).ends(0);
     let path = ran.out.lines().find_map(|line| line.strip_prefix("The report lies in ")).expect(&ran.out);
     let report = std::fs::read_to_string(path).unwrap();
@@ -53,7 +53,7 @@ fn the_demo_reports_on_the_files_that_are_there_and_says_where_the_report_lies()
 
 #[test]
 fn two_demos_of_the_same_folder_write_the_same_report() {
-    let world = World::new();
+    let world = TestHome::new();
     let (_, first) = world.demo(&[]);
     let (_, second) = world.demo(&[]);
     assert_ne!(first["session_id"], second["session_id"]);
@@ -62,7 +62,7 @@ fn two_demos_of_the_same_folder_write_the_same_report() {
 
 #[test]
 fn the_demo_of_an_empty_folder_reports_that_too() {
-    let world = World::empty();
+    let world = TestHome::empty();
     let (_, result) = world.demo(&["."]);
     assert_eq!(result["status"], "completed");
     assert!(!report_of(&result).is_empty());
@@ -70,7 +70,7 @@ fn the_demo_of_an_empty_folder_reports_that_too() {
 
 #[test]
 fn task_1_plans_lie_in_the_project_and_the_demo_leaves_it_as_it_was() {
-    let world = World::new();
+    let world = TestHome::new();
     let (_, result) = world.demo(&[]);
     assert!(!world.project().join(".soong-agent").exists(), "the demo only looks");
     let session = result["session_id"].as_str().unwrap();
@@ -100,7 +100,7 @@ fn task_1_plans_lie_in_the_project_and_the_demo_leaves_it_as_it_was() {
 
 #[test]
 fn as_many_children_explore_as_were_asked_for() {
-    let world = World::new();
+    let world = TestHome::new();
     for n in [1, 7] {
         let (events, _) = world.demo(&["--children", &n.to_string()]);
         let explored = events
@@ -117,7 +117,7 @@ fn as_many_children_explore_as_were_asked_for() {
 
 #[test]
 fn the_records_say_what_the_demo_said() {
-    let world = World::new();
+    let world = TestHome::new();
     let (events, result) = world.demo(&[]);
     let numbers: Vec<u64> = events.iter().filter_map(|event| event["session_seq"].as_u64()).collect();
     assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>(), "each event once and in order");
@@ -170,7 +170,7 @@ fn the_records_say_what_the_demo_said() {
 
 #[test]
 fn a_run_without_a_model_says_the_three_ways_out_and_makes_nothing() {
-    let world = World::new();
+    let world = TestHome::new();
     let ran = world.run(&["run", "What is this?"]).ends(2);
     ran.says(&["OPENAI_API_KEY", "OPENAI_BASE_URL", "soong demo", "--model offline"]);
     assert_eq!(ran.out, "");
@@ -179,7 +179,7 @@ fn a_run_without_a_model_says_the_three_ways_out_and_makes_nothing() {
 
 #[test]
 fn a_run_of_the_offline_model_answers_and_goes_on() {
-    let world = World::new();
+    let world = TestHome::new();
     let first = world.run(&["run", "--model", "offline", "--json", "What is this?"]).ends(0).json_lines();
     let first = first.last().unwrap()["result"].clone();
     assert!(first["output"].as_str().is_some_and(|output| !output.is_empty()), "{first}");
@@ -199,7 +199,7 @@ fn a_run_of_the_offline_model_answers_and_goes_on() {
 
 #[test]
 fn odd_prompts_are_refused_or_made_harmless() {
-    let world = World::new();
+    let world = TestHome::new();
     for (args, input) in [
         (vec!["run", "--model", "offline", ""], &b""[..]),
         (vec!["run", "--model", "offline", " \n"], b""),
@@ -227,7 +227,7 @@ fn odd_prompts_are_refused_or_made_harmless() {
 
 #[test]
 fn wrong_usage_and_unknown_names_have_their_codes() {
-    let world = World::new();
+    let world = TestHome::new();
     for list in [["sessions", "list"].as_slice(), &["traces", "list"], &["usage"]] {
         let listed = world.run(list).ends(0);
         assert_eq!(listed.out, "No sessions yet. Start one: soong chat\n", "{list:?}");
@@ -263,7 +263,7 @@ fn wrong_usage_and_unknown_names_have_their_codes() {
 
 #[test]
 fn a_bad_configuration_is_named_by_file_line_and_key() {
-    let world = World::new();
+    let world = TestHome::new();
     let file = world.dir.path().join("my.toml").display().to_string();
     std::fs::write(&file, "[runtime]\n\nmax_turn = 3\n").unwrap();
     for command in [vec!["run", "--model", "offline", "x"], vec!["demo"], vec!["tree"]] {
@@ -278,7 +278,7 @@ fn a_bad_configuration_is_named_by_file_line_and_key() {
 
 #[test]
 fn a_home_has_one_owner() {
-    let world = World::new();
+    let world = TestHome::new();
     let threads = tokio::runtime::Runtime::new().unwrap();
     let owner = soong::Runtime::builder().home(world.home()).project_dir(world.project()).offline();
     let owner = threads.block_on(owner.build()).unwrap();
@@ -292,7 +292,7 @@ fn a_home_has_one_owner() {
 
 #[test]
 fn init_writes_once_and_again_only_by_force() {
-    let world = World::new();
+    let world = TestHome::new();
     world.run(&["init"]).ends(0);
     let file = world.home().join("config.toml");
     let fresh = std::fs::read_to_string(&file).unwrap();
@@ -306,10 +306,10 @@ fn init_writes_once_and_again_only_by_force() {
 
 #[test]
 fn a_run_that_takes_too_long_fails_and_says_so() {
-    let world = World::new();
-    let service = Hanging::new();
+    let world = TestHome::new();
+    let service = HangingModelService::new();
     let mut command = world.command(&["run", "--session", "s", "--timeout", "1", "Wait for me"]);
-    let running = Running { child: command.env("OPENAI_BASE_URL", &service.address).spawn().unwrap() };
+    let running = KillOnDrop { child: command.env("OPENAI_BASE_URL", &service.address).spawn().unwrap() };
     running.finish().ends(1).says(&["timeout", "--timeout"]);
     let trace = world.run(&["traces", "show", "s", "--json"]).ends(0).json();
     assert_eq!(trace["trace"]["end_reason"], "timed_out");
@@ -317,7 +317,7 @@ fn a_run_that_takes_too_long_fails_and_says_so() {
 
 #[test]
 fn a_provider_that_cannot_be_reached_is_an_exit_of_its_own() {
-    let world = World::new();
+    let world = TestHome::new();
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     std::fs::create_dir(world.home()).unwrap();
     let config = format!("[model]\nbase_url = \"http://127.0.0.1:{port}/v1\"\nretry = {{ max_attempts = 1 }}\n");
@@ -327,7 +327,7 @@ fn a_provider_that_cannot_be_reached_is_an_exit_of_its_own() {
 
 #[test]
 fn a_reader_that_leaves_is_no_error() {
-    let world = World::new();
+    let world = TestHome::new();
     let mut demo = world.start(&["demo", "--json", "--children", "100"]);
     let mut first = String::new();
     BufReader::new(demo.child.stdout.take().unwrap()).read_line(&mut first).unwrap();
@@ -347,9 +347,9 @@ fn a_reader_that_leaves_is_no_error() {
 #[cfg(not(feature = "otlp"))]
 #[test]
 fn a_collector_that_this_build_cannot_reach_is_warned_of_once() {
-    let world = World::new();
+    let world = TestHome::new();
     let mut command = world.command(&["run", "--model", "offline", "x"]);
-    let ran = Running { child: command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1").spawn().unwrap() };
+    let ran = KillOnDrop { child: command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1").spawn().unwrap() };
     let ran = ran.finish().ends(0);
     assert_eq!(ran.err.matches("warning: OTEL_EXPORTER_OTLP_ENDPOINT is set").count(), 1, "{}", ran.err);
     let listed = world.command(&["sessions", "list"]).env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://x").output().unwrap();
@@ -358,7 +358,7 @@ fn a_collector_that_this_build_cannot_reach_is_warned_of_once() {
 
 #[test]
 fn colour_comes_when_it_is_asked_for() {
-    let world = World::new();
+    let world = TestHome::new();
     let colored = world.run(&["--color", "always", "tree"]).ends(3);
     assert!(colored.err.contains('\u{1b}'), "{}", colored.err);
     assert!(!world.run(&["tree"]).ends(3).err.contains('\u{1b}'));

@@ -18,59 +18,59 @@ mod sessionless;
 #[path = "cli_artifacts/streams.rs"]
 mod streams;
 
-use process::{Ran, Running, World};
-use pty::Seat;
+use process::{KillOnDrop, ProcessOutput, TestHome};
+use pty::TestTerminal;
 use serde_json::{Value, json};
-use service::{Request, Service};
+use service::{ManualModelService, Request};
 
 /// A model that is waited for: as long as it does not answer, its run owns the home.
 struct Owned {
-    owner: Running,
+    owner: KillOnDrop,
     asked: Request,
 }
 
 impl Owned {
-    fn begin(world: &World, service: &Service, session: &str) -> Self {
+    fn begin(world: &TestHome, service: &ManualModelService, session: &str) -> Self {
         let owner = begin(world, service, &["run", "--session", session, "Wait for me"]);
         Self { owner, asked: service.next() }
     }
 
     #[track_caller]
-    fn end(self) -> Ran {
+    fn end(self) -> ProcessOutput {
         self.asked.answer("Done.");
         self.owner.finish().ends(0)
     }
 }
 
-fn begin(world: &World, service: &Service, args: &[&str]) -> Running {
-    Running { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
+fn begin(world: &TestHome, service: &ManualModelService, args: &[&str]) -> KillOnDrop {
+    KillOnDrop { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
 }
 
 /// A world with a session `s` in which something ran; the last one of the project, unless another is begun.
-fn lived_in() -> World {
-    let world = World::new();
+fn lived_in() -> TestHome {
+    let world = TestHome::new();
     world.run(&["run", "--model", "offline", "--session", "s", "Hello"]).ends(0);
     world
 }
 
-fn write(world: &World, name: &str, bytes: impl AsRef<[u8]>) {
+fn write(world: &TestHome, name: &str, bytes: impl AsRef<[u8]>) {
     std::fs::write(world.project().join(name), bytes).unwrap();
 }
 
 #[track_caller]
-fn artifact(world: &World, args: &[&str]) -> Ran {
+fn artifact(world: &TestHome, args: &[&str]) -> ProcessOutput {
     world.run(&[&["artifacts"], args].concat()).ends(0)
 }
 
 #[track_caller]
-fn fails(world: &World, args: &[&str], code: i32, says: &[&str]) {
+fn fails(world: &TestHome, args: &[&str], code: i32, says: &[&str]) {
     let ran = world.run(&[&["artifacts"], args].concat()).ends(code);
     ran.says(says);
     assert_eq!(ran.out, "", "{args:?}");
 }
 
 /// Does the whole of it once; returns what was said on standard output.
-fn work_through(world: &World) -> Vec<String> {
+fn work_through(world: &TestHome) -> Vec<String> {
     let of = ["--session", "s"];
     let mut said = Vec::new();
     let mut say = |args: &[&str]| {
@@ -110,7 +110,7 @@ fn work_through(world: &World) -> Vec<String> {
 #[test]
 fn each_command_does_the_same_with_an_owner_and_without() {
     let world = lived_in();
-    let service = Service::new();
+    let service = ManualModelService::new();
     work_through(&world);
     let owned = Owned::begin(&world, &service, "o");
     work_through(&world);
@@ -126,7 +126,7 @@ fn each_command_does_the_same_with_an_owner_and_without() {
 #[test]
 fn what_is_not_there_is_said_alike_with_an_owner_and_without() {
     let world = lived_in();
-    let service = Service::new();
+    let service = ManualModelService::new();
     artifact(&world, &["put", "plan", "README.md"]);
     world.run_with_input(&["artifacts", "put", "picture", "-"], &[0, 255, 1]).ends(0);
     let check = |owner: &str| {
@@ -167,7 +167,7 @@ fn what_is_not_there_is_said_alike_with_an_owner_and_without() {
 #[test]
 fn any_name_that_may_be_one_can_be_typed() {
     let world = lived_in();
-    let service = Service::new();
+    let service = ManualModelService::new();
     let names = ["plan", "a b.md", "upload", "content", "versions", "好.md", "Ünïcode", "user:style guide", "x.y.z"];
     let check = |owner: &str| {
         for name in names {
@@ -203,7 +203,7 @@ fn the_session_is_the_last_one_of_the_project_and_a_users_artifact_needs_none() 
     assert!(ran.out.contains("user:style") && !ran.out.contains("plan"), "{}", ran.out);
     let elsewhere = |args: &[&str]| {
         let mut command = world.command(&[&["artifacts"], args].concat());
-        Running { child: command.current_dir(world.dir.path().join("user")).spawn().unwrap() }.finish()
+        KillOnDrop { child: command.current_dir(world.dir.path().join("user")).spawn().unwrap() }.finish()
     };
     assert_eq!(elsewhere(&["get", "user:style"]).ends(0).out, "# Lighthouse\n\nCounts ships.\n");
     elsewhere(&["put", "user:note", "../project/README.md"]).ends(0);
@@ -213,8 +213,8 @@ fn the_session_is_the_last_one_of_the_project_and_a_users_artifact_needs_none() 
 
 #[test]
 fn a_document_that_is_being_edited_is_seen_as_it_is_now_from_another_terminal_and_after_kill_9() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let mut owner = begin(&world, &service, &["run", "--session", "s", "Write"]);
     let mut asked = service.next();
     asked.call("create_artifact", &json!({ "name": "plan", "content": "# Plan\n\none\n" }));
@@ -261,8 +261,8 @@ fn a_document_that_is_being_edited_is_seen_as_it_is_now_from_another_terminal_an
 
 #[test]
 fn a_person_may_write_between_a_runs_edits_and_the_run_says_what_it_stored() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let owner = begin(&world, &service, &["run", "--session", "s", "Write"]);
     let mut asked = service.next();
     asked.call("create_artifact", &json!({ "name": "my plan", "content": "one\n" }));
@@ -287,10 +287,10 @@ fn a_person_may_write_between_a_runs_edits_and_the_run_says_what_it_stored() {
 
 #[test]
 fn what_has_no_name_is_called_by_its_id() {
-    let world = World::new();
+    let world = TestHome::new();
     std::fs::create_dir(world.home()).unwrap();
     std::fs::write(world.home().join("config.toml"), "[artifacts]\nmax_inline_bytes = 20\n").unwrap();
-    let service = Service::new();
+    let service = ManualModelService::new();
     let allow = ["run", "--session", "s", "--allow", "bash", "--allow", "bash:unconfined", "Look around"];
     let owner = begin(&world, &service, &allow);
     let mut asked = service.next();
@@ -349,7 +349,7 @@ fn a_terminal_is_shown_text_and_no_bytes() {
     write(&world, "picture.png", [0x89, b'P', b'N', b'G', 0, 1, 2, 255]);
     artifact(&world, &["put", "bad", "bad.txt"]);
     artifact(&world, &["put", "picture", "picture.png"]);
-    let sit = |args: &[&str]| Seat::take(&world, &[&["artifacts"], args].concat(), (30, 100), &[]).leaves();
+    let sit = |args: &[&str]| TestTerminal::take(&world, &[&["artifacts"], args].concat(), (30, 100), &[]).leaves();
     let (code, rows) = sit(&["get", "picture"]);
     assert_eq!(code, Some(2));
     let said = rows.join("\n");

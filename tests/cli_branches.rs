@@ -6,16 +6,16 @@ mod process;
 #[path = "support/service.rs"]
 mod service;
 
-use process::{Running, World};
+use process::{KillOnDrop, TestHome};
 use serde_json::{Value, json};
-use service::Service;
+use service::ManualModelService;
 
-fn begin(world: &World, service: &Service, args: &[&str]) -> Running {
-    Running { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
+fn begin(world: &TestHome, service: &ManualModelService, args: &[&str]) -> KillOnDrop {
+    KillOnDrop { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
 }
 
 /// The numbers of a session's messages, each with what stands behind its role.
-fn heads(world: &World, session: &str, more: &[&str]) -> Vec<String> {
+fn heads(world: &TestHome, session: &str, more: &[&str]) -> Vec<String> {
     let shown = world.run(&[&["traces", "messages", session], more].concat()).ends(0);
     let heads = shown.out.lines().filter(|line| {
         // Headings of what is said begin with a `#` as well.
@@ -25,13 +25,13 @@ fn heads(world: &World, session: &str, more: &[&str]) -> Vec<String> {
     heads.map(bare).collect()
 }
 
-fn artifact(world: &World, session: &str, name: &str) -> String {
+fn artifact(world: &TestHome, session: &str, name: &str) -> String {
     world.run(&["artifacts", "get", name, "--session", session]).ends(0).out
 }
 
 /// Has a session with two answers, and a document that the first run made and the second one changed.
-fn talked(world: &World) {
-    let service = Service::new();
+fn talked(world: &TestHome) {
+    let service = ManualModelService::new();
     for (said, call, args) in [
         ("Plan", "create_artifact", json!({ "name": "plan", "content": "one" })),
         ("Change it", "update_artifact", json!({ "name": "plan", "old": "one", "new": "two" })),
@@ -47,7 +47,7 @@ fn talked(world: &World) {
 
 #[test]
 fn a_conversation_goes_back_forth_and_elsewhere() {
-    let world = World::new();
+    let world = TestHome::new();
     talked(&world);
     let whole = ["1 system", "2 user", "3 assistant", "4 tool", "5 assistant", "6 user", "7 assistant", "8 tool"];
     let with = |last: &str| -> Vec<String> { whole.iter().copied().chain([last]).map(str::to_owned).collect() };
@@ -98,9 +98,9 @@ fn a_conversation_goes_back_forth_and_elsewhere() {
 
 #[test]
 fn beside_an_owner_it_is_the_owner_who_does_it() {
-    let world = World::new();
+    let world = TestHome::new();
     talked(&world);
-    let service = Service::new();
+    let service = ManualModelService::new();
     let owner = begin(&world, &service, &["run", "--session", "s", "More"]);
     let asked = service.next();
     let made = world.run(&["sessions", "fork", "s", "--at", "9", "--session", "f"]).ends(0);
@@ -119,7 +119,7 @@ fn beside_an_owner_it_is_the_owner_who_does_it() {
 
 #[test]
 fn a_talk_goes_back_and_elsewhere() {
-    let world = World::new();
+    let world = TestHome::new();
     let lines = "Hello\n/rewind 2\n/retry\n/rewind 99\n";
     let ran = world.run_with_input(&["chat", "--model", "offline", "--session", "s"], lines.as_bytes());
     ran.says(&["message 99 of s is none", "soong traces messages s --all"]);

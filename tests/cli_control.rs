@@ -14,14 +14,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use process::{PATIENCE, Running, World};
+use process::{KillOnDrop, PATIENCE, TestHome};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use service::Service;
+use service::ManualModelService;
 
 /// Starts a command whose model is the service.
-fn begin(world: &World, service: &Service, args: &[&str]) -> Running {
-    Running { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
+fn begin(world: &TestHome, service: &ManualModelService, args: &[&str]) -> KillOnDrop {
+    KillOnDrop { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
 }
 
 /// Finds all actors of a kind in a tree.
@@ -37,18 +37,18 @@ fn actors<'a>(tree: &'a Value, kind: &str) -> Vec<&'a Value> {
     found
 }
 
-fn lines(running: &mut Running) -> Lines<BufReader<std::process::ChildStdout>> {
+fn lines(running: &mut KillOnDrop) -> Lines<BufReader<std::process::ChildStdout>> {
     BufReader::new(running.child.stdout.take().unwrap()).lines()
 }
 
-fn has_socket(world: &World) -> bool {
+fn has_socket(world: &TestHome) -> bool {
     world.home().join("control.sock").exists()
 }
 
 #[test]
 fn a_second_terminal_sees_the_tree_follows_without_a_gap_and_stops_one_child_and_then_the_run() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let owner = begin(&world, &service, &["run", "--session", "s", "--json", "Divide the work"]);
     let mut asked = service.next();
     asked.call("agent", &json!({ "task": ["left", "right"] }));
@@ -99,8 +99,8 @@ fn a_second_terminal_sees_the_tree_follows_without_a_gap_and_stops_one_child_and
 
 #[test]
 fn ctrl_c_in_the_first_terminal_ends_what_the_second_one_follows() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let running = begin(&world, &service, &["run", "--session", "s", "Wait for me"]);
     let _open = service.next();
     let mut follower = world.start(&["traces", "events", "s", "--json", "--follow"]);
@@ -116,8 +116,8 @@ fn ctrl_c_in_the_first_terminal_ends_what_the_second_one_follows() {
 
 #[test]
 fn a_further_ctrl_c_leaves_at_once_even_where_nobody_reads_what_is_printed() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let mut running = begin(&world, &service, &["run", "--session", "s", "--json", "Talk"]);
     let mut asked = service.next();
     for _ in 0..100 {
@@ -142,8 +142,8 @@ fn a_further_ctrl_c_leaves_at_once_even_where_nobody_reads_what_is_printed() {
 
 #[test]
 fn after_kill_9_the_second_terminal_says_so_and_the_next_owner_takes_over() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let mut owner = begin(&world, &service, &["run", "--session", "s", "Divide the work"]);
     let mut asked = service.next();
     asked.call("agent", &json!({ "task": ["left", "right"] }));
@@ -189,8 +189,8 @@ fn after_kill_9_the_second_terminal_says_so_and_the_next_owner_takes_over() {
 
 #[test]
 fn a_run_in_a_second_terminal_works_in_the_first_ones_home_and_outlives_its_run() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let first = begin(&world, &service, &["run", "First"]);
     let first_asked = service.next();
     // No key and no server of its own: the owner has them.
@@ -211,8 +211,8 @@ fn a_run_in_a_second_terminal_works_in_the_first_ones_home_and_outlives_its_run(
 
 #[test]
 fn runs_of_one_session_queue_over_two_terminals_and_each_shows_its_own() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let first = begin(&world, &service, &["run", "--session", "s", "--json", "First"]);
     let asked = service.next();
     let mut second = world.start(&["run", "--session", "s", "--json", "Second"]);
@@ -233,8 +233,8 @@ fn runs_of_one_session_queue_over_two_terminals_and_each_shows_its_own() {
 
 #[test]
 fn a_detached_run_works_in_the_background_until_it_is_done() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let accepted = begin(&world, &service, &["run", "--detach", "--json", "Work alone"]).finish().ends(0).json();
     let session = accepted["session_id"].as_str().unwrap().to_owned();
     let asked = service.next();
@@ -258,7 +258,7 @@ fn a_detached_run_works_in_the_background_until_it_is_done() {
 
 #[test]
 fn a_detached_run_that_cannot_begin_says_why() {
-    let world = World::new();
+    let world = TestHome::new();
     world.run(&["run", "--detach", "x"]).ends(2).says(&["OPENAI_API_KEY"]);
     std::fs::create_dir(world.home()).unwrap();
     std::fs::write(world.home().join("sessions.sqlite"), "no database").unwrap();
@@ -268,8 +268,8 @@ fn a_detached_run_that_cannot_begin_says_why() {
 
 #[test]
 fn the_demo_needs_a_home_of_its_own() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let owner = begin(&world, &service, &["run", "First"]);
     let asked = service.next();
     let home = world.home().display().to_string();
@@ -282,8 +282,8 @@ fn the_demo_needs_a_home_of_its_own() {
 #[test]
 fn only_the_user_can_connect_and_others_errors_have_their_codes() {
     use std::os::unix::fs::PermissionsExt;
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let owner = begin(&world, &service, &["run", "--session", "s", "First"]);
     let asked = service.next();
     let mode = std::fs::metadata(world.home().join("control.sock")).unwrap().permissions().mode();
@@ -310,8 +310,8 @@ fn only_the_user_can_connect_and_others_errors_have_their_codes() {
 
 #[test]
 fn the_tree_says_what_a_run_waits_for() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     std::fs::create_dir(world.home()).unwrap();
     let config = "[model]\nmax_concurrency = 1\nretry = { max_attempts = 2, initial_backoff_ms = 20000 }\n";
     std::fs::write(world.home().join("config.toml"), config).unwrap();
@@ -320,7 +320,7 @@ fn the_tree_says_what_a_run_waits_for() {
     let mut second = world.start(&["run", "--session", "b", "--json", "Second"]);
     let waits = lines(&mut second).map(Result::unwrap).any(|line| line.contains("model_waiting"));
     assert!(waits);
-    let activity = |world: &World, task: &str| {
+    let activity = |world: &TestHome, task: &str| {
         let tree = world.run(&["tree", "--json"]).ends(0).json();
         let run = actors(&tree, "run").into_iter().find(|run| run["run"]["task"] == task).cloned().unwrap();
         run["activity"].as_str().unwrap().to_owned()
@@ -344,15 +344,15 @@ fn the_tree_says_what_a_run_waits_for() {
 
 #[test]
 fn who_works_in_anothers_home_is_told_when_that_one_is_gone_and_a_conversation_goes_on_by_itself() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let mut owner = begin(&world, &service, &["run", "First"]);
     let first = service.next();
     let watching = world.start(&["run", "Second"]);
     let second = service.next();
     let mut talking = world.command(&["chat"]);
     let mut talking =
-        Running { child: talking.env("OPENAI_BASE_URL", &service.address).stdin(Stdio::piped()).spawn().unwrap() };
+        KillOnDrop { child: talking.env("OPENAI_BASE_URL", &service.address).stdin(Stdio::piped()).spawn().unwrap() };
     let mut says = talking.child.stdin.take().unwrap();
     says.write_all(b"Third\n").unwrap();
     service.next().answer("Three.");
@@ -377,8 +377,8 @@ fn who_works_in_anothers_home_is_told_when_that_one_is_gone_and_a_conversation_g
 
 #[test]
 fn an_owner_that_is_stopped_holds_nobody_up() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let owner = begin(&world, &service, &["run", "--session", "s", "First"]);
     let asked = service.next();
     owner.signal(Signal::STOP);
@@ -394,9 +394,9 @@ fn an_owner_that_is_stopped_holds_nobody_up() {
 
 #[test]
 fn detached_runs_that_begin_at_once_share_one_background_process() {
-    let world = World::new();
-    let service = Service::new();
-    let starts: Vec<Running> =
+    let world = TestHome::new();
+    let service = ManualModelService::new();
+    let starts: Vec<KillOnDrop> =
         (0..4).map(|_| begin(&world, &service, &["run", "--detach", "--json", "Work alone"])).collect();
     for start in starts {
         start.finish().ends(0);
@@ -411,7 +411,7 @@ fn detached_runs_that_begin_at_once_share_one_background_process() {
 
 #[test]
 fn a_prompt_may_be_a_whole_log() {
-    let world = World::new();
+    let world = TestHome::new();
     let log = "a line of a long log\n".repeat(100_000);
     let ran = world.run_with_input(&["run", "--model", "offline", "--json", "-"], log.as_bytes()).ends(0);
     let result = ran.json_lines().pop().unwrap();
@@ -423,8 +423,8 @@ fn a_prompt_may_be_a_whole_log() {
 
 #[test]
 fn any_program_of_the_user_can_speak_to_the_owner() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let owner = begin(&world, &service, &["run", "--session", "s", "First"]);
     let asked = service.next();
     let ask = |request: &str| {
@@ -462,7 +462,7 @@ fn any_program_of_the_user_can_speak_to_the_owner() {
 
 #[test]
 fn a_session_is_deleted_with_an_owner_and_without_and_never_while_it_is_at_work() {
-    let world = World::new();
+    let world = TestHome::new();
     for session in ["alone", "beside", "other"] {
         world.run(&["run", "--model", "offline", "--session", session, "x"]).ends(0);
     }
@@ -476,7 +476,7 @@ fn a_session_is_deleted_with_an_owner_and_without_and_never_while_it_is_at_work(
     gone(&["sessions", "delete", "alone"], "alone");
     assert!(!has_socket(&world) && count() == 2, "it has left again");
 
-    let service = Service::new();
+    let service = ManualModelService::new();
     let owner = begin(&world, &service, &["run", "--session", "s", "First"]);
     let asked = service.next();
     world.run(&["sessions", "delete", "s"]).ends(4).says(&["session_active", "stop it"]);
@@ -499,7 +499,7 @@ fn a_session_is_deleted_with_an_owner_and_without_and_never_while_it_is_at_work(
 
 #[test]
 fn byte_order_marks_are_removed_and_utf_16_is_refused() {
-    let (world, service) = (World::new(), Service::new());
+    let (world, service) = (TestHome::new(), ManualModelService::new());
     std::fs::write(world.project().join("AGENTS.md"), "\u{feff}Be kind.").unwrap();
     for (args, input) in
         [(&["run"][..], "\u{feff}Work."), (&["run", "-"], "\u{feff}Work."), (&["chat"], "\u{feff}Work.\n")]
@@ -512,7 +512,7 @@ fn byte_order_marks_are_removed_and_utf_16_is_refused() {
         let prompt = asked.body["messages"][0]["content"].as_str().unwrap();
         assert!(prompt.contains("Be kind.") && !prompt.contains('\u{feff}'), "{args:?}");
         asked.answer("done");
-        Running { child }.finish().ends(0);
+        KillOnDrop { child }.finish().ends(0);
     }
     let utf_16: Vec<u8> = std::iter::once(0xfeff).chain("Work.".encode_utf16()).flat_map(u16::to_le_bytes).collect();
     for args in [&["run", "--model", "offline"][..], &["chat", "--model", "offline"]] {

@@ -12,19 +12,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use process::{Ran, Running, World};
+use process::{KillOnDrop, ProcessOutput, TestHome};
 use serde_json::json;
-use service::Service;
+use service::ManualModelService;
 
 /// Runs the demo in the world's home with a plan.
-fn demo(world: &World, plan: &str) -> Ran {
+fn demo(world: &TestHome, plan: &str) -> ProcessOutput {
     let home = world.home().display().to_string();
     let mut command = world.command(&["demo", "--json", "--home", &home]);
-    Running { child: command.env("SOONG_FAULTS", plan).spawn().unwrap() }.finish()
+    KillOnDrop { child: command.env("SOONG_FAULTS", plan).spawn().unwrap() }.finish()
 }
 
 /// Counts events of a kind.
-fn count(ran: &Ran, kind: &str) -> usize {
+fn count(ran: &ProcessOutput, kind: &str) -> usize {
     ran.json_lines().iter().filter(|event| event["event"] == kind).count()
 }
 
@@ -40,7 +40,7 @@ fn a_plan_kills_the_process_at_any_point_and_the_home_opens_again() {
         ("before_journal@2=kill", true),
         ("after_journal@1=kill", true),
     ] {
-        let world = World::new();
+        let world = TestHome::new();
         let home = world.home().display().to_string();
         let mut command = world.command(&["demo", "--json", "--home", &home]);
         let output = command.env("SOONG_FAULTS", plan).output().unwrap();
@@ -69,7 +69,7 @@ fn what_a_plan_lets_fail_mends_itself() {
         ("after_blob@1=fail", 0),
     ];
     for (plan, restarts) in plan_and_restarts {
-        let world = World::new();
+        let world = TestHome::new();
         let ran = demo(&world, plan).ends(0);
         ran.says(&["note: faults are on purpose: "]);
         assert_eq!(ran.json_lines().last().unwrap()["result"]["status"], "completed", "{plan}");
@@ -83,7 +83,7 @@ fn what_a_plan_lets_fail_mends_itself() {
 
 #[test]
 fn a_delay_holds_up_the_one_who_meets_it() {
-    let world = World::new();
+    let world = TestHome::new();
     let start = Instant::now();
     demo(&world, "call_model@1=delay:150,before_commit@4=delay:150").ends(0);
     assert!(start.elapsed() >= Duration::from_millis(300), "{:?}", start.elapsed());
@@ -91,21 +91,21 @@ fn a_delay_holds_up_the_one_who_meets_it() {
 
 #[test]
 fn a_text_that_is_no_plan_is_refused_before_anything_is_done() {
-    let world = World::new();
+    let world = TestHome::new();
     demo(&world, "after_apend@2=kill")
         .ends(2)
         .says(&["SOONG_FAULTS: there is no fault point \"after_apend\"", "after_append"]);
     assert!(!world.home().join("sessions.sqlite").exists());
     // Who opens no home has nothing that could fail.
     let mut command = world.command(&["presets", "list"]);
-    Running { child: command.env("SOONG_FAULTS", "nonsense").spawn().unwrap() }.finish().ends(0);
+    KillOnDrop { child: command.env("SOONG_FAULTS", "nonsense").spawn().unwrap() }.finish().ends(0);
 }
 
 #[test]
 fn what_was_cut_off_goes_on_with_its_own_model_where_the_default_one_cannot_be_reached() {
-    let world = World::new();
+    let world = TestHome::new();
     let mut command = world.command(&["run", "--model", "offline", "--session", "s", "look around"]);
-    let killed = Running { child: command.env("SOONG_FAULTS", "call_model@2=kill").spawn().unwrap() }.finish();
+    let killed = KillOnDrop { child: command.env("SOONG_FAULTS", "call_model@2=kill").spawn().unwrap() }.finish();
     assert_eq!(killed.code, None, "{}", killed.err);
     // A message for the default model needs that; what was cut off does not.
     let message = ["run", "--session", "s", "--reset", "model", "and now?"];
@@ -122,13 +122,13 @@ fn a_deletion_that_is_cut_off_around_its_files_is_finished_and_one_that_is_refus
         ("after_removal@1=kill", None, true),
         ("before_removal@1=fail", Some(1), false),
     ] {
-        let world = World::new();
+        let world = TestHome::new();
         let (_, result) = world.demo(&[]);
         let session = result["session_id"].as_str().unwrap();
         let folder = world.home().join("sessions").join(session);
         assert!(folder.exists());
         let mut command = world.command(&["sessions", "delete", session]);
-        let ran = Running { child: command.env("SOONG_FAULTS", plan).spawn().unwrap() }.finish();
+        let ran = KillOnDrop { child: command.env("SOONG_FAULTS", plan).spawn().unwrap() }.finish();
         assert_eq!(ran.code, code, "{plan}: {}", ran.err);
         // The next owner goes on with what was begun.
         world.run(&["run", "--model", "offline", "--session", "other", "x"]).ends(0);
@@ -145,7 +145,7 @@ fn a_run_of_many_turns_ends_on_a_disk_of_8_mib() {
         eprintln!("skipped: this machine lets nobody mount a file system of their own (unshare -rm)");
         return;
     }
-    let (world, service) = (World::new(), Service::new());
+    let (world, service) = (TestHome::new(), ManualModelService::new());
     std::fs::create_dir(world.home()).unwrap();
     let soong = world.command(&["run", "--json", "List it again and again"]);
     let mut command = Command::new("unshare");
@@ -154,7 +154,7 @@ fn a_run_of_many_turns_ends_on_a_disk_of_8_mib() {
     command.envs(soong.get_envs().filter_map(|(name, value)| Some((name, value?))));
     command.env("OPENAI_BASE_URL", &service.address).current_dir(world.project());
     command.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::piped());
-    let run = Running { child: command.stderr(std::process::Stdio::piped()).spawn().unwrap() };
+    let run = KillOnDrop { child: command.stderr(std::process::Stdio::piped()).spawn().unwrap() };
     for _ in 0..TURNS {
         let mut request = service.next();
         request.text(&"It is listed once more. ".repeat(40));

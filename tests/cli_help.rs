@@ -9,7 +9,7 @@ mod process;
 
 use std::{collections::BTreeSet, path::Path};
 
-use process::World;
+use process::TestHome;
 
 /// Longest line of a long help, in columns.
 const COLUMNS: usize = 100;
@@ -18,7 +18,7 @@ const COLUMNS: usize = 100;
 const EVERYWHERE: [&str; 8] = ["--home", "--config", "--url", "--json", "--color", "--verbose", "--help", "--version"];
 
 /// Returns what a command prints about itself.
-fn help(world: &World, args: &[&str], flag: &str) -> String {
+fn help(world: &TestHome, args: &[&str], flag: &str) -> String {
     let args = [args, &[flag]].concat();
     let mut command = world.command(&args);
     let said = command.env("COLUMNS", COLUMNS.to_string()).output().unwrap();
@@ -69,7 +69,7 @@ fn explained(help: &str) -> Vec<Explained> {
 }
 
 /// Every command that shows, `help` aside, as its words; the empty one is the program itself.
-fn commands(world: &World) -> Vec<Vec<String>> {
+fn commands(world: &TestHome) -> Vec<Vec<String>> {
     let mut all: Vec<Vec<String>> = vec![Vec::new()];
     let mut at = 0;
     while let Some(words) = all.get(at).cloned() {
@@ -83,7 +83,7 @@ fn commands(world: &World) -> Vec<Vec<String>> {
 }
 
 /// Does something with each command: its words, and its long help.
-fn each(world: &World, mut check: impl FnMut(&[&str], &str)) {
+fn each(world: &TestHome, mut check: impl FnMut(&[&str], &str)) {
     for words in commands(world) {
         let args: Vec<&str> = words.iter().map(String::as_str).collect();
         check(&args, &help(world, &args, "--help"));
@@ -92,7 +92,7 @@ fn each(world: &World, mut check: impl FnMut(&[&str], &str)) {
 
 #[test]
 fn the_help_of_each_command_is_as_it_was_last_looked_at() {
-    let world = World::empty();
+    let world = TestHome::empty();
     let mut names = BTreeSet::new();
     let mut check = |name: String, text: &str| {
         insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
@@ -111,7 +111,7 @@ fn the_help_of_each_command_is_as_it_was_last_looked_at() {
 
 #[test]
 fn all_commands_are_there_and_the_hidden_one_is_not() {
-    let world = World::empty();
+    let world = TestHome::empty();
     let all: Vec<String> = commands(&world).into_iter().map(|words| words.join(" ")).collect();
     for name in ["demo", "run", "chat", "tree", "traces events", "traces stop", "sessions show", "doctor", "init"] {
         assert!(all.iter().any(|command| command == name), "{name} is missing in {all:?}");
@@ -125,7 +125,7 @@ fn all_commands_are_there_and_the_hidden_one_is_not() {
 
 #[test]
 fn every_command_every_argument_and_every_option_is_explained() {
-    let world = World::empty();
+    let world = TestHome::empty();
     each(&world, |args, help| {
         let first = help.lines().next().unwrap();
         assert!(first.chars().next().is_some_and(char::is_uppercase), "{args:?} has no description:\n{help}");
@@ -145,7 +145,7 @@ fn every_command_every_argument_and_every_option_is_explained() {
 
 #[test]
 fn a_command_that_takes_anything_shows_an_example_that_is_one_of_it() {
-    let world = World::empty();
+    let world = TestHome::empty();
     each(&world, |args, help| {
         let own =
             explained(help).into_iter().filter(|option| !EVERYWHERE.iter().any(|name| option.name.contains(name)));
@@ -159,7 +159,7 @@ fn a_command_that_takes_anything_shows_an_example_that_is_one_of_it() {
 
 #[test]
 fn a_long_help_fits_a_terminal_of_ordinary_width() {
-    let world = World::empty();
+    let world = TestHome::empty();
     each(&world, |args, help| {
         let long: Vec<&str> = help.lines().filter(|line| line.chars().count() > COLUMNS).collect();
         assert!(long.is_empty(), "{args:?}: more than {COLUMNS} columns: {long:#?}");
@@ -168,7 +168,7 @@ fn a_long_help_fits_a_terminal_of_ordinary_width() {
 
 #[test]
 fn help_is_the_same_however_it_is_asked_for() {
-    let world = World::empty();
+    let world = TestHome::empty();
     for (asked, same) in [
         (&["help"][..], &["--help"][..]),
         (&["help", "run"], &["run", "--help"]),
@@ -187,7 +187,7 @@ fn help_is_the_same_however_it_is_asked_for() {
 
 #[test]
 fn the_exit_codes_and_variables_of_the_manual_are_those_of_the_program() {
-    let world = World::empty();
+    let world = TestHome::empty();
     let manual = help(&world, &[], "--help");
     let codes: Vec<&str> = section(&manual, &["Exit codes"])
         .into_iter()
@@ -202,7 +202,7 @@ fn the_exit_codes_and_variables_of_the_manual_are_those_of_the_program() {
 
 #[test]
 fn the_readme_names_every_command_and_every_option() {
-    let world = World::empty();
+    let world = TestHome::empty();
     let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md")).unwrap();
     each(&world, |args, help| {
         let name = args.last().unwrap_or(&"soong");

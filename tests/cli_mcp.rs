@@ -11,9 +11,9 @@ mod server;
 #[path = "support/service.rs"]
 mod service;
 
-use process::{Running, World};
+use process::{KillOnDrop, TestHome};
 use serde_json::{Value, json};
-use service::Service;
+use service::ManualModelService;
 
 /// No test: the server, where the binary has started it.
 #[test]
@@ -31,8 +31,8 @@ fn program(name: &str, more: &str) -> String {
     format!("[mcp.{name}]\ncommand = {:?}\nargs = {args:?}\n{more}\n", exe.to_str().unwrap())
 }
 
-fn world(config: &str) -> World {
-    let world = World::new();
+fn world(config: &str) -> TestHome {
+    let world = TestHome::new();
     std::fs::create_dir_all(world.home()).unwrap();
     std::fs::write(world.home().join("config.toml"), config).unwrap();
     world
@@ -90,7 +90,8 @@ fn a_secret_that_a_server_repeats_is_not_printed() {
     for mode in ["leave", "describe"] {
         for args in [&["mcp", "test"][..], &["mcp", "test", "--json"]] {
             let mut command = world.command(args);
-            let ran = Running { child: command.env("MODE", mode).env("LEAKY_TOKEN", secret).spawn().unwrap() }.finish();
+            let ran =
+                KillOnDrop { child: command.env("MODE", mode).env("LEAKY_TOKEN", secret).spawn().unwrap() }.finish();
             assert!(ran.out.contains("[redacted:LEAKY_TOKEN]"), "{mode}: {} {}", ran.out, ran.err);
             assert!(!format!("{}{}", ran.out, ran.err).contains("5ecret"), "{mode}: {} {}", ran.out, ran.err);
         }
@@ -100,9 +101,9 @@ fn a_secret_that_a_server_repeats_is_not_printed() {
 #[test]
 fn a_run_is_told_names_without_dots_and_calls_the_server() {
     let world = world(&program("demo", ""));
-    let service = Service::new();
+    let service = ManualModelService::new();
     let mut command = world.command(&["run", "--json", "--allow", "mcp.demo.*", "x"]);
-    let running = Running { child: command.env("OPENAI_BASE_URL", &service.address).spawn().unwrap() };
+    let running = KillOnDrop { child: command.env("OPENAI_BASE_URL", &service.address).spawn().unwrap() };
     let mut asked = service.next();
     let tools = asked.body["tools"].as_array().unwrap().clone();
     let names: Vec<&str> = tools.iter().map(|tool| tool["function"]["name"].as_str().unwrap()).collect();

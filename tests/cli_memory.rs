@@ -11,9 +11,9 @@ use std::{
     os::unix::net::UnixStream,
 };
 
-use process::{Running, World};
+use process::{KillOnDrop, TestHome};
 use serde_json::json;
-use service::Service;
+use service::ManualModelService;
 
 const BOOK: &str = "\
 ---
@@ -38,8 +38,8 @@ metrics: {helpful: none}
 Broken.
 ";
 
-fn world() -> World {
-    let world = World::new();
+fn world() -> TestHome {
+    let world = TestHome::new();
     let folder = world.home().join("memory");
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("experiences.md"), BOOK).unwrap();
@@ -72,11 +72,11 @@ fn mem_2_experiences_are_listed_and_shown_and_what_is_broken_is_named() {
     world.run(&["experiences", "show", "ex_404"]).ends(3).says(&["there is no experience \"ex_404\""]);
 
     let mut doctor = world.command(&["doctor"]);
-    let doctor = Running { child: doctor.env("OPENAI_API_KEY", "k").spawn().unwrap() }.finish().ends(0).out;
+    let doctor = KillOnDrop { child: doctor.env("OPENAI_API_KEY", "k").spawn().unwrap() }.finish().ends(0).out;
     let line = doctor.lines().find(|line| line.starts_with("warning  memory: ")).unwrap_or(&doctor);
     assert!(line.ends_with("experiences.md: line 18: `metrics.helpful` must be a whole number from 0 on"), "{doctor}");
 
-    let empty = World::new();
+    let empty = TestHome::new();
     assert_eq!(empty.run(&["experiences", "list", "--json"]).ends(0).json(), json!([]));
     assert!(!empty.home().exists(), "looking makes nothing");
     let config = format!("[memory]\nexperiences_path = \"{}\"\n", world.home().join("memory/experiences.md").display());
@@ -91,9 +91,9 @@ fn mem_2_experiences_are_listed_and_shown_and_what_is_broken_is_named() {
 
 #[test]
 fn mem_3_a_run_is_told_what_fits_its_task_and_its_model_is_asked_for_tags_first() {
-    let (world, service) = (world(), Service::new());
+    let (world, service) = (world(), ManualModelService::new());
     let mut command = world.command(&["run", "Fix it."]);
-    let running = Running { child: command.env("OPENAI_BASE_URL", &service.address).spawn().unwrap() };
+    let running = KillOnDrop { child: command.env("OPENAI_BASE_URL", &service.address).spawn().unwrap() };
     let asked = service.next();
     assert!(
         asked.body["messages"][1]["content"].as_str().unwrap().contains("intent: fix-test, write-docs"),
@@ -113,7 +113,7 @@ fn mem_3_a_run_is_told_what_fits_its_task_and_its_model_is_asked_for_tags_first(
 
 #[test]
 fn mem_2_dates_of_experiences_are_read_as_people_write_them() {
-    let world = World::new();
+    let world = TestHome::new();
     let folder = world.home().join("memory");
     std::fs::create_dir_all(&folder).unwrap();
     let block = |id: &str, date: &str| format!("---\nid: {id}\ncreated_at: {date}\n---\nKeep it short.\n\n");
@@ -157,10 +157,10 @@ fn mem_4_a_look_back_is_a_run_that_keeps_what_was_learned() {
 
 #[test]
 fn mem_4_the_owner_of_a_home_takes_a_look_back_and_refuses_one_while_a_run_is_at_work() {
-    let (world, service) = (world(), Service::new());
+    let (world, service) = (world(), ManualModelService::new());
     world.run(&["run", "--model", "offline", "--session", "done", "Fix it."]).ends(0);
     let mut command = world.command(&["run", "--session", "busy", "Write."]);
-    let owner = Running { child: command.env("OPENAI_BASE_URL", &service.address).spawn().unwrap() };
+    let owner = KillOnDrop { child: command.env("OPENAI_BASE_URL", &service.address).spawn().unwrap() };
     let tagging = service.next();
     let post = |path: &str, body: &str| {
         let mut stream = UnixStream::connect(world.home().join("control.sock")).unwrap();
@@ -200,7 +200,7 @@ fn mem_2_a_process_that_is_killed_while_it_writes_leaves_the_file_whole_and_coun
     let (mut killed, rounds) = (0, 12);
     for round in 1..=rounds {
         let before = std::fs::read(&file).unwrap();
-        let mut running = Running { child: world.command(&["traces", "reflect", "s"]).spawn().unwrap() };
+        let mut running = KillOnDrop { child: world.command(&["traces", "reflect", "s"]).spawn().unwrap() };
         // Between the writing of the copy and its move into place, as long as that takes.
         let is_draft = |name: &str| name.ends_with(".tmp");
         let has_draft = || {
@@ -235,12 +235,12 @@ fn mem_2_a_process_that_is_killed_while_it_writes_leaves_the_file_whole_and_coun
 
 #[test]
 fn mem_4_a_look_back_that_was_cut_off_can_be_stopped() {
-    let (world, service) = (world(), Service::new());
+    let (world, service) = (world(), ManualModelService::new());
     world.run(&["run", "--model", "offline", "--session", "s", "Fix it."]).ends(0);
     let config = "[model]\nname = \"m\"\n[context]\nutility_profile = \"default\"\n";
     std::fs::write(world.home().join("config.toml"), config).unwrap();
     let mut command = world.command(&["traces", "reflect", "s"]);
-    let mut running = Running { child: command.env("OPENAI_BASE_URL", &service.address).spawn().unwrap() };
+    let mut running = KillOnDrop { child: command.env("OPENAI_BASE_URL", &service.address).spawn().unwrap() };
     let asked = service.next();
     running.child.kill().unwrap();
     drop((asked, running));

@@ -8,25 +8,25 @@ mod pty;
 #[path = "support/service.rs"]
 mod service;
 
-use process::{Ran, Running, World};
-use pty::Seat;
+use process::{KillOnDrop, ProcessOutput, TestHome};
+use pty::TestTerminal;
 use serde_json::{Value, json};
-use service::{Request, Service};
+use service::{ManualModelService, Request};
 
 const QUESTION: &str = "Which colour should the door have?";
 
-fn begin(world: &World, service: &Service, args: &[&str]) -> Running {
-    Running { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
+fn begin(world: &TestHome, service: &ManualModelService, args: &[&str]) -> KillOnDrop {
+    KillOnDrop { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
 }
 
-fn asks(service: &Service) {
+fn asks(service: &ManualModelService) {
     let mut request = service.next();
     request.call("ask_human", &json!({ "question": QUESTION, "to": "Ada" }));
     request.end();
 }
 
 /// Has a run divide its work: one child asks, the other one is at work.
-fn divide(service: &Service) -> Request {
+fn divide(service: &ManualModelService) -> Request {
     let mut root = service.next();
     root.call("agent", &json!({ "task": ["asks", "works"], "agent_type": "default" }));
     root.end();
@@ -39,7 +39,7 @@ fn divide(service: &Service) -> Request {
 }
 
 /// Has a run ask, and leave.
-fn parked(world: &World, service: &Service, more: &[&str]) -> (Ran, String) {
+fn parked(world: &TestHome, service: &ManualModelService, more: &[&str]) -> (ProcessOutput, String) {
     let run = begin(world, service, &[&["run", "--session", "s", "Paint the door"], more].concat());
     asks(service);
     let ran = run.finish().ends(6);
@@ -49,7 +49,7 @@ fn parked(world: &World, service: &Service, more: &[&str]) -> (Ran, String) {
 }
 
 /// Waits for the end of the session's run.
-fn outcome(world: &World) -> Value {
+fn outcome(world: &TestHome) -> Value {
     loop {
         let shown = world.run(&["traces", "show", "s", "--json"]).ends(0).json();
         if shown["trace"]["status"] != "running" {
@@ -60,7 +60,7 @@ fn outcome(world: &World) -> Value {
 
 #[test]
 fn sub_11_a_run_that_asks_and_nobody_is_there_parks_and_an_answer_has_it_go_on() {
-    let (world, service) = (World::new(), Service::new());
+    let (world, service) = (TestHome::new(), ManualModelService::new());
     let (ran, id) = parked(&world, &service, &[]);
     ran.says(&["waiting:", QUESTION, &id, &format!("soong questions answer {id}"), "soong traces stop s"]);
     assert!(!ran.err.contains("error:"), "{}", ran.err);
@@ -88,7 +88,7 @@ fn sub_11_a_run_that_asks_and_nobody_is_there_parks_and_an_answer_has_it_go_on()
 
 #[test]
 fn sub_11_json_ends_with_the_question_and_what_comes_behind_a_parked_run_parks_too() {
-    let (world, service) = (World::new(), Service::new());
+    let (world, service) = (TestHome::new(), ManualModelService::new());
     let (ran, id) = parked(&world, &service, &["--json"]);
     let result = ran.json_lines().pop().unwrap()["result"].clone();
     assert_eq!((&result["status"], &result["questions"][0]["question_id"]), (&json!("waiting"), &json!(id)));
@@ -101,7 +101,7 @@ fn sub_11_json_ends_with_the_question_and_what_comes_behind_a_parked_run_parks_t
 
 #[test]
 fn sub_9_a_question_is_answered_from_another_terminal_while_the_first_one_watches() {
-    let (world, service) = (World::new(), Service::new());
+    let (world, service) = (TestHome::new(), ManualModelService::new());
     let owner = begin(&world, &service, &["run", "--session", "s", "--mode", "orchestrator", "--json", "Divide"]);
     let works = divide(&service);
     // The other child is at work: nobody parks.
@@ -126,9 +126,9 @@ fn sub_9_a_question_is_answered_from_another_terminal_while_the_first_one_watche
 
 #[test]
 fn sub_9_a_person_at_the_terminal_is_asked_in_place() {
-    let (world, service) = (World::new(), Service::new());
+    let (world, service) = (TestHome::new(), ManualModelService::new());
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
-    let seat = Seat::take(&world, &["run", "Paint the door"], (24, 90), &address);
+    let seat = TestTerminal::take(&world, &["run", "Paint the door"], (24, 90), &address);
     asks(&service);
     seat.sees(QUESTION);
     seat.sees("answer:");
@@ -145,9 +145,9 @@ fn sub_9_a_person_at_the_terminal_is_asked_in_place() {
 #[test]
 fn sub_9_a_person_may_leave_a_question_open_or_give_the_run_up() {
     for (key, code) in [("\u{4}", 6), ("\u{3}", 130)] {
-        let (world, service) = (World::new(), Service::new());
+        let (world, service) = (TestHome::new(), ManualModelService::new());
         let address = [("OPENAI_BASE_URL", service.address.as_str())];
-        let seat = Seat::take(&world, &["run", "--session", "s", "Paint the door"], (24, 90), &address);
+        let seat = TestTerminal::take(&world, &["run", "--session", "s", "Paint the door"], (24, 90), &address);
         asks(&service);
         seat.sees("answer:");
         seat.types(key);
@@ -160,9 +160,9 @@ fn sub_9_a_person_may_leave_a_question_open_or_give_the_run_up() {
 
 #[test]
 fn sub_9_a_conversation_asks_in_place_as_well() {
-    let (world, service) = (World::new(), Service::new());
+    let (world, service) = (TestHome::new(), ManualModelService::new());
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
-    let seat = Seat::take(&world, &["chat"], (24, 90), &address);
+    let seat = TestTerminal::take(&world, &["chat"], (24, 90), &address);
     seat.sees("/help");
     seat.types("Paint the door\r");
     asks(&service);
@@ -178,7 +178,7 @@ fn sub_9_a_conversation_asks_in_place_as_well() {
 
 #[test]
 fn a_run_may_be_asked_for_an_answer_that_fits_a_schema() {
-    let world = World::new();
+    let world = TestHome::new();
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
     std::fs::write(world.project().join("schema.json"), schema.to_string()).unwrap();
     std::fs::write(world.project().join("bad.json"), "{").unwrap();
@@ -187,7 +187,7 @@ fn a_run_may_be_asked_for_an_answer_that_fits_a_schema() {
         ("three", Some("{\"n\": 4}"), 0, "{\"n\": 4}"),
         ("three", Some("four"), 1, ""),
     ] {
-        let service = Service::new();
+        let service = ManualModelService::new();
         let run = begin(&world, &service, &["run", "--output-schema", "schema.json", "Count"]);
         service.next().answer(first);
         if let Some(second) = second {
@@ -199,7 +199,7 @@ fn a_run_may_be_asked_for_an_answer_that_fits_a_schema() {
             ran.says(&["result_schema_validation_failed", "no JSON", "four"]);
         }
     }
-    let service = Service::new();
+    let service = ManualModelService::new();
     begin(&world, &service, &["run", "--output-schema", "bad.json", "x"]).finish().ends(2).says(&["is no JSON"]);
     begin(&world, &service, &["run", "--output-schema", "none.json", "x"]).finish().ends(3);
     std::fs::write(world.project().join("odd.json"), "{\"type\": 7}").unwrap();
@@ -211,8 +211,8 @@ fn a_run_may_be_asked_for_an_answer_that_fits_a_schema() {
 
 #[test]
 fn bud_1_a_budget_of_the_command_line_ends_a_run_and_says_so() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     begin(&world, &service, &["run", "--budget-tokens", "0", "x"]).finish().ends(1).says(&[
         "the budget does not do for the next step",
         "budget_exceeded",
@@ -224,9 +224,9 @@ fn bud_1_a_budget_of_the_command_line_ends_a_run_and_says_so() {
 
 #[test]
 fn sub_9_a_terminal_hears_that_its_question_was_answered_elsewhere_and_reads_the_next_answer() {
-    let (world, service) = (World::new(), Service::new());
+    let (world, service) = (TestHome::new(), ManualModelService::new());
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
-    let seat = Seat::take(&world, &["run", "--session", "s", "Paint the door"], (24, 90), &address);
+    let seat = TestTerminal::take(&world, &["run", "--session", "s", "Paint the door"], (24, 90), &address);
     asks(&service);
     seat.sees("answer:");
     let open = world.run(&["questions", "list", "--json"]).ends(0).json();
@@ -254,9 +254,10 @@ fn sub_9_a_terminal_hears_that_its_question_was_answered_elsewhere_and_reads_the
 
 #[test]
 fn sub_11_whoever_leaves_a_question_open_waits_for_the_others_at_work() {
-    let (world, service) = (World::new(), Service::new());
+    let (world, service) = (TestHome::new(), ManualModelService::new());
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
-    let seat = Seat::take(&world, &["run", "--session", "s", "--mode", "orchestrator", "Divide"], (24, 90), &address);
+    let seat =
+        TestTerminal::take(&world, &["run", "--session", "s", "--mode", "orchestrator", "Divide"], (24, 90), &address);
     let works = divide(&service);
     seat.sees("answer:");
     seat.sees("asks");
@@ -275,7 +276,7 @@ fn sub_11_whoever_leaves_a_question_open_waits_for_the_others_at_work() {
 
 #[test]
 fn answering_needs_no_model() {
-    let (world, service) = (World::new(), Service::new());
+    let (world, service) = (TestHome::new(), ManualModelService::new());
     let (_, id) = parked(&world, &service, &[]);
     let ran = world.run(&["questions", "answer", &id, "blue"]).ends(0);
     assert!(ran.out.contains("goes on with the next `soong run --session`"), "{}", ran.out);
@@ -304,7 +305,7 @@ impl soong::model::Model for Writer {
 }
 
 /// Starts a run whose write waits for a person, in a program that owns the home.
-async fn owner_that_asks(world: &World) -> (soong::Runtime, soong::RunHandle, soong::EventStream) {
+async fn owner_that_asks(world: &TestHome) -> (soong::Runtime, soong::RunHandle, soong::EventStream) {
     let runtime = soong::Runtime::builder()
         .home(world.home())
         .project_dir(world.dir.path())
@@ -313,7 +314,7 @@ async fn owner_that_asks(world: &World) -> (soong::Runtime, soong::RunHandle, so
         .build()
         .await
         .unwrap();
-    let run = runtime.start(soong::Start::new("write it").session("s")).await.unwrap();
+    let run = runtime.start(soong::RunRequest::new("write it").session("s")).await.unwrap();
     let mut events = run.events().unwrap();
     while let Some(item) = events.next().await {
         if matches!(item.unwrap(), soong::StreamItem::Event(event) if event.event.kind() == "run_waiting") {
@@ -325,7 +326,7 @@ async fn owner_that_asks(world: &World) -> (soong::Runtime, soong::RunHandle, so
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_owner_without_a_socket_is_told_from_no_owner() {
-    let world = World::new();
+    let world = TestHome::new();
     let (runtime, run, _) = owner_that_asks(&world).await;
     let pid = std::process::id();
     tokio::task::block_in_place(|| {
@@ -350,7 +351,7 @@ async fn an_owner_without_a_socket_is_told_from_no_owner() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_work_with_a_program_that_serves_its_control_socket() {
     use soong_server::ServeControl as _;
-    let world = World::new();
+    let world = TestHome::new();
     let (runtime, run, mut events) = owner_that_asks(&world).await;
     let replaced = runtime.serve_control().unwrap();
     let control = runtime.serve_control().unwrap();

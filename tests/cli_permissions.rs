@@ -11,32 +11,32 @@ mod service;
 
 use std::path::Path;
 
-use process::{Running, World};
-use pty::Seat;
+use process::{KillOnDrop, TestHome};
+use pty::TestTerminal;
 use serde_json::{Value, json};
-use service::Service;
+use service::ManualModelService;
 
 /// A secret that a user has in the environment.
 const CANARY: &str = "canary-7f3a9e51c2";
 
-fn begin(world: &World, service: &Service, args: &[&str]) -> Running {
-    Running { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
+fn begin(world: &TestHome, service: &ManualModelService, args: &[&str]) -> KillOnDrop {
+    KillOnDrop { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
 }
 
 /// Has the run write a file.
-fn writes(service: &Service, path: &str) {
+fn writes(service: &ManualModelService, path: &str) {
     let mut request = service.next();
     request.call("write", &json!({ "path": path, "content": "made by an agent\n" }));
     request.end();
 }
 
-fn pending(world: &World) -> Vec<Value> {
+fn pending(world: &TestHome) -> Vec<Value> {
     world.run(&["permissions", "list", "--json"]).ends(0).json().as_array().unwrap().clone()
 }
 
 #[test]
 fn perm_1_without_a_terminal_what_needs_leave_is_refused_and_said() {
-    let (world, service) = (World::new(), Service::new());
+    let (world, service) = (TestHome::new(), ManualModelService::new());
     let run = begin(&world, &service, &["run", "Make a note"]);
     writes(&service, "note.md");
     let next = service.next();
@@ -57,23 +57,23 @@ fn perm_1_leave_may_be_given_beforehand_within_a_scope() {
     for (allow, path, is_made) in
         [("write", "note.md", true), ("write:docs", "docs/n.md", true), ("write:docs", "note.md", false)]
     {
-        let (world, service) = (World::new(), Service::new());
+        let (world, service) = (TestHome::new(), ManualModelService::new());
         let run = begin(&world, &service, &["run", "--allow", allow, "Make a note"]);
         writes(&service, path);
         service.next().answer("Done.");
         run.finish().ends(0);
         assert_eq!(world.project().join(path).exists(), is_made, "{allow} {path}");
     }
-    let (world, service) = (World::new(), Service::new());
+    let (world, service) = (TestHome::new(), ManualModelService::new());
     begin(&world, &service, &["run", "--allow", "write:", "x"]).finish().ends(2).says(&["allows nothing"]);
 }
 
 #[test]
 fn perm_1_a_person_at_the_terminal_is_asked_in_place() {
     for (typed, is_made) in [("y\r", true), ("perhaps\ry\r", true), ("n rather not\r", false)] {
-        let (world, service) = (World::new(), Service::new());
+        let (world, service) = (TestHome::new(), ManualModelService::new());
         let address = [("OPENAI_BASE_URL", service.address.as_str())];
-        let seat = Seat::take(&world, &["run", "Make a note"], (30, 100), &address);
+        let seat = TestTerminal::take(&world, &["run", "Make a note"], (30, 100), &address);
         writes(&service, "note.md");
         seat.sees("note.md");
         seat.sees("allow?");
@@ -89,7 +89,7 @@ fn perm_1_a_person_at_the_terminal_is_asked_in_place() {
 }
 
 /// Has the run change `note.md`, which holds "one", "two" and "three".
-fn edits(world: &World, service: &Service) {
+fn edits(world: &TestHome, service: &ManualModelService) {
     std::fs::write(world.project().join("note.md"), "one\ntwo\nthree\n").unwrap();
     let mut request = service.next();
     request.call("edit", &json!({ "path": "note.md", "edits": [{ "old": "two", "new": "zwei" }] }));
@@ -98,7 +98,7 @@ fn edits(world: &World, service: &Service) {
 
 #[test]
 fn perm_1_an_edit_is_asked_as_a_diff_with_line_numbers() {
-    let (world, service) = (World::new(), Service::new());
+    let (world, service) = (TestHome::new(), ManualModelService::new());
     begin(&world, &service, &["run", "--detach", "--session", "s", "Change the note"]).finish().ends(0);
     edits(&world, &service);
     let asked = loop {
@@ -113,9 +113,9 @@ fn perm_1_an_edit_is_asked_as_a_diff_with_line_numbers() {
     assert!(rows.iter().all(|row| listed.contains(row)) && !listed.contains("\"old\""), "{listed}");
     world.run(&["permissions", "allow", asked["permission_id"].as_str().unwrap()]).ends(0);
     service.next().answer("Done.");
-    let (world, service) = (World::new(), Service::new());
+    let (world, service) = (TestHome::new(), ManualModelService::new());
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
-    let seat = Seat::take(&world, &["run", "Change the note"], (30, 100), &address);
+    let seat = TestTerminal::take(&world, &["run", "Change the note"], (30, 100), &address);
     edits(&world, &service);
     let rows = seat.sees("allow?");
     assert!(rows.iter().any(|row| row.contains("|     2       - two")), "{rows:#?}");
@@ -136,7 +136,7 @@ fn suggested(err: &str) -> Vec<String> {
 
 #[test]
 fn perm_1_a_run_ends_with_the_list_of_refused_calls() {
-    let (world, service) = (World::new(), Service::new());
+    let (world, service) = (TestHome::new(), ManualModelService::new());
     let calls = |request: &mut service::Request| {
         request.call("write", &json!({ "path": "a b.md", "content": "x\n" }));
         request.call("bash", &json!({ "command": "echo 'one  two' > /dev/null && rm -r no_such_folder || true" }));
@@ -193,7 +193,7 @@ fn perm_1_unknown_tools_in_the_configuration_are_refused() {
         ("[tools]\ndisabled = [\"wirte\"]\n", "tools.disabled"),
         ("[presets.p]\nallowed_tools = [\"wirte\"]\n", "presets.p.allowed_tools"),
     ] {
-        let world = World::new();
+        let world = TestHome::new();
         std::fs::create_dir_all(world.home()).unwrap();
         std::fs::write(world.home().join("config.toml"), text).unwrap();
         for args in [&["run", "--model", "offline", "x"][..], &["serve", "--addr", "127.0.0.1:0"]] {
@@ -206,7 +206,7 @@ fn perm_1_unknown_tools_in_the_configuration_are_refused() {
 
 #[test]
 fn perm_1_a_copy_of_a_session_keeps_its_deny_rules() {
-    let (world, service) = (World::new(), Service::new());
+    let (world, service) = (TestHome::new(), ManualModelService::new());
     let run = begin(&world, &service, &["run", "--session", "s", "--deny", "write:secret", "x"]);
     service.next().answer("Yes.");
     run.finish().ends(0);
@@ -222,7 +222,7 @@ fn perm_1_a_copy_of_a_session_keeps_its_deny_rules() {
 
 #[test]
 fn perm_1_deny_rules_hold_for_children_and_further_messages() {
-    let (world, service) = (World::new(), Service::new());
+    let (world, service) = (TestHome::new(), ManualModelService::new());
     let run = begin(&world, &service, &["run", "--session", "s", "--allow", "write", "--deny", "write:secret", "x"]);
     let mut request = service.next();
     request.call("agent", &json!({ "task": "write it" }));
@@ -245,7 +245,7 @@ fn perm_1_deny_rules_hold_for_children_and_further_messages() {
 
 #[test]
 fn perm_1_new_sessions_in_the_home_folder_need_here() {
-    let (world, service) = (World::new(), Service::new());
+    let (world, service) = (TestHome::new(), ManualModelService::new());
     let user = world.home().with_file_name("user");
     std::fs::create_dir_all(&user).unwrap();
     let inside = |args: &[&str]| {
@@ -261,7 +261,7 @@ fn perm_1_new_sessions_in_the_home_folder_need_here() {
         assert_eq!(ran.status.code(), wanted, "{args:?}: {said}");
         assert!(wanted == Some(0) || said.contains("--here"), "{args:?}: {said}");
     }
-    let run = Running { child: inside(&["run", "--here", "x"]).spawn().unwrap() };
+    let run = KillOnDrop { child: inside(&["run", "--here", "x"]).spawn().unwrap() };
     service.next().answer("Yes.");
     run.finish().ends(0);
     for args in [&["doctor"][..], &["sessions", "list"], &["init"]] {
@@ -272,7 +272,7 @@ fn perm_1_new_sessions_in_the_home_folder_need_here() {
 
 #[test]
 fn perm_1_an_unknown_tool_at_the_command_line_is_refused() {
-    let world = World::new();
+    let world = TestHome::new();
     for (option, value) in [("--allow", "wirte"), ("--deny", "wirte:src")] {
         let args = ["run", "--model", "offline", option, value, "x"];
         world.run(&args).ends(2).says(&["there is no tool \"wirte\"", "did you mean \"write\"?"]);
@@ -285,7 +285,7 @@ fn perm_1_a_detached_run_waits_for_leave_from_another_process() {
     for (verb, more, is_made) in
         [("allow", &[][..], true), ("allow", &["--session"], true), ("deny", &["--reason", "no"], false)]
     {
-        let (world, service) = (World::new(), Service::new());
+        let (world, service) = (TestHome::new(), ManualModelService::new());
         begin(&world, &service, &["run", "--detach", "--session", "s", "Make a note"]).finish().ends(0);
         writes(&service, "note.md");
         let asked = loop {
@@ -308,9 +308,9 @@ fn perm_1_a_detached_run_waits_for_leave_from_another_process() {
 
 #[test]
 fn perm_1_leave_given_after_the_process_is_gone_lets_the_run_go_on() {
-    let (world, service) = (World::new(), Service::new());
+    let (world, service) = (TestHome::new(), ManualModelService::new());
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
-    let seat = Seat::take(&world, &["run", "--session", "s", "Make a note"], (30, 100), &address);
+    let seat = TestTerminal::take(&world, &["run", "--session", "s", "Make a note"], (30, 100), &address);
     writes(&service, "note.md");
     seat.sees("allow?");
     seat.types("\u{4}");
@@ -332,7 +332,7 @@ fn perm_1_a_command_cannot_give_itself_leave() {
         eprintln!("skipped: this kernel cannot confine commands");
         return;
     }
-    let (world, service) = (World::new(), Service::new());
+    let (world, service) = (TestHome::new(), ManualModelService::new());
     let run = begin(&world, &service, &["run", "--allow", "bash", "--session", "s", "Ask the owner"]);
     let mut request = service.next();
     let soong = env!("CARGO_BIN_EXE_soong");
@@ -367,14 +367,14 @@ fn holding(folder: &Path, text: &str) -> Vec<String> {
 
 #[test]
 fn safe_1_a_secret_of_the_environment_is_found_nowhere() {
-    let (world, service) = (World::new(), Service::new());
+    let (world, service) = (TestHome::new(), ManualModelService::new());
     let mut command =
         world.command(&["run", "-vv", "--allow", "bash", "--json", "--session", "s", &format!("My key is {CANARY}")]);
     command
         .env("OPENAI_BASE_URL", &service.address)
         .env("OPENAI_API_KEY", CANARY)
         .env("HARMLESS_WORD", "lighthouse-123");
-    let run = Running { child: command.spawn().unwrap() };
+    let run = KillOnDrop { child: command.spawn().unwrap() };
     let mut request = service.next();
     assert!(request.said().contains("[redacted:OPENAI_API_KEY]"), "{}", request.said());
     // The model says it by itself, in pieces.

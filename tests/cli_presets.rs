@@ -8,9 +8,9 @@ mod service;
 
 use std::path::Path;
 
-use process::{Ran, Running, World};
+use process::{KillOnDrop, ProcessOutput, TestHome};
 use serde_json::{Value, json};
-use service::{Request, Service};
+use service::{ManualModelService, Request};
 
 const REVIEWER: &str = "---\nname: reviewer\ndescription: Reviews.\nallowed_tools: [read, grep]\nskills: [style]\n---\n\
                         You review.\n";
@@ -28,8 +28,8 @@ fn write(folder: &Path, files: &[(&str, &str)]) {
     }
 }
 
-fn begin(world: &World, service: &Service, args: &[&str]) -> Running {
-    Running { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
+fn begin(world: &TestHome, service: &ManualModelService, args: &[&str]) -> KillOnDrop {
+    KillOnDrop { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
 }
 
 /// What the model is told to be.
@@ -44,7 +44,7 @@ fn tools(request: &Request) -> Vec<&str> {
 
 #[test]
 fn a_file_of_the_home_is_an_agent_type_that_is_told_its_skills() {
-    let world = World::new();
+    let world = TestHome::new();
     let (style, other) = (skill("style"), skill("other"));
     let files = [
         ("agents/r.md", REVIEWER),
@@ -53,7 +53,7 @@ fn a_file_of_the_home_is_an_agent_type_that_is_told_its_skills() {
         ("skills/o.md", &other),
     ];
     write(&world.home(), &files);
-    let service = Service::new();
+    let service = ManualModelService::new();
     let running = begin(&world, &service, &["run", "--agent-type", "reviewer", "x"]);
     let asked = service.next();
     assert_eq!(tools(&asked), ["read", "grep"], "a skill grants no tool");
@@ -83,7 +83,7 @@ fn a_file_of_the_home_is_an_agent_type_that_is_told_its_skills() {
 
 #[test]
 fn mem_1_the_texts_of_a_project_are_told_as_such_and_change_nothing() {
-    let world = World::new();
+    let world = TestHome::new();
     let style = skill("style");
     let greedy = "---\nname: greedy\ndescription: Wants more.\nallowed_tools: [bash]\n---\nUse bash.\n";
     let own = skill("planning");
@@ -100,7 +100,7 @@ fn mem_1_the_texts_of_a_project_are_told_as_such_and_change_nothing() {
     refused.says(&["there is no preset \"reviewer\""]);
     assert!(!world.run(&["presets", "list"]).ends(0).out.contains("reviewer"));
 
-    let service = Service::new();
+    let service = ManualModelService::new();
     let running = begin(&world, &service, &["run", "x"]);
     let mut asked = service.next();
     let (told, offered) = (system(&asked), tools(&asked).join(" "));
@@ -136,7 +136,7 @@ fn mem_1_the_texts_of_a_project_are_told_as_such_and_change_nothing() {
 
 #[test]
 fn mem_1_skills_are_listed_and_shown_with_where_they_come_from() {
-    let world = World::new();
+    let world = TestHome::new();
     let (style, deploy, own) = (skill("style"), skill("deploy"), skill("research"));
     write(&world.home(), &[("skills/s.md", style.as_str()), ("skills/r.md", &own)]);
     write(
@@ -177,7 +177,7 @@ fn mem_1_skills_are_listed_and_shown_with_where_they_come_from() {
 
 #[test]
 fn what_the_configuration_says_stands_in_for_a_file_and_a_file_for_what_is_built_in() {
-    let world = World::new();
+    let world = TestHome::new();
     let file = |name: &str| format!("---\nname: {name}\ndescription: Of a file.\n---\nFile.\n");
     let (explore, both) = (file("explore"), file("both"));
     write(
@@ -205,8 +205,8 @@ fn what_the_configuration_says_stands_in_for_a_file_and_a_file_for_what_is_built
 
 /// Says how each command takes it that a file cannot be used: `what` is said, and no home is made of it.
 #[track_caller]
-fn refused(world: &World, what: &str) {
-    let said = |ran: Ran, code: i32| {
+fn refused(world: &TestHome, what: &str) {
+    let said = |ran: ProcessOutput, code: i32| {
         let ran = ran.ends(code);
         assert!(ran.err.contains(what) || ran.out.contains(what), "{what:?} in {}{}", ran.out, ran.err);
         ran
@@ -216,7 +216,7 @@ fn refused(world: &World, what: &str) {
     let faults = world.run(&["config", "show", "--json"]).ends(0).json()["faults"].clone();
     assert!(faults.as_array().unwrap().iter().any(|fault| fault.as_str().unwrap().contains(what)), "{faults}");
     let mut doctor = world.command(&["doctor"]);
-    let doctor = Running { child: doctor.env("OPENAI_API_KEY", "k").spawn().unwrap() }.finish();
+    let doctor = KillOnDrop { child: doctor.env("OPENAI_API_KEY", "k").spawn().unwrap() }.finish();
     let doctor = said(doctor, 2).out;
     assert!(doctor.contains("broken   texts: "), "{doctor}");
     let detached = world.run(&["run", "--detach", "--model", "offline", "x"]);
@@ -244,7 +244,7 @@ fn a_file_that_cannot_be_used_is_named_and_nothing_begins() {
         ("agents/z.md", &reviewer.replace("other", "reviewer"), "agents/z.md:2: `name` \"reviewer\" is that of"),
         ("skills/a.md", "---\nname: a\ndescription: d\n---\n", "skills/a.md:2: `name` has no text"),
     ] {
-        let world = World::new();
+        let world = TestHome::new();
         write(&world.home(), &[("agents/r.md", REVIEWER), ("skills/s.md", &skill("style")), (file, text)]);
         refused(&world, what);
         if file.starts_with("agents") {
@@ -258,20 +258,20 @@ fn a_file_that_cannot_be_used_is_named_and_nothing_begins() {
 
 #[test]
 fn a_skill_that_is_not_there_is_named_with_those_that_are() {
-    let world = World::new();
+    let world = TestHome::new();
     write(&world.home(), &[("agents/r.md", REVIEWER), ("skills/o.md", &skill("other"))]);
     let refused = world.run(&["run", "--model", "offline", "--agent-type", "reviewer", "x"]).ends(3);
     refused.says(&["there is no skill \"style\"; there is: browser, other", "skill_not_found"]);
     assert!(!refused.err.contains("panicked"), "{}", refused.err);
     world.run(&["run", "--model", "offline", "x"]).ends(0);
     let mut doctor = world.command(&["doctor"]);
-    let doctor = Running { child: doctor.env("OPENAI_API_KEY", "k").spawn().unwrap() }.finish().ends(0).out;
+    let doctor = KillOnDrop { child: doctor.env("OPENAI_API_KEY", "k").spawn().unwrap() }.finish().ends(0).out;
     assert!(doctor.contains("warning  texts: preset \"reviewer\" cannot be used: there is no skill"), "{doctor}");
     assert!(doctor.contains("the home's files can be used: 1 preset, 1 skill"), "{doctor}");
 
     // Also where nothing else stands in: a run that was cut off, whose preset has lost its skill, comes to an end.
     write(&world.home(), &[("skills/s.md", &skill("style"))]);
-    let service = Service::new();
+    let service = ManualModelService::new();
     write(&world.home(), &[("agents/r.md", &REVIEWER.replace("reviewer", "default"))]);
     let mut cut_off = begin(&world, &service, &["run", "--session", "s", "x"]);
     let asked = service.next();
@@ -293,11 +293,11 @@ fn row(report: &Value, key: &str, of: &str) -> Value {
 
 #[test]
 fn what_was_used_is_summed_with_an_owner_and_without() {
-    let world = World::new();
+    let world = TestHome::new();
     world.run(&["usage"]).ends(0).says(&[]);
     let price = "[prices.m]\nprompt_per_mtok = \"10\"\ncompletion_per_mtok = \"100\"\n[model]\nname = \"m\"\n";
     write(&world.home(), &[("config.toml", price)]);
-    let service = Service::new();
+    let service = ManualModelService::new();
     let running = begin(&world, &service, &["run", "--session", "one", "x"]);
     let mut asked = service.next();
     asked.call("agent", &json!({ "task": "look" }));

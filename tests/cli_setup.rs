@@ -14,19 +14,19 @@ use std::{
     process::{Command, Stdio},
 };
 
-use process::{Hanging, PATIENCE, Ran, Running, World};
+use process::{HangingModelService, KillOnDrop, PATIENCE, ProcessOutput, TestHome};
 use scripted::{Reply, ScriptedServer};
 use serde_json::Value;
 
 /// Writes the home's configuration.
-fn configure(world: &World, text: &str) {
+fn configure(world: &TestHome, text: &str) {
     std::fs::create_dir_all(world.home()).unwrap();
     std::fs::write(world.home().join("config.toml"), text).unwrap();
 }
 
 #[test]
 fn the_configuration_shows_each_value_with_its_origin_and_no_secret() {
-    let world = World::new();
+    let world = TestHome::new();
     let fresh = world.run(&["config", "show"]).ends(0).out;
     for part in ["environment SOONG_AGENT_HOME", "none: everything has its default", "model.name = \"gpt-4.1-mini\""] {
         assert!(fresh.contains(part), "{part:?} is missing in {fresh}");
@@ -81,7 +81,7 @@ fn the_configuration_shows_each_value_with_its_origin_and_no_secret() {
 
 #[test]
 fn presets_tools_and_models_are_listed_built_in_and_of_ones_own() {
-    let world = World::new();
+    let world = TestHome::new();
     for (what, parts) in [
         ("presets", &["default", "orchestrator", "built in"][..]),
         ("tools", &["read", "list_files", "agent", "create_artifact"]),
@@ -111,13 +111,13 @@ fn presets_tools_and_models_are_listed_built_in_and_of_ones_own() {
 }
 
 /// Runs a script in a shell that finds the binary; `None` where the shell is not installed, and says so.
-fn shell(world: &World, name: &str, args: &[&str]) -> Option<Ran> {
+fn shell(world: &TestHome, name: &str, args: &[&str]) -> Option<ProcessOutput> {
     let bin = Path::new(env!("CARGO_BIN_EXE_soong")).parent().unwrap().display();
     let path = format!("{bin}:{}", std::env::var("PATH").unwrap());
     let mut command = Command::new(name);
     command.args(args).env("HOME", world.dir.path().join("user")).env("PATH", path).current_dir(world.project());
     match command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn() {
-        Ok(child) => Some(Running { child }.finish()),
+        Ok(child) => Some(KillOnDrop { child }.finish()),
         Err(error) => {
             println!("skipped: {name} cannot be started here ({error})");
             None
@@ -127,7 +127,7 @@ fn shell(world: &World, name: &str, args: &[&str]) -> Option<Ran> {
 
 #[test]
 fn each_shell_completes_the_command_line_by_its_script() {
-    let world = World::new();
+    let world = TestHome::new();
     for (name, file, script) in [
         (
             "bash",
@@ -167,7 +167,7 @@ fn each_shell_completes_the_command_line_by_its_script() {
 }
 
 /// Returns what is offered for the last word of a command line.
-fn completed(world: &World, line: &[&str]) -> Vec<String> {
+fn completed(world: &TestHome, line: &[&str]) -> Vec<String> {
     let index = (line.len() - 1).to_string();
     let mut command = world.command(&[]);
     command
@@ -176,14 +176,14 @@ fn completed(world: &World, line: &[&str]) -> Vec<String> {
         .env("SOONG_COMPLETE", "bash")
         .env("_CLAP_COMPLETE_INDEX", index)
         .env("_CLAP_IFS", "\n");
-    let ran = Running { child: command.spawn().unwrap() }.finish().ends(0);
+    let ran = KillOnDrop { child: command.spawn().unwrap() }.finish().ends(0);
     assert_eq!(ran.err, "");
     ran.out.lines().map(str::to_owned).collect()
 }
 
 #[test]
 fn ids_of_the_home_and_names_of_the_configuration_are_completed() {
-    let world = World::new();
+    let world = TestHome::new();
     assert!(completed(&world, &["soong", "traces", "show", "se"]).is_empty(), "there is no home");
     std::fs::write(world.project().join("notes.md"), "notes").unwrap();
     for session in ["session-a", "other"] {
@@ -208,7 +208,7 @@ fn ids_of_the_home_and_names_of_the_configuration_are_completed() {
 
 #[test]
 fn man_pages_are_written_for_every_command() {
-    let world = World::new();
+    let world = TestHome::new();
     world.run(&["man", "pages/man1"]).ends(0);
     let page = |name: &str| std::fs::read_to_string(world.project().join("pages/man1").join(name)).unwrap();
     assert!(page("soong.1").contains("soong\\-traces"), "{}", page("soong.1"));
@@ -219,14 +219,14 @@ fn man_pages_are_written_for_every_command() {
 
 #[test]
 fn a_reader_that_leaves_is_no_error_and_a_full_disk_is_one() {
-    let world = World::new();
+    let world = TestHome::new();
     for args in [&["completions", "zsh"][..], &["config", "show"], &["tools", "list", "--json"], &["doctor"]] {
-        let mut unread = Running { child: world.command(args).env("OPENAI_API_KEY", "k").spawn().unwrap() };
+        let mut unread = KillOnDrop { child: world.command(args).env("OPENAI_API_KEY", "k").spawn().unwrap() };
         drop(unread.child.stdout.take());
         assert_eq!(unread.finish().ends(0).err, "", "{args:?}");
         let Ok(full) = std::fs::File::options().write(true).open("/dev/full") else { continue };
         let child = world.command(args).stdout(full).spawn().unwrap();
-        Running { child }.finish().ends(1).says(&["standard output cannot be written"]);
+        KillOnDrop { child }.finish().ends(1).says(&["standard output cannot be written"]);
     }
 }
 
@@ -241,7 +241,7 @@ fn files(folder: &Path) -> (Vec<String>, String) {
 
 #[test]
 fn an_owner_of_a_home_keeps_a_log_there_for_some_days_and_never_writes_a_key_into_it() {
-    let world = World::new();
+    let world = TestHome::new();
     let logs = world.home().join("logs");
     world.run(&["run", "--model", "offline", "--path", "nowhere", "x"]).ends(3);
     assert!(!world.home().exists(), "a command that is refused leaves nothing behind");
@@ -257,10 +257,10 @@ fn an_owner_of_a_home_keeps_a_log_there_for_some_days_and_never_writes_a_key_int
     for day in 1..=9 {
         std::fs::write(logs.join(format!("soong.2020-01-0{day}.log")), "old").unwrap();
     }
-    let service = Hanging::new();
+    let service = HangingModelService::new();
     let mut command = world.command(&["-vv", "run", "--timeout", "1", "Wait for me"]);
     command.env("OPENAI_BASE_URL", &service.address).env("OPENAI_API_KEY", "sk-s3cret-0123456789");
-    let ran = Running { child: command.spawn().unwrap() }.finish().ends(1);
+    let ran = KillOnDrop { child: command.spawn().unwrap() }.finish().ends(1);
     ran.says(&["INFO", "the home is closed"]);
     let (names, text) = files(&logs);
     assert!(names.len() <= 7, "{names:?}");
@@ -274,7 +274,7 @@ fn an_owner_of_a_home_keeps_a_log_there_for_some_days_and_never_writes_a_key_int
 
 #[test]
 fn a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for() {
-    let world = World::new();
+    let world = TestHome::new();
     world.run(&["run", "--model", "offline", "x"]).ends(0);
     let pipe = |path: PathBuf| {
         let _ = std::fs::remove_file(&path);
@@ -298,7 +298,7 @@ fn a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for() {
 
 #[test]
 fn an_empty_database_in_a_home_with_a_history_is_refused() {
-    let world = World::new();
+    let world = TestHome::new();
     world.run(&["run", "--model", "offline", "x"]).ends(0);
     let database = world.home().join("sessions.sqlite");
     std::fs::write(&database, "").unwrap();
@@ -317,10 +317,10 @@ fn an_empty_database_in_a_home_with_a_history_is_refused() {
 
 /// Runs `doctor` with these variables beside the world's own.
 #[track_caller]
-fn doctor(world: &World, args: &[&str], variables: &[(&str, &str)], code: i32) -> Ran {
+fn doctor(world: &TestHome, args: &[&str], variables: &[(&str, &str)], code: i32) -> ProcessOutput {
     let mut command = world.command(&[&["doctor"], args].concat());
     command.envs(variables.iter().copied());
-    Running { child: command.spawn().unwrap() }.finish().ends(code)
+    KillOnDrop { child: command.spawn().unwrap() }.finish().ends(code)
 }
 
 /// Returns `status finding advice` of a check.
@@ -336,7 +336,7 @@ const KEY: [(&str, &str); 1] = [("OPENAI_API_KEY", "sk-s3cret-0123456789")];
 
 #[test]
 fn a_doctor_warns_of_secrets_too_short_to_be_redacted() {
-    let world = World::new();
+    let world = TestHome::new();
     let json = doctor(&world, &["--json"], &KEY, 0).json();
     assert!(check(&json, "secrets").starts_with("ok"), "{json}");
     let json = doctor(&world, &["--json"], &[KEY[0], ("SERVICE_TOKEN", "s3cret")], 0).json();
@@ -346,7 +346,7 @@ fn a_doctor_warns_of_secrets_too_short_to_be_redacted() {
 
 #[test]
 fn a_doctor_finds_nothing_wrong_where_nothing_is_and_makes_nothing() {
-    let world = World::new();
+    let world = TestHome::new();
     let json = doctor(&world, &["--json"], &KEY, 0).json();
     assert_eq!(json["broken"], 0);
     assert!(check(&json, "home").contains("made on first use"), "{json}");
@@ -375,7 +375,7 @@ fn a_doctor_finds_nothing_wrong_where_nothing_is_and_makes_nothing() {
 
 #[test]
 fn a_doctor_says_what_is_broken_and_what_to_do() {
-    let world = World::new();
+    let world = TestHome::new();
     let json = doctor(&world, &["--json"], &[], 1).json();
     assert!(check(&json, "model").starts_with("broken no model can be reached: OPENAI_API_KEY is not set"), "{json}");
     assert!(check(&json, "model").contains("soong demo"), "{json}");
@@ -411,10 +411,10 @@ fn a_doctor_says_what_is_broken_and_what_to_do() {
 
 #[test]
 fn a_doctor_tells_runs_at_work_from_runs_that_were_left_behind() {
-    let world = World::new();
-    let service = Hanging::new();
+    let world = TestHome::new();
+    let service = HangingModelService::new();
     let mut command = world.command(&["run", "Wait for me"]);
-    let mut running = Running { child: command.env("OPENAI_BASE_URL", &service.address).spawn().unwrap() };
+    let mut running = KillOnDrop { child: command.env("OPENAI_BASE_URL", &service.address).spawn().unwrap() };
     let _open = service.asked.recv_timeout(PATIENCE).expect("the model is asked");
     let json = doctor(&world, &["--json"], &KEY, 0).json();
     assert!(check(&json, "owner").contains(&format!("process {} owns", running.child.id())), "{json}");
@@ -429,7 +429,7 @@ fn a_doctor_tells_runs_at_work_from_runs_that_were_left_behind() {
 
 #[test]
 fn a_doctor_calls_the_model_only_when_asked_to() {
-    let world = World::new();
+    let world = TestHome::new();
     let service = ScriptedServer::start(|asked| match asked.body["messages"].as_array().map(Vec::len) {
         Some(2) => Reply::calls(&[("1", "list_files", r#"{"path": "."}"#)]),
         _ => Reply::answer("soong-check.txt"),

@@ -17,15 +17,15 @@ mod failures;
 #[path = "cli_tables/shapes.rs"]
 mod shapes;
 
-use process::{Running, World};
+use process::{KillOnDrop, TestHome};
 
 /// Starts a command with more variables.
-fn begin(world: &World, variables: &[(&str, &str)], args: &[&str]) -> Running {
-    Running { child: world.command(args).envs(variables.iter().copied()).spawn().unwrap() }
+fn begin(world: &TestHome, variables: &[(&str, &str)], args: &[&str]) -> KillOnDrop {
+    KillOnDrop { child: world.command(args).envs(variables.iter().copied()).spawn().unwrap() }
 }
 
 /// Writes the home's configuration.
-fn configure(world: &World, text: &str) {
+fn configure(world: &TestHome, text: &str) {
     std::fs::create_dir_all(world.home()).unwrap();
     std::fs::write(world.home().join("config.toml"), text).unwrap();
 }

@@ -12,16 +12,16 @@ mod served;
 #[path = "support/service.rs"]
 mod service;
 
-use process::World;
-use pty::Seat;
+use process::TestHome;
+use pty::TestTerminal;
 use rustix::process::Signal;
 use serde_json::json;
-use service::Service;
+use service::ManualModelService;
 
 const SIZE: (u16, u16) = (30, 100);
 
-fn sit(world: &World, service: &Service, args: &[&str]) -> Seat {
-    Seat::take(world, args, SIZE, &[("OPENAI_BASE_URL", &service.address)])
+fn sit(world: &TestHome, service: &ManualModelService, args: &[&str]) -> TestTerminal {
+    TestTerminal::take(world, args, SIZE, &[("OPENAI_BASE_URL", &service.address)])
 }
 
 fn has(rows: &[String], text: &str) -> bool {
@@ -30,8 +30,8 @@ fn has(rows: &[String], text: &str) -> bool {
 
 #[test]
 fn a_run_shows_its_children_what_streams_in_and_at_the_end_the_answer_drawn() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let seat = sit(&world, &service, &["run", "--session", "s", "Divide the work"]);
     let mut asked = service.next();
     asked.text("I ask **two** of them.\n\n");
@@ -69,8 +69,8 @@ fn a_run_shows_its_children_what_streams_in_and_at_the_end_the_answer_drawn() {
 
 #[test]
 fn a_conversation_of_three_turns_with_a_cancel_between() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let seat = sit(&world, &service, &["chat"]);
     seat.sees("/help lists what you can do");
     seat.sees("›");
@@ -115,8 +115,8 @@ fn a_conversation_of_three_turns_with_a_cancel_between() {
 
 #[test]
 fn a_window_that_changes_its_size_keeps_a_clean_picture() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let seat = sit(&world, &service, &["run", "Divide the work"]);
     let mut asked = service.next();
     let tasks: Vec<String> = (1..=12).map(|n| format!("part {n} of the work that is to be done")).collect();
@@ -149,8 +149,8 @@ fn a_window_that_changes_its_size_keeps_a_clean_picture() {
 #[test]
 fn a_window_without_room_is_no_reason_to_fail() {
     for size in [(1, 1), (2, 5), (3, 20), (1, 100), (30, 1)] {
-        let world = World::new();
-        let seat = Seat::take(&world, &["run", "--model", "offline", "What is this?"], size, &[]);
+        let world = TestHome::new();
+        let seat = TestTerminal::take(&world, &["run", "--model", "offline", "What is this?"], size, &[]);
         let (code, rows) = seat.leaves();
         assert_eq!(code, Some(0), "{size:?}: {rows:#?}");
     }
@@ -158,8 +158,8 @@ fn a_window_without_room_is_no_reason_to_fail() {
 
 #[test]
 fn a_stopped_process_gives_the_terminal_back_and_goes_on_below() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let seat = sit(&world, &service, &["run", "Wait a while"]);
     let mut asked = service.next();
     asked.text("So far");
@@ -179,9 +179,9 @@ fn a_stopped_process_gives_the_terminal_back_and_goes_on_below() {
 
 #[test]
 fn a_terminal_that_can_nothing_gets_plain_lines() {
-    let world = World::new();
+    let world = TestHome::new();
     for more in [&[("TERM", "dumb")][..], &[("TERM", "dumb"), ("NO_COLOR", "1"), ("LANG", "C")]] {
-        let seat = Seat::take(&world, &["run", "--model", "offline", "What is this?"], SIZE, more);
+        let seat = TestTerminal::take(&world, &["run", "--model", "offline", "What is this?"], SIZE, more);
         let written = {
             let (code, rows) = seat.leaves();
             assert_eq!(code, Some(0), "{rows:#?}");
@@ -193,8 +193,8 @@ fn a_terminal_that_can_nothing_gets_plain_lines() {
 
 #[test]
 fn without_utf_8_no_mark_goes_beyond_ascii() {
-    let world = World::new();
-    let seat = Seat::take(&world, &["demo", "--children", "2"], SIZE, &[("LANG", "C"), ("NO_COLOR", "1")]);
+    let world = TestHome::new();
+    let seat = TestTerminal::take(&world, &["demo", "--children", "2"], SIZE, &[("LANG", "C"), ("NO_COLOR", "1")]);
     let (code, rows) = seat.leaves();
     assert_eq!(code, Some(0), "{rows:#?}");
     assert!(has(&rows, "|- + explore") && has(&rows, "`- + evaluator"), "{rows:#?}");
@@ -203,7 +203,7 @@ fn without_utf_8_no_mark_goes_beyond_ascii() {
 
 #[test]
 fn a_conversation_through_a_pipe_is_plain_and_ends_with_the_first_failure() {
-    let world = World::new();
+    let world = TestHome::new();
     let ran =
         world.run_with_input(&["chat", "--model", "offline"], b"What is this?\n\n/mode normal\nAnd now?\n").ends(0);
     assert_eq!(ran.err.lines().filter(|line| line.starts_with("completed: ")).count(), 2, "{}", ran.err);
@@ -221,8 +221,8 @@ fn a_conversation_through_a_pipe_is_plain_and_ends_with_the_first_failure() {
 
 #[test]
 fn a_conversation_that_is_stopped_at_its_prompt_goes_on_there() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let seat = sit(&world, &service, &["chat"]);
     seat.sees("›");
     seat.types("Half a ");
@@ -245,8 +245,8 @@ fn a_conversation_that_is_stopped_at_its_prompt_goes_on_there() {
 #[test]
 fn whoever_ends_a_conversation_from_outside_finds_the_terminal_as_it_was() {
     for signal in [Signal::TERM, Signal::HUP, Signal::QUIT] {
-        let world = World::new();
-        let service = Service::new();
+        let world = TestHome::new();
+        let service = ManualModelService::new();
         let seat = sit(&world, &service, &["chat"]);
         seat.sees("›");
         seat.signal(signal);
@@ -265,10 +265,10 @@ fn whoever_ends_a_conversation_from_outside_finds_the_terminal_as_it_was() {
 
 #[test]
 fn a_terminal_that_cannot_draw_shows_what_is_typed_and_ctrl_d_leaves() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let variables = [("OPENAI_BASE_URL", service.address.as_str()), ("TERM", "dumb")];
-    let seat = Seat::take(&world, &["chat", "--session", "s"], SIZE, &variables);
+    let seat = TestTerminal::take(&world, &["chat", "--session", "s"], SIZE, &variables);
     seat.sees("/help lists");
     seat.types("hello there");
     seat.sees("hello there");

@@ -12,9 +12,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use process::{Running, World};
+use process::{KillOnDrop, TestHome};
 use serde_json::{Value, json};
-use service::Service;
+use service::ManualModelService;
 use soong::{
     protocol::{
         Durability, EventDraft, EventRecord, GoalTree, Message, Run, RunEvent, SessionId, Timestamp, Trace, TraceId,
@@ -26,19 +26,19 @@ use soong::{
     },
 };
 
-fn begin(world: &World, service: &Service, args: &[&str]) -> Running {
-    Running { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
+fn begin(world: &TestHome, service: &ManualModelService, args: &[&str]) -> KillOnDrop {
+    KillOnDrop { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
 }
 
 /// A folder beside the home.
-fn beside(world: &World, name: &str) -> PathBuf {
+fn beside(world: &TestHome, name: &str) -> PathBuf {
     world.home().with_file_name(name)
 }
 
 #[test]
 fn a_backup_beside_an_owner_at_work_is_a_home_that_can_be_used() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     world.run(&["run", "--model", "offline", "--session", "s", "--attach", "README.md", "Hello"]).ends(0);
     std::fs::write(world.home().join("config.toml"), "[model]\nprovider = \"offline\"\nname = \"offline\"\n").unwrap();
     let owner =
@@ -81,7 +81,7 @@ fn a_backup_beside_an_owner_at_work_is_a_home_that_can_be_used() {
 
 #[test]
 fn a_backup_with_a_gap_says_which_and_that_the_rest_is_there() {
-    let world = World::new();
+    let world = TestHome::new();
     for file in ["README.md", "docs/guide.md"] {
         world.run(&["run", "--model", "offline", "--session", "s", "--attach", file, "Hello"]).ends(0);
     }
@@ -140,7 +140,7 @@ impl Folder {
     }
 
     /// Reads all folders of an export, and checks that each agrees with itself and with what `soong` shows.
-    fn read_all(world: &World, dir: &Path) -> BTreeMap<String, Self> {
+    fn read_all(world: &TestHome, dir: &Path) -> BTreeMap<String, Self> {
         let all: BTreeMap<String, Self> =
             names(dir).into_iter().map(|name| (name.clone(), Self::read(&dir.join(&name)))).collect();
         for (name, folder) in &all {
@@ -170,7 +170,7 @@ impl Folder {
 
 #[test]
 fn an_exported_trace_can_be_read_without_soong_and_holds_everything() {
-    let world = World::new();
+    let world = TestHome::new();
     let (_, result) = world.demo(&[]);
     let demo = result["trace_id"].as_str().unwrap();
     let ran = world.run(&["traces", "export", demo, "../out"]).ends(0);
@@ -199,8 +199,8 @@ fn an_exported_trace_can_be_read_without_soong_and_holds_everything() {
 
 #[test]
 fn an_owner_at_work_is_asked_and_what_is_off_the_main_path_is_written_too() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     // An answer that is cut off stays, and is no part of the path.
     let mut cut = begin(&world, &service, &["run", "--session", "s", "--json", "First"]);
     let mut asked = service.next();
@@ -233,8 +233,8 @@ fn an_owner_at_work_is_asked_and_what_is_off_the_main_path_is_written_too() {
 
 #[test]
 fn an_export_of_what_was_summed_up_says_with_which_messages_it_goes_on() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     std::fs::create_dir_all(world.home()).unwrap();
     let small = "[model]\ncontext_window = 3000\nmax_output_tokens = 100\n[context]\nkeep_recent_messages = 2\n";
     std::fs::write(world.home().join("config.toml"), small).unwrap();
@@ -261,7 +261,7 @@ fn an_export_of_what_was_summed_up_says_with_which_messages_it_goes_on() {
 }
 
 /// Makes sessions old: their last event is of long ago.
-fn age(world: &World, sessions: &[&str]) {
+fn age(world: &TestHome, sessions: &[&str]) {
     let mut store = SqliteStore::open(world.home().join("sessions.sqlite"), Durability::Normal).unwrap();
     for session in sessions {
         let trace = TraceId::root(&SessionId::new(*session));
@@ -273,8 +273,8 @@ fn age(world: &World, sessions: &[&str]) {
 
 #[test]
 fn old_sessions_are_listed_and_with_yes_they_go() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     for session in ["a", "b", "files", "new"] {
         let attach: &[&str] = if session == "files" { &["--attach", "README.md"] } else { &[] };
         world.run(&[&["run", "--model", "offline", "--session", session, "Hello"], attach].concat()).ends(0);

@@ -10,7 +10,7 @@ use std::{
     sync::mpsc,
 };
 
-use process::World;
+use process::TestHome;
 
 /// A collector: hands on the bodies that it is sent.
 fn collector() -> (String, mpsc::Receiver<Vec<u8>>) {
@@ -39,7 +39,7 @@ fn collector() -> (String, mpsc::Receiver<Vec<u8>>) {
 #[test]
 fn runs_and_their_calls_are_exported_as_spans_without_what_was_said() {
     let (url, bodies) = collector();
-    let world = World::new();
+    let world = TestHome::new();
     let args = ["run", "--model", "offline", "--mode", "orchestrator", "Report on the lighthouse"];
     let mut command = world.command(&args);
     let ran = command.env("OTEL_EXPORTER_OTLP_ENDPOINT", &url).output().unwrap();
@@ -68,7 +68,7 @@ fn runs_and_their_calls_are_exported_as_spans_without_what_was_said() {
 
 #[test]
 fn a_collector_that_is_not_there_is_no_reason_to_fail_or_to_wait() {
-    let world = World::new();
+    let world = TestHome::new();
     let mut command = world.command(&["run", "--model", "offline", "hello"]);
     let ran = command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1").output().unwrap();
     assert_eq!(ran.status.code(), Some(0), "{}", String::from_utf8_lossy(&ran.stderr));

@@ -12,9 +12,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use process::{PATIENCE, Running, World};
+use process::{KillOnDrop, PATIENCE, TestHome};
 use serde_json::json;
-use service::Service;
+use service::ManualModelService;
 
 /// A number of seconds to sleep that no other test sleeps: it identifies the process in the table.
 fn own_seconds() -> u32 {
@@ -50,11 +50,11 @@ fn nothing_is_left(word: &str, name: &str) {
 
 /// Starts a run in a session of this id whose model has it run a command; returns once the file `ready` is in the
 /// project. Supervisors have the arguments of their owner, so that the id identifies them as well.
-fn at_a_command(world: &World, service: &Service, session: &str, command: &str) -> Running {
+fn at_a_command(world: &TestHome, service: &ManualModelService, session: &str, command: &str) -> KillOnDrop {
     let allow = ["--allow", "bash", "--allow", "bash:unconfined"];
     let mut owner = world.command(&[&["run", "--session", session], &allow[..], &["Run it"]].concat());
     owner.env("OPENAI_BASE_URL", &service.address).env("PATH", "/usr/bin:/bin");
-    let owner = Running { child: owner.spawn().unwrap() };
+    let owner = KillOnDrop { child: owner.spawn().unwrap() };
     let mut asked = service.next();
     asked.call("bash", &json!({ "command": format!("{command}\ntouch ready; sleep 3600") }));
     asked.end();
@@ -73,7 +73,7 @@ fn commands_die_with_an_owner_that_is_killed() {
         ),
         ("deaf and stopped", "sh -c 'trap \"\" TERM; sleep SECONDS; :' & kill -STOP $!"),
     ] {
-        let (world, service, seconds) = (World::new(), Service::new(), own_seconds().to_string());
+        let (world, service, seconds) = (TestHome::new(), ManualModelService::new(), own_seconds().to_string());
         let mut owner = at_a_command(&world, &service, &seconds, &command.replace("SECONDS", &seconds));
         owner.child.kill().unwrap();
         owner.child.wait().unwrap();
@@ -83,7 +83,7 @@ fn commands_die_with_an_owner_that_is_killed() {
 
 #[test]
 fn a_supervisor_that_is_killed_leaves_nothing_behind() {
-    let (world, service, seconds) = (World::new(), Service::new(), own_seconds().to_string());
+    let (world, service, seconds) = (TestHome::new(), ManualModelService::new(), own_seconds().to_string());
     let command = "(env -i setsid bash -c 'ulimit -R 1000; (setsid sleep SECONDS) </dev/null >/dev/null 2>&1 &' &); \
                    sleep 0.3; echo $PPID > supervisor";
     let owner = at_a_command(&world, &service, "s", &command.replace("SECONDS", &seconds));
@@ -107,14 +107,14 @@ fn programs_of_mcp_servers_end_with_the_run() {
             "setsid sh -c 'cd /; sleep SECONDS & sleep SECONDS' </dev/null >/dev/null 2>&1 & sleep SECONDS",
         ),
     ] {
-        let (world, service, seconds) = (World::new(), Service::new(), own_seconds().to_string());
+        let (world, service, seconds) = (TestHome::new(), ManualModelService::new(), own_seconds().to_string());
         fs::create_dir_all(world.home()).unwrap();
         let script = script.replace("SECONDS", &seconds);
         let config = format!("[mcp.slow]\ncommand = \"/bin/sh\"\nargs = [\"-c\", {script:?}]\ntimeout_ms = 200\n");
         fs::write(world.home().join("config.toml"), config).unwrap();
         let mut run = world.command(&["run", "Say hello"]);
         let run = run.env("OPENAI_BASE_URL", &service.address).env("PATH", "/usr/bin:/bin").spawn().unwrap();
-        let run = Running { child: run };
+        let run = KillOnDrop { child: run };
         service.next().answer("Hello.");
         run.finish().ends(0);
         nothing_is_left(&seconds, name);
@@ -128,7 +128,7 @@ fn programs_of_mcp_servers_die_with_an_owner_that_is_killed() {
         ("a server that ignores signals", "trap '' TERM HUP INT; exec </dev/null; while :; do sleep SECONDS; done"),
         ("a daemon of a server", "setsid sh -c 'cd /; sleep SECONDS' </dev/null >/dev/null 2>&1 & sleep SECONDS"),
     ] {
-        let (world, service, seconds) = (World::new(), Service::new(), own_seconds().to_string());
+        let (world, service, seconds) = (TestHome::new(), ManualModelService::new(), own_seconds().to_string());
         fs::create_dir_all(world.home()).unwrap();
         let script = script.replace("SECONDS", &seconds);
         let config = format!("[mcp.slow]\ncommand = \"/bin/sh\"\nargs = [\"-c\", {script:?}]\ntimeout_ms = 200\n");
@@ -137,7 +137,7 @@ fn programs_of_mcp_servers_die_with_an_owner_that_is_killed() {
         for _ in 0..2 {
             let mut run = world.command(&["run", "Say hello"]);
             let run = run.env("OPENAI_BASE_URL", &service.address).env("PATH", "/usr/bin:/bin").spawn().unwrap();
-            let mut run = Running { child: run };
+            let mut run = KillOnDrop { child: run };
             let asked = service.next();
             until("the server", || !processes_with(&seconds).is_empty());
             run.child.kill().unwrap();
@@ -150,7 +150,7 @@ fn programs_of_mcp_servers_die_with_an_owner_that_is_killed() {
 
 #[test]
 fn the_owner_writes_no_core_file_and_hides_its_memory() {
-    let (world, service) = (World::new(), Service::new());
+    let (world, service) = (TestHome::new(), ManualModelService::new());
     let command =
         "prlimit --pid OWNER --core=unlimited --cpu=1: > limits 2>&1; head -c 1 /proc/OWNER/environ > read 2>&1";
     // The owner is the parent of the command's supervisor.

@@ -27,7 +27,7 @@ use std::{
 use serde::Serialize;
 use soong_protocol::{ArtifactId, ErrorCode, ErrorInfo};
 use soong_storage::{
-    blob::{BlobPlace, Blobs},
+    blob::{BlobLocation, BlobStore},
     sqlite::SqliteReader,
     store::{StoreError, StoredBlob},
 };
@@ -90,10 +90,10 @@ pub struct MissingFile {
 /// `validation_error` if `dir` is not empty or is in the home, `file_not_found` if the home does not exist,
 /// `config_error` if `store` is invalid, and `storage_error` if the disk fails. Then nothing of the copy remains.
 pub async fn backup(home: &Path, dir: &Path, store: &str) -> Result<BackupReport, ErrorInfo> {
-    let place = BlobPlace::parse(store)
+    let place = BlobLocation::parse(store)
         .map_err(|error| ErrorInfo::new(ErrorCode::ConfigError, format!("artifacts.store: {error}")))?;
     let (home, dir) = (home.to_owned(), dir.to_owned());
-    let wanted = Wanted(Arc::new(AtomicBool::new(true)));
+    let wanted = CancelOnDrop(Arc::new(AtomicBool::new(true)));
     let still = Arc::clone(&wanted.0);
     let copied = tokio::task::spawn_blocking(move || copy(&home, &dir, &place, &still)).await;
     drop(wanted);
@@ -101,24 +101,29 @@ pub async fn backup(home: &Path, dir: &Path, store: &str) -> Result<BackupReport
 }
 
 /// Cancels the copying when dropped.
-struct Wanted(Arc<AtomicBool>);
+struct CancelOnDrop(Arc<AtomicBool>);
 
-impl Drop for Wanted {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }
 }
 
-fn copy(home: &Path, dir: &Path, place: &BlobPlace, wanted: &AtomicBool) -> Result<BackupReport, ErrorInfo> {
+fn copy(home: &Path, dir: &Path, place: &BlobLocation, wanted: &AtomicBool) -> Result<BackupReport, ErrorInfo> {
     let reader = SqliteReader::open(home.join(DATABASE)).map_err(|error| match error {
         StoreError::Missing(what) => ErrorInfo::new(ErrorCode::FileNotFound, format!("there is no home: {what}")),
         error => ErrorInfo::from(&error),
     })?;
     let home = home.canonicalize().map_err(|error| failed(home, &error))?;
     let dir = free_place(&home, dir)?;
-    let partial = Partial::beside(&dir)?;
-    let mut copying =
-        Copying { home, root: &partial.0, folders: BTreeSet::from([partial.0.clone()]), piece: tree::piece(), wanted };
+    let partial = PartialCopy::beside(&dir)?;
+    let mut copying = BackupCopy {
+        home,
+        root: &partial.0,
+        folders: BTreeSet::from([partial.0.clone()]),
+        piece: tree::piece(),
+        wanted,
+    };
 
     let database = partial.0.join(DATABASE);
     reader.copy_to(&database).map_err(|error| ErrorInfo::from(&error))?;
@@ -205,9 +210,9 @@ fn free_place(home: &Path, dir: &Path) -> Result<PathBuf, ErrorInfo> {
 }
 
 /// An incomplete copy, in the parent folder of the target; removed when dropped, unless it was moved into place.
-struct Partial(PathBuf);
+struct PartialCopy(PathBuf);
 
-impl Partial {
+impl PartialCopy {
     fn beside(dir: &Path) -> Result<Self, ErrorInfo> {
         let mut path = dir.as_os_str().to_owned();
         path.push(format!(".partial-{}", Uuid::now_v7()));
@@ -227,14 +232,14 @@ impl Partial {
     }
 }
 
-impl Drop for Partial {
+impl Drop for PartialCopy {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
 /// A running backup.
-struct Copying<'a> {
+struct BackupCopy<'a> {
     home: PathBuf,
     root: &'a Path,
     /// Folders that were created and are not synced yet.
@@ -244,18 +249,18 @@ struct Copying<'a> {
     wanted: &'a AtomicBool,
 }
 
-impl Copying<'_> {
+impl BackupCopy<'_> {
     /// Copies the files of all versions in the copied database.
     fn versions(
         &mut self,
         copied: &SqliteReader,
-        place: &BlobPlace,
+        place: &BlobLocation,
         report: &mut BackupReport,
     ) -> Result<(), ErrorInfo> {
         let storage = |error: StoreError| ErrorInfo::from(&error);
         // Only local files can be copied. The rows keep the location of the others.
         let blobs = match place {
-            BlobPlace::File => Some(Blobs::open(&self.home, place, &|_| None).map_err(storage)?),
+            BlobLocation::File => Some(BlobStore::open(&self.home, place, &|_| None).map_err(storage)?),
             _ => None,
         };
         let mut last: Option<ArtifactId> = None;

@@ -1,19 +1,19 @@
 //! Budgets of trees of runs: the maximum use of a model call is reserved before the call and settled after it (BUD-1).
 //!
-//! A run has a [`Purse`] if its budget, or the budget of a run above it, has a limit. Elsewhere: how much each run may
+//! A run has a [`BudgetAccount`] if its budget, or the budget of a run above it, has a limit. Elsewhere: how much each run may
 //! reserve (`ledger.rs`), and what a run does when it exceeds its budget (the run state machine).
 
 mod ledger;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ledger::{Ledger, Verdict};
-pub(crate) use ledger::{Mark, Spent, Want};
+pub(crate) use ledger::{Consumed, Mark, ReserveRequest};
+use ledger::{Ledger, ReserveOutcome};
 use soong_protocol::{Budget, ErrorCode, ErrorInfo, RunId};
 use tokio::sync::Notify;
 
 #[derive(Default)]
-struct Tree {
+struct BudgetTree {
     ledger: Mutex<Ledger>,
     /// Notified when a run uses or releases something.
     changed: Notify,
@@ -21,14 +21,14 @@ struct Tree {
 
 /// Budget account of a run. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Purse {
-    tree: Arc<Tree>,
+pub(crate) struct BudgetAccount {
+    tree: Arc<BudgetTree>,
     run: RunId,
 }
 
-impl Purse {
+impl BudgetAccount {
     /// Opens the account of a run below the account of its parent; `None` if no limit applies.
-    pub(crate) fn open(run: &RunId, parent: Option<&Purse>, budget: Budget) -> Option<Self> {
+    pub(crate) fn open(run: &RunId, parent: Option<&BudgetAccount>, budget: Budget) -> Option<Self> {
         if parent.is_none() && budget.is_open() {
             return None;
         }
@@ -44,18 +44,18 @@ impl Purse {
     }
 
     /// Sets the total that the run itself has used so far.
-    pub(crate) fn report(&self, own: Spent) {
+    pub(crate) fn report(&self, own: Consumed) {
         self.ledger().report(&self.run, own);
         self.tree.changed.notify_waiters();
     }
 
     /// Sets the same total after an actor crash, before the new actor decides anything.
-    pub(crate) fn retell(&self, own: Spent) {
+    pub(crate) fn retell(&self, own: Consumed) {
         self.ledger().retell(&self.run, own);
     }
 
     /// Sets the total that a run of the tree used in an earlier process. The run may have ended.
-    pub(crate) fn report_of(&self, run: &RunId, parent: Option<&RunId>, own: Spent) {
+    pub(crate) fn report_of(&self, run: &RunId, parent: Option<&RunId>, own: Consumed) {
         let mut ledger = self.ledger();
         ledger.open(run, parent, Budget::default());
         ledger.report(run, own);
@@ -65,17 +65,21 @@ impl Purse {
     /// fully use.
     ///
     /// Calls `waits(true)` when the wait starts, and `waits(false)` when it ends.
-    pub(crate) async fn reserve(&self, want: &Want, mut waits: impl FnMut(bool)) -> Result<Reservation, ErrorInfo> {
+    pub(crate) async fn reserve(
+        &self,
+        want: &ReserveRequest,
+        mut waits: impl FnMut(bool),
+    ) -> Result<Reservation, ErrorInfo> {
         let mut has_waited = false;
         loop {
             let mut changed = std::pin::pin!(self.tree.changed.notified());
             changed.as_mut().enable();
             let verdict = self.ledger().reserve(&self.run, want);
-            if verdict != Verdict::Wait && has_waited {
+            if verdict != ReserveOutcome::Wait && has_waited {
                 waits(false);
             }
             match verdict {
-                Verdict::Granted { held, max_output_tokens, short_of } => {
+                ReserveOutcome::Granted { held, max_output_tokens, short_of } => {
                     return Ok(Reservation {
                         purse: self.clone(),
                         held,
@@ -84,8 +88,8 @@ impl Purse {
                         is_settled: false,
                     });
                 }
-                Verdict::Exceeded(mark) => return Err(exceeded(&mark)),
-                Verdict::Wait => {
+                ReserveOutcome::Exceeded(mark) => return Err(exceeded(&mark)),
+                ReserveOutcome::Wait => {
                     if !std::mem::replace(&mut has_waited, true) {
                         waits(true);
                     }
@@ -96,7 +100,7 @@ impl Purse {
     }
 
     /// Returns the reservation of a call that was lost in an actor crash; zero if there was none.
-    pub(crate) fn lost(&self) -> Spent {
+    pub(crate) fn lost(&self) -> Consumed {
         self.ledger().lost(&self.run)
     }
 
@@ -128,8 +132,8 @@ impl Purse {
 
 /// Reservation for one model call. Counts as used if it is dropped without [`Self::settle`].
 pub(crate) struct Reservation {
-    purse: Purse,
-    held: Spent,
+    purse: BudgetAccount,
+    held: Consumed,
     /// Maximum length of the answer, in tokens.
     pub(crate) max_output_tokens: u64,
     /// Limit because of which the answer may be shorter than requested.

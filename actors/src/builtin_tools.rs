@@ -7,21 +7,21 @@ mod skill;
 use std::sync::Arc;
 
 use crate::tool::{
-    RegisterError, Roots, Surroundings, ToolRegistry, bash, edit, glob, grep, list_files, machine, read, write,
+    PathPolicy, RegisterError, ToolEnvironment, ToolRegistry, bash, edit, glob, grep, list_files, machine, read, write,
 };
 #[cfg(feature = "web-tools")]
 use crate::tool::{web_search, webfetch};
 
 impl ToolRegistry {
     /// Makes a registry of the built-in tools.
-    pub fn with_builtins(surroundings: &Surroundings) -> Result<Self, RegisterError> {
+    pub fn with_builtins(surroundings: &ToolEnvironment) -> Result<Self, RegisterError> {
         let mut registry = Self::new();
-        let roots = Arc::new(Roots::new(surroundings));
+        let roots = Arc::new(PathPolicy::new(surroundings));
         for spec in machine::specs() {
             registry.register_spec(spec)?;
         }
         let roots = || Arc::clone(&roots);
-        registry.register(Arc::new(read::Read::new(roots())))?;
+        registry.register(Arc::new(read::ReadTool::new(roots())))?;
         registry.register(Arc::new(list_files::ListFiles::new(roots())))?;
         registry.register(Arc::new(glob::Glob::new(roots())))?;
         registry.register(Arc::new(grep::Grep::new(roots())))?;

@@ -35,7 +35,7 @@ pub(crate) fn count_estimate(text: &str) -> u64 {
 
 /// A message of the main path with its number of tokens.
 #[derive(Debug, Clone)]
-pub(crate) struct Entry {
+pub(crate) struct SizedMessage {
     pub(crate) message: Arc<Message>,
     pub(crate) tokens: u64,
 }

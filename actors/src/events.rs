@@ -1,6 +1,6 @@
 //! Event streams: every stored event once and in order, then live events, without a gap (EVT-3).
 //!
-//! A subscriber first registers at the [`Hub`] and then reads the stored events. Live events that arrive meanwhile
+//! A subscriber first registers at the [`EventBus`] and then reads the stored events. Live events that arrive meanwhile
 //! and are already read are skipped by their number. If a number is missing or the buffer has overflowed, the
 //! subscriber reads from the store again. So a slow subscriber uses bounded memory, loses no event and does not block
 //! others; only deltas are dropped for it.
@@ -29,7 +29,7 @@ const BUFFER_ITEMS: usize = 1024;
 const DELTA_ITEMS: usize = BUFFER_ITEMS / 2;
 
 /// Item in a subscriber's buffer.
-enum Live {
+enum BufferedItem {
     Event(Arc<EventRecord>),
     Delta(Arc<LiveDelta>),
     /// The subscriber has to read from the store.
@@ -38,7 +38,7 @@ enum Live {
 
 /// State of a subscriber outside its buffer, so that it is never dropped, however slow the subscriber is.
 #[derive(Default)]
-struct Aside {
+struct LagState {
     /// Whether the subscriber has to read from the store.
     lagged: AtomicBool,
     lost: Mutex<Vec<Arc<LostRun>>>,
@@ -47,8 +47,8 @@ struct Aside {
 }
 
 struct Subscriber {
-    items: mpsc::Sender<Live>,
-    aside: Arc<Aside>,
+    items: mpsc::Sender<BufferedItem>,
+    aside: Arc<LagState>,
 }
 
 impl Subscriber {
@@ -59,9 +59,9 @@ impl Subscriber {
     /// Offers an item without waiting; returns `false` if the subscriber is gone.
     fn offer(&self, item: &StreamItem) -> bool {
         let live = match item {
-            StreamItem::Event(record) => Live::Event(Arc::clone(record)),
+            StreamItem::Event(record) => BufferedItem::Event(Arc::clone(record)),
             StreamItem::Delta(_) if self.items.capacity() < BUFFER_ITEMS - DELTA_ITEMS => return true,
-            StreamItem::Delta(delta) => Live::Delta(Arc::clone(delta)),
+            StreamItem::Delta(delta) => BufferedItem::Delta(Arc::clone(delta)),
             StreamItem::Lost(lost) => {
                 self.aside.lost.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(lost));
                 self.look();
@@ -79,16 +79,16 @@ impl Subscriber {
         }
     }
 
-    /// Makes the subscriber read from the store and check its [`Aside`].
+    /// Makes the subscriber read from the store and check its [`LagState`].
     fn look(&self) {
         self.aside.lagged.store(true, Ordering::Release);
-        let _ = self.items.try_send(Live::Look);
+        let _ = self.items.try_send(BufferedItem::Look);
     }
 }
 
 /// Distributes live items to the subscribers of traces and sessions.
 #[derive(Default)]
-pub(crate) struct Hub {
+pub(crate) struct EventBus {
     traces: DashMap<TraceId, Vec<Subscriber>>,
     sessions: DashMap<SessionId, Vec<Subscriber>>,
     subscribers: AtomicUsize,
@@ -101,7 +101,7 @@ pub(crate) struct Hub {
     has_failed_sessions: AtomicBool,
 }
 
-impl Hub {
+impl EventBus {
     /// Returns whether there are subscribers. Checked after a commit, so a subscriber that registers later reads the
     /// commit from the store.
     pub(crate) fn is_watched(&self) -> bool {
@@ -170,9 +170,9 @@ impl Hub {
         }
     }
 
-    fn register(&self, scope: &Scope) -> (mpsc::Receiver<Live>, Arc<Aside>) {
+    fn register(&self, scope: &Scope) -> (mpsc::Receiver<BufferedItem>, Arc<LagState>) {
         let (items, receiver) = mpsc::channel(BUFFER_ITEMS);
-        let aside = Arc::new(Aside::default());
+        let aside = Arc::new(LagState::default());
         let subscriber = Subscriber { items, aside: Arc::clone(&aside) };
         self.subscribers.fetch_add(1, Ordering::AcqRel);
         match scope {
@@ -211,7 +211,7 @@ impl Hub {
     }
 
     /// Ends the streams of a session and of its traces with an error, including streams that are opened before
-    /// [`Hub::session_is_used`].
+    /// [`EventBus::session_is_used`].
     pub(crate) fn fail_session(&self, session: &SessionId, failure: &ErrorInfo) {
         self.failed_sessions.insert(session.clone(), failure.clone());
         self.has_failed_sessions.store(true, Ordering::SeqCst);
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn streams_that_register_while_the_hub_closes_end_too() {
         for _ in 0..200 {
-            let hub = Hub::default();
+            let hub = EventBus::default();
             let scopes = [Scope::Session(SessionId::new("s")), Scope::Trace(TraceId::new("s"))];
             let register = |scope| (0..20).map(|_| hub.register(scope).0).collect::<Vec<_>>();
             let registered: Vec<_> = std::thread::scope(|threads| {

@@ -16,14 +16,14 @@ use crate::suggestion;
 
 /// Problem in a file and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub(crate) struct FrontMatterFault {
     /// Line of the problem, starting at 1.
     pub(crate) line: usize,
     pub(crate) key: Option<String>,
     pub(crate) message: String,
 }
 
-impl Fault {
+impl FrontMatterFault {
     fn at(line: usize, message: impl Into<String>) -> Self {
         Self { line, key: None, message: message.into() }
     }
@@ -32,7 +32,7 @@ impl Fault {
 /// Parsed front matter of a file, and the text below it.
 #[derive(Debug, PartialEq)]
 pub(crate) struct FrontMatter<'a> {
-    entries: Vec<Entry<'a>>,
+    entries: Vec<FrontMatterEntry<'a>>,
     /// Keys of other formats with their lines. Their values are not parsed.
     foreign: Vec<(&'a str, usize)>,
     /// Text below the front matter, without surrounding whitespace.
@@ -40,7 +40,7 @@ pub(crate) struct FrontMatter<'a> {
 }
 
 #[derive(Debug, PartialEq)]
-struct Entry<'a> {
+struct FrontMatterEntry<'a> {
     key: &'a str,
     line: usize,
     value: Value,
@@ -50,21 +50,24 @@ impl<'a> FrontMatter<'a> {
     /// Parses a file that begins with front matter.
     ///
     /// The values of `foreign` keys, which other programs use, are skipped and may be any YAML.
-    pub(crate) fn read(text: &'a str, foreign: &[&str]) -> Result<Self, Fault> {
+    pub(crate) fn read(text: &'a str, foreign: &[&str]) -> Result<Self, FrontMatterFault> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let is_fence = |line: &str| line.trim_end() == "---";
-        let mut lines = Lines::of(text);
+        let mut lines = NumberedLines::of(text);
         if !lines.next().is_some_and(|(_, line)| is_fence(line)) {
-            return Err(Fault::at(1, "a file begins with a line `---`, keys such as `name: …`, and a line `---`"));
+            return Err(FrontMatterFault::at(
+                1,
+                "a file begins with a line `---`, keys such as `name: …`, and a line `---`",
+            ));
         }
-        let mut entries: Vec<Entry<'a>> = Vec::new();
+        let mut entries: Vec<FrontMatterEntry<'a>> = Vec::new();
         // Key whose list items follow on separate lines.
-        let mut open: Option<Entry<'a>> = None;
+        let mut open: Option<FrontMatterEntry<'a>> = None;
         let mut skipped: Vec<(&'a str, usize)> = Vec::new();
         let mut skips = false;
         loop {
             let Some((number, line)) = lines.next() else {
-                return Err(Fault::at(1, "the front matter has no end: close it with a line `---`"));
+                return Err(FrontMatterFault::at(1, "the front matter has no end: close it with a line `---`"));
             };
             if is_fence(line) {
                 entries.extend(open.map(finished).transpose()?);
@@ -102,7 +105,7 @@ impl<'a> FrontMatter<'a> {
     }
 
     /// Rejects keys that are not in `known`.
-    pub(crate) fn only(&self, known: &[&str]) -> Result<(), Fault> {
+    pub(crate) fn only(&self, known: &[&str]) -> Result<(), FrontMatterFault> {
         match self.entries.iter().find(|entry| !known.contains(&entry.key)) {
             None => Ok(()),
             Some(unknown) => {
@@ -121,23 +124,23 @@ impl<'a> FrontMatter<'a> {
     }
 
     /// Returns a fault for the value of a key.
-    pub(crate) fn fault(&self, key: &str, message: impl Into<String>) -> Fault {
+    pub(crate) fn fault(&self, key: &str, message: impl Into<String>) -> FrontMatterFault {
         keyed(self.entry(key).map_or(1, |entry| entry.line), key, message)
     }
 
     /// Returns a text, or a fault if the key is missing.
-    pub(crate) fn required(&self, key: &str) -> Result<&str, Fault> {
+    pub(crate) fn required(&self, key: &str) -> Result<&str, FrontMatterFault> {
         let missing = || keyed(1, key, format!("is missing: add a line `{key}: …` to the front matter"));
         self.text(key)?.ok_or_else(missing)
     }
 
     /// Returns a text.
-    pub(crate) fn text(&self, key: &str) -> Result<Option<&str>, Fault> {
+    pub(crate) fn text(&self, key: &str) -> Result<Option<&str>, FrontMatterFault> {
         self.value(key, "one text in one line", Value::text)
     }
 
     /// Returns a list of texts. Also accepts a single text with commas, as other formats use.
-    pub(crate) fn comma_list(&self, key: &str) -> Result<Option<Vec<String>>, Fault> {
+    pub(crate) fn comma_list(&self, key: &str) -> Result<Option<Vec<String>>, FrontMatterFault> {
         match self.entry(key).map(|entry| &entry.value) {
             Some(Value::Plain(text)) if text.contains(',') => {
                 let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
@@ -148,7 +151,7 @@ impl<'a> FrontMatter<'a> {
     }
 
     /// Returns a list of texts.
-    pub(crate) fn list(&self, key: &str) -> Result<Option<Vec<String>>, Fault> {
+    pub(crate) fn list(&self, key: &str) -> Result<Option<Vec<String>>, FrontMatterFault> {
         self.value(key, "a list: `[a, b]`, or a line `- a` for each", |value| value.list().map(<[String]>::to_vec))
     }
 
@@ -158,16 +161,16 @@ impl<'a> FrontMatter<'a> {
         key: &str,
         what: &str,
         is_good: impl Fn(&T) -> bool,
-    ) -> Result<Option<T>, Fault> {
+    ) -> Result<Option<T>, FrontMatterFault> {
         self.value(key, what, |value| value.plain()?.parse().ok().filter(&is_good))
     }
 
     /// Returns a boolean.
-    pub(crate) fn flag(&self, key: &str) -> Result<Option<bool>, Fault> {
+    pub(crate) fn flag(&self, key: &str) -> Result<Option<bool>, FrontMatterFault> {
         self.value(key, "`true` or `false`, without quotes", |value| value.plain()?.parse().ok())
     }
 
-    fn entry(&self, key: &str) -> Option<&Entry<'a>> {
+    fn entry(&self, key: &str) -> Option<&FrontMatterEntry<'a>> {
         self.entries.iter().find(|entry| entry.key == key)
     }
 
@@ -176,25 +179,25 @@ impl<'a> FrontMatter<'a> {
         key: &str,
         what: impl Display,
         read: impl FnOnce(&'b Value) -> Option<T>,
-    ) -> Result<Option<T>, Fault> {
+    ) -> Result<Option<T>, FrontMatterFault> {
         let Some(entry) = self.entry(key) else { return Ok(None) };
         read(&entry.value).map(Some).ok_or_else(|| keyed(entry.line, key, format!("must be {what}")))
     }
 }
 
 /// Iterator over the lines of a text with their numbers; `rest` is the text after the current line.
-struct Lines<'a> {
+struct NumberedLines<'a> {
     rest: &'a str,
     number: usize,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> NumberedLines<'a> {
     fn of(text: &'a str) -> Self {
         Self { rest: text, number: 0 }
     }
 }
 
-impl<'a> Iterator for Lines<'a> {
+impl<'a> Iterator for NumberedLines<'a> {
     type Item = (usize, &'a str);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -207,28 +210,28 @@ impl<'a> Iterator for Lines<'a> {
     }
 }
 
-fn keyed(line: usize, key: &str, message: impl Into<String>) -> Fault {
-    Fault { line, key: Some(key.to_owned()), message: message.into() }
+fn keyed(line: usize, key: &str, message: impl Into<String>) -> FrontMatterFault {
+    FrontMatterFault { line, key: Some(key.to_owned()), message: message.into() }
 }
 
 /// Parses a line with a key.
-fn begun(number: usize, line: &str) -> Result<Entry<'_>, Fault> {
+fn begun(number: usize, line: &str) -> Result<FrontMatterEntry<'_>, FrontMatterFault> {
     let is_key = |key: &str| {
         !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
     };
     let Some((key, value)) = line.split_once(':').filter(|(key, _)| is_key(key)) else {
         let message = "this is no `key: value` at the beginning of a line, no item `- …` of a list, and no comment";
-        return Err(Fault::at(number, message));
+        return Err(FrontMatterFault::at(number, message));
     };
     if !value.is_empty() && !value.starts_with([' ', '\t', '\r']) {
         return Err(keyed(number, key, "wants a blank behind its colon"));
     }
     let value = value::of(value.trim()).map_err(|message| keyed(number, key, message))?;
-    Ok(Entry { key, line: number, value })
+    Ok(FrontMatterEntry { key, line: number, value })
 }
 
 /// Rejects a key whose value was expected on the following lines but is missing.
-fn finished(entry: Entry<'_>) -> Result<Entry<'_>, Fault> {
+fn finished(entry: FrontMatterEntry<'_>) -> Result<FrontMatterEntry<'_>, FrontMatterFault> {
     match entry.value {
         Value::Nothing => Err(keyed(entry.line, entry.key, "has no value: give it one, or leave the key out")),
         _ => Ok(entry),

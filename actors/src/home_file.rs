@@ -15,7 +15,7 @@ use std::{
 
 use soong_protocol::{ErrorCode, ErrorInfo};
 
-use crate::front_matter::{Fault, FrontMatter};
+use crate::front_matter::{FrontMatter, FrontMatterFault};
 
 /// Maximum size of a file, in bytes, because its text is added to prompts.
 pub(crate) const MAX_BYTES: u64 = 65_536;
@@ -45,7 +45,7 @@ impl HomeFileError {
         Self { file: file.to_owned(), line: None, key: None, message: message.into() }
     }
 
-    fn of(file: &Path, Fault { line, key, message }: Fault) -> Self {
+    fn of(file: &Path, FrontMatterFault { line, key, message }: FrontMatterFault) -> Self {
         Self { file: file.to_owned(), line: Some(line), key, message }
     }
 }
@@ -62,7 +62,7 @@ pub(crate) fn refuse(faults: &[HomeFileError]) -> Result<(), ErrorInfo> {
 }
 
 /// Parsed items of a folder, by name, each with its file.
-pub(crate) struct Found<T> {
+pub(crate) struct LoadedFolder<T> {
     pub(crate) by_name: BTreeMap<String, (T, PathBuf)>,
     pub(crate) faults: Vec<HomeFileError>,
     /// Ignored keys in usable files.
@@ -82,9 +82,9 @@ pub(crate) struct Format {
 pub(crate) fn load<T>(
     folder: &Path,
     format: Format,
-    read: impl Fn(&str, &FrontMatter<'_>) -> Result<T, Fault>,
-) -> Found<T> {
-    let mut found = Found { by_name: BTreeMap::new(), faults: Vec::new(), warnings: Vec::new() };
+    read: impl Fn(&str, &FrontMatter<'_>) -> Result<T, FrontMatterFault>,
+) -> LoadedFolder<T> {
+    let mut found = LoadedFolder { by_name: BTreeMap::new(), faults: Vec::new(), warnings: Vec::new() };
     let files = match list(folder, format.in_folders) {
         Ok(files) => files,
         Err(fault) => {
@@ -101,10 +101,10 @@ pub(crate) fn load<T>(
 }
 
 fn add<T>(
-    found: &mut Found<T>,
+    found: &mut LoadedFolder<T>,
     file: &Path,
     foreign: &[&str],
-    read: impl Fn(&str, &FrontMatter<'_>) -> Result<T, Fault>,
+    read: impl Fn(&str, &FrontMatter<'_>) -> Result<T, FrontMatterFault>,
 ) -> Result<(), HomeFileError> {
     let text = text(file)?;
     let at = |fault| HomeFileError::of(file, fault);

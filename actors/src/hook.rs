@@ -18,7 +18,7 @@ use file::{Group, Matcher};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use soong_protocol::{Config, ErrorInfo, RunId, SessionId, TraceId};
-use soong_sandbox::{Launch, find_program};
+use soong_sandbox::{SpawnOptions, find_program};
 
 use crate::environment::Environment;
 
@@ -61,7 +61,7 @@ impl HookPoint {
 
 /// Input of a hook: JSON on its standard input.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Told {
+pub(crate) struct HookInput {
     pub(crate) event: HookPoint,
     pub(crate) session_id: SessionId,
     pub(crate) trace_id: TraceId,
@@ -86,7 +86,7 @@ pub(crate) struct Told {
 
 /// Result of the hooks of one event.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Heard {
+pub(crate) struct HookResult {
     /// Reason of the hook that denied.
     pub(crate) refused: Option<String>,
     /// Failures of hooks.
@@ -104,15 +104,15 @@ pub(crate) struct Hooks {
 
 /// Answer of a hook on its standard output. An empty output allows the event.
 #[derive(Debug, Deserialize)]
-struct Answer {
-    decision: Word,
+struct HookAnswer {
+    decision: HookDecision,
     #[serde(default)]
     reason: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Word {
+enum HookDecision {
     Allow,
     Deny,
 }
@@ -148,18 +148,18 @@ impl Hooks {
     }
 
     /// Calls the matching hooks of an event in order, until one denies.
-    pub(crate) async fn call(&self, told: &Told, project: &Path) -> Heard {
-        let mut heard = Heard::default();
+    pub(crate) async fn call(&self, told: &HookInput, project: &Path) -> HookResult {
+        let mut heard = HookResult::default();
         let groups = self.points.get(&told.event).into_iter().flatten();
         let input = serde_json::to_vec(told).unwrap_or_default();
         for hook in groups.filter(|group| fits(&group.matcher, told, project)).flat_map(|group| &group.hooks) {
             let limit_ms = hook.timeout_ms.unwrap_or(self.limit_ms);
             match self.run(&hook.command, &input, project, limit_ms).await {
-                Ok(Some(Answer { decision: Word::Deny, reason })) if told.event.may_refuse() => {
+                Ok(Some(HookAnswer { decision: HookDecision::Deny, reason })) if told.event.may_refuse() => {
                     heard.refused = Some(reason.unwrap_or_else(|| format!("{} says no", shown(&hook.command))));
                     break;
                 }
-                Ok(Some(Answer { decision: Word::Deny, .. })) => {
+                Ok(Some(HookAnswer { decision: HookDecision::Deny, .. })) => {
                     let why = format!("{}: {} cannot refuse", shown(&hook.command), told.event.as_str());
                     heard.failures.push(why);
                 }
@@ -170,8 +170,14 @@ impl Hooks {
         heard
     }
 
-    async fn run(&self, command: &str, input: &[u8], project: &Path, limit_ms: u64) -> Result<Option<Answer>, String> {
-        let launch = Launch::new(&self.shell, project, self.variables.clone()).arguments(["-c", command]);
+    async fn run(
+        &self,
+        command: &str,
+        input: &[u8],
+        project: &Path,
+        limit_ms: u64,
+    ) -> Result<Option<HookAnswer>, String> {
+        let launch = SpawnOptions::new(&self.shell, project, self.variables.clone()).arguments(["-c", command]);
         let finished = launch
             .run(input, Duration::from_millis(limit_ms), MAX_ANSWER_BYTES)
             .await
@@ -204,7 +210,7 @@ fn shown(command: &str) -> String {
 }
 
 /// Returns whether an event fits every condition of a matcher. A matcher without conditions fits every event.
-fn fits(matcher: &Matcher, told: &Told, project: &Path) -> bool {
+fn fits(matcher: &Matcher, told: &HookInput, project: &Path) -> bool {
     let tool = matcher.tool.as_ref().is_none_or(|tool| told.tool.as_ref() == Some(tool));
     let tag = matcher.tag.as_ref().is_none_or(|tag| told.tags.contains(tag));
     let path = matcher.path_prefix.as_ref().is_none_or(|prefix| {

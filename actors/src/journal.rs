@@ -15,15 +15,15 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use soong_protocol::{EventRecord, Write};
 use soong_storage::{
     store::{Ack, Append, StoreError},
-    writer::{Done, Job, WriterHandle, WriterStats},
+    writer::{AppendCallback, QueuedAppend, WriterHandle, WriterStats},
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
-    events::{Hub, LiveDelta, LostRun, StreamItem},
-    meter::Meter,
-    observatory::Gauge,
+    events::{EventBus, LiveDelta, LostRun, StreamItem},
+    meter::MetricsCounter,
+    observatory::ActorStatus,
     redaction::Redactor,
 };
 
@@ -42,9 +42,9 @@ pub(crate) enum Publication {
 pub(crate) struct JournalHandle {
     writer: WriterHandle,
     publications: mpsc::UnboundedSender<Publication>,
-    hub: Arc<Hub>,
+    hub: Arc<EventBus>,
     redactor: Redactor,
-    meter: Arc<Meter>,
+    meter: Arc<MetricsCounter>,
 }
 
 impl JournalHandle {
@@ -54,12 +54,12 @@ impl JournalHandle {
     /// last commits.
     pub(crate) fn start<S: soong_storage::store::Store + 'static>(
         store: S,
-        hub: Arc<Hub>,
+        hub: Arc<EventBus>,
         redactor: Redactor,
-    ) -> std::io::Result<(Self, JournalThreads)> {
+    ) -> std::io::Result<(Self, JournalTasks)> {
         let (publications, mut incoming) = mpsc::unbounded_channel();
         let (sender, watched) = (publications.clone(), Arc::clone(&hub));
-        let meter = Arc::new(Meter::default());
+        let meter = Arc::new(MetricsCounter::default());
         let metered = Arc::clone(&meter);
         let (writer, thread) = soong_storage::writer::spawn(store, move |append, ack| {
             // An append that was already recorded was counted by the earlier attempt.
@@ -81,10 +81,10 @@ impl JournalHandle {
                 }
             }
         });
-        Ok((Self { writer, publications, hub, redactor, meter }, JournalThreads { thread, publisher }))
+        Ok((Self { writer, publications, hub, redactor, meter }, JournalTasks { thread, publisher }))
     }
 
-    pub(crate) fn meter(&self) -> &Meter {
+    pub(crate) fn meter(&self) -> &MetricsCounter {
         &self.meter
     }
 
@@ -111,15 +111,15 @@ impl JournalHandle {
     /// Queues an append; `done` is called on the writer thread once it is durable or rejected.
     ///
     /// It is called in any case: if the writer ends, with [`StoreError::Closed`].
-    pub(crate) fn append(&self, mut append: Append, done: Done) {
+    pub(crate) fn append(&self, mut append: Append, done: AppendCallback) {
         self.redactor.append(&mut append);
-        let mut answer = Answer(Some(done));
-        let done: Done = Box::new(move |outcome| {
+        let mut answer = CallbackGuard(Some(done));
+        let done: AppendCallback = Box::new(move |outcome| {
             if let Some(done) = answer.0.take() {
                 done(outcome);
             }
         });
-        if let Err(job) = self.writer.try_submit(Job { append, done }) {
+        if let Err(job) = self.writer.try_submit(QueuedAppend { append, done }) {
             let writer = self.writer.clone();
             tokio::spawn(async move { writer.submit(job).await });
         }
@@ -129,10 +129,10 @@ impl JournalHandle {
     pub(crate) async fn append_and_wait(&self, mut append: Append) -> Result<Ack, StoreError> {
         self.redactor.append(&mut append);
         let (answer, outcome) = oneshot::channel();
-        let done: Done = Box::new(move |result| {
+        let done: AppendCallback = Box::new(move |result| {
             let _ = answer.send(result.map_err(|(error, _)| error));
         });
-        self.writer.submit(Job { append, done }).await;
+        self.writer.submit(QueuedAppend { append, done }).await;
         outcome.await.unwrap_or(Err(StoreError::Closed))
     }
 
@@ -159,16 +159,16 @@ impl JournalHandle {
     }
 
     /// Like [`Self::close`], for a thread that may block. Does not wait for the publishing task.
-    pub(crate) fn close_blocking(&self, threads: JournalThreads) {
+    pub(crate) fn close_blocking(&self, threads: JournalTasks) {
         self.writer.close_blocking();
         let _ = threads.thread.join();
         let _ = self.publications.send(Publication::End);
     }
 
     /// Ends the writer and the publishing task after everything that was queued before.
-    pub(crate) async fn close(&self, threads: JournalThreads) {
+    pub(crate) async fn close(&self, threads: JournalTasks) {
         self.writer.close().await;
-        let JournalThreads { thread, publisher } = threads;
+        let JournalTasks { thread, publisher } = threads;
         // A writer that panicked has nothing left to commit.
         let _ = tokio::task::spawn_blocking(move || thread.join()).await;
         let _ = self.publications.send(Publication::End);
@@ -176,7 +176,7 @@ impl JournalHandle {
     }
 }
 
-fn publish(hub: &Hub, append: Append, ack: Ack) {
+fn publish(hub: &EventBus, append: Append, ack: Ack) {
     if ack.events.is_empty() {
         // Recorded by an earlier attempt that was not published: subscribers have to read it from the store.
         for write in &append.writes {
@@ -208,9 +208,9 @@ fn publish(hub: &Hub, append: Append, ack: Ack) {
 }
 
 /// Result callback; if it is dropped uncalled, it is called with [`StoreError::Closed`].
-struct Answer(Option<Done>);
+struct CallbackGuard(Option<AppendCallback>);
 
-impl Drop for Answer {
+impl Drop for CallbackGuard {
     fn drop(&mut self) {
         if let Some(done) = self.0.take() {
             done(Err((StoreError::Closed, Append::default())));
@@ -219,7 +219,7 @@ impl Drop for Answer {
 }
 
 /// The thread and the task of the journal, until it is closed.
-pub(crate) struct JournalThreads {
+pub(crate) struct JournalTasks {
     thread: JoinHandle<()>,
     publisher: tokio::task::JoinHandle<()>,
 }
@@ -233,7 +233,7 @@ pub(crate) enum JournalMsg {
 /// The journal in the actor tree. It is never restarted: if the writer ends, the runtime accepts no more writes.
 pub(crate) struct JournalActor {
     pub(crate) journal: JournalHandle,
-    pub(crate) gauge: Arc<Gauge>,
+    pub(crate) gauge: Arc<ActorStatus>,
 }
 
 /// Interval between updates of the journal's status.

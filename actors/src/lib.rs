@@ -68,8 +68,8 @@ pub use observatory::{ActorKind, ActorView, BudgetShare, GatewayView, RunEnd, Ru
 pub use redaction::Redactor;
 pub use run::{ChildSpec, RunOutcome};
 pub use runtime::{
-    Child, Children, Fork, LeftBehind, NewSessionSpec, Recover, RunHandle, RunSetting, Runtime, RuntimeBuilder, Start,
-    Switched, already_decided,
+    Child, Children, Fork, HeadSwitched, InterruptedRuns, NewSessionSpec, RecoveryPolicy, RunHandle, RunRequest,
+    RunSetting, Runtime, RuntimeBuilder, already_decided,
 };
 pub use schemars;
 pub use session::{SessionCleanup, SessionCleanupFailure, SessionCleanupReport};
@@ -77,6 +77,6 @@ pub use soong_protocol::{self as protocol, Config, ErrorCode, ErrorInfo};
 pub use soong_sandbox as process;
 pub use soong_storage::{
     self as storage,
-    fault::{FaultPlace, FaultPlan, FaultPoint},
+    fault::{FaultComponent, FaultPlan, FaultPoint},
     store::{MessagePath, Page, PermissionFilter, QuestionFilter, SessionFilter, TraceFilter, UsageFilter},
 };

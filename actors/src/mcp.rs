@@ -12,7 +12,7 @@
 //!
 //! Elsewhere: who may call which tool (PERM-1).
 
-use crate::observatory::Observatory;
+use crate::observatory::ActorTree;
 
 mod actor;
 mod client;
@@ -47,7 +47,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
-    client::Line,
+    client::ServerClient,
     message::McpServerMsg,
     supervisor::{McpSupervisorActor, McpSupervisorMsg},
 };
@@ -58,18 +58,18 @@ pub use self::{
 use crate::{
     actor_base::{Mailbox, ONLY, restart},
     environment::Environment,
-    observatory::{ActorKind, Gauge},
+    observatory::{ActorKind, ActorStatus},
     permission::missing_mcp_tools,
-    tool::{Registered, ToolRegistry},
+    tool::{RegisteredTool, ToolRegistry},
 };
 
 /// State of a server.
 #[derive(Clone)]
-enum Standing {
+enum ServerState {
     /// Not known yet.
     Starting,
     /// Connected and ready for calls.
-    Ready(Line),
+    Ready(ServerClient),
     /// Not available. `again`: whether another attempt follows.
     Down { error: ErrorInfo, again: bool },
 }
@@ -78,8 +78,8 @@ enum Standing {
 pub(crate) struct Server {
     name: Arc<str>,
     config: McpConfig,
-    standing: watch::Sender<Standing>,
-    tools: Mutex<Vec<Arc<Registered>>>,
+    standing: watch::Sender<ServerState>,
+    tools: Mutex<Vec<Arc<RegisteredTool>>>,
     /// Held by a connection until it is completely closed; the next connection waits for it (ACT-3).
     turn: Arc<AsyncMutex<()>>,
     seat: Mutex<Option<Mailbox<McpServerMsg>>>,
@@ -92,7 +92,7 @@ impl Server {
         Arc::new(Self {
             name: name.into(),
             config: config.clone(),
-            standing: watch::Sender::new(Standing::Starting),
+            standing: watch::Sender::new(ServerState::Starting),
             tools: Mutex::default(),
             turn: Arc::default(),
             seat: Mutex::default(),
@@ -116,36 +116,36 @@ impl Server {
     }
 
     /// Returns the client of the server. If the server is starting or reconnecting, waits up to `start_wait`.
-    async fn line(&self) -> Result<Line, ErrorInfo> {
+    async fn line(&self) -> Result<ServerClient, ErrorInfo> {
         let mut standing = self.standing.subscribe();
-        if matches!(&*standing.borrow(), Standing::Down { .. }) {
+        if matches!(&*standing.borrow(), ServerState::Down { .. }) {
             self.wanted.notify_one();
         }
         let settled = standing.wait_for(|standing| match standing {
-            Standing::Ready(line) => !line.is_over(),
-            Standing::Down { again, .. } => !again,
-            Standing::Starting => false,
+            ServerState::Ready(line) => !line.is_over(),
+            ServerState::Down { again, .. } => !again,
+            ServerState::Starting => false,
         });
         let _ = tokio::time::timeout(self.start_wait(), settled).await;
         let found = self.standing.borrow().clone();
         match found {
-            Standing::Ready(line) if !line.is_over() => Ok(line),
+            ServerState::Ready(line) if !line.is_over() => Ok(line),
             found => Err(self.unavailable(&found)),
         }
     }
 
     /// Returns the error that the server is not available, with the reason.
-    fn unavailable(&self, standing: &Standing) -> ErrorInfo {
+    fn unavailable(&self, standing: &ServerState) -> ErrorInfo {
         let name = &self.name;
         let why = match standing {
-            Standing::Down { error, .. } => error.message.clone(),
-            Standing::Ready(_) => "its connection has ended, and there is no other one yet".to_owned(),
-            Standing::Starting => "it has not answered yet".to_owned(),
+            ServerState::Down { error, .. } => error.message.clone(),
+            ServerState::Ready(_) => "its connection has ended, and there is no other one yet".to_owned(),
+            ServerState::Starting => "it has not answered yet".to_owned(),
         };
         ErrorInfo::new(ErrorCode::ToolNotAvailable, format!("MCP server {name:?} is not available: {why}"))
     }
 
-    fn tools(&self) -> Vec<Arc<Registered>> {
+    fn tools(&self) -> Vec<Arc<RegisteredTool>> {
         self.tools.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -159,7 +159,7 @@ impl Server {
 }
 
 /// All servers of a runtime, and the registry for runs that start now.
-pub(crate) struct Mcp {
+pub(crate) struct McpServers {
     built_in: Arc<ToolRegistry>,
     registry: RwLock<Arc<ToolRegistry>>,
     servers: BTreeMap<String, Arc<Server>>,
@@ -169,7 +169,7 @@ pub(crate) struct Mcp {
     supervisor: Mutex<Option<ActorRef<McpSupervisorMsg>>>,
 }
 
-impl Mcp {
+impl McpServers {
     pub(crate) fn new(built_in: ToolRegistry, config: &Config, environment: &Environment) -> Self {
         let built_in = Arc::new(built_in);
         let servers = config.mcp.iter().map(|(name, config)| (name.clone(), Server::new(name, config))).collect();
@@ -194,7 +194,7 @@ impl Mcp {
     pub(crate) async fn settled(&self) {
         let each = self.servers.values().map(|server| async move {
             let mut standing = server.standing.subscribe();
-            let settled = standing.wait_for(|standing| !matches!(standing, Standing::Starting));
+            let settled = standing.wait_for(|standing| !matches!(standing, ServerState::Starting));
             let _ = tokio::time::timeout_at(self.opened_at + server.start_wait(), settled).await;
         });
         futures::future::join_all(each).await;
@@ -207,7 +207,7 @@ impl Mcp {
             let has_tools = !server.tools().is_empty();
             let standing = server.standing.borrow();
             match &*standing {
-                Standing::Ready(_) => None,
+                ServerState::Ready(_) => None,
                 _ if has_tools => None,
                 standing => Some((name.clone(), server.unavailable(standing))),
             }
@@ -229,13 +229,13 @@ impl Mcp {
     }
 
     /// Marks a server as ready and publishes its tools.
-    fn opened(&self, server: &Server, line: Line, tools: Vec<Arc<Registered>>) {
+    fn opened(&self, server: &Server, line: ServerClient, tools: Vec<Arc<RegisteredTool>>) {
         let names: Vec<String> = tools.iter().map(|tool| tool.spec.name.clone()).collect();
         for missing in missing_mcp_tools(&self.config, &server.name, &names) {
             tracing::warn!(server = %server.name, missing, "the configuration names a tool that its server does not have");
         }
         self.publish(server, tools);
-        if let Standing::Down { .. } = server.standing.send_replace(Standing::Ready(line)) {
+        if let ServerState::Down { .. } = server.standing.send_replace(ServerState::Ready(line)) {
             tracing::warn!(server = %server.name, "an MCP server is available again");
         }
     }
@@ -246,7 +246,7 @@ impl Mcp {
     /// The failure is logged once, even if the same error repeats.
     fn lost(&self, server: &Server, error: ErrorInfo, again: bool) {
         let is_known = match &*server.standing.borrow() {
-            Standing::Down { error: earlier, again: earlier_again } => {
+            ServerState::Down { error: earlier, again: earlier_again } => {
                 earlier.message == error.message && *earlier_again == again
             }
             _ => false,
@@ -257,11 +257,11 @@ impl Mcp {
         if !again {
             self.publish(server, Vec::new());
         }
-        server.standing.send_replace(Standing::Down { error, again });
+        server.standing.send_replace(ServerState::Down { error, again });
     }
 
     /// Replaces the tools of a server, for runs that start from now on.
-    fn publish(&self, server: &Server, tools: Vec<Arc<Registered>>) {
+    fn publish(&self, server: &Server, tools: Vec<Arc<RegisteredTool>>) {
         // The lock is held until the registry is replaced, so that concurrent calls for two servers keep each other's
         // tools.
         let mut registry = self.registry.write().unwrap_or_else(PoisonError::into_inner);
@@ -278,8 +278,8 @@ impl Mcp {
 
 /// Starts the supervisor of the servers below the root. Returns `None` if there are no servers.
 pub(crate) async fn start(
-    mcp: &Arc<Mcp>,
-    observatory: &Arc<Observatory>,
+    mcp: &Arc<McpServers>,
+    observatory: &Arc<ActorTree>,
     tasks: &TaskTracker,
     closing: &CancellationToken,
     root: ActorCell,
@@ -287,7 +287,7 @@ pub(crate) async fn start(
     if mcp.servers.is_empty() {
         return Ok(None);
     }
-    let parent = Gauge::actor_id(ActorKind::RuntimeSupervisor, ONLY);
+    let parent = ActorStatus::actor_id(ActorKind::RuntimeSupervisor, ONLY);
     let gauge = observatory.enter(ActorKind::McpSupervisor, ONLY, Some(parent), restart::KEEPER.shown, None);
     let actor = McpSupervisorActor {
         mcp: Arc::clone(mcp),
@@ -304,7 +304,7 @@ pub(crate) async fn start(
 
 /// Marks all servers as not available after their supervisor has exceeded its restart limit. Runs continue without
 /// their tools.
-pub(crate) fn give_up(mcp: &Mcp, observatory: &Observatory) {
+pub(crate) fn give_up(mcp: &McpServers, observatory: &ActorTree) {
     let error = ErrorInfo::new(
         ErrorCode::ActorCrashed,
         format!(

@@ -18,9 +18,9 @@ mod recall;
 mod reflect;
 mod users;
 
-pub use book::{Book, BookFault, Changes, NewExperience};
+pub use book::{Changes, ExperienceFault, ExperienceText, NewExperience};
 pub use file::MemoryFile;
 pub use rank::{matching, plain_tag, plain_tags};
 pub(crate) use recall::{KNOWN_HEAD, TAGGER, TASK_HEAD, TOLD_HEAD, mend_request, read_tags, tag_request, told};
 pub(crate) use reflect::{REFLECTOR, read_reflection, reflect_question, reflection_schema, reflector, told_in};
-pub use users::Memories;
+pub use users::MemoryFiles;

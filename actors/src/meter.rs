@@ -69,7 +69,7 @@ pub struct SubscriberMetrics {
 
 /// Counters of committed work.
 #[derive(Debug, Default)]
-pub(crate) struct Meter {
+pub(crate) struct MetricsCounter {
     begun: AtomicU64,
     completed: AtomicU64,
     failed: AtomicU64,
@@ -85,7 +85,7 @@ pub(crate) struct Meter {
     cost_nanos: AtomicU64,
 }
 
-impl Meter {
+impl MetricsCounter {
     /// Counts a committed append.
     pub(crate) fn take(&self, append: &Append) {
         let add = |counter: &AtomicU64, by: u64| {
@@ -136,7 +136,7 @@ impl Meter {
     }
 }
 
-impl Meter {
+impl MetricsCounter {
     /// Returns the counters. The other fields have their default values.
     pub(crate) fn counted(&self) -> Metrics {
         let get = |counter: &AtomicU64| counter.load(Relaxed);

@@ -1,6 +1,6 @@
 //! Status of all actors of a runtime (ACT-6).
 //!
-//! Each actor has a [`Gauge`] that the actor and its senders update with atomics and short locks; the observatory
+//! Each actor has a [`ActorStatus`] that the actor and its senders update with atomics and short locks; the observatory
 //! holds the gauges. Reading the whole tree sends no message to any actor.
 //!
 //! Elsewhere: the shape that clients see (`observatory/view.rs`), notification of changes (`observatory/watch.rs`),
@@ -17,14 +17,14 @@ use std::sync::{
 use dashmap::DashMap;
 use soong_protocol::Timestamp;
 pub use view::{ActorKind, ActorView, BudgetShare, GatewayView, RunEnd, RunView};
-pub(crate) use watch::Watched;
+pub(crate) use watch::Watchers;
 pub use watch::{TreeEvent, TreeWatch};
 
 use crate::clock::now;
 
 /// The part of an actor's status that changes during its life.
 #[derive(Debug, Clone)]
-struct Look {
+struct Status {
     state: &'static str,
     activity: String,
     since: Timestamp,
@@ -35,11 +35,11 @@ struct Look {
 }
 
 /// Version of an actor's status: changes of the status, messages handled, messages queued, and the version of its
-/// [`Face`].
-type Stamp = [u64; 4];
+/// [`StatusSource`].
+type Revision = [u64; 4];
 
 /// Status of an actor that is stored outside it, and changes without it or too often to be pushed. Read on demand.
-pub(crate) trait Face: Send + Sync {
+pub(crate) trait StatusSource: Send + Sync {
     /// Returns a number that differs after each change of what [`fill`](Self::fill) adds.
     fn stamp(&self) -> u64;
     /// Adds this status to the view of the actor.
@@ -47,7 +47,7 @@ pub(crate) trait Face: Send + Sync {
 }
 
 /// Observable status of one actor. It outlives a crash: the next incarnation continues to use it.
-pub(crate) struct Gauge {
+pub(crate) struct ActorStatus {
     kind: ActorKind,
     id: String,
     parent: Option<String>,
@@ -60,21 +60,21 @@ pub(crate) struct Gauge {
     handled: AtomicU64,
     /// Number of changes of the status, not counting its mailbox.
     looks: AtomicU64,
-    look: Mutex<Look>,
-    face: OnceLock<Box<dyn Face>>,
+    look: Mutex<Status>,
+    face: OnceLock<Box<dyn StatusSource>>,
     /// The version that was last published to watchers.
-    told: Mutex<Option<Stamp>>,
+    told: Mutex<Option<Revision>>,
     /// Whether a watcher or a snapshot has seen the actor; then watchers are notified of its end.
     is_known: AtomicBool,
 }
 
-impl std::fmt::Debug for Gauge {
+impl std::fmt::Debug for ActorStatus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Gauge").field("kind", &self.kind).field("id", &self.id).finish_non_exhaustive()
     }
 }
 
-impl Gauge {
+impl ActorStatus {
     /// Returns an id that is unique across all kinds of actors.
     pub(crate) fn actor_id(kind: ActorKind, id: &str) -> String {
         format!("{}:{id}", kind.as_str())
@@ -120,7 +120,7 @@ impl Gauge {
     }
 
     /// Sets the status source outside the actor. Later incarnations that set it again change nothing.
-    pub(crate) fn set_face(&self, face: impl Face + 'static) {
+    pub(crate) fn set_face(&self, face: impl StatusSource + 'static) {
         let _ = self.face.set(Box::new(face));
     }
 
@@ -143,7 +143,7 @@ impl Gauge {
     }
 
     /// Returns the current version. It may miss a change that is undone before the next call.
-    fn stamp(&self) -> Stamp {
+    fn stamp(&self) -> Revision {
         let mailbox = u64::try_from(self.mailbox.load(Relaxed)).unwrap_or_default();
         let beside = self.face.get().map_or(0, |face| face.stamp());
         [self.looks.load(Relaxed), self.handled.load(Relaxed), mailbox, beside]
@@ -157,7 +157,7 @@ impl Gauge {
     }
 
     /// Changes the status. `change` returns whether it changed something; otherwise watchers are not notified.
-    fn change(&self, change: impl FnOnce(&mut Look) -> bool) {
+    fn change(&self, change: impl FnOnce(&mut Status) -> bool) {
         let mut look = self.look();
         if change(&mut look) {
             // Incremented under the lock: a reader that sees the new version finds the new status.
@@ -165,16 +165,16 @@ impl Gauge {
         }
     }
 
-    fn look(&self) -> MutexGuard<'_, Look> {
+    fn look(&self) -> MutexGuard<'_, Status> {
         self.look.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Status of all actors of one runtime.
 #[derive(Debug, Default)]
-pub(crate) struct Observatory {
-    gauges: DashMap<String, Arc<Gauge>>,
-    watched: Watched,
+pub(crate) struct ActorTree {
+    gauges: DashMap<String, Arc<ActorStatus>>,
+    watched: Watchers,
     restarts: Arc<Restarts>,
 }
 
@@ -182,7 +182,7 @@ pub(crate) struct Observatory {
 #[derive(Debug, Default)]
 struct Restarts([AtomicU64; ActorKind::ALL.len()]);
 
-impl Observatory {
+impl ActorTree {
     /// Returns the gauge of an actor. After a crash, returns its previous gauge.
     pub(crate) fn enter(
         &self,
@@ -191,10 +191,10 @@ impl Observatory {
         parent: Option<String>,
         restart_limit: &'static str,
         run: Option<RunView>,
-    ) -> Arc<Gauge> {
+    ) -> Arc<ActorStatus> {
         let fresh = || {
             let at = now();
-            Arc::new(Gauge {
+            Arc::new(ActorStatus {
                 kind,
                 id: id.to_owned(),
                 parent,
@@ -205,7 +205,7 @@ impl Observatory {
                 mailbox: AtomicUsize::new(0),
                 handled: AtomicU64::new(0),
                 looks: AtomicU64::new(0),
-                look: Mutex::new(Look {
+                look: Mutex::new(Status {
                     state: "starting",
                     activity: String::new(),
                     since: at,
@@ -218,7 +218,7 @@ impl Observatory {
                 is_known: AtomicBool::new(false),
             })
         };
-        Arc::clone(self.gauges.entry(Gauge::actor_id(kind, id)).or_insert_with(fresh).value())
+        Arc::clone(self.gauges.entry(ActorStatus::actor_id(kind, id)).or_insert_with(fresh).value())
     }
 
     /// Removes an actor that has ended permanently.
@@ -233,7 +233,7 @@ impl Observatory {
     }
 
     fn forget(&self, kind: ActorKind, id: &str, end: Option<RunEnd>) {
-        if let Some((actor_id, gauge)) = self.gauges.remove(&Gauge::actor_id(kind, id))
+        if let Some((actor_id, gauge)) = self.gauges.remove(&ActorStatus::actor_id(kind, id))
             && gauge.is_known.load(Relaxed)
         {
             self.watched.gone(actor_id, end);
@@ -270,11 +270,11 @@ impl Observatory {
     }
 }
 
-fn view(gauge: &Gauge) -> ActorView {
+fn view(gauge: &ActorStatus) -> ActorView {
     let look = gauge.look().clone();
     let (activity, since) = look.pause.unwrap_or((look.activity, look.since));
     let mut view = ActorView {
-        actor_id: Gauge::actor_id(gauge.kind, &gauge.id),
+        actor_id: ActorStatus::actor_id(gauge.kind, &gauge.id),
         kind: gauge.kind,
         id: gauge.id.clone(),
         name: look.run.as_ref().map_or_else(|| gauge.kind.as_str().to_owned(), |run| run.agent_type.clone()),

@@ -11,7 +11,7 @@ use std::{path::Path, sync::Arc};
 
 use command::{CommandPattern, Rules};
 
-pub(crate) use command::{Verdict, session_scope};
+pub(crate) use command::{CommandVerdict, session_scope};
 use dashmap::{DashMap, DashSet};
 use futures::{FutureExt, future::BoxFuture};
 pub use grant::{Grant, GrantError};
@@ -30,14 +30,14 @@ const BASH: &str = "bash";
 
 /// Decision about a permission request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct ApprovalDecision {
     /// The decision.
     pub decision: Decision,
     /// Reason for the decision. The model reads it if the call is denied.
     pub reason: Option<String>,
 }
 
-impl From<Decision> for Answer {
+impl From<Decision> for ApprovalDecision {
     fn from(decision: Decision) -> Self {
         Self { decision, reason: None }
     }
@@ -47,7 +47,7 @@ impl From<Decision> for Answer {
 pub trait PermissionHandler: Send + Sync + 'static {
     /// Decides about a call. An error, a panic, and a decision later than `permissions.timeout_s` count as a denial.
     /// The future is dropped when the run ends or another approver has decided.
-    fn decide(&self, asked: Permission) -> BoxFuture<'static, Result<Answer, ErrorInfo>>;
+    fn decide(&self, asked: Permission) -> BoxFuture<'static, Result<ApprovalDecision, ErrorInfo>>;
 }
 
 /// Allows every call that requires permission. For tests, and for programs whose tools are harmless.
@@ -55,14 +55,14 @@ pub trait PermissionHandler: Send + Sync + 'static {
 pub struct AllowAll;
 
 impl PermissionHandler for AllowAll {
-    fn decide(&self, _: Permission) -> BoxFuture<'static, Result<Answer, ErrorInfo>> {
+    fn decide(&self, _: Permission) -> BoxFuture<'static, Result<ApprovalDecision, ErrorInfo>> {
         async { Ok(Decision::AllowOnce.into()) }.boxed()
     }
 }
 
 /// Approver of permission requests.
 #[derive(Clone, Default)]
-pub(crate) enum Answerer {
+pub(crate) enum Approver {
     /// No approver is available: calls that require permission are denied immediately.
     #[default]
     Nobody,
@@ -74,7 +74,7 @@ pub(crate) enum Answerer {
 
 /// Permission state of a runtime that is not in the database.
 pub(crate) struct Permissions {
-    pub(crate) answerer: Answerer,
+    pub(crate) answerer: Approver,
     /// Allow rules of the configuration.
     configured: Vec<Grant>,
     /// Deny rules of the configuration.
@@ -86,7 +86,7 @@ pub(crate) struct Permissions {
 }
 
 impl Permissions {
-    pub(crate) fn new(answerer: Answerer, config: &Config) -> Result<Self, GrantError> {
+    pub(crate) fn new(answerer: Approver, config: &Config) -> Result<Self, GrantError> {
         let parsed = |texts: &[String]| texts.iter().map(|text| Grant::parse(text)).collect::<Result<_, _>>();
         let (configured, denied) = (parsed(&config.permissions.allow)?, parsed(&config.permissions.deny)?);
         Ok(Self { answerer, configured, denied, granted: DashMap::new(), asking: DashSet::new() })
@@ -94,7 +94,7 @@ impl Permissions {
 
     /// Returns whether an approver is available for the requests of a run.
     pub(crate) fn can_ask(&self, settings: &RunSettings) -> bool {
-        !settings.unattended && !matches!(self.answerer, Answerer::Nobody)
+        !settings.unattended && !matches!(self.answerer, Approver::Nobody)
     }
 
     /// Returns whether a deny rule forbids every call of a tool.
@@ -114,7 +114,7 @@ impl Permissions {
         project: &Path,
         tool: &str,
         demand: &Demand,
-    ) -> Verdict {
+    ) -> CommandVerdict {
         let of_run = settings.allow.iter().filter_map(|text| Grant::parse(text).ok());
         let granted: Vec<Grant> = self.configured.iter().cloned().chain(of_run).collect();
         let denied = self.denied(settings);
@@ -122,11 +122,11 @@ impl Permissions {
             return self.command_verdict(session, project, demand, (&granted, &denied));
         }
         if denied.iter().any(|grant| grant.denies(tool, demand, project)) {
-            return Verdict::Refuse;
+            return CommandVerdict::Refuse;
         }
         let is_granted = granted.iter().any(|grant| grant.covers(tool, demand, project))
             || self.is_remembered(session, tool, demand);
-        if is_granted { Verdict::Run } else { Verdict::Ask }
+        if is_granted { CommandVerdict::Run } else { CommandVerdict::Ask }
     }
 
     fn denied(&self, settings: &RunSettings) -> Vec<Grant> {
@@ -141,7 +141,7 @@ impl Permissions {
         project: &Path,
         demand: &Demand,
         (granted, denied): (&[Grant], &[Grant]),
-    ) -> Verdict {
+    ) -> CommandVerdict {
         let is_unconfined = demand.scope == Scope::Unconfined;
         let granted: Vec<&Grant> = granted.iter().filter(|grant| grant.is_of(BASH)).collect();
         let allows_all = granted.iter().any(|grant| match is_unconfined {
@@ -175,7 +175,7 @@ impl Permissions {
                     && self.granted.get(session).is_some_and(|granted| granted.iter().any(is_same));
             }
         };
-        self.command_verdict(session, Path::new(directory), demand, (&[], &[])) == Verdict::Run
+        self.command_verdict(session, Path::new(directory), demand, (&[], &[])) == CommandVerdict::Run
     }
 
     pub(crate) fn remember(&self, asked: &Permission) {

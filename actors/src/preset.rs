@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use soong_protocol::{Config, McpConfig, Preset, builtin_presets};
 
 use crate::{
-    front_matter::{Fault, FrontMatter},
+    front_matter::{FrontMatter, FrontMatterFault},
     home_file::{self, Format, HomeFileError},
     permission::{GrantError, check_tool},
 };
@@ -109,7 +109,7 @@ pub fn presets(files: &PresetFiles, config: &Config, registered: &[Preset]) -> V
     all
 }
 
-fn preset(name: &str, file: &FrontMatter<'_>, tools: &[&str], config: &Config) -> Result<Preset, Fault> {
+fn preset(name: &str, file: &FrontMatter<'_>, tools: &[&str], config: &Config) -> Result<Preset, FrontMatterFault> {
     file.only(&KEYS)?;
     let of_tools = |key: &str| {
         let list = file.list(key)?;

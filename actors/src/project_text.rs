@@ -19,7 +19,7 @@ use crate::{
     home_file,
     skill::{self, Skill, SkillOrigin, Skills},
     text::{fence_around, visible},
-    tool::{Roots, Surroundings, names_in, read_text},
+    tool::{PathPolicy, ToolEnvironment, names_in, read_text},
 };
 
 /// Files for project notes; the first usable one is read.
@@ -31,14 +31,14 @@ const MAX_SKILLS: usize = 64;
 
 /// Texts of one project.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct ProjectText {
-    pub(crate) notes: Option<Notes>,
+pub(crate) struct ProjectInstructions {
+    pub(crate) notes: Option<ProjectNotes>,
     pub(crate) skills: Vec<Skill>,
 }
 
 /// Project notes for agents.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Notes {
+pub(crate) struct ProjectNotes {
     file: &'static str,
     text: String,
     is_cut: bool,
@@ -46,42 +46,42 @@ pub(crate) struct Notes {
 
 /// Texts of the projects in use. Each is a snapshot from the start of the latest user run in that project.
 #[derive(Debug, Default)]
-pub(crate) struct ProjectTexts {
-    roots: Arc<Roots>,
-    known: DashMap<PathBuf, Arc<ProjectText>>,
+pub(crate) struct ProjectInstructionsCache {
+    roots: Arc<PathPolicy>,
+    known: DashMap<PathBuf, Arc<ProjectInstructions>>,
 }
 
-impl ProjectTexts {
-    pub(crate) fn new(roots: Arc<Roots>) -> Self {
+impl ProjectInstructionsCache {
+    pub(crate) fn new(roots: Arc<PathPolicy>) -> Self {
         Self { roots, known: DashMap::new() }
     }
 
     /// Rereads the texts of a project, before a user run starts in it.
-    pub(crate) async fn refresh(&self, project: &Path) -> Arc<ProjectText> {
+    pub(crate) async fn refresh(&self, project: &Path) -> Arc<ProjectInstructions> {
         let (roots, folder) = (Arc::clone(&self.roots), project.to_owned());
-        let looked = tokio::task::spawn_blocking(move || ProjectText::read(&roots, &folder)).await;
+        let looked = tokio::task::spawn_blocking(move || ProjectInstructions::read(&roots, &folder)).await;
         let text = Arc::new(looked.unwrap_or_default());
         self.known.insert(project.to_owned(), Arc::clone(&text));
         text
     }
 
     /// Returns the cached texts of a project. Reads them if there are none, such as after a restart.
-    pub(crate) fn known(&self, project: &Path) -> Arc<ProjectText> {
-        let look = || Arc::new(ProjectText::read(&self.roots, project));
+    pub(crate) fn known(&self, project: &Path) -> Arc<ProjectInstructions> {
+        let look = || Arc::new(ProjectInstructions::read(&self.roots, project));
         Arc::clone(&self.known.entry(project.to_owned()).or_insert_with(look))
     }
 }
 
-impl ProjectText {
+impl ProjectInstructions {
     /// Reads the texts of a project, skipping unusable ones.
-    pub(crate) fn read(roots: &Roots, project: &Path) -> Self {
+    pub(crate) fn read(roots: &PathPolicy, project: &Path) -> Self {
         let notes = NOTES.into_iter().find_map(|file| notes(roots, project, file));
         let skills = skill_files(roots, project).into_iter().filter_map(|file| read_skill(roots, project, &file).ok());
         Self { notes, skills: skills.collect() }
     }
 }
 
-impl Notes {
+impl ProjectNotes {
     /// Formats the notes as a section of a system prompt.
     pub(crate) fn render(&self) -> String {
         let Self { file, text, is_cut } = self;
@@ -101,8 +101,8 @@ impl Skills {
     /// nothing.
     ///
     /// `surroundings` defines which files of the project may be read.
-    pub fn look_around(self: &Arc<Self>, surroundings: &Surroundings, project: &Path) -> (Arc<Self>, Vec<String>) {
-        let roots = Roots::new(surroundings);
+    pub fn look_around(self: &Arc<Self>, surroundings: &ToolEnvironment, project: &Path) -> (Arc<Self>, Vec<String>) {
+        let roots = PathPolicy::new(surroundings);
         let (mut skills, mut faults) = (Vec::new(), Vec::new());
         for file in skill_files(&roots, project) {
             match read_skill(&roots, project, &file) {
@@ -121,7 +121,7 @@ impl Skills {
 ///
 /// # Errors
 /// Returns the reason why it cannot be used. It names the file by its path in the project.
-pub(crate) fn read_skill(roots: &Roots, project: &Path, file: &Path) -> Result<Skill, String> {
+pub(crate) fn read_skill(roots: &PathPolicy, project: &Path, file: &Path) -> Result<Skill, String> {
     let at = |line: usize, message: String| format!("{}:{line}: {message}", file.display());
     let (text, is_whole) = read_text(roots, project, &file.to_string_lossy(), home_file::MAX_BYTES)
         .map_err(|error| format!("{}: {}", file.display(), error.message))?;
@@ -138,7 +138,7 @@ pub(crate) fn read_skill(roots: &Roots, project: &Path, file: &Path) -> Result<S
 }
 
 /// Returns the files of a project that may be skills, sorted by name.
-pub(crate) fn skill_files(roots: &Roots, project: &Path) -> Vec<PathBuf> {
+pub(crate) fn skill_files(roots: &PathPolicy, project: &Path) -> Vec<PathBuf> {
     let mut names = names_in(roots, project, skill::FOLDER);
     // Reject other names, because they could be misleading when they are shown.
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
@@ -155,7 +155,7 @@ pub(crate) fn skill_files(roots: &Roots, project: &Path) -> Vec<PathBuf> {
     files.take(MAX_SKILLS).collect()
 }
 
-fn notes(roots: &Roots, project: &Path, file: &'static str) -> Option<Notes> {
+fn notes(roots: &PathPolicy, project: &Path, file: &'static str) -> Option<ProjectNotes> {
     let (text, is_whole) = match read_text(roots, project, file, NOTES_BYTES) {
         Ok(read) => read,
         Err(error) => {
@@ -166,7 +166,7 @@ fn notes(roots: &Roots, project: &Path, file: &'static str) -> Option<Notes> {
         }
     };
     let text = visible(&text).trim().to_owned();
-    (!text.is_empty()).then_some(Notes { file, text, is_cut: !is_whole })
+    (!text.is_empty()).then_some(ProjectNotes { file, text, is_cut: !is_whole })
 }
 
 #[cfg(test)]

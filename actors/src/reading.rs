@@ -16,12 +16,12 @@ const AT_ONCE: usize = 4;
 
 /// The reading side of the store for async callers. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Reading {
+pub(crate) struct StoreReader {
     reader: Arc<dyn Reader>,
     turns: Arc<Semaphore>,
 }
 
-impl Reading {
+impl StoreReader {
     pub(crate) fn new(reader: Arc<dyn Reader>) -> Self {
         Self { reader, turns: Arc::new(Semaphore::new(AT_ONCE)) }
     }

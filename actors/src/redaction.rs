@@ -52,11 +52,11 @@ static BEARER: LazyLock<Option<Regex>> = LazyLock::new(|| {
 /// Removes secrets from texts. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Redactor {
-    known: Option<Arc<Known>>,
+    known: Option<Arc<SecretIndex>>,
 }
 
 /// Known secrets, in every form that is searched for.
-struct Known {
+struct SecretIndex {
     finder: AhoCorasick,
     /// Finds prefixes of secrets that are redacted anywhere in a text.
     prefixes: Option<AhoCorasick>,
@@ -119,7 +119,7 @@ impl Redactor {
             Ok(finder) if !forms.is_empty() => {
                 let beginnings = beginning::finder(&forms);
                 let prefixes = AhoCorasick::builder().match_kind(MatchKind::LeftmostFirst).build(prefixes).ok();
-                Self { known: Some(Arc::new(Known { finder, prefixes, prefix_marks, beginnings, marks, forms })) }
+                Self { known: Some(Arc::new(SecretIndex { finder, prefixes, prefix_marks, beginnings, marks, forms })) }
             }
             _ => Self::default(),
         }
@@ -183,7 +183,7 @@ fn secrets<'a>(environment: &'a Environment, config: &Config) -> impl Iterator<I
     environment.variables().filter(move |(name, _)| is_secret(name) || named.iter().any(|other| other == name))
 }
 
-impl Known {
+impl SecretIndex {
     fn redacted<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let spans = self.spans(text);
         if spans.is_empty() {

@@ -2,14 +2,14 @@
 //!
 //! One turn, from top to bottom:
 //!
-//! 1. An input arrives in the mailbox of the [run's actor](actor::RunActor): a [`RunMsg`] with [`News`], such as the
+//! 1. An input arrives in the mailbox of the [run's actor](actor::RunActor): a [`RunMsg`] with [`RunInput`], such as the
 //!    results of the last turn.
 //! 2. The actor passes all waiting inputs to the state machine, one at a time ([`step::decide`]). The machine does no
 //!    I/O. It changes its [state](machine::state::RunState), and returns a [step](machine::effect::Step): rows to
 //!    write, and effects.
 //! 3. The turn opens in [`turn`](machine::turn): the prompt is built, with the results of children that a program asked
 //!    to have delivered. If the prompt is too long, a summary is requested first. The step contains `context_built`,
-//!    `model_started` and the effect [`CallModel`](machine::effect::Effect::CallModel).
+//!    `model_started` and the effect [`ModelEffect::Call`](machine::effect::ModelEffect::Call).
 //! 4. The actor appends the rows to the journal. One append is in flight at a time; inputs that arrive meanwhile wait
 //!    for the next step. Effects start once the append is durable ([`effects`](actor::effects), DUR-1).
 //! 5. The [model call](tasks::model_call) is a task. It reserves budget, waits for its turn at the gateway, and streams
@@ -46,28 +46,28 @@ mod supervision;
 mod tasks;
 
 pub(crate) use actor::{RunServices, passivation::watch as watch_for_idle_runs};
-pub(crate) use approvals::{Approvals, Awaited};
+pub(crate) use approvals::{Approvals, PendingRow};
 pub use machine::{child_spec::ChildSpec, outcome::RunOutcome};
 pub(crate) use machine::{
-    ending::Ending,
+    ending::Termination,
     errors::takes_no_children,
-    input::{Again, ChildOrder, EndInput, News},
+    input::{ChildRequest, EndInput, ResumeReason, RunInput},
     outcome::one_line,
     sub_agents::spawn::{check_given, check_results},
 };
-pub(crate) use message::{RunMsg, RunSupervisorMsg, SpawnReply, Start, SubAgentMsg};
+pub(crate) use message::{RunMsg, RunStart, RunSupervisorMsg, SpawnReply, SubAgentMsg};
 pub(crate) use registry::{
     RunRegistry, RunSession, SessionLinks,
     entry::{RunEntry, RunPhase},
 };
-pub(crate) use resolver::{Prompts, RunResolver};
+pub(crate) use resolver::{PromptCache, RunResolver};
 pub(crate) use supervision::{
-    run_supervisor::RunSupervisorActor, sub_agents::SubAgentActor, watchdog::watch as watch_for_stuck_runs,
+    run_supervisor::RunSupervisorActor, sub_agents::SubAgentSupervisorActor, watchdog::watch as watch_for_stuck_runs,
 };
 pub(crate) use tasks::{
     TaskServices,
     authorize::Authorizer,
-    finalize::{Finalizer, Used},
+    finalize::{BudgetUsage, Finalizer},
     hook_calls::HookCalls,
     load::{last_settings, no_head, no_way_back},
     model_call::ModelCaller,

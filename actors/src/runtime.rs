@@ -38,32 +38,32 @@ use crate::run::EndInput;
 
 pub use artifacts::NewSessionSpec;
 pub use builder::RuntimeBuilder;
-pub use conversation::Switched;
+pub use conversation::HeadSwitched;
 pub use fork::Fork;
 use futures::FutureExt;
 pub use handle::{Child, Children, RunHandle};
 use home::HomeLock;
 pub use questions::already_decided;
 use ractor::ActorRef;
-pub use recovery::{LeftBehind, Recover};
+pub use recovery::{InterruptedRuns, RecoveryPolicy};
 use soong_protocol::{
     Config, ErrorCode, ErrorInfo, EventRecord, GoalTree, Message, Run, RunId, Session, SessionId, ToolSpec, Trace,
     TraceId, UsageBy, UsageReport,
 };
 use soong_storage::store::{MessagePath, Page, Reader, SessionFilter, TraceFilter, UsageFilter};
-pub use start::{RunSetting, Start};
+pub use start::{RunRequest, RunSetting};
 
 use crate::{
     actor_base::closing,
     artifact::ArtifactStoreSupervisorMsg,
     events::{EventStream, Scope, StreamItem},
-    journal::JournalThreads,
+    journal::JournalTasks,
     memory::MemoryFile,
     meter::Metrics,
     model::{TokenDeviation, gateways::StartGateway},
     observatory::{ActorKind, ActorView, TreeWatch},
     preset::KnownPreset,
-    run::{News, RunEntry, RunMsg, RunOutcome, RunPhase, RunSupervisorMsg, SubAgentMsg},
+    run::{RunEntry, RunInput, RunMsg, RunOutcome, RunPhase, RunSupervisorMsg, SubAgentMsg},
     runtime::services::Services,
     session::{SessionMsg, SessionSupervisorMsg},
     skill::Skills,
@@ -87,11 +87,11 @@ struct Inner {
     project_dir: Arc<Path>,
     /// The user's home folder, if new sessions in it are rejected.
     refused_home: Option<PathBuf>,
-    threads: Mutex<Option<JournalThreads>>,
+    threads: Mutex<Option<JournalTasks>>,
     /// Held as long as this runtime owns the home.
     lock: Mutex<Option<HomeLock>>,
     closed: tokio::sync::OnceCell<()>,
-    left_behind: LeftBehind,
+    left_behind: InterruptedRuns,
     /// The presets, each with its source.
     presets: Vec<KnownPreset>,
 }
@@ -129,7 +129,7 @@ impl Runtime {
     /// Starts a run, passes every item of its stream to `on_event`, and returns its outcome (RT-5).
     pub async fn run_result(
         &self,
-        start: impl Into<Start>,
+        start: impl Into<RunRequest>,
         mut on_event: impl FnMut(&StreamItem),
     ) -> Result<Arc<RunOutcome>, ErrorInfo> {
         let run = self.start(start).await?;
@@ -472,7 +472,7 @@ impl Runtime {
 async fn close(
     services: Arc<Services>,
     root: ActorRef<StartGateway>,
-    threads: Option<JournalThreads>,
+    threads: Option<JournalTasks>,
     lock: Option<HomeLock>,
 ) {
     let limit = Duration::from_millis(services.config.runtime.close_timeout_ms);
@@ -507,7 +507,7 @@ async fn cancel(services: &Arc<Services>, live: &Arc<RunEntry>) -> Result<(), Er
     match tokio::time::timeout(Duration::from_millis(after_ms), live.outcome()).await {
         Ok(outcome) => outcome.map(|_| ()),
         Err(_) => {
-            services.runs.notify(live, News::End(EndInput::CancelTimeout { after_ms }));
+            services.runs.notify(live, RunInput::End(EndInput::CancelTimeout { after_ms }));
             live.cancel_recorded().now_or_never().unwrap_or_else(|| Err(cancel_not_recorded(live)))
         }
     }

@@ -14,7 +14,7 @@ pub(crate) use actor::deleted_meanwhile;
 pub use cleanup::{SessionCleanup, SessionCleanupFailure, SessionCleanupReport};
 pub(crate) use message::{SessionMsg, SessionSupervisorMsg};
 pub(crate) use registry::SessionRegistry;
-pub(crate) use removal::Deleter;
+pub(crate) use removal::SessionDeleter;
 pub(crate) use services::SessionServices;
 use soong_protocol::{ErrorInfo, Run, RunId, SessionId, Write};
 pub(crate) use supervisor::SessionSupervisorActor;
@@ -28,7 +28,7 @@ pub(crate) struct StartRequest {
     /// Rows of the session and its root trace, used if the session is new.
     pub(crate) rows: Vec<Write>,
     /// State of the session in the store.
-    pub(crate) past: Past,
+    pub(crate) past: SessionHistory,
     pub(crate) project_dir: Arc<Path>,
     /// Whether the run is rejected instead of queued if another run of the session is running or waiting.
     pub(crate) reject_if_busy: bool,
@@ -41,7 +41,7 @@ pub(crate) struct StartRequest {
 
 /// State of a session in the store when a run is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Past {
+pub(crate) enum SessionHistory {
     /// The session is not stored.
     None,
     /// The session is stored.
@@ -52,7 +52,7 @@ pub(crate) enum Past {
 
 /// A session to restore after a crash of its actor or of its supervisor.
 #[derive(Clone)]
-pub(crate) struct Lost {
+pub(crate) struct SessionKey {
     pub(crate) session_id: SessionId,
     pub(crate) project_dir: Arc<Path>,
 }

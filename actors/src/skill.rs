@@ -18,7 +18,7 @@ use std::{
 use soong_protocol::{ErrorCode, ErrorInfo};
 
 use crate::{
-    front_matter::{Fault, FrontMatter},
+    front_matter::{FrontMatter, FrontMatterFault},
     home_file::{self, Format, HomeFileError},
     text::{fence_around, visible},
 };
@@ -217,7 +217,7 @@ fn line(skill: &Skill) -> String {
 }
 
 /// Parses a skill from a file that begins with front matter.
-pub(crate) fn of_file(name: &str, file: &FrontMatter<'_>, origin: SkillOrigin) -> Result<Skill, Fault> {
+pub(crate) fn of_file(name: &str, file: &FrontMatter<'_>, origin: SkillOrigin) -> Result<Skill, FrontMatterFault> {
     file.only(&["name", "description"])?;
     if file.body.is_empty() {
         return Err(file.fault("name", "has no text: write the skill below the front matter"));

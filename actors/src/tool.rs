@@ -39,12 +39,12 @@ use std::{
 
 pub(crate) use beneath::{names_in, read_text};
 pub(crate) use coercion::with_note;
-pub use function::{Function, function};
+pub use function::{FunctionTool, function};
 use futures::future::BoxFuture;
 pub(crate) use redaction::redacted;
 pub(crate) use registry::violations;
-pub use registry::{RegisterError, Registered, ToolRegistry};
-pub(crate) use roots::Roots;
+pub use registry::{RegisterError, RegisteredTool, ToolRegistry};
+pub(crate) use roots::PathPolicy;
 pub use schema::schema_of;
 use serde_json::Value;
 use soong_protocol::{
@@ -56,11 +56,11 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 #[cfg(test)]
 pub(crate) use project::tests as project_for_tests;
 
-use crate::{artifact::ArtifactService, environment::Environment, memory::Memories, skill::Skills};
+use crate::{artifact::ArtifactService, environment::Environment, memory::MemoryFiles, skill::Skills};
 
 /// Configuration and services of the runtime that the built-in tools use.
 #[derive(Debug, Clone, Default)]
-pub struct Surroundings {
+pub struct ToolEnvironment {
     /// Limits of tools.
     pub tools: ToolsConfig,
     /// Permission configuration.
@@ -72,7 +72,7 @@ pub struct Surroundings {
     /// The skills that the tool `skill` loads.
     pub skills: Arc<Skills>,
     /// Experiences that the tool `get_experience` searches; `None` if the runtime has no memory.
-    pub memory: Option<Arc<Memories>>,
+    pub memory: Option<Arc<MemoryFiles>>,
 }
 
 /// Reports what a running call is doing. Reports are shown live and are not stored.

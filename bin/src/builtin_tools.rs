@@ -2,18 +2,18 @@
 
 use soong::{
     protocol::ToolSpec,
-    tool::{Surroundings, ToolRegistry},
+    tool::{ToolEnvironment, ToolRegistry},
 };
 
 use crate::exit::{Exit, Failure};
 
 /// Returns the built-in tools in the order in which models see them.
 pub(crate) fn builtins() -> Result<Vec<ToolSpec>, Failure> {
-    Ok(registry(&Surroundings::default())?.specs().map(|spec| (**spec).clone()).collect())
+    Ok(registry(&ToolEnvironment::default())?.specs().map(|spec| (**spec).clone()).collect())
 }
 
 /// Returns the registry of the built-in tools.
-pub(crate) fn registry(surroundings: &Surroundings) -> Result<ToolRegistry, Failure> {
+pub(crate) fn registry(surroundings: &ToolEnvironment) -> Result<ToolRegistry, Failure> {
     let broken = |error| Failure::new(Exit::Failed, format!("a built-in tool: {error}"), "");
     ToolRegistry::with_builtins(surroundings).map_err(broken)
 }

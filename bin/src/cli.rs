@@ -17,7 +17,7 @@ mod values;
 
 use std::path::PathBuf;
 
-pub(crate) use artifacts::{Artifacts, InSession};
+pub(crate) use artifacts::{Artifacts, SessionArg};
 pub(crate) use mcp::Mcp;
 pub(crate) use memory::{Experiences, Skills};
 pub(crate) use permissions::Permissions;

@@ -14,15 +14,15 @@ use std::{
     time::Duration,
 };
 
-pub(crate) use artifacts::{Incoming, Outgoing, artifact_path};
+pub(crate) use artifacts::{Download, UploadStream, artifact_path};
 use axum::{
     Router,
     body::{Body, Bytes},
     http::{HeaderValue, Method, Request, Response, header},
 };
-pub(crate) use events::Watch;
+pub(crate) use events::EventStream;
 use events::{Position, SILENCE};
-use frames::Frame;
+use frames::SseFrame;
 use http_body_util::BodyExt;
 use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
@@ -54,7 +54,7 @@ const HELLO: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Result of looking for the owner of a home.
-pub(crate) enum Found {
+pub(crate) enum Discovery {
     /// The owner answers.
     Owner(Client, Ready),
     /// The home has no owner.
@@ -77,7 +77,7 @@ pub(crate) enum Address {
 /// Client of a home's owner. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
-    door: Door,
+    door: Transport,
     /// Client name that decisions are recorded with.
     name: &'static str,
 }
@@ -86,7 +86,7 @@ pub(crate) struct Client {
 const COMMAND: &str = "cli";
 
 #[derive(Debug, Clone)]
-enum Door {
+enum Transport {
     /// The owner is this process.
     Here(Router, Runtime),
     /// The owner is another process on this machine; each request opens a new connection.
@@ -111,56 +111,56 @@ pub(crate) fn piece(text: impl AsRef<str>) -> String {
 impl Client {
     /// Creates a client that calls the router of this process, which serves `runtime`.
     pub(crate) fn here(router: Router, runtime: Runtime) -> Self {
-        Self { door: Door::Here(router, runtime), name: COMMAND }
+        Self { door: Transport::Here(router, runtime), name: COMMAND }
     }
 
     /// Creates a client that treats a router as a server.
     #[cfg(test)]
     fn of_router(router: Router) -> Self {
-        Self { door: Door::Router(router), name: COMMAND }
+        Self { door: Transport::Router(router), name: COMMAND }
     }
 
     /// Returns the server's address. `None` if the owner is on this machine.
     pub(crate) fn server(&self) -> Option<&str> {
         match &self.door {
-            Door::Server(remote) => Some(remote.url()),
-            Door::Here(..) | Door::Socket(_) => None,
+            Transport::Server(remote) => Some(remote.url()),
+            Transport::Here(..) | Transport::Socket(_) => None,
             #[cfg(test)]
-            Door::Router(_) => None,
+            Transport::Router(_) => None,
         }
     }
 
     /// Looks for the process that owns a home.
-    pub(crate) async fn find(address: &Address) -> Found {
+    pub(crate) async fn find(address: &Address) -> Discovery {
         let home = match address {
             Address::Home(home) => home,
             Address::Server(remote) => return Self::reach(remote).await,
         };
-        let client = Self { door: Door::Socket(home.clone()), name: COMMAND };
+        let client = Self { door: Transport::Socket(home.clone()), name: COMMAND };
         let is_closed = |error: std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
         match tokio::time::timeout(HELLO, client.get("/health/ready")).await {
-            Ok(Ok(ready)) => Found::Owner(client, ready),
-            Ok(Err(error)) if let Some(ready) = Ready::of_failure(&error) => Found::Owner(client, ready),
+            Ok(Ok(ready)) => Discovery::Owner(client, ready),
+            Ok(Err(error)) if let Some(ready) = Ready::of_failure(&error) => Discovery::Owner(client, ready),
             // The socket exists, but access is denied.
-            Ok(Err(_)) if socket::connect(home).await.is_err_and(is_closed) => Found::Silent,
-            Ok(Err(_)) => Found::Nobody,
-            Err(_) => Found::Silent,
+            Ok(Err(_)) if socket::connect(home).await.is_err_and(is_closed) => Discovery::Silent,
+            Ok(Err(_)) => Discovery::Nobody,
+            Err(_) => Discovery::Silent,
         }
     }
 
-    async fn reach(remote: &Remote) -> Found {
-        let client = Self { door: Door::Server(remote.clone()), name: COMMAND };
+    async fn reach(remote: &Remote) -> Discovery {
+        let client = Self { door: Transport::Server(remote.clone()), name: COMMAND };
         let ready = match client.get("/health/ready").await {
             Ok(ready) => ready,
             Err(error) => match Ready::of_failure(&error) {
                 Some(ready) => ready,
-                None => return Found::Away(error),
+                None => return Discovery::Away(error),
             },
         };
         // The readiness check requires no token. This request detects a missing or invalid token immediately.
         match client.get::<SessionPage>("/api/sessions?limit=1").await {
-            Ok(_) => Found::Owner(client, ready),
-            Err(error) => Found::Away(error),
+            Ok(_) => Discovery::Owner(client, ready),
+            Err(error) => Discovery::Away(error),
         }
     }
 
@@ -184,7 +184,7 @@ impl Client {
     }
 
     /// Starts a run and streams the events of its session from that point on.
-    pub(crate) async fn start_and_watch(&self, wish: &StartBody) -> Result<(Accepted, Watch), ErrorInfo> {
+    pub(crate) async fn start_and_watch(&self, wish: &StartBody) -> Result<(Accepted, EventStream), ErrorInfo> {
         if self.polls() {
             // The response to the start must arrive even if a proxy holds back streams.
             let since = match &wish.session_id {
@@ -201,9 +201,9 @@ impl Client {
         }
         let mut watch = self.stream(Method::POST, "/api/traces", json(wish)?).await?;
         match watch.frame().await {
-            Some(Ok(Frame::Accepted(accepted))) => Ok((accepted, watch)),
+            Some(Ok(SseFrame::Accepted(accepted))) => Ok((accepted, watch)),
             Some(Err(error)) => Err(error),
-            Some(Ok(Frame::Item(_))) | None => Err(broken(&"the stream does not begin with the run")),
+            Some(Ok(SseFrame::Item(_))) | None => Err(broken(&"the stream does not begin with the run")),
         }
     }
 
@@ -295,24 +295,24 @@ impl Client {
     }
 
     /// Streams the events of a trace after event number `since`.
-    pub(crate) async fn trace_events(&self, id: &TraceId, since: u64) -> Result<Watch, ErrorInfo> {
+    pub(crate) async fn trace_events(&self, id: &TraceId, since: u64) -> Result<EventStream, ErrorInfo> {
         self.events(Position { trace: id.clone(), tree: false, since }).await
     }
 
     /// Streams the events of a trace's whole session after `since`, a number on the session's timeline.
-    pub(crate) async fn session_events(&self, trace: &TraceId, since: u64) -> Result<Watch, ErrorInfo> {
+    pub(crate) async fn session_events(&self, trace: &TraceId, since: u64) -> Result<EventStream, ErrorInfo> {
         self.events(Position { trace: trace.clone(), tree: true, since }).await
     }
 
-    async fn events(&self, position: Position) -> Result<Watch, ErrorInfo> {
+    async fn events(&self, position: Position) -> Result<EventStream, ErrorInfo> {
         if !self.polls() {
             return self.stream(Method::GET, &position.path(), Body::empty()).await;
         }
         let path = position.path();
         let answer = self.send(Method::GET, &path, Body::empty(), JSON, "text/event-stream");
         Ok(match tokio::time::timeout(SILENCE, answer).await {
-            Ok(response) => Watch::streamed(response?.into_body(), Some((self.clone(), position))),
-            Err(_) => Watch::polled(self.clone(), position),
+            Ok(response) => EventStream::streamed(response?.into_body(), Some((self.clone(), position))),
+            Err(_) => EventStream::polled(self.clone(), position),
         })
     }
 
@@ -320,17 +320,17 @@ impl Client {
     /// back streams.
     fn polls(&self) -> bool {
         match self.door {
-            Door::Server(_) => true,
-            Door::Here(..) | Door::Socket(_) => false,
+            Transport::Server(_) => true,
+            Transport::Here(..) | Transport::Socket(_) => false,
             #[cfg(test)]
-            Door::Router(_) => true,
+            Transport::Router(_) => true,
         }
     }
 
-    async fn stream(&self, method: Method, path: &str, body: Body) -> Result<Watch, ErrorInfo> {
+    async fn stream(&self, method: Method, path: &str, body: Body) -> Result<EventStream, ErrorInfo> {
         let answer = self.send(method, path, body, JSON, "text/event-stream");
         let response = tokio::time::timeout(PATIENCE, answer).await.unwrap_or_else(|_| Err(silent()))?;
-        Ok(Watch::streamed(response.into_body(), None))
+        Ok(EventStream::streamed(response.into_body(), None))
     }
 
     async fn send(
@@ -350,14 +350,14 @@ impl Client {
             .body(body)
             .map_err(|error| broken(&error))?;
         let response = match &self.door {
-            Door::Here(router, _) => {
+            Transport::Here(router, _) => {
                 let answered = router.clone().oneshot(request).await;
                 answered.unwrap_or_else(|never| match never {})
             }
-            Door::Socket(home) => over_socket(home, request).await?,
-            Door::Server(remote) => remote.send(request).await?,
+            Transport::Socket(home) => over_socket(home, request).await?,
+            Transport::Server(remote) => remote.send(request).await?,
             #[cfg(test)]
-            Door::Router(router) => router.clone().oneshot(request).await.unwrap_or_else(|never| match never {}),
+            Transport::Router(router) => router.clone().oneshot(request).await.unwrap_or_else(|never| match never {}),
         };
         if response.status().is_success() {
             return Ok(response);

@@ -13,8 +13,8 @@ use soong_storage::store::{Reader, SessionFilter, TraceFilter};
 use crate::{
     builtin_tools,
     cli::{Cli, Global},
-    config::{self, Texts},
-    records::Records,
+    config::{self, HomeFiles},
+    records::OfflineStore,
 };
 
 /// Environment variable with which a completion script names its shell.
@@ -63,12 +63,12 @@ fn global() -> Option<(Global, ArgMatches)> {
     Some((Global::from_arg_matches(&matches).ok()?, matches))
 }
 
-fn records() -> Option<Records> {
+fn records() -> Option<OfflineStore> {
     let (global, _) = global()?;
     if global.url.is_some() {
         return None;
     }
-    Records::open(&config::home(&global, &Environment::process()).ok()?).ok()
+    OfflineStore::open(&config::home(&global, &Environment::process()).ok()?).ok()
 }
 
 fn settings() -> Option<(config::Settings, std::path::PathBuf)> {
@@ -125,7 +125,7 @@ fn questions() -> Vec<CompletionCandidate> {
 fn presets() -> Vec<CompletionCandidate> {
     let Some((settings, home)) = settings() else { return Vec::new() };
     let Ok(tools) = builtin_tools::builtins() else { return Vec::new() };
-    let presets = Texts::look(&home, &settings.config, &tools).presets;
+    let presets = HomeFiles::look(&home, &settings.config, &tools).presets;
     presets.iter().map(|known| described(&known.preset.name, &known.preset.description)).collect()
 }
 

@@ -15,7 +15,7 @@ use soong::{
     skill::Skills,
 };
 
-use soong_storage::blob::BlobPlace;
+use soong_storage::blob::BlobLocation;
 
 use crate::{cli::Global, exit::Failure, file, secret};
 
@@ -54,7 +54,7 @@ pub(crate) enum BaseUrlOrigin {
 
 /// Endpoint of a model profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Reach {
+pub(crate) struct Endpoint {
     pub(crate) base_url: String,
     pub(crate) origin: BaseUrlOrigin,
     /// Whether the variable of the key is set.
@@ -62,7 +62,7 @@ pub(crate) struct Reach {
     needs_one: bool,
 }
 
-impl Reach {
+impl Endpoint {
     /// Returns the endpoint of a profile. Its own base URL takes precedence over the environment.
     pub(crate) fn of(profile: &ModelConfig, environment: &Environment) -> Self {
         let (base_url, origin) = match (&profile.base_url, environment.get(BASE_URL)) {
@@ -122,7 +122,7 @@ pub(crate) fn read(global: &Global, home: &Path) -> Result<Settings, Failure> {
         Failure::usage(error.to_string(), format!("{}\n{advice}", error.excerpt))
     })?;
     secret::learn(&Environment::process(), &config);
-    if let Err(error) = BlobPlace::parse(&config.artifacts.store) {
+    if let Err(error) = BlobLocation::parse(&config.artifacts.store) {
         let line = Config::line(&text, &["artifacts", "store"]).unwrap_or(1);
         let what = format!("{}:{line}: `artifacts.store`: {error}", path.display());
         return Err(Failure::usage(
@@ -134,7 +134,7 @@ pub(crate) fn read(global: &Global, home: &Path) -> Result<Settings, Failure> {
 }
 
 /// The usable presets and skills of a home, and the errors in the other files.
-pub(crate) struct Texts {
+pub(crate) struct HomeFiles {
     pub(crate) presets: Vec<KnownPreset>,
     pub(crate) skills: Skills,
     pub(crate) faults: Vec<HomeFileError>,
@@ -142,7 +142,7 @@ pub(crate) struct Texts {
     pub(crate) warnings: Vec<HomeFileError>,
 }
 
-impl Texts {
+impl HomeFiles {
     /// Reads the files of a home. `tools` are the tools that presets may name.
     pub(crate) fn look(home: &Path, config: &Config, tools: &[ToolSpec]) -> Self {
         let tools: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
@@ -169,7 +169,7 @@ impl Settings {
         }
         // A name that is not a profile is a model name of the default profile.
         let profile = self.config.profile(name).unwrap_or_else(|| self.config.model.clone());
-        if Reach::of(&profile, environment).is_possible() {
+        if Endpoint::of(&profile, environment).is_possible() {
             return Ok(());
         }
         let own = self.place(&["model_profiles", name, "api_key_env"]);

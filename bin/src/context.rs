@@ -5,12 +5,12 @@ use soong::Environment;
 
 use crate::{
     cli::Global,
-    client::{Address, Client, Found, Remote},
+    client::{Address, Client, Discovery, Remote},
     config,
     exit::Failure,
-    log::{self, Place},
+    log::{self, LogTarget},
     panic, print,
-    records::{self, Records},
+    records::{self, OfflineStore},
     source::Source,
     terminal::Terminal,
 };
@@ -26,7 +26,7 @@ pub(crate) struct Context<'a> {
 
 /// Presentation of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shown {
+pub(crate) enum RunDisplay {
     /// Prints the answer at the end.
     Once,
     /// Shows the monitor first, then prints the answer.
@@ -43,7 +43,7 @@ impl Context<'_> {
 
     /// Prepares a read-only command. A configuration file given with `--config` must be valid; none is required.
     pub(crate) fn reading(&self) -> Result<&Self, Failure> {
-        log::start(self.global.verbose, Place::StandardError);
+        log::start(self.global.verbose, LogTarget::StandardError);
         if self.global.config.is_some() {
             config::read(&self.global, std::path::Path::new(""))?;
         }
@@ -68,17 +68,19 @@ impl Context<'_> {
     pub(crate) async fn source(&self) -> Result<Source, Failure> {
         let home = self.home()?;
         match Client::find(&self.address(&home)).await {
-            Found::Owner(client, ready) => return Ok(Source::Owner(client, ready)),
-            Found::Away(error) => return Err(error.into()),
-            Found::Silent => print::error_line("note: the process that owns the home does not answer; read from disk"),
-            Found::Nobody => {}
+            Discovery::Owner(client, ready) => return Ok(Source::Owner(client, ready)),
+            Discovery::Away(error) => return Err(error.into()),
+            Discovery::Silent => {
+                print::error_line("note: the process that owns the home does not answer; read from disk")
+            }
+            Discovery::Nobody => {}
         }
-        Ok(Source::Disk(Records::open(&home)?))
+        Ok(Source::Disk(OfflineStore::open(&home)?))
     }
 
     /// Reads the configuration for a command that needs nothing else.
     pub(crate) fn settings(&self) -> Result<config::Settings, Failure> {
-        log::start(self.global.verbose, Place::StandardError);
+        log::start(self.global.verbose, LogTarget::StandardError);
         config::read(&self.global, &self.home()?)
     }
 

@@ -22,7 +22,7 @@ use soong_server::http::TraceView;
 use crate::{
     exit::Failure,
     figure,
-    folder::{Beside, lost},
+    folder::{StagedDir, lost},
     source::Source,
     text,
 };
@@ -68,7 +68,7 @@ impl Serialize for RunMeta {
 
 /// Export of one trace.
 #[derive(Debug, Serialize)]
-pub(crate) struct Written {
+pub(crate) struct ExportedTrace {
     trace_id: TraceId,
     /// Name of its folder in the target folder.
     folder: String,
@@ -82,13 +82,13 @@ pub(crate) struct Written {
 pub(crate) struct Exported {
     dir: PathBuf,
     /// The requested trace comes first.
-    traces: Vec<Written>,
+    traces: Vec<ExportedTrace>,
 }
 
 impl Exported {
     /// Describes the export on one line.
     pub(crate) fn said(&self) -> String {
-        let total = |count: fn(&Written) -> u64, one: &str, many: &str| {
+        let total = |count: fn(&ExportedTrace) -> u64, one: &str, many: &str| {
             let total = self.traces.iter().map(count).sum::<u64>();
             figure::plural(usize::try_from(total).unwrap_or(usize::MAX), one, many)
         };
@@ -110,12 +110,12 @@ impl Exported {
 /// partial output is removed.
 pub(crate) async fn export(source: &Source, id: &str, dir: &Path) -> Result<Exported, Failure> {
     let top = source.trace(id).await?;
-    let beside = Beside::begin(dir)?;
+    let beside = StagedDir::begin(dir)?;
     let traces = write_all(source, top, beside.path()).await?;
     Ok(Exported { dir: beside.finish()?, traces })
 }
 
-async fn write_all(source: &Source, top: TraceView, root: &Path) -> Result<Vec<Written>, Failure> {
+async fn write_all(source: &Source, top: TraceView, root: &Path) -> Result<Vec<ExportedTrace>, Failure> {
     let mut written = Vec::new();
     let mut open = VecDeque::new();
     let mut next = Some(top);
@@ -131,7 +131,7 @@ async fn write_all(source: &Source, top: TraceView, root: &Path) -> Result<Vec<W
     Ok(written)
 }
 
-async fn write_trace(source: &Source, view: &TraceView, root: &Path, folder: String) -> Result<Written, Failure> {
+async fn write_trace(source: &Source, view: &TraceView, root: &Path, folder: String) -> Result<ExportedTrace, Failure> {
     let TraceView { trace, goal_tree, sub_traces } = view;
     let place = root.join(&folder);
     let messages_place = place.join("messages");
@@ -156,17 +156,17 @@ async fn write_trace(source: &Source, view: &TraceView, root: &Path, folder: Str
     let soong = env!("CARGO_PKG_VERSION");
     let meta = Meta { fields: trace, soong, trace, runs, main_path, sub_traces };
     write_json(&place.join("meta.json"), &meta)?;
-    Ok(Written { trace_id: trace.trace_id.clone(), folder, messages, events, runs: runs_written })
+    Ok(ExportedTrace { trace_id: trace.trace_id.clone(), folder, messages, events, runs: runs_written })
 }
 
 /// Runs in the order of their first events, each with its model.
-type Begun = Vec<(RunId, Option<String>)>;
+type RunModels = Vec<(RunId, Option<String>)>;
 
 /// Writes the events up to the last one in the trace's record, page by page. Returns their number and their runs.
-async fn write_events(source: &Source, trace: &Trace, path: &Path) -> Result<(u64, Begun), Failure> {
+async fn write_events(source: &Source, trace: &Trace, path: &Path) -> Result<(u64, RunModels), Failure> {
     let broken = |error: io::Error| lost(path, &error);
     let mut out = BufWriter::new(File::create_new(path).map_err(broken)?);
-    let mut runs: Begun = Vec::new();
+    let mut runs: RunModels = Vec::new();
     let (mut cursor, mut count) = (0, 0);
     while cursor < trace.last_event_id {
         let page = source.events(&trace.trace_id, cursor).await?;

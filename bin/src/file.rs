@@ -13,7 +13,7 @@ use soong::ErrorInfo;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::{
-    client::Outgoing,
+    client::UploadStream,
     exit::{Exit, Failure},
 };
 
@@ -99,7 +99,7 @@ pub(crate) fn open(path: &Path) -> Result<std::fs::File, Failure> {
 }
 
 /// Returns the source as a stream of pieces.
-pub(crate) fn pieces(source: impl AsyncRead + Unpin + Send + 'static) -> Outgoing {
+pub(crate) fn pieces(source: impl AsyncRead + Unpin + Send + 'static) -> UploadStream {
     let step = |mut source| async move {
         let mut piece = BytesMut::with_capacity(PIECE_BYTES);
         let read = AsyncReadExt::read_buf(&mut source, &mut piece).await?;
@@ -115,7 +115,7 @@ pub(crate) async fn write(path: &Path, mut body: BoxStream<'static, Result<Bytes
         let what = format!("the file {} cannot be written: {error}", path.display());
         Failure::new(Exit::Failed, what, "Check the folder, its rights and its disk.")
     };
-    let mut target = Target::new(path).map_err(failed)?;
+    let mut target = WriteTarget::new(path).map_err(failed)?;
     let mut size = 0;
     while let Some(piece) = body.try_next().await? {
         size += piece.len() as u64;
@@ -126,14 +126,14 @@ pub(crate) async fn write(path: &Path, mut body: BoxStream<'static, Result<Bytes
 }
 
 /// Destination of a download.
-enum Target {
+enum WriteTarget {
     /// A temporary file in the target's folder, removed unless it is renamed to the target.
     Beside(tempfile::NamedTempFile, PathBuf),
     /// A pipe or device, written directly.
     Straight(std::fs::File),
 }
 
-impl Target {
+impl WriteTarget {
     fn new(path: &Path) -> io::Result<Self> {
         // A symbolic link is kept; the file that it refers to is replaced.
         let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());

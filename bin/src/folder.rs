@@ -27,12 +27,12 @@ pub(crate) fn must_be_free(dir: &Path) -> Result<(), Failure> {
 
 /// A temporary folder next to its target, removed unless it is renamed to the target. Accessible only by its user,
 /// like the home.
-pub(crate) struct Beside {
+pub(crate) struct StagedDir {
     folder: TempDir,
     place: PathBuf,
 }
 
-impl Beside {
+impl StagedDir {
     /// Creates a temporary folder for the target `dir`, and the parents of `dir` if necessary.
     pub(crate) fn begin(dir: &Path) -> Result<Self, Failure> {
         must_be_free(dir)?;
@@ -84,14 +84,14 @@ mod tests {
         std::fs::create_dir(dir.path().join("empty")).unwrap();
         for (place, count) in [("empty", 1), ("new", 2), ("deep/down", 3)] {
             let place = dir.path().join(place);
-            drop(Beside::begin(&place).unwrap());
-            let beside = Beside::begin(&place).unwrap();
+            drop(StagedDir::begin(&place).unwrap());
+            let beside = StagedDir::begin(&place).unwrap();
             std::fs::write(beside.path().join("file"), "x").unwrap();
             assert!(!place.join("file").exists());
             assert_eq!(beside.finish().unwrap(), place.canonicalize().unwrap());
             assert!(place.join("file").exists());
             assert_eq!(names(), count);
-            assert_eq!(Beside::begin(&place).err().map(|failure| failure.exit), Some(Exit::Refused));
+            assert_eq!(StagedDir::begin(&place).err().map(|failure| failure.exit), Some(Exit::Refused));
         }
     }
 }

@@ -11,12 +11,12 @@ use tokio::task::JoinHandle;
 
 use crate::{
     exit::{Exit, Failure},
-    keyboard::{self, Hush},
+    keyboard::{self, EchoOff},
 };
 
 /// Result of reading a line.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum InputLine {
     /// A line; several lines if they were pasted together.
     Line(String),
     /// The line was discarded (Ctrl-C).
@@ -29,7 +29,7 @@ pub(crate) enum Said {
 pub(crate) enum Input {
     /// A terminal. The editor is `None` while a line is being read. Keys typed between prompts are kept for the next
     /// prompt.
-    Terminal { editor: Option<Editor>, _hush: Option<Hush> },
+    Terminal { editor: Option<Editor>, _hush: Option<EchoOff> },
     /// A pipe or a file.
     Pipe,
 }
@@ -50,8 +50,8 @@ impl Editor {
         let mut terminal = terminal();
         write!(terminal, "{prompt}").and_then(|()| terminal.flush())?;
         match read_line() {
-            Ok(Said::Line(line)) => Ok(line),
-            Ok(Said::Nothing | Said::End) => Err(ReadlineError::Eof),
+            Ok(InputLine::Line(line)) => Ok(line),
+            Ok(InputLine::Nothing | InputLine::End) => Err(ReadlineError::Eof),
             Err(failure) => Err(std::io::Error::other(failure.what).into()),
         }
     }
@@ -76,7 +76,7 @@ impl Input {
         let behavior = if stdout().is_terminal() { Behavior::Stdio } else { Behavior::PreferTerm };
         let config = Config::builder().auto_add_history(true).behavior(behavior).build();
         let editor = DefaultEditor::with_config(config).map_err(|error| unreadable(&error))?;
-        Ok(Self::Terminal { editor: Some(Editor::Rich(Box::new(editor))), _hush: Some(Hush::begin()) })
+        Ok(Self::Terminal { editor: Some(Editor::Rich(Box::new(editor))), _hush: Some(EchoOff::begin()) })
     }
 
     /// Returns whether the input is a terminal.
@@ -85,23 +85,23 @@ impl Input {
     }
 
     /// Waits for the next line. If the future is dropped, a partly typed line is kept for the next call.
-    pub(crate) async fn next(&mut self, prompt: &str) -> Result<Said, Failure> {
+    pub(crate) async fn next(&mut self, prompt: &str) -> Result<InputLine, Failure> {
         match self {
             Self::Pipe => blocking(read_line).await?,
             Self::Terminal { editor: slot, .. } => {
                 let mut reading = match Reading::go_on(prompt) {
                     Some(reading) => reading,
                     None => {
-                        let Some(editor) = slot.take() else { return Ok(Said::End) };
+                        let Some(editor) = slot.take() else { return Ok(InputLine::End) };
                         Reading::begin(editor, prompt)
                     }
                 };
                 let (editor, said) = reading.line().await?;
                 slot.get_or_insert(editor);
                 match said {
-                    Ok(line) => Ok(Said::Line(line)),
-                    Err(ReadlineError::Interrupted) => Ok(Said::Nothing),
-                    Err(ReadlineError::Eof) => Ok(Said::End),
+                    Ok(line) => Ok(InputLine::Line(line)),
+                    Err(ReadlineError::Interrupted) => Ok(InputLine::Nothing),
+                    Err(ReadlineError::Eof) => Ok(InputLine::End),
                     Err(error) => Err(unreadable(&error)),
                 }
             }
@@ -109,13 +109,13 @@ impl Input {
     }
 }
 
-type Read = (Editor, Result<String, ReadlineError>);
+type ReadResult = (Editor, Result<String, ReadlineError>);
 
 /// A line that is being read on a terminal, by a thread that cannot be cancelled.
-struct Reading(Option<JoinHandle<Read>>);
+struct Reading(Option<JoinHandle<ReadResult>>);
 
 /// The abandoned read of a line, and the terminal mode it had. A terminal has only one reader at a time.
-static LEFT: Mutex<Option<(JoinHandle<Read>, Option<Termios>)>> = Mutex::new(None);
+static LEFT: Mutex<Option<(JoinHandle<ReadResult>, Option<Termios>)>> = Mutex::new(None);
 
 impl Reading {
     fn begin(mut editor: Editor, prompt: &str) -> Self {
@@ -143,7 +143,7 @@ impl Reading {
         Some(Self(Some(read)))
     }
 
-    async fn line(&mut self) -> Result<Read, Failure> {
+    async fn line(&mut self) -> Result<ReadResult, Failure> {
         match &mut self.0 {
             Some(read) => {
                 let read = read.await.map_err(broken);
@@ -172,11 +172,11 @@ fn terminal() -> Box<dyn Write> {
     if stdout().is_terminal() { Box::new(stdout()) } else { Box::new(stderr()) }
 }
 
-fn read_line() -> Result<Said, Failure> {
+fn read_line() -> Result<InputLine, Failure> {
     let mut line = Vec::new();
     match stdin().lock().read_until(b'\n', &mut line) {
-        Ok(0) => Ok(Said::End),
-        Ok(_) => Ok(Said::Line(decoded(line)?.trim_end_matches(['\n', '\r']).to_owned())),
+        Ok(0) => Ok(InputLine::End),
+        Ok(_) => Ok(InputLine::Line(decoded(line)?.trim_end_matches(['\n', '\r']).to_owned())),
         Err(error) => Err(unreadable(&error)),
     }
 }

@@ -13,15 +13,15 @@ use std::{
 
 use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 
-/// Terminal mode before echo was first turned off, and the number of live [`Hush`] guards.
+/// Terminal mode before echo was first turned off, and the number of live [`EchoOff`] guards.
 ///
 /// This mode is the one that is restored, even if a line editor has meanwhile saved a different one.
 static HUSHED: Mutex<(Option<Termios>, usize)> = Mutex::new((None, 0));
 
 /// Guard that turns off echo while it exists.
-pub(crate) struct Hush(());
+pub(crate) struct EchoOff(());
 
-impl Hush {
+impl EchoOff {
     pub(crate) fn begin() -> Self {
         let mut hushed = hushed();
         hushed.1 += 1;
@@ -30,7 +30,7 @@ impl Hush {
     }
 }
 
-impl Drop for Hush {
+impl Drop for EchoOff {
     fn drop(&mut self) {
         let mut hushed = hushed();
         hushed.1 -= 1;

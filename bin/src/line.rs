@@ -10,11 +10,11 @@ use crate::{
 
 /// A line of styled pieces.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Line {
+pub(crate) struct StyledLine {
     pieces: Vec<(Hue, String)>,
 }
 
-impl Line {
+impl StyledLine {
     pub(crate) fn of(hue: Hue, text: impl Into<String>) -> Self {
         Self { pieces: vec![(hue, text.into())] }
     }
@@ -39,7 +39,7 @@ impl Line {
     }
 
     /// Appends the pieces of another line.
-    pub(crate) fn append(&mut self, other: &Line) {
+    pub(crate) fn append(&mut self, other: &StyledLine) {
         for (hue, text) in &other.pieces {
             self.push(*hue, text);
         }
@@ -90,23 +90,23 @@ impl Line {
 mod tests {
     use super::*;
 
-    fn plain(line: &Line) -> String {
+    fn plain(line: &StyledLine) -> String {
         line.painted(Paint { on: false })
     }
 
     #[test]
     fn pieces_of_one_hue_grow_together_and_end_without_white_space() {
-        let mut line = Line::default();
+        let mut line = StyledLine::default();
         for (hue, text) in [(Hue::Bold, "a"), (Hue::Bold, "b "), (Hue::Dim, ""), (Hue::Dim, "  "), (Hue::Plain, " ")] {
             line.push(hue, text);
         }
         line.trim_end();
-        assert_eq!(line, Line::of(Hue::Bold, "ab"));
+        assert_eq!(line, StyledLine::of(Hue::Bold, "ab"));
     }
 
     #[test]
     fn a_cut_counts_columns_over_all_pieces() {
-        let line = Line::of(Hue::Bold, "ab好").and(Hue::Dim, "cd");
+        let line = StyledLine::of(Hue::Bold, "ab好").and(Hue::Dim, "cd");
         for (columns, want) in [(6, "ab好cd"), (5, "ab好…"), (4, "ab…"), (1, "…"), (0, "")] {
             assert_eq!(plain(&line.cut(columns, "…")), want, "{columns}");
         }

@@ -27,7 +27,7 @@ const OTLP_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
 /// Log destination of a command.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Place<'a> {
+pub(crate) enum LogTarget<'a> {
     /// Nowhere: standard error shows a live display, and another process owns the home.
     Nowhere,
     /// Standard error, for a command that owns no home.
@@ -41,15 +41,15 @@ pub(crate) enum Place<'a> {
 
 /// Starts logging. To standard error: warnings; with `-v` level info; with `-vv` level debug. To the file: level
 /// info; with `-vv` level debug. Other crates are always logged at level warn.
-pub(crate) fn start(verbosity: u8, place: Place<'_>) {
+pub(crate) fn start(verbosity: u8, place: LogTarget<'_>) {
     let (home, has_picture) = match place {
-        Place::Nowhere => (None, true),
-        Place::StandardError => (None, false),
-        Place::Home { home, has_picture } | Place::Run { home, has_picture } => (Some(home), has_picture),
+        LogTarget::Nowhere => (None, true),
+        LogTarget::StandardError => (None, false),
+        LogTarget::Home { home, has_picture } | LogTarget::Run { home, has_picture } => (Some(home), has_picture),
     };
     let mut layers = Vec::new();
     if !has_picture {
-        let shows_run = matches!(place, Place::Run { .. }) && verbosity == 0;
+        let shows_run = matches!(place, LogTarget::Run { .. }) && verbosity == 0;
         let quiet = if shows_run { ",soong::mcp=off" } else { "" };
         layers.push(layer(|| Redacted(std::io::stderr()), ["warn", "info", "debug"], verbosity, quiet));
     }

@@ -18,21 +18,21 @@ use std::{borrow::Cow, ops::Range};
 use pulldown_cmark::{Event, Options, Parser};
 
 use self::blocks::Writer;
-use crate::{line::Line, terminal::Terminal};
+use crate::{line::StyledLine, terminal::Terminal};
 
 /// Maximum width of rendered text, in columns.
 const MAX_COLUMNS: usize = 100;
 
 /// Width and character set of the lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Page {
+pub(crate) struct PageFormat {
     /// Width in columns; 0 counts as 1.
     pub(crate) width: usize,
     /// Whether symbols outside ASCII are drawn; the text itself keeps its characters.
     pub(crate) unicode: bool,
 }
 
-impl Page {
+impl PageFormat {
     /// Returns a page with the current width of the terminal, up to 100 columns.
     pub(crate) fn of(terminal: &Terminal) -> Self {
         let (columns, _) = crossterm::terminal::size().unwrap_or_default();
@@ -51,7 +51,7 @@ impl Page {
 }
 
 /// Renders a whole text.
-pub(crate) fn render(text: &str, page: &Page) -> Vec<Line> {
+pub(crate) fn render(text: &str, page: &PageFormat) -> Vec<StyledLine> {
     let text = &with_plain_breaks(text);
     let mut writer = Writer::new(*page);
     let (mut depth, mut end) = (0_usize, 0);

@@ -37,11 +37,11 @@ use rustix::process::Signal;
 use soong::protocol::RunId;
 use tokio::time::{Instant, MissedTickBehavior};
 
-pub(crate) use self::feed::Whom;
+pub(crate) use self::feed::TreeSource;
 use self::{
     feed::Feed,
-    ink::Ink,
-    state::{Monitor, News, Wish},
+    ink::CellWriter,
+    state::{Monitor, MonitorInput, MonitorRequest},
 };
 use crate::{
     exit::{Exit, Failure},
@@ -69,7 +69,7 @@ pub(crate) fn check(terminal: &Terminal) -> Result<(), Failure> {
 
 /// Shows the monitor until the user exits or the process must end. `own` is the run that it was started with.
 pub(crate) async fn show(
-    whom: Whom,
+    whom: TreeSource,
     title: String,
     own: Option<RunId>,
     terminal: &Terminal,
@@ -77,7 +77,7 @@ pub(crate) async fn show(
 ) -> Result<(), Failure> {
     let broken =
         |error: std::io::Error| Failure::new(Exit::Failed, format!("the terminal cannot be drawn on: {error}"), "");
-    let mut monitor = Monitor::new(title, own, Ink::of(terminal));
+    let mut monitor = Monitor::new(title, own, CellWriter::of(terminal));
     let (mut feed, mut news) = Feed::begin(whom);
     let mut tty = Tty::take().map_err(broken)?;
     // Keys are read while this process controls the terminal.
@@ -86,14 +86,14 @@ pub(crate) async fn show(
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut is_due, mut draw_at, mut second) = (true, Instant::now(), 0);
     loop {
-        let wishes: Vec<Wish> = tokio::select! {
+        let wishes: Vec<MonitorRequest> = tokio::select! {
             biased;
             () = interrupt.first() => return Ok(()),
             key = next(&mut keys) => {
                 (is_due, draw_at) = (true, Instant::now());
                 match key {
-                    Some(Ok(Event::Key(key))) if key.kind != KeyEventKind::Release => wished(&mut monitor, News::Key(key)),
-                    Some(Ok(Event::Paste(text))) => wished(&mut monitor, News::Pasted(text)),
+                    Some(Ok(Event::Key(key))) if key.kind != KeyEventKind::Release => wished(&mut monitor, MonitorInput::Key(key)),
+                    Some(Ok(Event::Paste(text))) => wished(&mut monitor, MonitorInput::Pasted(text)),
                     Some(Ok(_)) => Vec::new(),
                     // The terminal was closed.
                     Some(Err(_)) | None => return Ok(()),
@@ -126,14 +126,14 @@ pub(crate) async fn show(
         };
         for wish in wishes {
             match wish {
-                Wish::Leave => {
+                MonitorRequest::Leave => {
                     drop((keys, tty));
                     feed.finish().await;
                     return Ok(());
                 }
-                Wish::Redraw => tty.redraw().map_err(broken)?,
+                MonitorRequest::Redraw => tty.redraw().map_err(broken)?,
                 // The signal handler restores the terminal first.
-                Wish::Suspend => {
+                MonitorRequest::Suspend => {
                     keys = None;
                     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::TSTP);
                 }
@@ -143,7 +143,7 @@ pub(crate) async fn show(
     }
 }
 
-fn wished(monitor: &mut Monitor, news: News) -> Vec<Wish> {
+fn wished(monitor: &mut Monitor, news: MonitorInput) -> Vec<MonitorRequest> {
     monitor.take(news, screen::now()).into_iter().collect()
 }
 

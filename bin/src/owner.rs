@@ -8,15 +8,15 @@
 use std::{sync::Once, time::Duration};
 
 use axum::Extension;
-use soong::{ErrorCode, ErrorInfo, Recover, Runtime, RuntimeBuilder};
+use soong::{ErrorCode, ErrorInfo, RecoveryPolicy, Runtime, RuntimeBuilder};
 use soong_server::{
     ControlSocket,
-    http::{self, Api, Caller, Gate, Ready},
+    http::{self, Api, Caller, Ready, ShutdownGate},
 };
 use tokio::time::Instant;
 
 use crate::{
-    client::{self, Address, Client, Found},
+    client::{self, Address, Client, Discovery},
     print, text,
 };
 
@@ -31,25 +31,25 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 static SAID: Once = Once::new();
 
 /// Owner of the home that a command uses.
-pub(crate) enum Reached {
+pub(crate) enum HomeConnection {
     /// This process.
     Own(Owner),
     /// Another process, which answers requests.
     Other(Client, Ready),
 }
 
-impl Reached {
+impl HomeConnection {
     /// Connects to the owner of a home, or becomes the owner with a runtime from `build`.
     pub(crate) async fn find(address: &Address, build: &impl Fn() -> RuntimeBuilder) -> Result<Self, ErrorInfo> {
         let deadline = Instant::now() + HANDOVER;
         loop {
             match Client::find(address).await {
-                Found::Owner(client, ready) => return Ok(Self::Other(client, ready)),
-                Found::Silent => return Err(client::silent()),
-                Found::Away(error) => return Err(error),
-                Found::Nobody => {}
+                Discovery::Owner(client, ready) => return Ok(Self::Other(client, ready)),
+                Discovery::Silent => return Err(client::silent()),
+                Discovery::Away(error) => return Err(error),
+                Discovery::Nobody => {}
             }
-            match Owner::open(build(), Recover::Nothing).await {
+            match Owner::open(build(), RecoveryPolicy::Nothing).await {
                 Ok(owner) => return Ok(Self::Own(owner)),
                 Err(error) if error.code == ErrorCode::HomeLocked && Instant::now() < deadline => {
                     tokio::time::sleep(ASK_AGAIN).await;
@@ -85,7 +85,7 @@ pub(crate) struct Owner {
 
 impl Owner {
     /// Opens the home and serves its control socket. `recover` selects the interrupted runs to resume.
-    pub(crate) async fn open(builder: RuntimeBuilder, recover: Recover) -> Result<Self, ErrorInfo> {
+    pub(crate) async fn open(builder: RuntimeBuilder, recover: RecoveryPolicy) -> Result<Self, ErrorInfo> {
         if let Some(plan) = builder.fault_plan()? {
             // Printed before anything can fail, and only once, since opening is retried while another owner exits.
             SAID.call_once(|| {
@@ -93,7 +93,7 @@ impl Owner {
             });
         }
         let runtime = builder.recover(recover).build().await?;
-        let api = Api::new(runtime.clone(), Gate::open());
+        let api = Api::new(runtime.clone(), ShutdownGate::open());
         // A process that can open the socket can also open the home, so it is trusted as the operator.
         let router = http::router(api.clone()).layer(Extension(Caller::Operator));
         let control = match ControlSocket::serve(api.clone(), router.clone()) {

@@ -56,7 +56,7 @@ pub(crate) fn report() {
 }
 
 /// Facts about a panic.
-struct Crash {
+struct PanicReport {
     at: Timestamp,
     thread: String,
     message: String,
@@ -72,7 +72,7 @@ fn unquoted(message: &str) -> String {
     }
 }
 
-impl Crash {
+impl PanicReport {
     fn of(info: &PanicHookInfo<'_>) -> Self {
         let payload = info.payload();
         let message = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
@@ -122,7 +122,7 @@ impl Reporter {
             screen::give_back();
             let _ = crossterm::terminal::disable_raw_mode();
         }
-        let crash = Crash::of(info);
+        let crash = PanicReport::of(info);
         let file = home.and_then(|home| self.write(&crash, home));
         if is_main {
             for line in lines(&crash, file.as_deref()) {
@@ -136,7 +136,7 @@ impl Reporter {
 
     /// Writes a report. Returns `None` if there is no home yet, if the report cannot be written, or if the limit is
     /// reached.
-    fn write(&self, crash: &Crash, home: &Path) -> Option<PathBuf> {
+    fn write(&self, crash: &PanicReport, home: &Path) -> Option<PathBuf> {
         if !home.is_dir() || self.written.fetch_add(1, Ordering::Relaxed) >= MOST_REPORTS {
             return None;
         }
@@ -162,7 +162,7 @@ fn write_new(folder: &Path, at: Timestamp, text: &str) -> io::Result<PathBuf> {
 }
 
 /// Formats two lines: what happened and what to do.
-fn lines(crash: &Crash, file: Option<&Path>) -> [String; 2] {
+fn lines(crash: &PanicReport, file: Option<&Path>) -> [String; 2] {
     let what = format!("error: soong has crashed: {} (at {})", text::line(&crash.message), text::line(&crash.place));
     match file {
         Some(file) => [
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn people_read_two_lines_that_name_the_report() {
-        let crash = Crash {
+        let crash = PanicReport {
             at: Timestamp::from_millis(0),
             thread: "main".to_owned(),
             message: "it\nbroke \u{1b}[31m".to_owned(),

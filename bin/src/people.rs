@@ -22,7 +22,7 @@ use soong_server::http::{PermissionQuery, QuestionQuery};
 use crate::{
     client::Client,
     exit::Failure,
-    input::{Input, Said},
+    input::{Input, InputLine},
     interrupt::Interrupt,
     print,
     terminal::{Hue, Paint},
@@ -52,7 +52,7 @@ const CONTINUED: &str = "|> ";
 /// Request of a run to a user: a question or a permission.
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
-pub(crate) enum Ask {
+pub(crate) enum UserRequest {
     /// A question that needs an answer.
     Question(Question),
     /// A tool call that needs permission.
@@ -60,14 +60,14 @@ pub(crate) enum Ask {
 }
 
 /// Open requests of one session or of all sessions.
-pub(crate) struct Open {
+pub(crate) struct OpenRequests {
     /// Open requests, oldest first.
-    pub(crate) asks: Vec<Ask>,
+    pub(crate) asks: Vec<UserRequest>,
     /// Whether the session waits only for user input. False if no session was given.
     pub(crate) is_parked: bool,
 }
 
-impl Ask {
+impl UserRequest {
     /// Returns the question id or permission id.
     pub(crate) fn id(&self) -> &str {
         match self {
@@ -124,7 +124,7 @@ impl Ask {
 
 /// Outcome of a prompt at the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum PromptOutcome {
     /// The request was decided, here or elsewhere.
     Answered,
     /// The user wants to cancel the run (Ctrl-C).
@@ -139,55 +139,55 @@ pub(crate) fn is_somebody_there() -> bool {
 }
 
 /// Returns the open requests of all sessions or of one session. `is_parked` is only set for one session.
-pub(crate) async fn open(client: &Client, session: Option<&SessionId>) -> Result<Open, ErrorInfo> {
+pub(crate) async fn open(client: &Client, session: Option<&SessionId>) -> Result<OpenRequests, ErrorInfo> {
     let questions = QuestionQuery { status: Some(QuestionStatus::Pending), session_id: session.cloned() };
     let permissions = PermissionQuery { status: Some(PermissionStatus::Pending), session_id: session.cloned() };
     let (found, permissions) = tokio::try_join!(client.questions(&questions), client.permissions(&permissions))?;
-    let mut asks: Vec<Ask> = found.questions.into_iter().map(Ask::Question).collect();
-    asks.extend(permissions.permissions.into_iter().map(|asked| Ask::Permission(Box::new(asked))));
-    asks.sort_by_key(Ask::created_at);
-    Ok(Open { asks, is_parked: found.is_parked == Some(true) })
+    let mut asks: Vec<UserRequest> = found.questions.into_iter().map(UserRequest::Question).collect();
+    asks.extend(permissions.permissions.into_iter().map(|asked| UserRequest::Permission(Box::new(asked))));
+    asks.sort_by_key(UserRequest::created_at);
+    Ok(OpenRequests { asks, is_parked: found.is_parked == Some(true) })
 }
 
 /// Prompts the user at the terminal and submits the answer; `asker` is shown with the request. Also returns if the
 /// request is decided elsewhere.
 pub(crate) async fn ask(
     client: &Client,
-    ask: &Ask,
+    ask: &UserRequest,
     asker: Option<&str>,
     interrupt: &Interrupt,
     paint: Paint,
-) -> Result<Asked, Failure> {
+) -> Result<PromptOutcome, Failure> {
     let mut shown = match ask {
-        Ask::Question(question) => {
+        UserRequest::Question(question) => {
             show_question(question, asker);
             None
         }
-        Ask::Permission(asked) => Some(Shown::new(asked, asker, paint, window())),
+        UserRequest::Permission(asked) => Some(PermissionPrompt::new(asked, asker, paint, window())),
     };
     let mut input = Input::of_person()?;
     loop {
         let said = tokio::select! {
-            said = input.next(shown.as_ref().map_or(ANSWER_PROMPT, Shown::prompt)) => said?,
+            said = input.next(shown.as_ref().map_or(ANSWER_PROMPT, PermissionPrompt::prompt)) => said?,
             decided = decided(client, ask) => {
                 decided?;
                 print::error_line("note: it was decided elsewhere");
-                return Ok(Asked::Answered);
+                return Ok(PromptOutcome::Answered);
             }
-            () = interrupt.first() => return Ok(Asked::Cancel),
+            () = interrupt.first() => return Ok(PromptOutcome::Cancel),
         };
         let answer = match said {
-            Said::Line(line) if line.trim().is_empty() => continue,
-            Said::Line(line) => line,
-            Said::Nothing => return Ok(Asked::Cancel),
-            Said::End => {
+            InputLine::Line(line) if line.trim().is_empty() => continue,
+            InputLine::Line(line) => line,
+            InputLine::Nothing => return Ok(PromptOutcome::Cancel),
+            InputLine::End => {
                 print::error_line("note: it stays open");
-                return Ok(Asked::Left);
+                return Ok(PromptOutcome::Left);
             }
         };
         let given = match ask {
-            Ask::Question(question) => client.answer(&question.question_id, &answer).await.map(drop),
-            Ask::Permission(asked) => {
+            UserRequest::Question(question) => client.answer(&question.question_id, &answer).await.map(drop),
+            UserRequest::Permission(asked) => {
                 if let Some(shown) = shown.as_mut().filter(|_| answer.trim().eq_ignore_ascii_case("v")) {
                     shown.more();
                     continue;
@@ -204,10 +204,10 @@ pub(crate) async fn ask(
             }
         };
         return match given {
-            Ok(()) => Ok(Asked::Answered),
+            Ok(()) => Ok(PromptOutcome::Answered),
             Err(error) if error.code == ErrorCode::AlreadyDecided => {
                 print::error_line(&format!("note: {}", text::line(&error.message)));
-                Ok(Asked::Answered)
+                Ok(PromptOutcome::Answered)
             }
             Err(error) => Err(error.into()),
         };
@@ -281,7 +281,7 @@ impl Row {
 }
 
 /// Permission request as shown on a terminal, page by page.
-struct Shown {
+struct PermissionPrompt {
     rows: Vec<Row>,
     paint: Paint,
     /// Number of rows shown so far.
@@ -291,7 +291,7 @@ struct Shown {
     can_be_granted: bool,
 }
 
-impl Shown {
+impl PermissionPrompt {
     fn new(asked: &Permission, asker: Option<&str>, paint: Paint, (columns, page): (usize, usize)) -> Self {
         let mut rows = described(asked);
         if let (Some(asker), Some(first)) = (asker, rows.first_mut()) {
@@ -414,7 +414,7 @@ fn read_decision(line: &str) -> Option<(Decision, Option<String>)> {
 }
 
 /// Waits until the request is no longer open.
-async fn decided(client: &Client, ask: &Ask) -> Result<(), ErrorInfo> {
+async fn decided(client: &Client, ask: &UserRequest) -> Result<(), ErrorInfo> {
     loop {
         tokio::time::sleep(LOOK).await;
         let open = open(client, Some(ask.session_id())).await?.asks;
@@ -460,7 +460,7 @@ mod tests {
     }
 
     fn asked(arguments: serde_json::Value) -> Permission {
-        let Ask::Permission(mut asked) = crate::monitor::tests::permission() else { unreachable!("it is one") };
+        let UserRequest::Permission(mut asked) = crate::monitor::tests::permission() else { unreachable!("it is one") };
         asked.arguments = arguments.to_string();
         *asked
     }
@@ -494,7 +494,7 @@ mod tests {
                 task: forged.clone(),
             };
             call.chain = vec![link.clone(), link];
-            let shown = Shown::new(&call, Some(&forged), PLAIN, (columns, 30));
+            let shown = PermissionPrompt::new(&call, Some(&forged), PLAIN, (columns, 30));
             let starts = ["bash requests", "| ", "|> ", "asked by ", "bash: ", "for the session", "(", "it runs"];
             for row in &shown.rows {
                 assert!(text::width(&row.text) <= columns, "{columns}: {row:?}");
@@ -508,20 +508,21 @@ mod tests {
     #[test]
     fn a_page_is_no_higher_than_its_terminal() {
         let call = asked(serde_json::json!({ "command": "a\n".repeat(12) }));
-        let shown = Shown::new(&call, None, PLAIN, (78, 6));
+        let shown = PermissionPrompt::new(&call, None, PLAIN, (78, 6));
         assert_eq!((shown.seen, shown.is_whole()), (6, false));
     }
 
     #[test]
     fn a_long_call_is_allowed_only_once_its_end_was_shown() {
-        let mut shown = Shown::new(&asked(serde_json::json!({ "command": "x".repeat(4_500) })), None, PLAIN, (78, 30));
+        let mut shown =
+            PermissionPrompt::new(&asked(serde_json::json!({ "command": "x".repeat(4_500) })), None, PLAIN, (78, 30));
         assert!(!shown.is_whole() && shown.prompt().contains("v(iew"));
         assert!(shown.objection(Decision::AllowOnce).is_some() && shown.objection(Decision::Deny).is_none());
         for _ in 0..2 {
             shown.more();
         }
         assert!(shown.is_whole() && shown.objection(Decision::AllowOnce).is_none());
-        let short = Shown::new(&asked(serde_json::json!({ "command": "make" })), None, PLAIN, (78, 30));
+        let short = PermissionPrompt::new(&asked(serde_json::json!({ "command": "make" })), None, PLAIN, (78, 30));
         assert!(short.is_whole() && short.objection(Decision::AllowOnce).is_none());
     }
 
@@ -529,7 +530,7 @@ mod tests {
     fn a_key_that_adds_nothing_is_not_offered() {
         let mut call = asked(serde_json::json!({ "command": "rm -r x" }));
         call.demand.scope = soong::protocol::Scope::Call;
-        let shown = Shown::new(&call, None, PLAIN, (78, 30));
+        let shown = PermissionPrompt::new(&call, None, PLAIN, (78, 30));
         assert!(!shown.prompt().contains("always") && shown.objection(Decision::AllowForSession).is_some());
         assert!(described(&call).iter().all(|row| !row.text.starts_with("for the session")));
     }

@@ -17,7 +17,7 @@ const COLUMNS: usize = 100;
 
 /// Formats events as progress lines.
 #[derive(Debug, Default)]
-pub(crate) struct Plain {
+pub(crate) struct LineProgress {
     begun: Option<Timestamp>,
     /// Names of child runs: agent type and number.
     children: HashMap<RunId, String>,
@@ -25,7 +25,7 @@ pub(crate) struct Plain {
     retries: HashMap<Option<RunId>, String>,
 }
 
-impl Plain {
+impl LineProgress {
     /// Returns the line for an event, or `None` if the event is not notable.
     pub(crate) fn line(&mut self, record: &EventRecord) -> Option<String> {
         let begun = *self.begun.get_or_insert(record.ts);
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn each_notable_event_is_one_harmless_line() {
-        let mut plain = Plain::default();
+        let mut plain = LineProgress::default();
         let started = |agent: &str| RunEvent::LoopStarted {
             mode: Default::default(),
             agent_type: agent.into(),

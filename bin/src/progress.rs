@@ -16,14 +16,14 @@ use tokio::{
 
 use crate::{
     client::Client,
-    context::{Context, Shown},
+    context::{Context, RunDisplay},
     exit::Failure,
-    line::Line,
-    markdown::{Page, streamed::Streamed},
+    line::StyledLine,
+    markdown::{PageFormat, streamed::Streamed},
     people,
-    plain::{self, Plain},
+    plain::{self, LineProgress},
     print,
-    screen::{self, Screen, board::Board},
+    screen::{self, Screen, board::RunTable},
     terminal::{Hue, Paint, Terminal},
     text,
 };
@@ -40,9 +40,9 @@ const ASKER_COLUMNS: usize = 40;
 /// Progress display.
 pub(crate) enum Progress {
     /// Live display that is redrawn in place.
-    Picture(Box<Picture>),
+    Picture(Box<LiveDisplay>),
     /// One line per notable event, on standard error.
-    Plain(Plain),
+    Plain(LineProgress),
     /// Every event as JSON, on standard output.
     Json,
     /// No display: the reader of the output is gone.
@@ -51,29 +51,31 @@ pub(crate) enum Progress {
 
 impl Progress {
     /// Chooses the display for the terminal and options.
-    pub(crate) fn choose(context: &Context<'_>, shown: Shown, run: &Accepted, kind: &str, task: &str) -> Self {
+    pub(crate) fn choose(context: &Context<'_>, shown: RunDisplay, run: &Accepted, kind: &str, task: &str) -> Self {
         if context.global.json {
             return Self::Json;
         }
         if !context.terminal.can_redraw {
-            return Self::Plain(Plain::default());
+            return Self::Plain(LineProgress::default());
         }
-        let board = Board::with_root(run.run_id.clone(), kind, task);
+        let board = RunTable::with_root(run.run_id.clone(), kind, task);
         let hint = match shown {
-            Shown::Once | Shown::Monitored => vec!["Ctrl-C cancels".to_owned(), format!("session {}", run.session_id)],
-            Shown::Talk => vec!["Ctrl-C cancels".to_owned()],
+            RunDisplay::Once | RunDisplay::Monitored => {
+                vec!["Ctrl-C cancels".to_owned(), format!("session {}", run.session_id)]
+            }
+            RunDisplay::Talk => vec!["Ctrl-C cancels".to_owned()],
         };
-        Self::Picture(Box::new(Picture {
+        Self::Picture(Box::new(LiveDisplay {
             screen: Screen::open(*context.terminal),
             board,
             look_at: Instant::now(),
             look: None,
-            answer: Answer {
+            answer: StreamedAnswer {
                 root: run.run_id.clone(),
                 streamed: Streamed::default(),
-                flows: shown == Shown::Talk && context.terminal.has_stdout,
+                flows: shown == RunDisplay::Talk && context.terminal.has_stdout,
                 is_whole: true,
-                page: Page::of(context.terminal),
+                page: PageFormat::of(context.terminal),
                 terminal: *context.terminal,
             },
             hint,
@@ -120,7 +122,7 @@ impl Progress {
     /// Prints a note for the user, above the live display if there is one.
     pub(crate) fn note(&mut self, text: &str) {
         match self {
-            Self::Picture(picture) => picture.screen.above(&[Line::of(Hue::Plain, text)]),
+            Self::Picture(picture) => picture.screen.above(&[StyledLine::of(Hue::Plain, text)]),
             _ => print::error_line(text),
         }
     }
@@ -155,7 +157,7 @@ impl Progress {
         if let Self::Picture(picture) = self {
             picture.screen.foot(Vec::new());
             // In a conversation only the text stays.
-            let stays = if picture.answer.flows { &Board::default() } else { &picture.board };
+            let stays = if picture.answer.flows { &RunTable::default() } else { &picture.board };
             picture.screen.draw(stays, &[]);
             picture.screen.pause();
         }
@@ -177,25 +179,26 @@ impl Progress {
 }
 
 /// Live display: the streamed text, the runs below it, and their usage.
-pub(crate) struct Picture {
+pub(crate) struct LiveDisplay {
     screen: Screen,
-    board: Board,
+    board: RunTable,
     /// Time of the next request for the actor tree.
     look_at: Instant,
     look: Option<oneshot::Receiver<(ActorView, Duration)>>,
-    answer: Answer,
+    answer: StreamedAnswer,
     /// Hints on keys and the session, in parts.
     hint: Vec<String>,
 }
 
-impl Picture {
+impl LiveDisplay {
     fn take(&mut self, item: &StreamItem) {
         match item {
             StreamItem::Event(record) => {
                 let finished = self.answer.finish(record);
                 self.screen.above(&finished);
                 if let Event::Tool(ToolEvent::McpServerFailed { error, .. }) = &record.event {
-                    let warning = Line::of(Hue::Yellow, "warning: ").and(Hue::Plain, plain::without_server(error));
+                    let warning =
+                        StyledLine::of(Hue::Yellow, "warning: ").and(Hue::Plain, plain::without_server(error));
                     self.screen.above(&[warning]);
                 }
                 self.board.apply(record);
@@ -237,7 +240,7 @@ impl Picture {
     }
 
     fn draw(&mut self) {
-        self.answer.page = Page::of(&self.answer.terminal);
+        self.answer.page = PageFormat::of(&self.answer.terminal);
         if self.answer.flows {
             let settled = self.answer.streamed.settled(&self.answer.page);
             self.screen.above(&settled);
@@ -253,7 +256,7 @@ impl Picture {
     fn finish(&mut self) {
         self.screen.foot(Vec::new());
         if self.answer.flows {
-            self.board = Board::default();
+            self.board = RunTable::default();
         }
         self.screen.draw(&self.board, &[]);
         if !self.answer.flows {
@@ -263,20 +266,20 @@ impl Picture {
 }
 
 /// Streamed answer of the watched run.
-struct Answer {
+struct StreamedAnswer {
     root: RunId,
     streamed: Streamed,
     /// Whether the text is printed as it arrives. Otherwise only its tail is part of the display.
     flows: bool,
     /// Whether the complete answer was printed.
     is_whole: bool,
-    page: Page,
+    page: PageFormat,
     terminal: Terminal,
 }
 
-impl Answer {
+impl StreamedAnswer {
     /// Replaces the streamed text by the complete message. Returns the lines that remain to be printed.
-    fn finish(&mut self, record: &EventRecord) -> Vec<Line> {
+    fn finish(&mut self, record: &EventRecord) -> Vec<StyledLine> {
         let Event::Message(MessageEvent::Added { role: Role::Assistant, content, .. }) = &record.event else {
             return Vec::new();
         };
@@ -297,7 +300,7 @@ impl Answer {
             }
         };
         if content.as_ref().is_none_or(|content| !content.trim().is_empty()) {
-            lines.push(Line::default());
+            lines.push(StyledLine::default());
         }
         lines
     }

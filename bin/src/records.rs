@@ -26,7 +26,7 @@ use crate::exit::{Exit, Failure};
 pub(crate) const PAGE: usize = 100;
 
 /// A home, open for reading.
-pub(crate) struct Records {
+pub(crate) struct OfflineStore {
     home: PathBuf,
     pub(crate) reader: SqliteReader,
     /// Whether a process owns the home and may therefore be executing unfinished runs.
@@ -48,7 +48,7 @@ pub(crate) fn owner(home: &Path) -> Option<u32> {
 
 /// Runs that have not ended, as recorded.
 #[derive(Debug, Default)]
-pub(crate) struct Unfinished {
+pub(crate) struct UnfinishedRuns {
     /// Runs of sessions without open requests. If no process executes them, they were interrupted.
     pub(crate) at_work: Vec<Run>,
     /// Runs of sessions that wait for answers or permissions.
@@ -56,14 +56,14 @@ pub(crate) struct Unfinished {
 }
 
 /// Reads the runs that have not ended.
-pub(crate) fn unfinished(reader: &SqliteReader) -> Result<Unfinished, StoreError> {
+pub(crate) fn unfinished(reader: &SqliteReader) -> Result<UnfinishedRuns, StoreError> {
     let open = QuestionFilter { status: Some(QuestionStatus::Pending), ..QuestionFilter::default() };
     let mut asks: HashSet<SessionId> =
         reader.questions(&open)?.into_iter().map(|question| question.session_id).collect();
     let open = PermissionFilter { status: Some(PermissionStatus::Pending), ..PermissionFilter::default() };
     asks.extend(reader.permissions(&open)?.into_iter().map(|asked| asked.session_id));
     let (parked, at_work) = reader.live_runs(None)?.into_iter().partition(|run| asks.contains(&run.session_id));
-    Ok(Unfinished { at_work, parked })
+    Ok(UnfinishedRuns { at_work, parked })
 }
 
 /// Returns whether nothing has ever run in a home: it does not exist, or contains no database files and no sessions.
@@ -71,7 +71,7 @@ pub(crate) fn is_unused(home: &Path) -> bool {
     ["sessions.sqlite", "sessions.sqlite-wal", "sessions"].iter().all(|name| !home.join(name).exists())
 }
 
-impl Records {
+impl OfflineStore {
     /// Opens the home's database. Creates nothing if there is none.
     pub(crate) fn open(home: &Path) -> Result<Self, Failure> {
         let nothing = |what: String| {

@@ -11,17 +11,17 @@ use crate::{
     context::Context,
     exit::{self, Exit, Failure},
     figure,
-    markdown::{self, Page},
-    people::{Ask, TARGET_CHARS},
+    markdown::{self, PageFormat},
+    people::{TARGET_CHARS, UserRequest},
     print,
-    records::Records,
+    records::OfflineStore,
     terminal::{Hue, Terminal},
     text,
 };
 
 /// An artifact that the run stored, with the file of its version.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Stored {
+pub(crate) struct StoredArtifact {
     #[serde(flatten)]
     pub(crate) artifact: ArtifactRef,
     /// Path of the file. Absent if it is not recorded.
@@ -29,7 +29,7 @@ pub(crate) struct Stored {
 }
 
 /// Result of following a run.
-pub(crate) struct Watched {
+pub(crate) struct FollowedRun {
     pub(crate) run: RunView,
     /// Whether Ctrl-C cancelled the run.
     pub(crate) interrupted: bool,
@@ -38,14 +38,14 @@ pub(crate) struct Watched {
     /// Whether the answer was printed while it streamed in.
     pub(crate) is_told: bool,
     /// Open requests of a run that waits for user input when no user can be prompted.
-    pub(crate) asks: Vec<Ask>,
+    pub(crate) asks: Vec<UserRequest>,
     /// Tool calls of the run and its descendants that were denied.
-    pub(crate) refused: Vec<Refused>,
+    pub(crate) refused: Vec<DeniedCall>,
 }
 
 /// A denied tool call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Refused {
+pub(crate) struct DeniedCall {
     pub(crate) tool: String,
     /// Target of the call if no approver was available. Absent if a rule or a user denied it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,7 +54,7 @@ pub(crate) struct Refused {
     pub(crate) allow: Vec<String>,
 }
 
-impl Refused {
+impl DeniedCall {
     /// Describes the call on one line.
     pub(crate) fn line(&self) -> String {
         let target = text::escaped_line(self.target.as_deref().unwrap_or_default());
@@ -64,8 +64,8 @@ impl Refused {
 
 /// Returns the artifacts that the run stored, only the last version of each. Includes their files if the home is on
 /// this machine.
-pub(crate) fn stored(home: Option<&Path>, run: &RunView) -> Vec<Stored> {
-    let records = home.and_then(|home| Records::open(home).ok());
+pub(crate) fn stored(home: Option<&Path>, run: &RunView) -> Vec<StoredArtifact> {
+    let records = home.and_then(|home| OfflineStore::open(home).ok());
     let mut last: Vec<&ArtifactRef> = Vec::new();
     for artifact in run.artifacts.iter().flatten() {
         match last.iter_mut().find(|other| other.artifact_id == artifact.artifact_id) {
@@ -77,11 +77,16 @@ pub(crate) fn stored(home: Option<&Path>, run: &RunView) -> Vec<Stored> {
     let file = |artifact: &ArtifactRef| {
         records.as_ref().and_then(|records| records.file(&artifact.artifact_id, artifact.version))
     };
-    last.into_iter().map(|artifact| Stored { path: file(artifact), artifact: artifact.clone() }).collect()
+    last.into_iter().map(|artifact| StoredArtifact { path: file(artifact), artifact: artifact.clone() }).collect()
 }
 
 /// Prints the result of a run: as JSON, or as answer, artifacts and usage for the user.
-pub(crate) fn tell(context: &Context<'_>, home: &Path, watched: &Watched, stored: &[Stored]) -> Result<(), Failure> {
+pub(crate) fn tell(
+    context: &Context<'_>,
+    home: &Path,
+    watched: &FollowedRun,
+    stored: &[StoredArtifact],
+) -> Result<(), Failure> {
     if context.global.json {
         return json(home, watched, stored);
     }
@@ -101,7 +106,7 @@ pub(crate) fn look_closer(
     context: &Context<'_>,
     home: Option<&Path>,
     session: &SessionId,
-    stored: &[Stored],
+    stored: &[StoredArtifact],
 ) -> Result<(), Failure> {
     let soong = command(home, context.global.url.as_deref());
     print::aside(context.terminal, Hue::Dim, &format!("Look closer: {soong} sessions show {session}"))?;
@@ -112,8 +117,8 @@ pub(crate) fn look_closer(
 }
 
 /// Prints the calls that were denied because no approver was available.
-pub(crate) fn refused_calls(refused: &[Refused]) {
-    let unasked: Vec<&Refused> = refused.iter().filter(|refused| refused.target.is_some()).collect();
+pub(crate) fn refused_calls(refused: &[DeniedCall]) {
+    let unasked: Vec<&DeniedCall> = refused.iter().filter(|refused| refused.target.is_some()).collect();
     if unasked.is_empty() {
         return;
     }
@@ -123,7 +128,7 @@ pub(crate) fn refused_calls(refused: &[Refused]) {
 }
 
 /// Returns advice with the narrowest options that would allow these calls, or an empty string.
-pub(crate) fn allowing_options(refused: &[Refused]) -> String {
+pub(crate) fn allowing_options(refused: &[DeniedCall]) -> String {
     let mut options: Vec<String> = Vec::new();
     // A grant with characters that would be escaped cannot be copied from the output.
     let grants = refused.iter().flat_map(|refused| &refused.allow).filter(|grant| text::escaped(grant) == **grant);
@@ -150,14 +155,14 @@ fn typed(argument: &str) -> String {
 }
 
 /// Prints the last line of `--json`: the run's record with its output and artifacts.
-fn json(home: &Path, watched: &Watched, stored: &[Stored]) -> Result<(), Failure> {
+fn json(home: &Path, watched: &FollowedRun, stored: &[StoredArtifact]) -> Result<(), Failure> {
     let broken = |error: serde_json::Error| Failure::new(Exit::Failed, error.to_string(), "");
     let mut result = serde_json::to_value(&watched.run).map_err(broken)?;
     if let Value::Object(fields) = &mut result {
         fields.insert("artifacts".to_owned(), serde_json::to_value(stored).map_err(broken)?);
         if !watched.asks.is_empty() {
-            let (questions, permissions): (Vec<&Ask>, Vec<&Ask>) =
-                watched.asks.iter().partition(|ask| matches!(ask, Ask::Question(_)));
+            let (questions, permissions): (Vec<&UserRequest>, Vec<&UserRequest>) =
+                watched.asks.iter().partition(|ask| matches!(ask, UserRequest::Question(_)));
             for (name, asks) in [("questions", questions), ("permissions", permissions)] {
                 if !asks.is_empty() {
                     fields.insert(name.to_owned(), serde_json::to_value(asks).map_err(broken)?);
@@ -192,7 +197,7 @@ pub(crate) fn drawn(text: &str, terminal: &Terminal) -> Vec<String> {
 /// Like [`drawn`], for lines that are printed with an indentation of `indent` columns.
 pub(crate) fn indented(text: &str, terminal: &Terminal, indent: usize) -> Vec<String> {
     if terminal.has_stdout {
-        let lines = markdown::render(text, &Page::of(terminal).without(indent));
+        let lines = markdown::render(text, &PageFormat::of(terminal).without(indent));
         return lines.iter().map(|line| line.painted(terminal.stdout)).collect();
     }
     let text = text::piped(text.trim_end());
@@ -200,11 +205,11 @@ pub(crate) fn indented(text: &str, terminal: &Terminal, indent: usize) -> Vec<St
 }
 
 /// Prints the artifacts and the usage of a run.
-fn closing(view: &RunView, stored: &[Stored], terminal: &Terminal) -> Result<(), Failure> {
+fn closing(view: &RunView, stored: &[StoredArtifact], terminal: &Terminal) -> Result<(), Failure> {
     if !stored.is_empty() {
         print::aside(terminal, Hue::Bold, "Artifacts")?;
     }
-    for Stored { artifact, path } in stored {
+    for StoredArtifact { artifact, path } in stored {
         let path = path.as_ref().map_or_else(String::new, |path| path.display().to_string());
         let (name, size) = (text::line(artifact.label()), figure::bytes(artifact.size));
         let line = format!("  {name}  version {}  {size}  {}", artifact.version, text::line_as_is(&path));
@@ -230,7 +235,7 @@ fn closing(view: &RunView, stored: &[Stored], terminal: &Terminal) -> Result<(),
 }
 
 /// Returns the failure for a run that waits for user input, with commands to answer or stop it.
-fn parked(soong: &str, ask: &Ask, more: &[Ask]) -> Failure {
+fn parked(soong: &str, ask: &UserRequest, more: &[UserRequest]) -> Failure {
     let also: String = more.iter().map(|ask| format!("It asks as well: {}\n", ask.line())).collect();
     let advice = format!(
         "{also}Answer, and it goes on: {}\nOr give it up: {soong} traces stop {}",
@@ -241,7 +246,7 @@ fn parked(soong: &str, ask: &Ask, more: &[Ask]) -> Failure {
 }
 
 /// Returns the exit code or failure for the result of the run.
-pub(crate) fn exit(context: &Context<'_>, watched: &Watched) -> Result<Exit, Failure> {
+pub(crate) fn exit(context: &Context<'_>, watched: &FollowedRun) -> Result<Exit, Failure> {
     let run = &watched.run.run;
     if let Some((ask, more)) = watched.asks.split_first() {
         return Err(parked(&command(context.global.home.as_deref(), context.global.url.as_deref()), ask, more));

@@ -20,13 +20,13 @@ use crossterm::{cursor::Show, queue, terminal::EnableLineWrap};
 use soong::protocol::Timestamp;
 
 use self::{
-    board::Board,
-    lines::Frame,
+    board::RunTable,
+    lines::PictureFormat,
     painter::{Painter, Size},
 };
 use crate::{
-    keyboard::{self, Hush},
-    line::Line,
+    keyboard::{self, EchoOff},
+    line::StyledLine,
     terminal::Terminal,
     tty,
 };
@@ -82,13 +82,13 @@ pub(crate) struct Screen {
     painter: Painter,
     /// Parts of the line below the runs.
     foot: Vec<String>,
-    _hush: Hush,
+    _hush: EchoOff,
 }
 
 impl Screen {
     /// Takes control of the terminal: keys are not echoed until it is restored.
     pub(crate) fn open(terminal: Terminal) -> Self {
-        Self { terminal, painter: Painter::new(terminal.stderr), foot: Vec::new(), _hush: Hush::begin() }
+        Self { terminal, painter: Painter::new(terminal.stderr), foot: Vec::new(), _hush: EchoOff::begin() }
     }
 
     /// Sets the parts of the line below the runs. The last parts are dropped if there is no room.
@@ -97,20 +97,20 @@ impl Screen {
     }
 
     /// Draws the board over the last picture, and above it the end of a text that is still being streamed.
-    pub(crate) fn draw(&mut self, board: &Board, tail: &[Line]) {
+    pub(crate) fn draw(&mut self, board: &RunTable, tail: &[StyledLine]) {
         if !self.is_ours() {
             return;
         }
         let size = size();
         let (width, height) = size.room();
-        let frame = Frame { width, height, unicode: self.terminal.unicode, now: now() };
+        let frame = PictureFormat { width, height, unicode: self.terminal.unicode, now: now() };
         let picture = picture::picture(board, tail, &self.foot, &frame);
         let update = self.painter.paint(&[], &picture, size);
         self.send(&update);
     }
 
     /// Prints lines permanently above the picture.
-    pub(crate) fn above(&mut self, lines: &[Line]) {
+    pub(crate) fn above(&mut self, lines: &[StyledLine]) {
         if lines.is_empty() {
             return;
         }

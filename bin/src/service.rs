@@ -9,11 +9,11 @@ use soong::Runtime;
 use tokio_util::task::AbortOnDropHandle;
 
 /// Connection to the service manager. When dropped, it sends that the server is stopping.
-pub(crate) struct Notified {
+pub(crate) struct ServiceNotifier {
     _watchdog: Option<AbortOnDropHandle<()>>,
 }
 
-impl Notified {
+impl ServiceNotifier {
     /// Sends that the server is ready, then a watchdog message twice per watchdog interval, unless the runtime has
     /// failed.
     pub(crate) fn ready(runtime: &Runtime) -> Self {
@@ -34,7 +34,7 @@ impl Notified {
     }
 }
 
-impl Drop for Notified {
+impl Drop for ServiceNotifier {
     fn drop(&mut self) {
         tell(NotifyState::Stopping);
     }

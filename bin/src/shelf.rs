@@ -7,27 +7,27 @@ use bytes::Bytes;
 use futures::StreamExt;
 use soong::{
     Environment,
-    artifact::{ArtifactReader, Cleanup, CleanupReport, Place},
+    artifact::{ArtifactOwner, ArtifactReader, Cleanup, CleanupReport},
     protocol::{Artifact, ArtifactVersion, SessionId},
 };
 use soong_server::http::{ArtifactView, Artifacts, Versions};
 
 use crate::{
-    client::{Client, Incoming, artifact_path, piece},
+    client::{Client, Download, artifact_path, piece},
     config::Settings,
     exit::Failure,
     source::Source,
 };
 
 /// The artifacts of a session and its user.
-pub(crate) struct Shelf {
+pub(crate) struct ArtifactSource {
     session: SessionId,
-    door: Door,
+    door: Transport,
 }
 
-enum Door {
+enum Transport {
     Owner(Client),
-    Disk(ArtifactReader, Place),
+    Disk(ArtifactReader, ArtifactOwner),
 }
 
 fn reader(source: &Source, settings: &Settings, environment: &Environment) -> Result<Option<ArtifactReader>, Failure> {
@@ -50,18 +50,18 @@ pub(crate) async fn may_go(
     }
 }
 
-impl Shelf {
+impl ArtifactSource {
     /// Opens the artifacts of a session, or of a user without a session.
     pub(crate) fn open(
         source: &Source,
-        place: Place,
+        place: ArtifactOwner,
         settings: &Settings,
         environment: &Environment,
     ) -> Result<Self, Failure> {
         let session = place.session_id.clone();
         let door = match (source, reader(source, settings, environment)?) {
-            (_, Some(reader)) => Door::Disk(reader, place),
-            (Source::Owner(client, _), None) => Door::Owner(client.clone()),
+            (_, Some(reader)) => Transport::Disk(reader, place),
+            (Source::Owner(client, _), None) => Transport::Owner(client.clone()),
             (Source::Disk(_), None) => unreachable!("the disk has its reader"),
         };
         Ok(Self { session, door })
@@ -70,19 +70,19 @@ impl Shelf {
     /// Lists the artifacts by name, those of the session first.
     pub(crate) async fn list(&self) -> Result<Vec<Artifact>, Failure> {
         match &self.door {
-            Door::Owner(client) => {
+            Transport::Owner(client) => {
                 let path = format!("/api/sessions/{}/artifacts", piece(&self.session));
                 Ok(client.get::<Artifacts>(&path).await?.artifacts)
             }
-            Door::Disk(reader, place) => Ok(reader.list(place).await?),
+            Transport::Disk(reader, place) => Ok(reader.list(place).await?),
         }
     }
 
     /// Reads an artifact with its current content.
     pub(crate) async fn show(&self, name: &str) -> Result<ArtifactView, Failure> {
         match &self.door {
-            Door::Owner(client) => Ok(client.get(&self.path(name, "")).await?),
-            Door::Disk(reader, place) => {
+            Transport::Owner(client) => Ok(client.get(&self.path(name, "")).await?),
+            Transport::Disk(reader, place) => {
                 let loaded = reader.find(place, name, None).await?;
                 Ok(ArtifactView::of(loaded, reader.versions_of(place, name).await?).await?)
             }
@@ -92,33 +92,33 @@ impl Shelf {
     /// Lists the stored versions of an artifact.
     pub(crate) async fn versions(&self, name: &str) -> Result<Vec<ArtifactVersion>, Failure> {
         match &self.door {
-            Door::Owner(client) => Ok(client.get::<Versions>(&self.path(name, "/versions")).await?.versions),
-            Door::Disk(reader, place) => Ok(reader.versions_of(place, name).await?),
+            Transport::Owner(client) => Ok(client.get::<Versions>(&self.path(name, "/versions")).await?.versions),
+            Transport::Disk(reader, place) => Ok(reader.versions_of(place, name).await?),
         }
     }
 
     /// Opens the bytes of an artifact, of its current content or of a version.
-    pub(crate) async fn content(&self, name: &str, version: Option<u64>) -> Result<Incoming, Failure> {
+    pub(crate) async fn content(&self, name: &str, version: Option<u64>) -> Result<Download, Failure> {
         match &self.door {
-            Door::Owner(client) => {
+            Transport::Owner(client) => {
                 let version = version.map_or_else(String::new, |version| format!("?version={version}"));
                 Ok(client.open(&self.path(name, &format!("/content{version}"))).await?)
             }
-            Door::Disk(reader, place) => {
+            Transport::Disk(reader, place) => {
                 let loaded = reader.find(place, name, version).await?;
-                Ok(Incoming { content_type: loaded.content_type, body: loaded.body })
+                Ok(Download { content_type: loaded.content_type, body: loaded.body })
             }
         }
     }
 
     /// Opens the last stored version of a text artifact as `.docx`.
-    pub(crate) async fn docx(&self, name: &str) -> Result<Incoming, Failure> {
+    pub(crate) async fn docx(&self, name: &str) -> Result<Download, Failure> {
         match &self.door {
-            Door::Owner(client) => Ok(client.open(&self.path(name, "/export?format=docx")).await?),
-            Door::Disk(reader, place) => {
+            Transport::Owner(client) => Ok(client.open(&self.path(name, "/export?format=docx")).await?),
+            Transport::Disk(reader, place) => {
                 let bytes = Bytes::from(reader.export_docx(place, name).await?);
                 let body = futures::stream::once(async move { Ok(bytes) }).boxed();
-                Ok(Incoming { content_type: String::new(), body })
+                Ok(Download { content_type: String::new(), body })
             }
         }
     }

@@ -4,7 +4,7 @@
 
 use soong::{
     ErrorCode, ErrorInfo, MessagePath, PermissionFilter, QuestionFilter, TraceFilter, UsageFilter,
-    artifact::Place,
+    artifact::ArtifactOwner,
     protocol::{
         Artifact, EventRecord, Message, Permission, PermissionStatus, Question, QuestionStatus, Run, RunId, Session,
         SessionId, Timestamp, Trace, TraceId, UsageBy, UsageReport,
@@ -18,8 +18,8 @@ use soong_storage::store::Reader;
 use crate::{
     client::{Client, piece},
     exit::Failure,
-    people::Ask,
-    records::{self, Records},
+    people::UserRequest,
+    records::{self, OfflineStore},
 };
 
 /// Number of events per page.
@@ -33,7 +33,7 @@ pub(crate) enum Source {
     /// The process that owns the home.
     Owner(Client, Ready),
     /// The disk, if no owner process answers.
-    Disk(Records),
+    Disk(OfflineStore),
 }
 
 impl Source {
@@ -62,7 +62,7 @@ impl Source {
             }
             Self::Disk(records) => {
                 let session = records.session(session.as_str())?;
-                let place = Place { session_id: session.session_id, uid: session.uid };
+                let place = ArtifactOwner { session_id: session.session_id, uid: session.uid };
                 let lists = place.scopes().map(|scope| records.reader.artifacts(&scope));
                 Ok(lists.into_iter().collect::<Result<Vec<_>, _>>()?.concat())
             }
@@ -172,11 +172,11 @@ impl Source {
     }
 
     /// Lists the open requests of all sessions or of one session, questions first.
-    pub(crate) async fn open(&self, session: Option<&SessionId>) -> Result<Vec<Ask>, Failure> {
+    pub(crate) async fn open(&self, session: Option<&SessionId>) -> Result<Vec<UserRequest>, Failure> {
         let questions = self.questions(Some(QuestionStatus::Pending), session.cloned()).await?;
         let permissions = self.permissions(Some(PermissionStatus::Pending), session.cloned()).await?;
-        let permissions = permissions.into_iter().map(|asked| Ask::Permission(Box::new(asked)));
-        Ok(questions.into_iter().map(Ask::Question).chain(permissions).collect())
+        let permissions = permissions.into_iter().map(|asked| UserRequest::Permission(Box::new(asked)));
+        Ok(questions.into_iter().map(UserRequest::Question).chain(permissions).collect())
     }
 
     /// Lists questions, oldest first.

@@ -14,12 +14,12 @@ use soong_server::http::Accepted;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::{
-    client::{Client, Watch},
+    client::{Client, EventStream},
     exit::{Exit, Failure},
     interrupt::Interrupt,
-    people::{self, Ask, Asked},
+    people::{self, PromptOutcome, UserRequest},
     progress::Progress,
-    report::{self, Refused, Watched},
+    report::{self, DeniedCall, FollowedRun},
 };
 
 /// Interval between checks whether a run with open requests waits only for user input.
@@ -37,22 +37,22 @@ pub(crate) const POLLED: &str = "note: the event stream of the server is silent,
 const CANCEL_LIMIT: Duration = Duration::from_secs(2);
 
 /// Outcome of following a run.
-enum End {
+enum FollowOutcome {
     /// The run has ended.
     Run { interrupted: bool, unread: bool },
     /// The run waits for user input, and no user can be prompted.
-    Parked(Vec<Ask>),
+    Parked(Vec<UserRequest>),
     /// This process received a signal to end; the run continues at the server.
     Left(Failure),
 }
 
 /// The followed run and all its descendants. Other runs of the session are ignored.
-struct Family {
+struct RunFamily {
     runs: HashSet<RunId>,
-    refused: Vec<Refused>,
+    refused: Vec<DeniedCall>,
 }
 
-impl Family {
+impl RunFamily {
     fn has(&mut self, item: &StreamItem) -> bool {
         let record = match item {
             StreamItem::Delta(delta) => return self.runs.contains(&delta.run_id),
@@ -65,7 +65,7 @@ impl Family {
                 self.runs.insert(run_id.clone());
             }
             Event::Tool(ToolEvent::Denied { name, target, allow, .. }) if is_ours => {
-                let refused = Refused { tool: name.clone(), target: target.clone(), allow: allow.clone() };
+                let refused = DeniedCall { tool: name.clone(), target: target.clone(), allow: allow.clone() };
                 if self.refused.len() < MAX_REFUSED && !self.refused.contains(&refused) {
                     self.refused.push(refused);
                 }
@@ -83,35 +83,35 @@ impl Family {
 pub(crate) async fn watch(
     client: &Client,
     run: &Accepted,
-    events: Watch,
+    events: EventStream,
     mut progress: Progress,
     interrupt: &Interrupt,
     patience: Duration,
-) -> Result<Watched, Failure> {
-    let mut family = Family { runs: HashSet::from([run.run_id.clone()]), refused: Vec::new() };
+) -> Result<FollowedRun, Failure> {
+    let mut family = RunFamily { runs: HashSet::from([run.run_id.clone()]), refused: Vec::new() };
     let followed = follow((client, run), events, &mut family, &mut progress, interrupt, patience).await;
     let is_told = progress.finish();
     let (interrupted, unread, asks) = match followed {
-        Ok(End::Run { interrupted, unread }) => (interrupted, unread, Vec::new()),
-        Ok(End::Parked(asks)) => (false, false, asks),
-        Ok(End::Left(failure)) => return Err(failure),
+        Ok(FollowOutcome::Run { interrupted, unread }) => (interrupted, unread, Vec::new()),
+        Ok(FollowOutcome::Parked(asks)) => (false, false, asks),
+        Ok(FollowOutcome::Left(failure)) => return Err(failure),
         Err(failure) => {
             let _ = tokio::time::timeout(CANCEL_LIMIT, client.cancel(&run.run_id)).await;
             return Err(failure);
         }
     };
     let run = client.run(&run.run_id).await?;
-    Ok(Watched { run, interrupted, unread, is_told, asks, refused: family.refused })
+    Ok(FollowedRun { run, interrupted, unread, is_told, asks, refused: family.refused })
 }
 
 async fn follow(
     (client, run): (&Client, &Accepted),
-    mut events: Watch,
-    family: &mut Family,
+    mut events: EventStream,
+    family: &mut RunFamily,
     progress: &mut Progress,
     interrupt: &Interrupt,
     patience: Duration,
-) -> Result<End, Failure> {
+) -> Result<FollowOutcome, Failure> {
     let mut frames = tokio::time::interval(FRAME);
     frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let (mut interrupted, mut unread, mut leave_at) = (false, false, Instant::now());
@@ -148,7 +148,7 @@ async fn follow(
                     cancel(client, run);
                 }
                 match &item {
-                    StreamItem::Event(record) if ends(record, run) => return Ok(End::Run { interrupted, unread }),
+                    StreamItem::Event(record) if ends(record, run) => return Ok(FollowOutcome::Run { interrupted, unread }),
                     StreamItem::Lost(lost) if lost.run_id == run.run_id => return Err(lost.error.clone().into()),
                     _ => {}
                 }
@@ -157,7 +157,7 @@ async fn follow(
                 if let Some(url) = client.server()
                     && interrupt.is_end().await
                 {
-                    return Ok(End::Left(left(run, url)));
+                    return Ok(FollowOutcome::Left(left(run, url)));
                 }
                 interrupted = true;
                 progress.cancelling();
@@ -180,10 +180,10 @@ async fn follow(
                         let asked = ask_all(client, &open.asks, progress, interrupt).await?;
                         progress.go_on();
                         match asked {
-                            Asked::Answered => {}
+                            PromptOutcome::Answered => {}
                             // Other runs continue as far as they can without the answer.
-                            Asked::Left => (can_ask, look_at) = (false, Instant::now()),
-                            Asked::Cancel => {
+                            PromptOutcome::Left => (can_ask, look_at) = (false, Instant::now()),
+                            PromptOutcome::Cancel => {
                                 interrupted = true;
                                 progress.cancelling();
                                 cancel(client, run);
@@ -191,7 +191,7 @@ async fn follow(
                             }
                         }
                     } else if asks && open.is_parked {
-                        return Ok(End::Parked(open.asks));
+                        return Ok(FollowOutcome::Parked(open.asks));
                     }
                 }
             }
@@ -200,15 +200,20 @@ async fn follow(
 }
 
 /// Prompts the user for one request after the other.
-async fn ask_all(client: &Client, asks: &[Ask], progress: &Progress, interrupt: &Interrupt) -> Result<Asked, Failure> {
+async fn ask_all(
+    client: &Client,
+    asks: &[UserRequest],
+    progress: &Progress,
+    interrupt: &Interrupt,
+) -> Result<PromptOutcome, Failure> {
     for ask in asks {
         let asker = progress.child(ask.run_id());
         let asked = people::ask(client, ask, asker.as_deref(), interrupt, progress.paint()).await?;
-        if asked != Asked::Answered {
+        if asked != PromptOutcome::Answered {
             return Ok(asked);
         }
     }
-    Ok(Asked::Answered)
+    Ok(PromptOutcome::Answered)
 }
 
 /// Requests the cancellation in the background, since its answer waits for the disk. The end of the run arrives as an

@@ -107,12 +107,12 @@ impl Storm {
                     false => self.over_events(&session, whole, seen, most).await,
                 };
                 match read {
-                    Ok(Read { last, ended }) => {
+                    Ok(Progress { last, ended }) => {
                         (seen, done) = (last, ended);
                         self.breaks.fetch_add(1, Relaxed);
                     }
-                    Err(Broken::Wrong(why)) => return Err(format!("{session}: {why}").into()),
-                    Err(Broken::Off(last)) => {
+                    Err(ReadError::Wrong(why)) => return Err(format!("{session}: {why}").into()),
+                    Err(ReadError::Off(last)) => {
                         seen = last;
                         self.refused().await;
                     }
@@ -128,13 +128,13 @@ impl Storm {
         tokio::time::sleep(Duration::from_millis(if self.is_up.load(Relaxed) { 1 } else { 20 })).await;
     }
 
-    async fn over_socket(&self, session: &str, whole: bool, since: u64, most: u64) -> Result<Read, Broken> {
+    async fn over_socket(&self, session: &str, whole: bool, since: u64, most: u64) -> Result<Progress, ReadError> {
         let cursor = if whole { "since_session_seq" } else { "since_event_id" };
         let path = format!("/api/traces/{session}/watch?tree={whole}&{cursor}={since}");
-        let mut read = Read { last: since, ended: false };
-        let Ok(mut socket) = self.client.watch(&path).await else { return Err(Broken::Off(since)) };
+        let mut read = Progress { last: since, ended: false };
+        let Ok(mut socket) = self.client.watch(&path).await else { return Err(ReadError::Off(since)) };
         for _ in 0..=most {
-            let Some(said) = text(&mut socket).await else { return Err(Broken::Off(read.last)) };
+            let Some(said) = text(&mut socket).await else { return Err(ReadError::Off(read.last)) };
             if read.take(&said, whole)? {
                 break;
             }
@@ -142,13 +142,13 @@ impl Storm {
         Ok(read)
     }
 
-    async fn over_events(&self, session: &str, whole: bool, since: u64, most: u64) -> Result<Read, Broken> {
+    async fn over_events(&self, session: &str, whole: bool, since: u64, most: u64) -> Result<Progress, ReadError> {
         let cursor = if whole { "since_session_seq" } else { "since_event_id" };
         let path = format!("/api/traces/{session}/events?tree={whole}&{cursor}={since}");
-        let mut read = Read { last: since, ended: false };
-        let Ok(mut frames) = self.client.stream(&path, None).await else { return Err(Broken::Off(since)) };
+        let mut read = Progress { last: since, ended: false };
+        let Ok(mut frames) = self.client.stream(&path, None).await else { return Err(ReadError::Off(since)) };
         for _ in 0..most {
-            let Some(said) = frames.next().await else { return Err(Broken::Off(read.last)) };
+            let Some(said) = frames.next().await else { return Err(ReadError::Off(read.last)) };
             if read.take(&said, whole)? {
                 break;
             }
@@ -158,31 +158,31 @@ impl Storm {
 }
 
 /// Progress of a reader.
-struct Read {
+struct Progress {
     last: u64,
     ended: bool,
 }
 
 /// Reason why a connection ended early.
-enum Broken {
+enum ReadError {
     /// The server broke the connection or was down; contains the number of the last event received.
     Off(u64),
     /// An event is missing or was received twice.
     Wrong(String),
 }
 
-impl Read {
+impl Progress {
     /// Checks the number of a received event. Returns whether it is the last event of the run.
-    fn take(&mut self, said: &str, whole: bool) -> Result<bool, Broken> {
-        let event: Value = serde_json::from_str(said).map_err(|error| Broken::Wrong(error.to_string()))?;
+    fn take(&mut self, said: &str, whole: bool) -> Result<bool, ReadError> {
+        let event: Value = serde_json::from_str(said).map_err(|error| ReadError::Wrong(error.to_string()))?;
         let Some(number) = event[if whole { "session_seq" } else { "event_id" }].as_u64() else { return Ok(false) };
         if number != self.last + 1 {
-            return Err(Broken::Wrong(format!("{number} came behind {}", self.last)));
+            return Err(ReadError::Wrong(format!("{number} came behind {}", self.last)));
         }
         self.last = number;
         let is_failure = event["event"] == "run_failed";
         if is_failure {
-            return Err(Broken::Wrong(format!("the run failed: {event}")));
+            return Err(ReadError::Wrong(format!("the run failed: {event}")));
         }
         self.ended = event["event"] == "run_completed";
         Ok(self.ended)

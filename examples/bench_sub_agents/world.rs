@@ -14,7 +14,7 @@ use futures::{
 };
 use serde_json::{Value, json};
 use soong::{
-    ActorKind, ActorView, ChildSpec, Config, RunHandle, Runtime, Start,
+    ActorKind, ActorView, ChildSpec, Config, RunHandle, RunRequest, Runtime,
     model::{Completion, DeltaSink, Model, ModelError, ModelRequest},
     protocol::{Role, ToolCall},
 };
@@ -23,7 +23,7 @@ pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// A model that follows its task: `hold` never answers, `split` delegates `hold` to a sub-agent, `ask` asks a user,
 /// and anything else is answered immediately.
-pub(crate) struct Watched {
+pub(crate) struct RecordingModel {
     begun: Instant,
     in_flight: AtomicUsize,
     calls: AtomicUsize,
@@ -33,7 +33,7 @@ pub(crate) struct Watched {
     last_call: AtomicU64,
 }
 
-impl Watched {
+impl RecordingModel {
     fn new() -> Arc<Self> {
         let (in_flight, calls) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let (last_effect, last_call) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -73,7 +73,7 @@ impl Watched {
     }
 }
 
-struct Call<'a>(&'a Watched);
+struct Call<'a>(&'a RecordingModel);
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
@@ -82,7 +82,7 @@ impl Drop for Call<'_> {
     }
 }
 
-impl Model for Watched {
+impl Model for RecordingModel {
     fn name(&self) -> &str {
         "watched"
     }
@@ -123,13 +123,13 @@ impl Model for Watched {
 }
 
 /// A runtime with a home that is removed when dropped.
-pub(crate) struct World {
+pub(crate) struct BenchRuntime {
     pub(crate) runtime: Runtime,
-    pub(crate) model: Arc<Watched>,
+    pub(crate) model: Arc<RecordingModel>,
     _home: tempfile::TempDir,
 }
 
-impl World {
+impl BenchRuntime {
     /// Opens a new home in the current folder, the disk under test. The default limits are made for real providers
     /// and would dominate the result, so they are raised to `slots` concurrent children and model calls.
     pub(crate) async fn open(slots: usize) -> Result<Self, Failed> {
@@ -141,7 +141,7 @@ impl World {
         config.agents.max_depth = 2;
         config.runtime.cancel_timeout_ms = 60_000;
         config.runtime.idle_session_s = 1;
-        let model = Watched::new();
+        let model = RecordingModel::new();
         let runtime = Runtime::builder()
             .home(home.path().join("home"))
             .project_dir(home.path())
@@ -154,7 +154,7 @@ impl World {
 
     /// Starts a run driven by the program, in its own session, so that the traces of earlier runs do not affect it.
     pub(crate) async fn parent(&self) -> Result<RunHandle, Failed> {
-        Ok(self.runtime.start(Start::driven("drive")).await?)
+        Ok(self.runtime.start(RunRequest::driven("drive")).await?)
     }
 
     /// Adds children to a run. Returns once all of them are durable.

@@ -11,7 +11,7 @@ use std::{
 
 use soong::{
     MessagePath, Runtime, TraceFilter,
-    artifact::Place,
+    artifact::ArtifactOwner,
     protocol::{
         Artifact, ArtifactEvent, ArtifactId, ArtifactScope, Event, EventRecord, Message, Role, RunId, SessionId,
         ToolEvent,
@@ -21,7 +21,7 @@ use soong::{
 
 use super::{
     Failed,
-    told::{self, Ledger},
+    told::{self, ReportLedger},
 };
 
 /// Counters of what was checked.
@@ -48,7 +48,7 @@ impl Counts {
     }
 
     /// Counts the acknowledged reports of a home that is no longer used.
-    pub(crate) fn close(&mut self, ledger: &Ledger) {
+    pub(crate) fn close(&mut self, ledger: &ReportLedger) {
         self.acknowledged_edits += ledger.edited.len();
         self.acknowledged_versions += ledger.saved.len();
         self.acknowledged_events += ledger.events.len();
@@ -77,7 +77,7 @@ impl fmt::Display for Counts {
 }
 
 /// State of an artifact, computed from its rows and files.
-struct Found {
+struct CheckedArtifact {
     artifact: Artifact,
     /// Content by number: after an edit, or as stored.
     contents: BTreeMap<u64, Vec<u8>>,
@@ -89,7 +89,7 @@ struct Found {
 pub(crate) async fn all(
     runtime: &Runtime,
     reader: &SqliteReader,
-    ledger: &Ledger,
+    ledger: &ReportLedger,
     counts: &mut Counts,
 ) -> Result<Vec<String>, Failed> {
     counts.openings += 1;
@@ -140,10 +140,10 @@ fn look(
     artifact: Artifact,
     paths: &mut BTreeSet<String>,
     wrong: &mut Vec<String>,
-) -> Result<Found, Failed> {
+) -> Result<CheckedArtifact, Failed> {
     let id = artifact.artifact_id.clone();
     let label = format!("{} ({id})", artifact.key());
-    let mut found = Found { artifact, contents: BTreeMap::new(), edits: BTreeMap::new() };
+    let mut found = CheckedArtifact { artifact, contents: BTreeMap::new(), edits: BTreeMap::new() };
     let (current, stored) = (found.artifact.current_version, found.artifact.stored_version);
     if current != stored {
         wrong.push(format!("{label} has edits up to {current} and no run, but only {stored} is stored"));
@@ -193,13 +193,13 @@ fn look(
 }
 
 /// Checks that the library returns the computed content.
-async fn compare_with_door(runtime: &Runtime, found: &Found, wrong: &mut Vec<String>) {
+async fn compare_with_door(runtime: &Runtime, found: &CheckedArtifact, wrong: &mut Vec<String>) {
     let artifact = &found.artifact;
     let (session_id, uid) = match &artifact.scope {
         ArtifactScope::Session { session_id } => (session_id.clone(), "local".to_owned()),
         ArtifactScope::User { uid } => (SessionId::new("any"), uid.clone()),
     };
-    let place = Place { session_id, uid };
+    let place = ArtifactOwner { session_id, uid };
     let loaded = match runtime.artifact(&place, &artifact.key(), None).await {
         Ok(loaded) => loaded.bytes().await,
         Err(error) => Err(error),
@@ -235,7 +235,7 @@ fn walk(home: &Path, folder: &Path, paths: &BTreeSet<String>, wrong: &mut Vec<St
 }
 
 /// Checks that stored and deleted artifacts match the reports of the children.
-fn acknowledged(found: &BTreeMap<ArtifactId, Found>, ledger: &Ledger, wrong: &mut Vec<String>) {
+fn acknowledged(found: &BTreeMap<ArtifactId, CheckedArtifact>, ledger: &ReportLedger, wrong: &mut Vec<String>) {
     let may_be_gone = |id: &ArtifactId| ledger.deleting.contains(id);
     for ((id, version), (size, hash)) in &ledger.saved {
         match found.get(id) {
@@ -263,9 +263,9 @@ fn acknowledged(found: &BTreeMap<ArtifactId, Found>, ledger: &Ledger, wrong: &mu
 
 /// Checks that a stored event matches the state of its artifact.
 fn compare_with_event(
-    found: &BTreeMap<ArtifactId, Found>,
+    found: &BTreeMap<ArtifactId, CheckedArtifact>,
     gone: &BTreeSet<&ArtifactId>,
-    ledger: &Ledger,
+    ledger: &ReportLedger,
     record: &EventRecord,
     wrong: &mut Vec<String>,
 ) {

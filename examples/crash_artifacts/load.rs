@@ -3,8 +3,8 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use soong::{
-    ChildSpec, ErrorInfo, FaultPoint, NewSessionSpec, Runtime, Start, StreamItem,
-    artifact::{Change, Content, EditRequest, Place},
+    ChildSpec, ErrorInfo, FaultPoint, NewSessionSpec, RunRequest, Runtime, StreamItem,
+    artifact::{ArtifactOwner, Change, Content, EditRequest},
     protocol::{Artifact, ArtifactSource, Event, RunId, RunMode, SessionId},
     storage::{
         fault::{Fault, FaultPlan, FaultStore},
@@ -14,7 +14,7 @@ use soong::{
 
 use super::{
     Failed, scene,
-    told::{Random, Told},
+    told::{Random, Report},
 };
 
 /// Number of sessions that are active at once.
@@ -26,7 +26,7 @@ pub(crate) async fn work(home: &Path, seed: u64) -> Result<(), Failed> {
     // In one of three children, actors crash and commits fail as well.
     let is_stormy = random.below(3) == 0;
     let plan = FaultPlan::new();
-    let mut builder = scene::builder(home, scene::Busy::new(random.next()));
+    let mut builder = scene::builder(home, scene::BusyModel::new(random.next()));
     if is_stormy {
         std::panic::set_hook(Box::new(|_| {}));
         for _ in 0..20 {
@@ -40,13 +40,13 @@ pub(crate) async fn work(home: &Path, seed: u64) -> Result<(), Failed> {
     let crashes = std::sync::Mutex::new(Random::new(random.next()));
     let hook = move |_: &RunId, point: FaultPoint| {
         if point == FaultPoint::Flush {
-            Told::Flushing.say();
+            Report::Flushing.say();
         }
         let crashes = crashes.lock().map(|mut random| is_stormy && random.below(400) == 0);
         assert!(!crashes.unwrap_or(false), "crashed by plan");
     };
     let runtime = builder.fault_hook(Arc::new(hook)).build().await?;
-    Told::Opened.say();
+    Report::Opened.say();
     for number in 0..SESSIONS {
         // Sessions of an earlier child are used again most of the time.
         let id = SessionId::new(format!("s{number}-{}", random.below(3)));
@@ -71,13 +71,13 @@ async fn watch(runtime: Runtime, session: SessionId) {
                 || record.event.is_terminal()
                 || record.event.kind() == "tool_completed")
         {
-            Told::Event(Box::new((*record).clone())).say();
+            Report::Event(Box::new((*record).clone())).say();
         }
     }
 }
 
 /// Starts one run after the other: one whose model delegates, or one that drives three children at once.
-async fn runs(runtime: Runtime, place: Place, mut random: Random) {
+async fn runs(runtime: Runtime, place: ArtifactOwner, mut random: Random) {
     loop {
         let done = match random.below(2) {
             0 => delegating(&runtime, &place).await,
@@ -90,14 +90,14 @@ async fn runs(runtime: Runtime, place: Place, mut random: Random) {
     }
 }
 
-async fn delegating(runtime: &Runtime, place: &Place) -> Result<(), ErrorInfo> {
-    let start = Start { agent_type: Some("default".to_owned()), ..Start::new("edit") };
+async fn delegating(runtime: &Runtime, place: &ArtifactOwner) -> Result<(), ErrorInfo> {
+    let start = RunRequest { agent_type: Some("default".to_owned()), ..RunRequest::new("edit") };
     let start = start.session(place.session_id.as_str()).mode(RunMode::Orchestrator);
     runtime.start(start).await?.wait().await.map(|_| ())
 }
 
-async fn side_by_side(runtime: &Runtime, place: &Place, is_cut: bool) -> Result<(), ErrorInfo> {
-    let parent = runtime.start(Start::driven("edit together").session(place.session_id.as_str())).await?;
+async fn side_by_side(runtime: &Runtime, place: &ArtifactOwner, is_cut: bool) -> Result<(), ErrorInfo> {
+    let parent = runtime.start(RunRequest::driven("edit together").session(place.session_id.as_str())).await?;
     let mut children = Vec::new();
     for _ in 0..3 {
         children.push(parent.spawn(ChildSpec::new("edit")).await?);
@@ -115,7 +115,7 @@ async fn side_by_side(runtime: &Runtime, place: &Place, is_cut: bool) -> Result<
 }
 
 /// Changes artifacts like users and their programs, concurrently with the runs.
-async fn client(runtime: Runtime, place: Place, mut random: Random) {
+async fn client(runtime: Runtime, place: ArtifactOwner, mut random: Random) {
     loop {
         // Errors are expected: another writer was faster, or the store fails by plan.
         let _ = match random.below(6) {
@@ -127,7 +127,7 @@ async fn client(runtime: Runtime, place: Place, mut random: Random) {
     }
 }
 
-async fn upload(runtime: &Runtime, place: &Place, random: &mut Random) -> Result<(), ErrorInfo> {
+async fn upload(runtime: &Runtime, place: &ArtifactOwner, random: &mut Random) -> Result<(), ErrorInfo> {
     let (seed, size) = (random.next(), scene::product_size(random));
     let bytes = scene::product(seed, size);
     let name = format!("upload {}.bin", random.below(3));
@@ -136,13 +136,13 @@ async fn upload(runtime: &Runtime, place: &Place, random: &mut Random) -> Result
         0 => bytes.clone().into(),
         _ => Content::Stream(Box::pin(futures::stream::iter(pieces))),
     };
-    Told::Saving.say();
+    Report::Saving.say();
     let artifact = runtime.upload_artifact(place, &name, "application/octet-stream", content).await?;
-    Told::saved(&artifact, &bytes).say();
+    Report::saved(&artifact, &bytes).say();
     Ok(())
 }
 
-async fn edit(runtime: &Runtime, place: &Place, random: &mut Random) -> Result<(), ErrorInfo> {
+async fn edit(runtime: &Runtime, place: &ArtifactOwner, random: &mut Random) -> Result<(), ErrorInfo> {
     let key = match random.below(2) {
         0 => format!("doc{}", random.below(4)),
         _ => format!("user:note{}", random.below(2)),
@@ -163,21 +163,21 @@ async fn edit(runtime: &Runtime, place: &Place, random: &mut Random) -> Result<(
         EditRequest { key, change, source: ArtifactSource::Api, provenance: Default::default(), effect: None };
     let edited = runtime.artifact_service().edit(place, request).await?;
     if let Some(text) = edited.snapshot.as_ref().and_then(|snapshot| snapshot.content.as_ref()) {
-        Told::saved(&edited.artifact, text.as_bytes()).say();
+        Report::saved(&edited.artifact, text.as_bytes()).say();
     }
     Ok(())
 }
 
 /// Deletes an artifact by its id, since its name could refer to another artifact by then.
-async fn delete(runtime: &Runtime, place: &Place, random: &mut Random) -> Result<(), ErrorInfo> {
+async fn delete(runtime: &Runtime, place: &ArtifactOwner, random: &mut Random) -> Result<(), ErrorInfo> {
     let all: Vec<Artifact> = runtime.artifacts(place).await?;
     if (all.len() as u64) < 12 + random.below(12) {
         return Ok(());
     }
     let chosen = &all[random.below(all.len() as u64) as usize];
     let (artifact_id, prefix) = (&chosen.artifact_id, if chosen.key().starts_with("user:") { "user:" } else { "" });
-    Told::Deleting { artifact_id: artifact_id.clone() }.say();
+    Report::Deleting { artifact_id: artifact_id.clone() }.say();
     runtime.delete_artifact(place, &format!("{prefix}{artifact_id}")).await?;
-    Told::Deleted { artifact_id: artifact_id.clone() }.say();
+    Report::Deleted { artifact_id: artifact_id.clone() }.say();
     Ok(())
 }

@@ -13,23 +13,23 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use soong::{
     Runtime, RuntimeBuilder,
-    artifact::{Place, Save},
+    artifact::{ArtifactOwner, Save},
     model::{Completion, DeltaSink, Model, ModelError, ModelRequest},
-    protocol::{Config, Provenance, Recovery, ToolCall, ToolSpec},
+    protocol::{Config, Provenance, RecoveryMode, ToolCall, ToolSpec},
     tool::{self, Tool, ToolContext, ToolOutput, ToolResult},
 };
 
-use super::told::{Random, Told};
+use super::told::{Random, Report};
 
 /// Number of lines of a document.
 const LINES: u64 = 20;
 
 /// Returns the runtime builder that the child and its parent share.
-pub(crate) fn builder(home: &Path, model: Arc<Busy>) -> RuntimeBuilder {
+pub(crate) fn builder(home: &Path, model: Arc<BusyModel>) -> RuntimeBuilder {
     let mut config = Config::default();
     config.agents.max_concurrent_children_per_session = 4;
     // Interrupted runs fail, so that nothing changes while the home is checked. `crash_runs` covers resumed runs.
-    config.runtime.recovery = Recovery::Fail;
+    config.runtime.recovery = RecoveryMode::Fail;
     Runtime::builder()
         .permission_handler(Arc::new(soong::permission::AllowAll))
         .home(home)
@@ -82,9 +82,9 @@ pub(crate) fn replacement(random: &mut Random) -> (String, String) {
 }
 
 /// A model that keeps requesting writes, and sometimes ends its run.
-pub(crate) struct Busy(Mutex<Random>);
+pub(crate) struct BusyModel(Mutex<Random>);
 
-impl Busy {
+impl BusyModel {
     /// Creates a model whose requests are determined by a seed.
     pub(crate) fn new(seed: u64) -> Arc<Self> {
         Arc::new(Self(Mutex::new(Random::new(seed))))
@@ -137,7 +137,7 @@ fn call(random: &mut Random) -> (&'static str, Value) {
     }
 }
 
-impl Model for Busy {
+impl Model for BusyModel {
     fn name(&self) -> &str {
         "busy"
     }
@@ -155,7 +155,7 @@ impl Model for Busy {
 struct Produce(ToolSpec);
 
 #[derive(Deserialize)]
-struct Wish {
+struct ProduceArguments {
     key: Option<String>,
     seed: u64,
     size: u64,
@@ -183,8 +183,8 @@ impl Tool for Produce {
 
     fn call(&self, context: ToolContext, arguments: Value) -> BoxFuture<'static, ToolResult> {
         async move {
-            let Wish { key, seed, size } = tool::arguments(arguments)?;
-            let place = Place { session_id: context.session_id.clone(), uid: context.uid.to_string() };
+            let ProduceArguments { key, seed, size } = tool::arguments(arguments)?;
+            let place = ArtifactOwner { session_id: context.session_id.clone(), uid: context.uid.to_string() };
             let content_type = if seed % 2 == 0 { "text/plain" } else { "application/octet-stream" };
             let bytes = product(seed, size);
             let save = Save {
@@ -196,9 +196,9 @@ impl Tool for Produce {
                 },
                 ..Save::new("", content_type, bytes.clone())
             };
-            Told::Saving.say();
+            Report::Saving.say();
             let artifact = context.artifacts()?.save(&place, Save { key, ..save }).await?;
-            Told::saved(&artifact, &bytes).say();
+            Report::saved(&artifact, &bytes).say();
             let output = ToolOutput::text("saved", format!("{} bytes", artifact.size));
             Ok(ToolOutput { artifact_ref: Some(artifact.reference()), ..output })
         }
@@ -210,7 +210,7 @@ impl Tool for Produce {
 struct Chatter(ToolSpec);
 
 #[derive(Deserialize)]
-struct Length {
+struct ChatterArguments {
     size: u64,
 }
 
@@ -230,7 +230,7 @@ impl Tool for Chatter {
 
     fn call(&self, _: ToolContext, arguments: Value) -> BoxFuture<'static, ToolResult> {
         async move {
-            let Length { size } = tool::arguments(arguments)?;
+            let ChatterArguments { size } = tool::arguments(arguments)?;
             let text: Vec<u8> = product(size, size).chunks(79).flat_map(|line| [line, b"\n"].concat()).collect();
             Ok(ToolOutput::text("said", String::from_utf8_lossy(&text)))
         }

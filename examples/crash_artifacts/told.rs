@@ -22,7 +22,7 @@ pub(crate) fn hash(bytes: &[u8]) -> u64 {
 
 /// Report of a child.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Told {
+pub(crate) enum Report {
     /// The home is open.
     Opened,
     /// The documents of a run are about to be stored as versions.
@@ -39,7 +39,7 @@ pub(crate) enum Told {
     Event(Box<EventRecord>),
 }
 
-impl Told {
+impl Report {
     /// Returns the report for a stored version.
     pub(crate) fn saved(artifact: &Artifact, bytes: &[u8]) -> Self {
         Self::Saved {
@@ -78,15 +78,15 @@ impl Told {
 }
 
 /// An artifact with the number of one of its versions or edits.
-pub(crate) type Place = (ArtifactId, u64);
+pub(crate) type ArtifactRevision = (ArtifactId, u64);
 
 /// All acknowledged reports about a home.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct ReportLedger {
     /// Size and hash of stored versions.
-    pub(crate) saved: BTreeMap<Place, (u64, u64)>,
+    pub(crate) saved: BTreeMap<ArtifactRevision, (u64, u64)>,
     /// Texts after edits, as their events showed them.
-    pub(crate) edited: BTreeMap<Place, String>,
+    pub(crate) edited: BTreeMap<ArtifactRevision, String>,
     /// Artifacts that may be gone, since their deletion had started.
     pub(crate) deleting: BTreeSet<ArtifactId>,
     /// Artifacts that must be gone.
@@ -95,18 +95,18 @@ pub(crate) struct Ledger {
     pub(crate) events: BTreeMap<(TraceId, u64), (String, String)>,
 }
 
-impl Ledger {
+impl ReportLedger {
     /// Records the reports of a child.
-    pub(crate) fn take(&mut self, told: Vec<Told>) {
+    pub(crate) fn take(&mut self, told: Vec<Report>) {
         for one in told {
             match one {
-                Told::Opened | Told::Flushing | Told::Saving => {}
-                Told::Saved { artifact_id, version, size, hash } => {
+                Report::Opened | Report::Flushing | Report::Saving => {}
+                Report::Saved { artifact_id, version, size, hash } => {
                     self.saved.insert((artifact_id, version), (size, hash));
                 }
-                Told::Deleting { artifact_id } => drop(self.deleting.insert(artifact_id)),
-                Told::Deleted { artifact_id } => drop(self.deleted.insert(artifact_id)),
-                Told::Event(record) => self.event(*record),
+                Report::Deleting { artifact_id } => drop(self.deleting.insert(artifact_id)),
+                Report::Deleted { artifact_id } => drop(self.deleted.insert(artifact_id)),
+                Report::Event(record) => self.event(*record),
             }
         }
     }

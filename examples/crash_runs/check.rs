@@ -14,8 +14,8 @@ use soong::{
 
 use super::{
     Failed,
-    scene::{self, ANSWER, CHILDREN, DOCUMENT, EFFECT, Effect, Stage},
-    told::{Ledger, Seen},
+    scene::{self, ANSWER, CHILDREN, CycleDir, DOCUMENT, EFFECT, Effect},
+    told::{ObservedEvent, ReportLedger},
 };
 
 /// A violated invariant.
@@ -33,9 +33,9 @@ impl Violation {
 
 /// Violations of one cycle.
 #[derive(Debug, Default)]
-struct Wrong(Vec<Violation>);
+struct Violations(Vec<Violation>);
 
-impl Wrong {
+impl Violations {
     fn say(&mut self, kind: &'static str, what: impl Into<String>) {
         self.0.push(Violation::new(kind, what));
     }
@@ -48,7 +48,7 @@ impl Wrong {
 }
 
 /// Reads the effects that were made.
-pub(crate) fn effects(stage: &Stage<'_>) -> Result<Vec<Effect>, Failed> {
+pub(crate) fn effects(stage: &CycleDir<'_>) -> Result<Vec<Effect>, Failed> {
     let text = match std::fs::read_to_string(stage.effects()) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         text => text?,
@@ -57,9 +57,9 @@ pub(crate) fn effects(stage: &Stage<'_>) -> Result<Vec<Effect>, Failed> {
 }
 
 /// Checks everything. Returns the violations.
-pub(crate) fn all(stage: &Stage<'_>, ledger: &Ledger, made: &[Effect]) -> Result<Vec<Violation>, Failed> {
+pub(crate) fn all(stage: &CycleDir<'_>, ledger: &ReportLedger, made: &[Effect]) -> Result<Vec<Violation>, Failed> {
     let reader = SqliteReader::open(stage.home().join("sessions.sqlite"))?;
-    let mut wrong = Wrong::default();
+    let mut wrong = Violations::default();
     for fault in reader.check_integrity()? {
         wrong.say("damaged database", fault);
     }
@@ -78,7 +78,7 @@ pub(crate) fn all(stage: &Stage<'_>, ledger: &Ledger, made: &[Effect]) -> Result
         events.insert(trace.trace_id.clone(), of);
     }
     for ((trace, event_id), seen) in &ledger.events {
-        let stored = events.get(trace).and_then(|of| of.get(*event_id as usize - 1)).map(Seen::of);
+        let stored = events.get(trace).and_then(|of| of.get(*event_id as usize - 1)).map(ObservedEvent::of);
         match stored {
             None => wrong.say("acknowledged event lost", format!("event {event_id} of {trace}: {seen:?}")),
             Some(stored) if stored != *seen => {
@@ -95,7 +95,7 @@ pub(crate) fn all(stage: &Stage<'_>, ledger: &Ledger, made: &[Effect]) -> Result
 }
 
 /// Checks the events of a trace: ids are contiguous, also within each run, and each call is closed once.
-fn timeline(trace: &Trace, events: &[EventRecord], wrong: &mut Wrong) {
+fn timeline(trace: &Trace, events: &[EventRecord], wrong: &mut Violations) {
     let mut of_runs: BTreeMap<&RunId, Vec<&EventRecord>> = BTreeMap::new();
     for (place, event) in events.iter().enumerate() {
         wrong.unless(event.event_id == place as u64 + 1, "event ids not contiguous", || {
@@ -133,7 +133,7 @@ fn timeline(trace: &Trace, events: &[EventRecord], wrong: &mut Wrong) {
 
 /// Checks the messages of a trace: sequences are unique, parents precede their children, and the main path is
 /// complete.
-fn messages(reader: &SqliteReader, trace: &Trace, wrong: &mut Wrong) -> Result<(), Failed> {
+fn messages(reader: &SqliteReader, trace: &Trace, wrong: &mut Violations) -> Result<(), Failed> {
     let id = &trace.trace_id;
     let all = reader.messages(id, MessagePath::All)?;
     let by_sequence: BTreeMap<u64, &Message> = all.iter().map(|message| (message.sequence, message)).collect();
@@ -165,7 +165,7 @@ fn messages(reader: &SqliteReader, trace: &Trace, wrong: &mut Wrong) -> Result<(
 
 /// Compares effects with events: no effect that must not be repeated was made twice, and each recorded effect was
 /// made.
-fn repeated(made: &[Effect], events: &[EventRecord], wrong: &mut Wrong) {
+fn repeated(made: &[Effect], events: &[EventRecord], wrong: &mut Violations) {
     let mut lines: BTreeMap<(&RunId, &str), Vec<&Effect>> = BTreeMap::new();
     for effect in made {
         lines.entry((&effect.run, &effect.call)).or_default().push(effect);
@@ -186,7 +186,7 @@ fn repeated(made: &[Effect], events: &[EventRecord], wrong: &mut Wrong) {
 }
 
 /// Checks the orchestrator and its children: all exist, each child has one result, and the sums are right.
-fn family(reader: &SqliteReader, ledger: &Ledger, wrong: &mut Wrong) -> Result<(), Failed> {
+fn family(reader: &SqliteReader, ledger: &ReportLedger, wrong: &mut Violations) -> Result<(), Failed> {
     let Some(root) = reader.last_run(&scene::root())? else {
         wrong.say("job not done", "there is no run");
         return Ok(());
@@ -231,7 +231,7 @@ fn same(one: &Stats, other: &Stats) -> bool {
 }
 
 /// Checks that the document contains every edit whose call is recorded as completed, and is stored as a version.
-fn document(stage: &Stage<'_>, reader: &SqliteReader, wrong: &mut Wrong) -> Result<(), Failed> {
+fn document(stage: &CycleDir<'_>, reader: &SqliteReader, wrong: &mut Violations) -> Result<(), Failed> {
     let scope = ArtifactScope::Session { session_id: scene::session() };
     let Some(artifact) = reader.artifact(&scope, DOCUMENT)? else {
         // The run may have been interrupted before the creation of the document was recorded.

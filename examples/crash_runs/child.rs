@@ -4,25 +4,25 @@
 use std::path::Path;
 
 use soong::{
-    ErrorCode, FaultPlan, FaultPoint, RunHandle, Runtime, Start, StreamItem,
+    ErrorCode, FaultPlan, FaultPoint, RunHandle, RunRequest, Runtime, StreamItem,
     protocol::{RunId, RunMode},
 };
 
 use super::{
     Failed,
-    scene::{self, Stage},
-    told::{Seen, Told},
+    scene::{self, CycleDir},
+    told::{ObservedEvent, Report},
 };
 
 /// Does the job. With `counts`, no faults are injected, and the child reports how often each fault point was reached.
 pub(crate) async fn work(folder: &Path, base_url: &str, slots: usize, counts: bool) -> Result<(), Failed> {
     let counting = FaultPlan::new();
-    let mut builder = scene::builder(&Stage(folder), base_url, slots);
+    let mut builder = scene::builder(&CycleDir(folder), base_url, slots);
     if counts {
         builder = builder.faults(counting.clone());
     }
     let runtime = builder.build().await?;
-    Told::Opened.say();
+    Report::Opened.say();
     let run = enter(&runtime).await?;
     let watching = tokio::spawn(watch(runtime.clone()));
     if let Some(run) = run {
@@ -32,9 +32,9 @@ pub(crate) async fn work(folder: &Path, base_url: &str, slots: usize, counts: bo
     let outcome = runtime.outcome(&root).await?.ok_or("the job has ended and has no outcome")?;
     runtime.close().await;
     if counts {
-        Told::Met(FaultPoint::ALL.into_iter().map(|point| (point.to_string(), counting.met(point))).collect()).say();
+        Report::Met(FaultPoint::ALL.into_iter().map(|point| (point.to_string(), counting.met(point))).collect()).say();
     }
-    Told::Ended(Box::new((&outcome).into())).say();
+    Report::Ended(Box::new((&outcome).into())).say();
     Ok(())
 }
 
@@ -46,7 +46,7 @@ async fn enter(runtime: &Runtime) -> Result<Option<RunHandle>, Failed> {
             Err(error) if error.code == ErrorCode::SessionNotFound => {}
             Err(error) => return Err(error.into()),
         }
-        let start = Start::new("explore all parts").session(scene::session().as_str()).mode(RunMode::Orchestrator);
+        let start = RunRequest::new("explore all parts").session(scene::session().as_str()).mode(RunMode::Orchestrator);
         match runtime.start(start).await {
             // The store fails by plan.
             Err(error) if error.retryable => {}
@@ -61,7 +61,7 @@ async fn watch(runtime: Runtime) -> Result<RunId, Failed> {
     while let Some(item) = events.next().await {
         if let StreamItem::Event(record) = item? {
             let (trace, event_id) = (record.trace_id.clone(), record.event_id);
-            Told::Event { trace, event_id, seen: Seen::of(&record) }.say();
+            Report::Event { trace, event_id, seen: ObservedEvent::of(&record) }.say();
             if record.event.is_terminal() && record.trace_id == scene::root() {
                 return record.run_id.clone().ok_or_else(|| "a terminal event of no run".into());
             }

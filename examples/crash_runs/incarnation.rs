@@ -9,14 +9,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Failed, process::Running, told::Told};
+use super::{Failed, process::Running, told::Report};
 
 /// Maximum lifetime of a child; a child that lives longer is stuck.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Planned end of a child.
 #[derive(Debug, Clone)]
-pub(crate) enum Death {
+pub(crate) enum PlannedEnd {
     /// It completes its work and counts how often it reaches each fault point.
     Counted,
     /// It completes its work.
@@ -32,7 +32,7 @@ pub(crate) enum Death {
     Killed { after_events: u64, then: Duration },
 }
 
-impl fmt::Display for Death {
+impl fmt::Display for PlannedEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Counted | Self::Natural => f.write_str("none"),
@@ -43,7 +43,7 @@ impl fmt::Display for Death {
 }
 
 /// Actual end of a child.
-pub(crate) enum End {
+pub(crate) enum ChildEnd {
     /// It completed its work and wrote all reports.
     Done,
     /// It was killed by SIGKILL.
@@ -52,23 +52,23 @@ pub(crate) enum End {
     Other(String),
 }
 
-fn start(folder: &Path, base_url: &str, slots: usize, death: &Death) -> Result<Running, Failed> {
+fn start(folder: &Path, base_url: &str, slots: usize, death: &PlannedEnd) -> Result<Running, Failed> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("--child").arg(folder).arg(base_url).arg(slots.to_string());
-    command.arg(matches!(death, Death::Counted).to_string());
+    command.arg(matches!(death, PlannedEnd::Counted).to_string());
     command.env_remove("SOONG_FAULTS");
-    if let Death::Planned { plan, .. } = death {
+    if let PlannedEnd::Planned { plan, .. } = death {
         command.env("SOONG_FAULTS", plan);
     }
     Running::start(&mut command)
 }
 
 /// Reads reports until the child closes its output, and kills the child when it is due.
-fn listen(running: &mut Running, death: &Death, told: &mut Vec<Told>) -> Result<Option<ExitStatus>, Failed> {
+fn listen(running: &mut Running, death: &PlannedEnd, told: &mut Vec<Report>) -> Result<Option<ExitStatus>, Failed> {
     let deadline = Instant::now() + PATIENCE;
     let (mut events, mut kill_at) = (0, None);
     loop {
-        if let Death::Killed { after_events, then } = death
+        if let PlannedEnd::Killed { after_events, then } = death
             && events >= *after_events
             && kill_at.is_none()
         {
@@ -77,8 +77,8 @@ fn listen(running: &mut Running, death: &Death, told: &mut Vec<Told>) -> Result<
         let until = kill_at.unwrap_or(deadline).min(deadline);
         match running.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(line) => {
-                let one: Told = serde_json::from_str(&line)?;
-                events += u64::from(matches!(one, Told::Event { .. }));
+                let one: Report = serde_json::from_str(&line)?;
+                events += u64::from(matches!(one, Report::Event { .. }));
                 told.push(one);
             }
             Err(RecvTimeoutError::Disconnected) => return Ok(Some(running.child.wait()?)),
@@ -95,14 +95,19 @@ fn listen(running: &mut Running, death: &Death, told: &mut Vec<Told>) -> Result<
 }
 
 /// Runs a child to its end. Returns its reports and its end.
-pub(crate) fn live(folder: &Path, base_url: &str, slots: usize, death: &Death) -> Result<(Vec<Told>, End), Failed> {
+pub(crate) fn live(
+    folder: &Path,
+    base_url: &str,
+    slots: usize,
+    death: &PlannedEnd,
+) -> Result<(Vec<Report>, ChildEnd), Failed> {
     let mut running = start(folder, base_url, slots, death)?;
     let mut told = Vec::new();
     let end = match listen(&mut running, death, &mut told)? {
-        None => End::Other(format!("it was not done after {PATIENCE:?}")),
-        Some(status) if status.signal() == Some(9) => End::Killed,
-        Some(status) if status.success() => End::Done,
-        Some(status) => End::Other(status.to_string()),
+        None => ChildEnd::Other(format!("it was not done after {PATIENCE:?}")),
+        Some(status) if status.signal() == Some(9) => ChildEnd::Killed,
+        Some(status) if status.success() => ChildEnd::Done,
+        Some(status) => ChildEnd::Other(status.to_string()),
     };
     Ok((told, end))
 }

@@ -46,9 +46,9 @@ pub(crate) fn task(child: u64) -> String {
 }
 
 /// Folder of one cycle, with its home, project and files.
-pub(crate) struct Stage<'a>(pub(crate) &'a Path);
+pub(crate) struct CycleDir<'a>(pub(crate) &'a Path);
 
-impl Stage<'_> {
+impl CycleDir<'_> {
     pub(crate) fn home(&self) -> PathBuf {
         self.0.join("home")
     }
@@ -64,7 +64,7 @@ impl Stage<'_> {
 }
 
 /// Returns the runtime builder. At most `slots` child runs work at a time.
-pub(crate) fn builder(stage: &Stage<'_>, base_url: &str, slots: usize) -> RuntimeBuilder {
+pub(crate) fn builder(stage: &CycleDir<'_>, base_url: &str, slots: usize) -> RuntimeBuilder {
     let mut config = Config::default();
     config.agents.max_concurrent_children_per_session = slots;
     config.model.base_url = Some(base_url.to_owned());
@@ -75,8 +75,8 @@ pub(crate) fn builder(stage: &Stage<'_>, base_url: &str, slots: usize) -> Runtim
         .home(stage.home())
         .project_dir(stage.project())
         .config(config)
-        .register_tool(Arc::new(Writing::new(EFFECT, false, stage.effects())))
-        .register_tool(Arc::new(Writing::new(NOTE, true, stage.effects())));
+        .register_tool(Arc::new(EffectTool::new(EFFECT, false, stage.effects())))
+        .register_tool(Arc::new(EffectTool::new(NOTE, true, stage.effects())));
     // Child runs need the tools with effects as well.
     for preset in builtin_presets() {
         if ["explore", "orchestrator"].contains(&preset.name.as_str()) {
@@ -97,7 +97,7 @@ pub(crate) struct Effect {
 }
 
 /// A tool that makes an effect durable.
-struct Writing {
+struct EffectTool {
     spec: ToolSpec,
     file: PathBuf,
 }
@@ -107,7 +107,7 @@ struct Arguments {
     n: u64,
 }
 
-impl Writing {
+impl EffectTool {
     fn new(name: &str, idempotent: bool, file: PathBuf) -> Self {
         let schema = json!({
             "type": "object", "properties": {"n": {"type": "integer", "minimum": 0}}, "required": ["n"]
@@ -116,7 +116,7 @@ impl Writing {
     }
 }
 
-impl Tool for Writing {
+impl Tool for EffectTool {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }

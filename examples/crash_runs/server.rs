@@ -19,7 +19,7 @@ use super::{
 
 /// Conversations checked by the server.
 #[derive(Debug, Default)]
-pub(crate) struct Judged {
+pub(crate) struct HistoryChecks {
     pub(crate) histories: u64,
     pub(crate) wrong: Vec<Violation>,
 }
@@ -27,12 +27,12 @@ pub(crate) struct Judged {
 /// The server and its results.
 pub(crate) struct Server {
     server: ScriptedServer,
-    judged: Arc<Mutex<Judged>>,
+    judged: Arc<Mutex<HistoryChecks>>,
 }
 
 impl Server {
     pub(crate) fn start() -> Self {
-        let judged = Arc::new(Mutex::new(Judged::default()));
+        let judged = Arc::new(Mutex::new(HistoryChecks::default()));
         let seen = Arc::clone(&judged);
         let server = ScriptedServer::start(move |request| answer(request, &seen));
         Self { server, judged }
@@ -43,12 +43,12 @@ impl Server {
     }
 
     /// Returns the results so far and resets them.
-    pub(crate) fn take(&self) -> Judged {
+    pub(crate) fn take(&self) -> HistoryChecks {
         std::mem::take(&mut *self.judged.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-fn answer(request: &Request, judged: &Mutex<Judged>) -> Reply {
+fn answer(request: &Request, judged: &Mutex<HistoryChecks>) -> Reply {
     let messages: &[Value] = request.body["messages"].as_array().map_or(&[], Vec::as_slice);
     {
         let mut judged = judged.lock().unwrap_or_else(PoisonError::into_inner);

@@ -25,13 +25,13 @@ pub(crate) fn hash(data: &str) -> u64 {
 
 /// An observed event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Seen {
+pub(crate) struct ObservedEvent {
     pub(crate) lsn: u64,
     pub(crate) kind: String,
     pub(crate) hash: u64,
 }
 
-impl Seen {
+impl ObservedEvent {
     pub(crate) fn of(record: &EventRecord) -> Self {
         Self { lsn: record.lsn, kind: record.event.kind().to_owned(), hash: hash(&record.data) }
     }
@@ -39,14 +39,14 @@ impl Seen {
 
 /// End of the job.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Ended {
+pub(crate) struct JobEnd {
     pub(crate) status: RunStatus,
     pub(crate) reason: EndReason,
     pub(crate) output: String,
     pub(crate) stats: StatsPair,
 }
 
-impl From<&RunOutcome> for Ended {
+impl From<&RunOutcome> for JobEnd {
     fn from(outcome: &RunOutcome) -> Self {
         let RunOutcome { status, end_reason, output, stats, .. } = outcome;
         Self { status: *status, reason: *end_reason, output: output.clone(), stats: *stats }
@@ -55,18 +55,18 @@ impl From<&RunOutcome> for Ended {
 
 /// Report of a child.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Told {
+pub(crate) enum Report {
     /// The home is open.
     Opened,
     /// An event arrived on the session's stream.
-    Event { trace: TraceId, event_id: u64, seen: Seen },
+    Event { trace: TraceId, event_id: u64, seen: ObservedEvent },
     /// Number of times that each fault point was reached.
     Met(BTreeMap<String, u64>),
     /// The job is done.
-    Ended(Box<Ended>),
+    Ended(Box<JobEnd>),
 }
 
-impl Told {
+impl Report {
     /// Writes the report to stdout as one line, immediately.
     pub(crate) fn say(&self) {
         let Ok(mut line) = serde_json::to_string(self) else { return };
@@ -78,20 +78,20 @@ impl Told {
 
 /// All reports of the children of a cycle.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
-    pub(crate) events: BTreeMap<(TraceId, u64), Seen>,
+pub(crate) struct ReportLedger {
+    pub(crate) events: BTreeMap<(TraceId, u64), ObservedEvent>,
     pub(crate) met: BTreeMap<String, u64>,
-    pub(crate) ended: Option<Ended>,
+    pub(crate) ended: Option<JobEnd>,
 }
 
-impl Ledger {
+impl ReportLedger {
     /// Records a report. Returns a violation if an event differs from an earlier report of it.
-    pub(crate) fn take(&mut self, told: Told) -> Option<Violation> {
+    pub(crate) fn take(&mut self, told: Report) -> Option<Violation> {
         match told {
-            Told::Opened => {}
-            Told::Met(met) => self.met = met,
-            Told::Ended(ended) => self.ended = Some(*ended),
-            Told::Event { trace, event_id, seen } => {
+            Report::Opened => {}
+            Report::Met(met) => self.met = met,
+            Report::Ended(ended) => self.ended = Some(*ended),
+            Report::Event { trace, event_id, seen } => {
                 let before = self.events.insert((trace.clone(), event_id), seen.clone());
                 if let Some(before) = before.filter(|before| *before != seen) {
                     let what = format!("event {event_id} of {trace} was {before:?} and is {seen:?}");

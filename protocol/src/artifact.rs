@@ -367,7 +367,7 @@ pub struct FlushFailure {
 
 /// Result of storing the documents of a run at its end (ART-4).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Flushed {
+pub struct FlushReport {
     /// Stored versions, by name.
     pub versions: BTreeMap<String, u64>,
     /// Documents that could not be stored.

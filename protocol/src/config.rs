@@ -23,8 +23,8 @@ pub use self::{
     server::ServerConfig,
     setting::Setting,
     tools::{
-        BashConfig, HooksConfig, McpConfig, NetworkPolicy, PackageCache, PermissionsConfig, Remember, SearchProvider,
-        ToolsConfig, WebSearchConfig,
+        BashConfig, HooksConfig, McpConfig, NetworkPolicy, PackageCache, PermissionsConfig, RememberPolicy,
+        SearchProvider, ToolsConfig, WebSearchConfig,
     },
 };
 use crate::{Budget, Preset};
@@ -104,7 +104,7 @@ pub struct RuntimeConfig {
     /// Whether the requests to models and their answers are stored as debug artifacts. Default: false.
     pub debug_artifacts: bool,
     /// Treatment of runs that an earlier process left unfinished. Default: resume them.
-    pub recovery: Recovery,
+    pub recovery: RecoveryMode,
     /// Idle time after which a session is passivated, in seconds. Default: 300.
     pub idle_session_s: u64,
     /// Time without progress after which a run is reported as stuck, in seconds (RUN-7). Default: 120.
@@ -114,7 +114,7 @@ pub struct RuntimeConfig {
 /// Treatment of runs that an earlier process left unfinished (DUR-3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Recovery {
+pub enum RecoveryMode {
     /// They resume.
     #[default]
     Resume,
@@ -129,7 +129,7 @@ impl Default for RuntimeConfig {
             close_timeout_ms: 10_000,
             max_turns: 200,
             debug_artifacts: false,
-            recovery: Recovery::Resume,
+            recovery: RecoveryMode::Resume,
             idle_session_s: 300,
             stuck_after_s: 120,
         }

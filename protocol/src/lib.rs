@@ -33,7 +33,7 @@ mod write;
 pub use agent::{Preset, builtin_presets};
 pub use artifact::{
     Artifact, ArtifactName, ArtifactNameError, ArtifactRef, ArtifactScope, ArtifactSnapshot, ArtifactSource,
-    ArtifactVersion, DocumentEdit, EffectId, FlushFailure, Flushed, MatchLayer, Provenance, RefKind, Splice,
+    ArtifactVersion, DocumentEdit, EffectId, FlushFailure, FlushReport, MatchLayer, Provenance, RefKind, Splice,
     USER_PREFIX, UpdateType,
 };
 pub use budget::{Budget, BudgetDimension};
@@ -42,8 +42,8 @@ pub use collaborator::{Collaborator, CollaboratorKind, CollaboratorStatus};
 pub use config::{
     AgentsConfig, ArtifactsConfig, BashConfig, Config, ConfigError, ContextConfig, Durability, HooksConfig, McpConfig,
     MemoryConfig, ModelConfig, ModelOverride, NetworkPolicy, PackageCache, PermissionsConfig, PresetConfig,
-    PriceConfig, Provider, Recovery, Remember, RetryConfig, RuntimeConfig, SearchProvider, ServerConfig, Setting,
-    StorageConfig, ToolsConfig, WebSearchConfig,
+    PriceConfig, Provider, RecoveryMode, RememberPolicy, RetryConfig, RuntimeConfig, SearchProvider, ServerConfig,
+    Setting, StorageConfig, ToolsConfig, WebSearchConfig,
 };
 pub use error::{ErrorCode, ErrorInfo};
 pub use event::{
@@ -63,7 +63,7 @@ pub use run::{EndReason, GivenMessage, Reflection, Run, RunMode, RunSettings, Ru
 pub use session::Session;
 pub use sub_agent::ChildResult;
 pub use time::Timestamp;
-pub use tool::{Effect, NETWORK, ToolSpec};
+pub use tool::{NETWORK, ToolEffect, ToolSpec};
 pub use trace::{Trace, TraceContext, TraceMode, TraceStatus};
 pub use usage::{Prices, Stats, StatsPair, Usage, UsageBy, UsageOf, UsageReport, UsageRow, UsageSum, Usd};
 
@@ -71,4 +71,4 @@ pub use usage::{Prices, Stats, StatsPair, Usage, UsageBy, UsageOf, UsageReport, 
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }
-pub use write::{NewCopy, NewEdit, NewFlush, NewFork, NewSession, NewTrace, NewVersion, Write};
+pub use write::{NewArtifactCopy, NewDocumentVersion, NewEdit, NewFork, NewSession, NewTrace, NewVersion, Write};

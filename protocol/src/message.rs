@@ -49,7 +49,7 @@ struct FunctionCall<T> {
 }
 
 #[derive(Deserialize)]
-struct ToolCallForm {
+struct ToolCallJson {
     id: String,
     function: FunctionCall<String>,
 }
@@ -66,7 +66,7 @@ impl Serialize for ToolCall {
 
 impl<'de> Deserialize<'de> for ToolCall {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let form = ToolCallForm::deserialize(deserializer)?;
+        let form = ToolCallJson::deserialize(deserializer)?;
         Ok(Self { id: form.id, name: form.function.name, arguments: form.function.arguments })
     }
 }

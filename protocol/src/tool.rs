@@ -8,7 +8,7 @@ pub const NETWORK: &str = "network";
 /// Effect of calling a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Effect {
+pub enum ToolEffect {
     /// Changes nothing. Consecutive calls run in parallel.
     Read,
     /// Changes something. The call runs alone, and its failure skips the later calls of the turn (TOOL-3).
@@ -17,7 +17,7 @@ pub enum Effect {
     Dangerous,
 }
 
-impl Effect {
+impl ToolEffect {
     /// Returns the effect as clients see it.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -45,7 +45,7 @@ pub struct ToolSpec {
     /// JSON schema of the arguments, which are an object.
     pub parameters: serde_json::Value,
     /// Effect of a call.
-    pub effect: Effect,
+    pub effect: ToolEffect,
     /// Whether an interrupted call may run again (DUR-4).
     pub idempotent: bool,
     /// Further properties. [`NETWORK`] makes calls require permission.
@@ -73,7 +73,7 @@ impl ToolSpec {
             title: title.to_owned(),
             description: description.to_owned(),
             parameters,
-            effect: Effect::Read,
+            effect: ToolEffect::Read,
             idempotent: true,
             tags: Vec::new(),
             timeout_ms: None,
@@ -84,12 +84,12 @@ impl ToolSpec {
 
     /// Creates the spec of a tool that writes. Its calls run one at a time and are not repeated after a crash.
     pub fn write(name: &str, title: &str, description: &str, parameters: serde_json::Value) -> Self {
-        Self { effect: Effect::Write, idempotent: false, ..Self::read(name, title, description, parameters) }
+        Self { effect: ToolEffect::Write, idempotent: false, ..Self::read(name, title, description, parameters) }
     }
 
     /// Creates the spec of a tool whose changes are not known in advance.
     pub fn dangerous(name: &str, title: &str, description: &str, parameters: serde_json::Value) -> Self {
-        Self { effect: Effect::Dangerous, ..Self::write(name, title, description, parameters) }
+        Self { effect: ToolEffect::Dangerous, ..Self::write(name, title, description, parameters) }
     }
 
     /// Adds a tag.

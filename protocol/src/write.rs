@@ -74,7 +74,7 @@ pub struct NewEdit {
 /// A version that contains the pending edits of a document. The store rejects it with `Exists` if this or a later
 /// version is stored.
 #[derive(Debug, Clone)]
-pub struct NewFlush {
+pub struct NewDocumentVersion {
     /// The document.
     pub artifact_id: ArtifactId,
     /// Revision whose text the version contains.
@@ -94,7 +94,7 @@ pub struct NewFlush {
 /// A session to create as a copy of a conversation. The messages up to `at` are copied with their numbers; sub-traces
 /// are linked.
 ///
-/// The store rejects it with `Missing` unless the conversation can be continued after that message.
+/// The store rejects it with `UnusableToken` unless the conversation can be continued after that message.
 #[derive(Debug, Clone)]
 pub struct NewFork {
     /// The new session.
@@ -109,7 +109,7 @@ pub struct NewFork {
 
 /// The first version of a copy of an artifact of another session.
 #[derive(Debug, Clone)]
-pub struct NewCopy {
+pub struct NewArtifactCopy {
     /// The version of the copy.
     pub version: NewVersion,
     /// The copied artifact. The copy can also be found by this id, and by the ids of the artifacts that this one was
@@ -167,13 +167,13 @@ pub enum Write {
     /// Registers a version whose blob exists, and removes the announcement of the blob.
     ArtifactVersion(Box<NewVersion>),
     /// Registers the first version of a copy of an artifact of another session.
-    ArtifactCopy(Box<NewCopy>),
+    ArtifactCopy(Box<NewArtifactCopy>),
     /// Records an edit of a document. The first edit creates the artifact. A later write of the same append records
     /// the event that reports the edit.
     Edit(Box<NewEdit>),
     /// Registers the content of a document after one of its edits as a version, and removes the announcement of the
     /// blob.
-    Flush(Box<NewFlush>),
+    Flush(Box<NewDocumentVersion>),
     /// Deletes an artifact with its versions and edits. Announces its blobs again, so that their files are removed.
     ArtifactGone {
         /// The artifact.
@@ -187,16 +187,16 @@ pub enum Write {
         path: String,
     },
     /// Marks a session for deletion. From then on, the session and everything in it is invisible to readers, and the
-    /// writer rejects writes to it with `Missing`. Creating a session with its id is rejected with `Removing`.
+    /// writer rejects writes to it with `UnusableToken`. Creating a session with its id is rejected with `Removing`.
     ///
     /// Rejected with `Active` if the session has runs that have not ended. Has no effect if the session is already
     /// marked.
     BeginRemoval(SessionId),
-    /// Removes the mark, which restores the session. Rejected with `Missing` unless the session is marked and has all
+    /// Removes the mark, which restores the session. Rejected with `UnusableToken` unless the session is marked and has all
     /// its rows.
     EndRemoval(SessionId),
     /// Deletes rows of a marked session. The row of the session is deleted with the last ones, and its id becomes
-    /// available. The deletion cannot be undone once the first rows are deleted. Rejected with `Missing` if the
+    /// available. The deletion cannot be undone once the first rows are deleted. Rejected with `UnusableToken` if the
     /// session is not marked.
     RemoveRows {
         /// The session.

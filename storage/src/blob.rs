@@ -35,11 +35,11 @@ use self::{
     body::Body,
     files::Files,
     objects::Objects,
-    turns::{Turn, Turns},
+    turns::{PathLock, PathLocks},
 };
 pub use self::{
-    place::{BlobPlace, BlobPlaceError, Bucket},
-    session::NotRemoved,
+    place::{BlobLocation, BlobLocationError, Bucket},
+    session::UndeletedFile,
 };
 use crate::{
     fault::{FaultPlan, FaultPoint},
@@ -56,23 +56,23 @@ pub type BlobStream = BoxStream<'static, Result<Bytes, StoreError>>;
 
 /// Store of artifact bytes, with one file or object per version; cloneable.
 #[derive(Clone)]
-pub struct Blobs {
-    place: BlobPlace,
+pub struct BlobStore {
+    place: BlobLocation,
     store: Arc<dyn ObjectStore>,
-    writing: Writing,
-    turns: Arc<Turns>,
+    writing: Backend,
+    turns: Arc<PathLocks>,
     faults: Option<FaultPlan>,
 }
 
 /// Backend for writing and deleting versions; reading is the same for all.
 #[derive(Clone)]
-enum Writing {
+enum Backend {
     Files(Files),
     Objects(Objects),
 }
 
-impl Blobs {
-    /// Opens a location; for [`BlobPlace::File`] the folder `home`, which is created if necessary.
+impl BlobStore {
+    /// Opens a location; for [`BlobLocation::File`] the folder `home`, which is created if necessary.
     ///
     /// Settings for a bucket are looked up in `environment`, by the names that the provider's tools use. No request
     /// is sent, so an unreachable bucket is noticed at its first use.
@@ -82,20 +82,20 @@ impl Blobs {
     /// invalid, or if this build lacks the cargo feature that the location needs.
     pub fn open(
         home: &FilePath,
-        place: &BlobPlace,
+        place: &BlobLocation,
         environment: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, StoreError> {
         if let Some(feature) = place.missing_feature() {
-            let error = BlobPlaceError::NotBuilt { place: place.to_string(), feature };
+            let error = BlobLocationError::NotBuilt { place: place.to_string(), feature };
             return Err(StoreError::Blob(error.to_string()));
         }
         let writing = match place {
-            BlobPlace::File => Writing::Files(Files::open(home)?),
-            BlobPlace::Memory => Writing::Objects(Objects::new(InMemory::new())),
+            BlobLocation::File => Backend::Files(Files::open(home)?),
+            BlobLocation::Memory => Backend::Objects(Objects::new(InMemory::new())),
             #[cfg(feature = "s3")]
-            BlobPlace::S3(bucket) => Writing::Objects(cloud::s3(bucket, environment)?),
+            BlobLocation::S3(bucket) => Backend::Objects(cloud::s3(bucket, environment)?),
             #[cfg(feature = "gcs")]
-            BlobPlace::Gcs(bucket) => Writing::Objects(cloud::gcs(bucket, environment)?),
+            BlobLocation::Gcs(bucket) => Backend::Objects(cloud::gcs(bucket, environment)?),
             #[cfg(not(all(feature = "s3", feature = "gcs")))]
             _ => {
                 // Rejected above.
@@ -104,8 +104,8 @@ impl Blobs {
             }
         };
         let store = match &writing {
-            Writing::Files(files) => Arc::new(files.reader()),
-            Writing::Objects(objects) => Arc::clone(&objects.store),
+            Backend::Files(files) => Arc::new(files.reader()),
+            Backend::Objects(objects) => Arc::clone(&objects.store),
         };
         Ok(Self { place: place.clone(), store, writing, turns: Arc::default(), faults: None })
     }
@@ -133,7 +133,7 @@ impl Blobs {
     /// removed in the background, at the latest when the path is deleted.
     ///
     /// # Errors
-    /// As for [`Blobs::put`]. [`StoreError::TooLarge`] if the stream has more than `limit_bytes`, and
+    /// As for [`BlobStore::put`]. [`StoreError::TooLarge`] if the stream has more than `limit_bytes`, and
     /// [`StoreError::Source`] if the stream fails; nothing is stored then.
     pub async fn put_stream(
         &self,
@@ -150,7 +150,7 @@ impl Blobs {
     /// followed, so the caller must check whether the file may be read.
     ///
     /// # Errors
-    /// As for [`Blobs::put_stream`]. [`StoreError::Source`] if it is not a regular file.
+    /// As for [`BlobStore::put_stream`]. [`StoreError::Source`] if it is not a regular file.
     pub async fn put_file(&self, path: &str, limit_bytes: u64, source: &FilePath) -> Result<u64, StoreError> {
         let file = body::open_source(source, limit_bytes).await?;
         self.put_stream(path, limit_bytes, body::pieces_of(file)).await
@@ -185,8 +185,8 @@ impl Blobs {
     pub async fn clear(&self, path: &str) -> Result<(), StoreError> {
         let (key, turn) = self.turn(path).await?;
         match &self.writing {
-            Writing::Files(files) => files.clear(&key, turn).await,
-            Writing::Objects(objects) => objects.delete(&key, turn).await,
+            Backend::Files(files) => files.clear(&key, turn).await,
+            Backend::Objects(objects) => objects.delete(&key, turn).await,
         }
     }
 
@@ -212,8 +212,8 @@ impl Blobs {
 
     async fn delete_some(&self, paths: &[String]) -> Result<Vec<Result<(), StoreError>>, StoreError> {
         let files = match &self.writing {
-            Writing::Files(files) => files,
-            Writing::Objects(objects) => {
+            Backend::Files(files) => files,
+            Backend::Objects(objects) => {
                 let one = |path: String| async move {
                     let (key, turn) = self.turn(&path).await?;
                     objects.delete(&key, turn).await
@@ -238,8 +238,8 @@ impl Blobs {
     /// Returns the local path of a version's file, whether or not it exists; `None` if versions are not local files.
     pub fn local_path(&self, path: &str) -> Option<PathBuf> {
         match &self.writing {
-            Writing::Files(files) => files.locate(&parsed(path).ok()?).ok(),
-            Writing::Objects(_) => None,
+            Backend::Files(files) => files.locate(&parsed(path).ok()?).ok(),
+            Backend::Objects(_) => None,
         }
     }
 
@@ -247,8 +247,8 @@ impl Blobs {
         let (key, turn) = self.turn(path).await?;
         self.meet(FaultPoint::BeforeBlob)?;
         match &self.writing {
-            Writing::Files(files) => files.put(&key, body, turn).await,
-            Writing::Objects(objects) => objects.put(&key, body, turn).await,
+            Backend::Files(files) => files.put(&key, body, turn).await,
+            Backend::Objects(objects) => objects.put(&key, body, turn).await,
         }?;
         self.meet(FaultPoint::AfterBlob)
     }
@@ -260,7 +260,7 @@ impl Blobs {
         }
     }
 
-    async fn turn(&self, path: &str) -> Result<(Path, Turn), StoreError> {
+    async fn turn(&self, path: &str) -> Result<(Path, PathLock), StoreError> {
         Ok((parsed(path)?, self.turns.take(path).await))
     }
 
@@ -274,7 +274,7 @@ impl Blobs {
 }
 
 /// Shows the location only, because the credentials of a bucket are secret.
-impl fmt::Debug for Blobs {
+impl fmt::Debug for BlobStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Blobs({})", self.place)
     }

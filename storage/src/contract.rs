@@ -23,7 +23,7 @@ mod world;
 pub(crate) use removal::remove_one_of_two;
 
 use crate::store::{Reader, Store};
-use world::World;
+use world::TestStore;
 
 /// Checks that a store and its reader keep the contract.
 ///
@@ -32,7 +32,7 @@ use world::World;
 /// # Panics
 /// If the contract is violated; the message names the rule.
 pub fn check(make: impl Fn() -> (Box<dyn Store>, Box<dyn Reader>)) {
-    let checks: &[fn(World)] = &[
+    let checks: &[fn(TestStore)] = &[
         appending::cursors_have_no_gaps_per_trace_run_and_session,
         appending::a_sessions_events_are_found_by_their_session_seq,
         appending::an_event_on_another_timeline_counts_for_the_run_that_acts,
@@ -94,6 +94,6 @@ pub fn check(make: impl Fn() -> (Box<dyn Store>, Box<dyn Reader>)) {
     ];
     for run in checks {
         let (store, reader) = make();
-        run(World::new(store, reader));
+        run(TestStore::new(store, reader));
     }
 }

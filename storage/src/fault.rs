@@ -12,14 +12,14 @@ mod rule;
 mod store;
 
 pub use self::{
-    plan::{Fault, FaultPlan, Injected},
+    plan::{Fault, FaultPlan, InjectedFault},
     rule::FaultRuleError,
     store::FaultStore,
 };
 
 /// Component that reaches a point. It decides what a failure at the point means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum FaultPlace {
+pub enum FaultComponent {
     /// The actor of a run. On failure it crashes, and its supervisor restarts it.
     Run,
     /// The thread that writes the database. On failure the commit returns an error, as after a disk error.
@@ -46,8 +46,8 @@ macro_rules! points {
             }
 
             /// Returns the component that reaches the point.
-            pub const fn place(self) -> FaultPlace {
-                match self { $(Self::$variant => FaultPlace::$place),* }
+            pub const fn place(self) -> FaultComponent {
+                match self { $(Self::$variant => FaultComponent::$place),* }
             }
         }
     };

@@ -56,26 +56,26 @@ const STATEMENTS: usize = 128;
 
 /// Reason why an append could not be written.
 #[derive(Debug)]
-enum Failure {
+enum WriteError {
     /// The append is invalid in the current state of the store.
     Refused(StoreError),
     /// SQLite reported an error.
     Sql(rusqlite::Error),
 }
 
-impl From<StoreError> for Failure {
+impl From<StoreError> for WriteError {
     fn from(error: StoreError) -> Self {
         Self::Refused(error)
     }
 }
 
-impl From<rusqlite::Error> for Failure {
+impl From<rusqlite::Error> for WriteError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Sql(error)
     }
 }
 
-impl Failure {
+impl WriteError {
     /// Returns whether the append itself is the cause, and not the disk. Then other appends can still be written.
     fn is_of_the_append(&self) -> bool {
         let Self::Sql(error) = self else { return true };

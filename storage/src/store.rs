@@ -143,7 +143,7 @@ pub struct Append {
 /// The store records one with the event that starts a user's orchestrator run, unless a program drives the run instead
 /// of a model.
 #[derive(Debug, Clone, PartialEq)]
-pub struct TaskJournal {
+pub struct PendingTaskJournal {
     /// The run.
     pub run: Run,
     /// The project directory of its session.
@@ -156,24 +156,24 @@ pub struct TaskJournal {
 
 /// A session that is being deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Removal {
+pub struct SessionDeletion {
     /// The session.
     pub session_id: SessionId,
     /// The stage of the deletion.
-    pub stage: RemovalStage,
+    pub stage: DeletionStage,
 }
 
 /// Stage of the deletion of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RemovalStage {
+pub enum DeletionStage {
     /// All rows of the session still exist; its files are being deleted.
     Files,
     /// Its files are deleted; its rows are being deleted.
     Rows,
 }
 
-impl RemovalStage {
+impl DeletionStage {
     /// Returns the stored form of the stage.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -236,7 +236,7 @@ pub enum MessagePath {
 
 /// A message after which a conversation can be resumed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct ResumePoint {
     /// Sequence of the message. If it makes or answers tool calls, that of the last of their results (MSG-3).
     pub sequence: u64,
     /// The lsn of that message.
@@ -328,8 +328,8 @@ pub trait Reader: Send + Sync {
     /// Reads the messages of a trace with these sequences, in the order given. Sequences without a message are
     /// omitted.
     fn messages_at(&self, id: &TraceId, sequences: &[u64]) -> Result<Vec<Message>, StoreError>;
-    /// Reads a message as a point to resume from; `None` if the conversation cannot be resumed there (see [`Place`]).
-    fn place(&self, id: &TraceId, sequence: u64) -> Result<Option<Place>, StoreError>;
+    /// Reads a message as a point to resume from; `None` if the conversation cannot be resumed there (see [`ResumePoint`]).
+    fn place(&self, id: &TraceId, sequence: u64) -> Result<Option<ResumePoint>, StoreError>;
     /// Reads the goal tree as it was at an lsn, without sub-traces and stats.
     fn goal_tree_at(&self, id: &TraceId, lsn: u64) -> Result<Option<GoalTree>, StoreError>;
     /// Reads the collaborators of a trace as they were at an lsn, in the order of their first appearance; empty if
@@ -399,11 +399,11 @@ pub trait Reader: Send + Sync {
     /// Lists the paths of blobs that were announced but never registered.
     fn blob_intents(&self) -> Result<Vec<String>, StoreError>;
     /// Lists the sessions that are being deleted, in the order of their creation.
-    fn removals(&self) -> Result<Vec<Removal>, StoreError>;
+    fn removals(&self) -> Result<Vec<SessionDeletion>, StoreError>;
     /// Lists the paths of the blobs of a session that is being deleted, relative to the home.
     fn removal_blobs(&self, id: &SessionId) -> Result<Vec<String>, StoreError>;
     /// Reads the start of a run's task journal; `None` if the run has none, or if the journal is complete.
-    fn task_journal(&self, id: &RunId) -> Result<Option<TaskJournal>, StoreError>;
+    fn task_journal(&self, id: &RunId) -> Result<Option<PendingTaskJournal>, StoreError>;
     /// Lists the runs whose task journals are not known to be complete, in the order of their start.
     fn runs_with_task_journal(&self) -> Result<Vec<Run>, StoreError>;
     /// Sums up the usage of runs that have started: in order of days if grouped by day, else the highest usage first.

@@ -27,25 +27,25 @@ const BATCH_APPENDS: NonZeroUsize = NonZeroUsize::new(512).unwrap();
 /// Callback for the result of an append. It is called once, on the writer thread, so it must not block.
 ///
 /// A failed append is returned with its error, so that it can be retried (DUR-6).
-pub type Done = Box<dyn FnOnce(Result<Ack, (StoreError, Append)>) + Send>;
+pub type AppendCallback = Box<dyn FnOnce(Result<Ack, (StoreError, Append)>) + Send>;
 
 /// An append and the callback for its result.
-pub struct Job {
+pub struct QueuedAppend {
     /// The append to commit.
     pub append: Append,
     /// Receives the result.
-    pub done: Done,
+    pub done: AppendCallback,
 }
 
-impl std::fmt::Debug for Job {
+impl std::fmt::Debug for QueuedAppend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Job").field("append", &self.append).finish_non_exhaustive()
     }
 }
 
 /// Item of the writer's queue.
-enum Item {
-    Job(Job),
+enum QueueItem {
+    Job(QueuedAppend),
     /// Accept no more appends.
     Close,
 }
@@ -53,8 +53,8 @@ enum Item {
 /// Handle of the writer thread; cloneable.
 #[derive(Debug, Clone)]
 pub struct WriterHandle {
-    queue: mpsc::Sender<Item>,
-    counted: Arc<Counted>,
+    queue: mpsc::Sender<QueueItem>,
+    counted: Arc<WriterCounters>,
 }
 
 /// Upper bounds of the histogram classes for appends per transaction; larger transactions are counted in one more
@@ -80,7 +80,7 @@ impl WriterStats {
 }
 
 #[derive(Debug, Default)]
-struct Counted {
+struct WriterCounters {
     refused: AtomicU64,
     appends: AtomicU64,
     batches: [AtomicU64; BATCH_CLASSES.len() + 1],
@@ -88,7 +88,7 @@ struct Counted {
     refusal: Mutex<Option<StoreError>>,
 }
 
-impl Counted {
+impl WriterCounters {
     fn set_refusal(&self, refusal: Option<StoreError>) {
         *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = refusal;
     }
@@ -105,18 +105,19 @@ impl WriterHandle {
     /// Queues an append without waiting, or returns it if the queue is full.
     ///
     /// It is also returned if the writer is closed; `submit` then reports [`StoreError::Closed`].
-    pub fn try_submit(&self, job: Job) -> Result<(), Job> {
-        match self.queue.try_send(Item::Job(job)) {
+    pub fn try_submit(&self, job: QueuedAppend) -> Result<(), QueuedAppend> {
+        match self.queue.try_send(QueueItem::Job(job)) {
             Err(
-                mpsc::error::TrySendError::Full(Item::Job(job)) | mpsc::error::TrySendError::Closed(Item::Job(job)),
+                mpsc::error::TrySendError::Full(QueueItem::Job(job))
+                | mpsc::error::TrySendError::Closed(QueueItem::Job(job)),
             ) => Err(job),
             _ => Ok(()),
         }
     }
 
     /// Queues an append, waiting for room. If the writer is closed, the result is [`StoreError::Closed`].
-    pub async fn submit(&self, job: Job) {
-        if let Err(mpsc::error::SendError(Item::Job(job))) = self.queue.send(Item::Job(job)).await {
+    pub async fn submit(&self, job: QueuedAppend) {
+        if let Err(mpsc::error::SendError(QueueItem::Job(job))) = self.queue.send(QueueItem::Job(job)).await {
             (job.done)(Err((StoreError::Closed, job.append)));
         }
     }
@@ -124,12 +125,12 @@ impl WriterHandle {
     /// Closes the writer; its thread ends after everything that was queued before is committed.
     pub async fn close(&self) {
         // An error means that the thread has already ended.
-        let _ = self.queue.send(Item::Close).await;
+        let _ = self.queue.send(QueueItem::Close).await;
     }
 
     /// Like [`Self::close`], for a thread that may block.
     pub fn close_blocking(&self) {
-        let _ = self.queue.blocking_send(Item::Close);
+        let _ = self.queue.blocking_send(QueueItem::Close);
     }
 
     /// Returns whether the writer's thread has ended, by closing or by a panic.
@@ -140,7 +141,7 @@ impl WriterHandle {
     /// Returns the counters so far.
     pub fn stats(&self) -> WriterStats {
         let get = |counter: &AtomicU64| counter.load(Relaxed);
-        let Counted { refused, appends, batches, .. } = &*self.counted;
+        let WriterCounters { refused, appends, batches, .. } = &*self.counted;
         WriterStats { refused: get(refused), appends: get(appends), batches: batches.each_ref().map(get) }
     }
 
@@ -165,8 +166,8 @@ where
     S: Store + 'static,
     P: FnMut(Append, Ack) + Send + 'static,
 {
-    let (queue, mut jobs) = mpsc::channel::<Item>(QUEUE_APPENDS);
-    let counted = Arc::new(Counted::default());
+    let (queue, mut jobs) = mpsc::channel::<QueueItem>(QUEUE_APPENDS);
+    let counted = Arc::new(WriterCounters::default());
     let counts = Arc::clone(&counted);
     let thread = std::thread::Builder::new().name("soong-writer".to_owned()).spawn(move || {
         let mut waiting = Vec::new();
@@ -174,13 +175,13 @@ where
         while jobs.blocking_recv_many(&mut waiting, BATCH_APPENDS.get()) > 0 {
             let mut closing = false;
             let jobs_of = waiting.drain(..).filter_map(|item| match item {
-                Item::Job(job) => Some((job.append, job.done)),
-                Item::Close => {
+                QueueItem::Job(job) => Some((job.append, job.done)),
+                QueueItem::Close => {
                     closing = true;
                     None
                 }
             });
-            let (batch, callers): (Vec<Append>, Vec<Done>) = jobs_of.unzip();
+            let (batch, callers): (Vec<Append>, Vec<AppendCallback>) = jobs_of.unzip();
             if closing {
                 // Appends that are already queued are still committed; later ones are rejected.
                 jobs.close();
@@ -236,7 +237,7 @@ mod tests {
     use soong_protocol::{NewSession, NewTrace, Write};
 
     /// A writer over a new store that has one session with one trace, both with the id `s`.
-    struct World {
+    struct TestWriter {
         _dir: tempfile::TempDir,
         plan: FaultPlan,
         writer: WriterHandle,
@@ -244,7 +245,7 @@ mod tests {
         published: Arc<Mutex<Vec<u64>>>,
     }
 
-    fn world() -> World {
+    fn world() -> TestWriter {
         let dir = tempfile::tempdir().unwrap();
         let mut store = SqliteStore::open(dir.path().join("soong.db"), Durability::Normal).unwrap();
         let (session_id, at) = (SessionId::new("s"), Timestamp::default());
@@ -274,23 +275,23 @@ mod tests {
         let seen = published.clone();
         let publish = move |_, ack: Ack| seen.lock().unwrap().extend(ack.events.iter().map(|ids| ids.lsn));
         let (writer, thread) = spawn(FaultStore::new(store, plan.clone()), publish).unwrap();
-        World { _dir: dir, plan, writer, thread, published }
+        TestWriter { _dir: dir, plan, writer, thread, published }
     }
 
     /// An append of one event, and a receiver for the event's id.
-    fn job() -> (Job, tokio::sync::oneshot::Receiver<Result<u64, StoreError>>) {
+    fn job() -> (QueuedAppend, tokio::sync::oneshot::Receiver<Result<u64, StoreError>>) {
         let (answer, answered) = tokio::sync::oneshot::channel();
         let event = RunEvent::CancelRequested {};
         let draft = EventDraft::new(TraceId::new("s"), None, Timestamp::default(), event);
-        let done: Done = Box::new(move |outcome| {
+        let done: AppendCallback = Box::new(move |outcome| {
             let _ = answer.send(outcome.map(|ack| ack.events[0].event_id).map_err(|(error, _)| error));
         });
-        (Job { append: Append { fence: None, writes: vec![Write::Event(draft)] }, done }, answered)
+        (QueuedAppend { append: Append { fence: None, writes: vec![Write::Event(draft)] }, done }, answered)
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn what_waits_for_a_commit_goes_into_the_next_one_in_the_order_of_each_submitter() {
-        let World { plan, writer, thread, published, _dir } = world();
+        let TestWriter { plan, writer, thread, published, _dir } = world();
         plan.hold();
         let (first, first_answer) = job();
         writer.submit(first).await;
@@ -331,7 +332,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_batch_that_fails_is_answered_to_each_and_the_writer_goes_on() {
-        let World { plan, writer, thread, published, _dir } = world();
+        let TestWriter { plan, writer, thread, published, _dir } = world();
         plan.next(Fault::Before(StoreError::Io("disk full".into())));
         for want in [Err(StoreError::Io("disk full".into())), Ok(1)] {
             let (job, answer) = job();
@@ -345,14 +346,14 @@ mod tests {
 
     #[tokio::test]
     async fn an_append_is_published_before_its_caller_is_answered() {
-        let World { writer, thread, published, _dir, .. } = world();
+        let TestWriter { writer, thread, published, _dir, .. } = world();
         for count in 1..=3 {
             let (answer, answered) = tokio::sync::oneshot::channel();
             let seen = Arc::clone(&published);
-            let done: Done = Box::new(move |outcome| {
+            let done: AppendCallback = Box::new(move |outcome| {
                 let _ = answer.send(outcome.map(|_| seen.lock().unwrap().len()).map_err(|(error, _)| error));
             });
-            writer.submit(Job { done, ..job().0 }).await;
+            writer.submit(QueuedAppend { done, ..job().0 }).await;
             assert_eq!(answered.await.unwrap(), Ok(count));
         }
         drop(writer);

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::{artifact, begin, fails, lived_in, process::World, service::Service, write};
+use crate::{artifact, begin, fails, lived_in, process::TestHome, service::ManualModelService, write};
 
 #[test]
 fn a_file_goes_along_with_a_run_and_the_model_is_told_that_it_is_an_upload() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     write(&world, "a b \"q\".md", "minutes");
     let run = begin(&world, &service, &["run", "--attach", "README.md", "--attach", "a b \"q\".md", "Read them"]);
     let asked = service.next();
@@ -36,8 +36,8 @@ fn a_file_goes_along_with_a_run_and_the_model_is_told_that_it_is_an_upload() {
 
 #[test]
 fn files_go_to_the_session_that_is_meant_whoever_owns_the_home() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let attach = ["--attach", "README.md", "--model", "offline"];
     let names = |session: &str| {
         let listed = artifact(&world, &["list", "--session", session, "--json"]).json();
@@ -72,7 +72,7 @@ fn files_go_to_the_session_that_is_meant_whoever_owns_the_home() {
 }
 
 /// Makes a pipe that nobody writes to: whoever opens it waits.
-fn make_fifo(world: &World) {
+fn make_fifo(world: &TestHome) {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
     mknodat(CWD, world.project().join("fifo"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
 }
@@ -93,7 +93,7 @@ fn what_is_no_ordinary_file_is_not_stored() {
 
 #[test]
 fn what_cannot_be_attached_is_said_before_anything_is_made() {
-    let world = World::new();
+    let world = TestHome::new();
     write(&world, "config.toml", "[artifacts]\nmax_text_bytes = 20\n");
     let config = ["--config", "config.toml"];
     make_fifo(&world);

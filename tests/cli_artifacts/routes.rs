@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::{
     Owned, lived_in,
-    process::{PATIENCE, World},
-    service::Service,
+    process::{PATIENCE, TestHome},
+    service::ManualModelService,
 };
 
 pub(crate) struct Answer {
@@ -55,7 +55,7 @@ fn keys(object: &Value) -> Vec<&str> {
 
 /// Sends a request and reads its answer to the end; in HTTP/1.0 no answer is in chunks.
 #[track_caller]
-pub(crate) fn ask(world: &World, line: &str, headers: &str, body: &[u8]) -> Answer {
+pub(crate) fn ask(world: &TestHome, line: &str, headers: &str, body: &[u8]) -> Answer {
     let mut stream = UnixStream::connect(world.home().join("control.sock")).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let length = body.len();
@@ -74,7 +74,7 @@ const JSON: &str = "content-type: application/json\r\n";
 #[test]
 fn an_artifact_is_written_read_edited_exported_and_deleted_over_the_socket() {
     let world = lived_in();
-    let service = Service::new();
+    let service = ManualModelService::new();
     let owned = Owned::begin(&world, &service, "o");
     let at = |method: &str, more: &str| format!("{method} /api/sessions/s/artifacts{more}");
     let markdown = "content-type: text/markdown; charset=utf-8\r\n";
@@ -133,7 +133,7 @@ fn an_artifact_is_written_read_edited_exported_and_deleted_over_the_socket() {
 #[test]
 fn files_are_uploaded_and_sessions_made_before_their_first_run() {
     let world = lived_in();
-    let service = Service::new();
+    let service = ManualModelService::new();
     let owned = Owned::begin(&world, &service, "o");
     let wish = json!({ "session_id": "n", "name": "New" }).to_string();
     let made = ask(&world, "POST /api/sessions", JSON, wish.as_bytes()).is(201).json();
@@ -177,7 +177,7 @@ fn files_are_uploaded_and_sessions_made_before_their_first_run() {
 #[test]
 fn a_body_that_is_cut_off_is_no_artifact() {
     let world = lived_in();
-    let service = Service::new();
+    let service = ManualModelService::new();
     let owned = Owned::begin(&world, &service, "o");
     let part = "--cut\r\ncontent-disposition: form-data; name=\"file\"; filename=\"half\"\r\n\r\n";
     for (line, kind, begin) in [("PUT", "text/plain", ""), ("POST", "multipart/form-data; boundary=cut", part)] {
@@ -198,7 +198,7 @@ fn a_body_that_is_cut_off_is_no_artifact() {
 #[test]
 fn what_is_refused_is_refused_with_its_code() {
     let world = lived_in();
-    let service = Service::new();
+    let service = ManualModelService::new();
     let owned = Owned::begin(&world, &service, "o");
     let plain = "content-type: text/plain\r\n";
     ask(&world, "PUT /api/sessions/s/artifacts/plan", plain, b"one two one").is(201);

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::{Owned, artifact, fails, lived_in, process::World, service::Service};
+use crate::{Owned, artifact, fails, lived_in, process::TestHome, service::ManualModelService};
 
 /// A home whose only session was deleted, after `user:style` was stored.
-fn home() -> World {
+fn home() -> TestHome {
     let world = lived_in();
     artifact(&world, &["put", "user:style", "README.md"]);
     artifact(&world, &["put", "plan", "README.md"]);
@@ -43,7 +43,7 @@ fn a_users_artifacts_are_reached_in_a_home_without_sessions() {
 #[test]
 fn over_the_socket_a_dash_stands_for_no_session() {
     let world = home();
-    let owned = Owned::begin(&world, &Service::new(), "o");
+    let owned = Owned::begin(&world, &ManualModelService::new(), "o");
     artifact(&world, &["put", "note", "README.md", "--session", "o"]);
     let at = |method: &str, more: &str| format!("{method} /api/sessions/-/artifacts{more}");
     let ask = |line: &str, body: &[u8]| crate::routes::ask(&world, line, "", body);

@@ -8,8 +8,8 @@ use std::{
 
 use crate::{
     Owned, artifact, lived_in,
-    process::{PATIENCE, Running, World},
-    service::Service,
+    process::{KillOnDrop, PATIENCE, TestHome},
+    service::ManualModelService,
 };
 
 /// How large the body is, and how much more memory a process may take at most from its beginning to its end.
@@ -17,14 +17,14 @@ const BODY_BYTES: usize = 50 * 1024 * 1024;
 const MOST_BYTES: usize = BODY_BYTES * 2 / 5;
 
 /// The most memory that a process has had, in bytes.
-fn most_memory(running: &Running) -> usize {
+fn most_memory(running: &KillOnDrop) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{}/status", running.child.id())).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
 }
 
-fn piped(world: &World, args: &[&str]) -> Running {
-    Running { child: world.command(&[&["artifacts"], args].concat()).stdin(Stdio::piped()).spawn().unwrap() }
+fn piped(world: &TestHome, args: &[&str]) -> KillOnDrop {
+    KillOnDrop { child: world.command(&[&["artifacts"], args].concat()).stdin(Stdio::piped()).spawn().unwrap() }
 }
 
 /// A body in which each place differs.
@@ -33,7 +33,7 @@ fn body() -> Vec<u8> {
 }
 
 /// Puts and gets the body; looks at each process before its end.
-fn pass_through(world: &World, body: &[u8]) {
+fn pass_through(world: &TestHome, body: &[u8]) {
     let mut put = piped(world, &["put", "large", "-", "--session", "s"]);
     let mut input = put.child.stdin.take().unwrap();
     let (first, rest) = body.split_at(2_000_000);
@@ -65,7 +65,7 @@ fn pass_through(world: &World, body: &[u8]) {
 #[cfg(target_os = "linux")]
 fn fifty_megabytes_pass_in_pieces_with_an_owner_and_without() {
     let world = lived_in();
-    let service = Service::new();
+    let service = ManualModelService::new();
     let body = body();
     pass_through(&world, &body);
     let owned = Owned::begin(&world, &service, "o");
@@ -80,7 +80,7 @@ fn fifty_megabytes_pass_in_pieces_with_an_owner_and_without() {
 fn what_is_too_large_is_refused_while_it_comes_and_leaves_nothing() {
     let world = lived_in();
     std::fs::write(world.home().join("config.toml"), "[artifacts]\nmax_blob_bytes = 3000000\n").unwrap();
-    let service = Service::new();
+    let service = ManualModelService::new();
     let large = body();
     std::fs::write(world.project().join("large"), &large).unwrap();
     let refused = || {

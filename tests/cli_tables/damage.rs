@@ -10,12 +10,12 @@ use soong::protocol::{RunStatus, SessionId, TraceId};
 
 use crate::{
     failures::{check, row},
-    process::{PATIENCE, Running, World},
+    process::{KillOnDrop, PATIENCE, TestHome},
 };
 
 #[test]
 fn a_database_that_cannot_be_served_is_named_and_left_as_it_is() {
-    let world = World::new();
+    let world = TestHome::new();
     world.demo(&[]);
     let path = world.home().join("sessions.sqlite");
     let sound = std::fs::read(&path).unwrap();
@@ -45,7 +45,7 @@ fn a_database_that_cannot_be_served_is_named_and_left_as_it_is() {
 /// Runs end whatever page they come across: with the work done, or with an error that says what is wrong.
 #[test]
 fn a_run_over_any_damaged_page_ends_and_says_why() {
-    let world = World::new();
+    let world = TestHome::new();
     world.run(&["run", "--model", "offline", "--session", "s", "--mode", "orchestrator", "look around"]).ends(0);
     let sound = std::fs::read(world.home().join("sessions.sqlite")).unwrap();
     let (mut done, mut told) = (0, 0);
@@ -53,7 +53,7 @@ fn a_run_over_any_damaged_page_ends_and_says_why() {
         let place = page * 4096..(page + 1) * 4096;
         let mut damaged = sound.clone();
         damaged[place].fill(0xa5);
-        let other = World::new();
+        let other = TestHome::new();
         std::fs::create_dir(other.home()).unwrap();
         std::fs::write(other.home().join("sessions.sqlite"), damaged).unwrap();
         let ran = other.run(&["run", "--model", "offline", "--session", "s", "again"]);
@@ -70,7 +70,7 @@ fn a_run_over_any_damaged_page_ends_and_says_why() {
 }
 
 /// Starts a demo whose files may hold at most so many KiB: the system refuses what is written beyond.
-fn start_within(world: &World, kib: u32) -> Running {
+fn start_within(world: &TestHome, kib: u32) -> KillOnDrop {
     let plain = world.command(&["demo", "--home", &world.home().display().to_string()]);
     let mut limited = Command::new("/bin/sh");
     // The unit is 512 bytes. Whoever ignores the signal gets an error instead.
@@ -78,12 +78,12 @@ fn start_within(world: &World, kib: u32) -> Running {
     limited.args(["-c", &line]).arg(plain.get_program()).args(plain.get_args());
     limited.env_clear().envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
     limited.current_dir(world.project()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    Running { child: limited.spawn().unwrap() }
+    KillOnDrop { child: limited.spawn().unwrap() }
 }
 
 #[test]
 fn a_disk_that_takes_no_more_is_waited_for_and_the_work_goes_on_when_there_is_room() {
-    let world = World::new();
+    let world = TestHome::new();
     // The database is made while there is room.
     world.run(&["run", "--model", "offline", "--session", "before", "hello"]).ends(0);
     let mut limited = start_within(&world, 150);

@@ -4,9 +4,9 @@ use serde_json::json;
 
 use crate::{
     begin, configure,
-    process::{Hanging, Ran, Running, World},
+    process::{HangingModelService, KillOnDrop, ProcessOutput, TestHome},
     scripted::{Reply, ScriptedServer, delta},
-    service::Service,
+    service::ManualModelService,
 };
 
 /// A command and how it fails.
@@ -35,7 +35,7 @@ fn words(line: &str) -> Vec<&str> {
 
 /// Checks what was said about a command that failed.
 #[track_caller]
-fn check_words(line: &str, ran: &Ran, what: &str, advice: &str) {
+fn check_words(line: &str, ran: &ProcessOutput, what: &str, advice: &str) {
     let said = format!("`soong {line}` said:\n{}", ran.err);
     for bad in ['\u{1b}', '\u{7}', '\r'] {
         assert!(!ran.out.contains(bad) && !ran.err.contains(bad), "{bad:?}: {said}");
@@ -52,7 +52,7 @@ fn check_words(line: &str, ran: &Ran, what: &str, advice: &str) {
 
 /// Runs each row with and without `--json`: nothing is begun, and nothing goes to standard output.
 #[track_caller]
-pub(crate) fn check(world: &World, variables: &[(&str, &str)], rows: &[Row<'_>]) {
+pub(crate) fn check(world: &TestHome, variables: &[(&str, &str)], rows: &[Row<'_>]) {
     for Row { line, code, what, advice } in rows {
         for json in [&[][..], &["--json"]] {
             let ran = begin(world, variables, &[json, &words(line)].concat()).finish();
@@ -145,14 +145,14 @@ fn a_command_line_that_is_wrong_says_where_and_how_to_get_help() {
         row("completions csh", 2, "'csh' for '<SHELL>'", "bash, elvish, fish, powershell, zsh"),
         row("config hide", 2, "'hide'", HELP),
     ];
-    let world = World::new();
+    let world = TestHome::new();
     check(&world, &[], &rows);
     assert!(!world.home().exists(), "nothing was made");
 }
 
 #[test]
 fn what_is_named_and_is_not_there_is_named_again() {
-    let world = World::new();
+    let world = TestHome::new();
     check(
         &world,
         &[],
@@ -240,7 +240,7 @@ fn what_is_named_and_is_not_there_is_named_again() {
 
 #[test]
 fn a_run_that_cannot_begin_says_what_it_lacks() {
-    let world = World::new();
+    let world = TestHome::new();
     let lacks = "OPENAI_API_KEY is not set";
     check(
         &world,
@@ -282,7 +282,7 @@ fn a_run_that_cannot_begin_says_what_it_lacks() {
 #[test]
 fn a_project_whose_path_is_no_unicode_is_refused_by_its_name() {
     use std::os::unix::ffi::OsStrExt;
-    let world = World::new();
+    let world = TestHome::new();
     let folder = world.project().join(std::ffi::OsStr::from_bytes(b"p\xff"));
     std::fs::create_dir(&folder).unwrap();
     let output = world.command(&["run", "--path"]).arg(&folder).arg("hello").output().unwrap();
@@ -294,7 +294,7 @@ fn a_project_whose_path_is_no_unicode_is_refused_by_its_name() {
 
 #[test]
 fn a_configuration_that_cannot_be_used_is_named_by_file_line_and_key() {
-    let world = World::new();
+    let world = TestHome::new();
     let missing: Vec<String> = ["run x", "chat", "demo", "tree", "traces list", "config show", "presets list"]
         .into_iter()
         .chain(["tools list", "models list"])
@@ -330,7 +330,7 @@ fn a_configuration_that_cannot_be_used_is_named_by_file_line_and_key() {
 
 #[test]
 fn a_home_that_cannot_be_used_is_named() {
-    let world = World::new();
+    let world = TestHome::new();
     std::fs::write(world.home(), "no folder").unwrap();
     check(
         &world,
@@ -362,8 +362,8 @@ fn a_home_that_cannot_be_used_is_named() {
 
 #[test]
 fn a_home_with_an_owner_refuses_what_cannot_be_done_now() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let environment = [("OPENAI_BASE_URL", service.address.as_str())];
     let mut owner = begin(&world, &environment, &["run", "--session", "s", "Divide the work"]);
     let mut asked = service.next();
@@ -423,7 +423,7 @@ fn a_home_with_an_owner_refuses_what_cannot_be_done_now() {
 
 #[test]
 fn an_owner_that_does_not_answer_is_no_owner_to_work_with() {
-    let world = World::new();
+    let world = TestHome::new();
     let threads = tokio::runtime::Runtime::new().unwrap();
     let owner = soong::Runtime::builder().home(world.home()).project_dir(world.project()).offline();
     let owner = threads.block_on(owner.build()).unwrap();
@@ -443,7 +443,7 @@ fn an_owner_that_does_not_answer_is_no_owner_to_work_with() {
 
 /// Checks how a run ends that was begun and fails: all that is said is on standard error.
 #[track_caller]
-fn check_run(world: &World, variables: &[(&str, &str)], row: &Row<'_>) {
+fn check_run(world: &TestHome, variables: &[(&str, &str)], row: &Row<'_>) {
     let Row { line, code, what, advice } = row;
     let ran = begin(world, variables, &words(line)).finish();
     assert_eq!(ran.code, Some(*code), "`soong {line}`: {}{}", ran.out, ran.err);
@@ -459,13 +459,13 @@ fn check_run(world: &World, variables: &[(&str, &str)], row: &Row<'_>) {
 
 #[test]
 fn an_answer_that_was_cut_is_printed_and_says_how_to_go_on() {
-    let world = World::new();
+    let world = TestHome::new();
     let half = json!({ "content": "Half an answ" });
     let reply = Reply::sse([delta(half, json!(null)), delta(json!({}), json!("length"))]);
     let service = ScriptedServer::start(move |_| reply.clone());
     let mut command = world.command(&["run", "x"]);
     let run = command.env("OPENAI_BASE_URL", service.base_url()).env("OPENAI_API_KEY", "k");
-    let ran = Running { child: run.spawn().unwrap() }.finish().ends(1);
+    let ran = KillOnDrop { child: run.spawn().unwrap() }.finish().ends(1);
     assert_eq!(ran.out, "Half an answ\n");
     ran.says(&["max_output_tokens", "Raise model.max_output_tokens", "soong run --continue"]);
     assert!(!ran.err.contains("base_url"), "{}", ran.err);
@@ -473,7 +473,7 @@ fn an_answer_that_was_cut_is_printed_and_says_how_to_go_on() {
 
 #[test]
 fn a_run_that_fails_says_why_and_what_to_do() {
-    let world = World::new();
+    let world = TestHome::new();
     let once = "[model]\nretry = { max_attempts = 1 }\n";
     configure(&world, once);
     let refused = |status: u16, message: &str, code: &str| {
@@ -512,7 +512,7 @@ fn a_run_that_fails_says_why_and_what_to_do() {
         let variables = [("OPENAI_BASE_URL", service.base_url()), ("OPENAI_API_KEY", "k".to_owned())];
         check_run(&world, &variables.each_ref().map(|(name, value)| (*name, value.as_str())), &row);
     }
-    let service = Hanging::new();
+    let service = HangingModelService::new();
     let variables = [("OPENAI_BASE_URL", service.address.as_str())];
     configure(&world, &format!("{once}timeout_ms = 300\n"));
     check_run(&world, &variables, &row("run x", 5, "stayed silent for 300 ms; raise `model.timeout_ms`", ""));
@@ -522,11 +522,11 @@ fn a_run_that_fails_says_why_and_what_to_do() {
 
 #[test]
 fn a_run_that_was_ended_says_by_whom() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let variables = [("OPENAI_BASE_URL", service.address.as_str())];
     let started = || begin(&world, &variables, &["run", "--session", "s", "x"]);
-    let ended = |running: Running, code: i32, what: &str, advice: &str| {
+    let ended = |running: KillOnDrop, code: i32, what: &str, advice: &str| {
         let ran = running.finish();
         assert_eq!(ran.code, Some(code), "{}{}", ran.out, ran.err);
         check_words("run x", &ran, what, advice);

@@ -17,9 +17,9 @@ use soong::{
 
 use crate::{
     begin, configure,
-    process::World,
+    process::TestHome,
     scripted::{Reply, ScriptedServer},
-    service::Service,
+    service::ManualModelService,
 };
 
 /// Places in a document, with the keys of the objects there.
@@ -119,14 +119,14 @@ fn check(command: &str, documents: &[Value], shape: Shape<'_>) {
 
 /// Asks for the JSON of a command.
 #[track_caller]
-fn json(world: &World, line: &str) -> Value {
+fn json(world: &TestHome, line: &str) -> Value {
     let args: Vec<&str> = line.split(' ').collect();
     world.run(&[&args[..], &["--json"]].concat()).ends(0).json()
 }
 
 #[test]
 fn the_records_of_sessions_and_traces_hold_these_keys() {
-    let world = World::new();
+    let world = TestHome::new();
     let (_, result) = world.demo(&[]);
     let demo = result["session_id"].as_str().unwrap();
     // One that fails, one that is at work, and a price.
@@ -134,7 +134,7 @@ fn the_records_of_sessions_and_traces_hold_these_keys() {
     let refusing = ScriptedServer::start(|_| Reply::status(400, "{}"));
     let address = refusing.base_url();
     begin(&world, &[("OPENAI_BASE_URL", &address)], &["run", "--session", "f", "x"]).finish().ends(1);
-    let service = Service::new();
+    let service = ManualModelService::new();
     let owner = begin(&world, &[("OPENAI_BASE_URL", &service.address)], &["run", "--session", "s", "Plan"]);
     let mut asked = service.next();
     asked.call("goal", &json!({ "add": ["one"], "focus": "1" }));
@@ -212,7 +212,7 @@ fn the_records_of_sessions_and_traces_hold_these_keys() {
 
 #[test]
 fn usage_holds_these_keys() {
-    let world = World::new();
+    let world = TestHome::new();
     world.run(&["run", "--model", "offline", "--session", "s", "x"]).ends(0);
     let sum = "runs total_tokens prompt_tokens completion_tokens cached_tokens reasoning_tokens cost known_cost \
                runs_without_price model_calls tool_calls (estimated)";
@@ -225,8 +225,8 @@ fn usage_holds_these_keys() {
 
 #[test]
 fn a_tree_holds_these_keys_with_an_owner_and_without() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let mut owner = begin(&world, &[("OPENAI_BASE_URL", &service.address)], &["run", "--session", "s", "Divide"]);
     let mut asked = service.next();
     asked.call("agent", &json!({ "task": ["left", "right"] }));
@@ -253,9 +253,9 @@ fn a_tree_holds_these_keys_with_an_owner_and_without() {
 
 #[test]
 fn events_have_one_envelope_and_the_last_line_is_the_result() {
-    let world = World::new();
+    let world = TestHome::new();
     configure(&world, "[model]\nretry = { max_attempts = 1 }\n");
-    let service = Service::new();
+    let service = ManualModelService::new();
     // Looks at all lines before the result; returns whether streamed text is among them.
     let check_events = |lines: &[Value]| {
         let mut has_delta = false;
@@ -269,7 +269,7 @@ fn events_have_one_envelope_and_the_last_line_is_the_result() {
         assert!(["run_completed", "run_failed", "run_cancelled"].contains(&terminal), "{terminal}");
         has_delta
     };
-    let result = |args: &[&str], play: &dyn Fn(&Service), code: i32| {
+    let result = |args: &[&str], play: &dyn Fn(&ManualModelService), code: i32| {
         let running = begin(&world, &[("OPENAI_BASE_URL", &service.address)], &[args, &["--json"]].concat());
         play(&service);
         let mut lines = running.finish().ends(code).json_lines();
@@ -277,7 +277,7 @@ fn events_have_one_envelope_and_the_last_line_is_the_result() {
         check_events(&lines);
         result
     };
-    let answer = |service: &Service| service.next().answer("Well.");
+    let answer = |service: &ManualModelService| service.next().answer("Well.");
     let limits = ["run", "--session", "s", "--max-iterations", "3", "--timeout", "60", "x"];
     let done = result(&limits, &answer, 0);
     let failed = result(&["run", "--session", "f", "x"], &|service| drop(service.next()), 5);
@@ -311,8 +311,8 @@ fn events_have_one_envelope_and_the_last_line_is_the_result() {
 
 #[test]
 fn what_was_accepted_and_what_was_stopped_hold_these_keys() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let detached = begin(&world, &[("OPENAI_BASE_URL", &service.address)], &["run", "--detach", "--json", "x"]);
     let accepted = detached.finish().ends(0).json();
     let session = accepted["session_id"].as_str().unwrap().to_owned();
@@ -348,7 +348,7 @@ fn what_was_accepted_and_what_was_stopped_hold_these_keys() {
 
 #[test]
 fn task_journals_hold_these_keys() {
-    let world = World::new();
+    let world = TestHome::new();
     world.run(&["run", "--mode", "orchestrator", "--model", "offline", "Explore"]).ends(0);
     let task = "path kept_in session_id run_id status mission lines modified_at";
     check("tasks list", &[json(&world, "tasks list")], &[("[]", task)]);
@@ -360,8 +360,8 @@ fn task_journals_hold_these_keys() {
 
 #[test]
 fn artifacts_hold_these_keys_with_an_owner_and_without() {
-    let world = World::new();
-    let service = Service::new();
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let variables = [("OPENAI_BASE_URL", service.address.as_str())];
     let owner = begin(&world, &variables, &["run", "--session", "s", "Write"]);
     let mut asked = service.next();
@@ -415,7 +415,7 @@ fn artifacts_hold_these_keys_with_an_owner_and_without() {
 }
 
 /// Makes a session old: its last event is of long ago.
-fn age(world: &World, session: &str) {
+fn age(world: &TestHome, session: &str) {
     let mut store = SqliteStore::open(world.home().join("sessions.sqlite"), Durability::Normal).unwrap();
     let event = EventDraft::new(TraceId::new(session), None, Timestamp::default(), RunEvent::CancelRequested {});
     store.commit(&[Append { fence: None, writes: vec![Write::Event(event)] }]).unwrap()[0].as_ref().unwrap();
@@ -423,7 +423,7 @@ fn age(world: &World, session: &str) {
 
 #[test]
 fn copies_and_the_end_of_what_there_is_hold_these_keys() {
-    let world = World::new();
+    let world = TestHome::new();
     world.run(&["run", "--model", "offline", "--session", "s", "--attach", "README.md", "x"]).ends(0);
     age(&world, "s");
     let report = "dry_run candidates busy deleted failed";
@@ -470,7 +470,7 @@ fn copies_and_the_end_of_what_there_is_hold_these_keys() {
 
 #[test]
 fn what_there_is_to_choose_from_and_the_setting_up_hold_these_keys() {
-    let world = World::new();
+    let world = TestHome::new();
     let head = |file: &str| format!("home {file} settings faults");
     check(
         "config show",

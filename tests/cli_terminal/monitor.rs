@@ -4,9 +4,9 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    Seat, Service, World, has,
-    process::Running,
-    served::{OFFLINE, Served},
+    ManualModelService, TestHome, TestTerminal, has,
+    process::KillOnDrop,
+    served::{OFFLINE, TestServer},
 };
 
 const WIDE: (u16, u16) = (36, 150);
@@ -15,7 +15,7 @@ fn row<'a>(rows: &'a [String], text: &str) -> &'a str {
     rows.iter().find(|row| row.contains(text)).unwrap_or_else(|| panic!("{text:?} is missing in {rows:#?}"))
 }
 
-fn priced(world: &World) {
+fn priced(world: &TestHome) {
     let config = "[model]
 name = \"m\"
 [prices.m]
@@ -27,14 +27,14 @@ cached_per_mtok = \"1\"
     std::fs::write(world.home().join("config.toml"), config).unwrap();
 }
 
-fn begin(world: &World, service: &Service, args: &[&str]) -> Running {
-    Running { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
+fn begin(world: &TestHome, service: &ManualModelService, args: &[&str]) -> KillOnDrop {
+    KillOnDrop { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
 }
 
 #[test]
 fn the_demo_is_watched_a_child_opened_a_run_crashed_and_seen_to_come_back_and_all_of_it_cancelled() {
-    let world = World::new();
-    let seat = Seat::take(&world, &["demo", "--monitor", "--pace", "2s", "--children", "2"], WIDE, &[]);
+    let world = TestHome::new();
+    let seat = TestTerminal::take(&world, &["demo", "--monitor", "--pace", "2s", "--children", "2"], WIDE, &[]);
     let rows = seat.waits("two children at work", |rows| {
         rows.iter().filter(|row| row.contains("explore Explore") && row.contains("running")).count() == 2
     });
@@ -63,9 +63,9 @@ fn the_demo_is_watched_a_child_opened_a_run_crashed_and_seen_to_come_back_and_al
 
 #[test]
 fn leave_is_given_in_the_monitor_and_the_answer_stands_behind_it() {
-    let (world, service) = (World::new(), Service::new());
+    let (world, service) = (TestHome::new(), ManualModelService::new());
     let args = ["run", "--monitor", "--session", "s", "Write \u{1b}[2J\u{202e}it down"];
-    let seat = Seat::take(&world, &args, WIDE, &[("OPENAI_BASE_URL", &service.address)]);
+    let seat = TestTerminal::take(&world, &args, WIDE, &[("OPENAI_BASE_URL", &service.address)]);
     let mut asked = service.next();
     // What a task, a file or a model says does not steer the screen.
     seat.sees("default Write ?[2J?it down");
@@ -98,9 +98,9 @@ fn leave_is_given_in_the_monitor_and_the_answer_stands_behind_it() {
 
 #[test]
 fn a_question_is_answered_a_call_refused_an_artifact_read_and_the_trace_exported() {
-    let (world, service) = (World::new(), Service::new());
+    let (world, service) = (TestHome::new(), ManualModelService::new());
     let args = ["run", "--monitor", "--session", "s", "Ask, and write"];
-    let seat = Seat::take(&world, &args, WIDE, &[("OPENAI_BASE_URL", &service.address)]);
+    let seat = TestTerminal::take(&world, &args, WIDE, &[("OPENAI_BASE_URL", &service.address)]);
     let mut asked = service.next();
     asked.call("ask_human", &json!({ "question": "Which colour?" }));
     asked.end();
@@ -144,7 +144,7 @@ fn a_question_is_answered_a_call_refused_an_artifact_read_and_the_trace_exported
 
 #[test]
 fn numbers_on_the_screen_are_those_of_the_api_and_of_the_database() {
-    let (world, service) = (World::new(), Service::new());
+    let (world, service) = (TestHome::new(), ManualModelService::new());
     priced(&world);
     let budget = ["run", "--session", "s", "--mode", "orchestrator", "--budget-tokens", "9000000", "Divide the work"];
     let owner = begin(&world, &service, &budget);
@@ -162,7 +162,7 @@ fn numbers_on_the_screen_are_those_of_the_api_and_of_the_database() {
         }
         held.push(child);
     }
-    let seat = Seat::take(&world, &["monitor"], WIDE, &[]);
+    let seat = TestTerminal::take(&world, &["monitor"], WIDE, &[]);
     seat.sees("live");
     let rows = seat.sees("1 run + 3 children");
     let tree = world.run(&["tree", "--json"]).ends(0).json();
@@ -210,11 +210,15 @@ fn runs(view: &Value) -> Vec<Value> {
 
 #[test]
 fn a_server_that_goes_and_comes_back_is_said_and_every_size_is_drawn() {
-    let mut served = Served::new(OFFLINE);
+    let mut served = TestServer::new(OFFLINE);
     let url = served.url.clone();
     let token = served.token();
-    let seat =
-        Seat::take(&served.world, &["--url", &url, "monitor"], (15, 60), &[("SOONG_TOKEN", &token), ("NO_COLOR", "1")]);
+    let seat = TestTerminal::take(
+        &served.world,
+        &["--url", &url, "monitor"],
+        (15, 60),
+        &[("SOONG_TOKEN", &token), ("NO_COLOR", "1")],
+    );
     seat.sees("live");
     for size in [(24, 80), (50, 200), (15, 60), (6, 30), (3, 12), (30, 100)] {
         seat.resize(size.0, size.1);
@@ -240,8 +244,8 @@ fn a_server_that_goes_and_comes_back_is_said_and_every_size_is_drawn() {
 
 #[test]
 fn a_home_that_nobody_owns_is_waited_for_and_one_that_is_none_is_refused() {
-    let (world, service) = (World::new(), Service::new());
-    let none = Seat::take(&world, &["--home", "no-such-home", "monitor"], WIDE, &[]);
+    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let none = TestTerminal::take(&world, &["--home", "no-such-home", "monitor"], WIDE, &[]);
     let (code, rows) = none.leaves();
     assert!(code == Some(3) && has(&rows, "there is no home"), "{rows:#?}");
     world.run(&["monitor"]).ends(2).says(&["needs a terminal", "soong tree"]);
@@ -250,7 +254,7 @@ fn a_home_that_nobody_owns_is_waited_for_and_one_that_is_none_is_refused() {
     let first = begin(&world, &service, &["run", "--session", "s", "Begin"]);
     service.next().answer("Begun.");
     first.finish().ends(0);
-    let seat = Seat::take(&world, &["monitor"], WIDE, &[]);
+    let seat = TestTerminal::take(&world, &["monitor"], WIDE, &[]);
     seat.sees("nobody is at work in this home");
     let second = begin(&world, &service, &["run", "--session", "s", "Go on"]);
     let asked = service.next();
@@ -272,10 +276,10 @@ fn a_home_that_nobody_owns_is_waited_for_and_one_that_is_none_is_refused() {
 
 #[test]
 fn a_run_at_a_server_is_watched_and_its_answer_comes_behind_the_monitor() {
-    let served = Served::new(OFFLINE);
+    let served = TestServer::new(OFFLINE);
     let (url, token) = (served.url.clone(), served.token());
     let args = ["--url", &url, "run", "--monitor", "Which project is this?"];
-    let seat = Seat::take(&served.world, &args, WIDE, &[("SOONG_TOKEN", &token)]);
+    let seat = TestTerminal::take(&served.world, &args, WIDE, &[("SOONG_TOKEN", &token)]);
     let rows = seat.sees("The run has ended: completed");
     assert!(has(&rows, &url), "{rows:#?}");
     seat.types("q");

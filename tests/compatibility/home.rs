@@ -11,7 +11,7 @@ use std::{
 use rusqlite::Connection;
 use sha2::{Digest, Sha256};
 
-use crate::process::World;
+use crate::process::TestHome;
 
 /// The home that version 0.1 made.
 pub(crate) const HOME_0_1: &[u8] = include_bytes!("../fixtures/home-0.1.zip");
@@ -19,8 +19,8 @@ pub(crate) const HOME_0_1: &[u8] = include_bytes!("../fixtures/home-0.1.zip");
 const MADE_IN: &str = "/tmp/soong-fixture-root";
 
 /// Unpacks a home, with its paths replaced; returns it with the events that are expected of each trace.
-pub(crate) fn unpack(archive: &[u8]) -> (World, BTreeMap<String, Vec<String>>) {
-    let world = World::empty();
+pub(crate) fn unpack(archive: &[u8]) -> (TestHome, BTreeMap<String, Vec<String>>) {
+    let world = TestHome::empty();
     let root = world.dir.path().canonicalize().unwrap();
     let root = root.to_str().unwrap();
     let mut expected = BTreeMap::new();

@@ -9,8 +9,8 @@ use soong_storage::sqlite::SqliteStore;
 
 use crate::{
     home::{HOME_0_1, unpack},
-    process::{Hanging, World},
-    served::Served,
+    process::{HangingModelService, TestHome},
+    served::TestServer,
 };
 
 /// Every file of a home with its bytes. Readers of the database leave files without data: `-shm`, and an empty `-wal`.
@@ -32,12 +32,12 @@ fn files_of(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     found
 }
 
-fn read(world: &World, args: &[&str]) -> String {
+fn read(world: &TestHome, args: &[&str]) -> String {
     world.run(args).ends(0).out
 }
 
 /// Brings the database to the format of this version, which only a process that owns the home does; nothing runs.
-fn migrate(world: &World) {
+fn migrate(world: &TestHome) {
     drop(SqliteStore::open(world.home().join("sessions.sqlite"), Durability::Normal).unwrap());
 }
 
@@ -142,12 +142,12 @@ fn every_command_that_reads_shows_a_home_of_0_1() {
 async fn every_route_that_reads_shows_a_home_of_0_1() {
     let (world, expected) = unpack(HOME_0_1);
     // The interrupted runs resume, and wait for a model that never answers.
-    let model = Hanging::new();
+    let model = HangingModelService::new();
     let config = format!(
         "[model]\nbase_url = \"{}\"\nname = \"scripted\"\n[model_profiles.tight]\ncontext_window = 7000\n",
         model.address
     );
-    let served = Served::over(world, &config, &[("OPENAI_API_KEY", "sk-fixture-fixture-fixture")]);
+    let served = TestServer::over(world, &config, &[("OPENAI_API_KEY", "sk-fixture-fixture-fixture")]);
     for (trace, lines) in &expected {
         let trace = trace.replace('@', "%40");
         let page = served.get(&format!("/api/traces/{trace}/events?limit=1000")).await;

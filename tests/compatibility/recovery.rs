@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     home::{HOME_0_1, unpack},
     scripted::{Reply, ScriptedServer},
-    served::{Served, answer},
+    served::{TestServer, answer},
 };
 
 /// Kinds of events whose number depends on how fast the machine is.
@@ -51,7 +51,7 @@ async fn interrupted_runs_of_0_1_resume_and_end() {
     let root = world.dir.path().canonicalize().unwrap().to_str().unwrap().to_owned();
     let model = ScriptedServer::start(last_step);
     let config = format!("[model]\nbase_url = \"{}\"\nname = \"scripted\"\n", model.base_url());
-    let served = Served::over(world, &config, &[("OPENAI_API_KEY", "sk-fixture-fixture-fixture")]);
+    let served = TestServer::over(world, &config, &[("OPENAI_API_KEY", "sk-fixture-fixture-fixture")]);
 
     let asked = served.wait_for("/api/permissions?status=pending", "permissions").await;
     let id = asked["permission_id"].as_str().unwrap().replace('@', "%40");

@@ -7,18 +7,18 @@ use serde_json::{Value, json};
 
 use crate::{
     process::PATIENCE,
-    served::{Served, answer},
-    service::Service,
+    served::{TestServer, answer},
+    service::ManualModelService,
 };
 
 const SLOW_COMMITS: &[(&str, &str)] = &[("SOONG_FAULTS", "before_commit=delay:40")];
 
-fn served(service: &Service) -> Served {
-    Served::with(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address), SLOW_COMMITS)
+fn served(service: &ManualModelService) -> TestServer {
+    TestServer::with(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address), SLOW_COMMITS)
 }
 
 /// Asks for something, kills the server with the answer, and starts it again; returns the answer.
-async fn ask_and_kill(served: &mut Served, method: Method, path: &str, body: Option<Value>, status: u16) -> Value {
+async fn ask_and_kill(served: &mut TestServer, method: Method, path: &str, body: Option<Value>, status: u16) -> Value {
     let request = served.request(method, path);
     let request = match body {
         Some(body) => request.json(&body),
@@ -32,7 +32,7 @@ async fn ask_and_kill(served: &mut Served, method: Method, path: &str, body: Opt
     serde_json::from_slice(&body).unwrap_or_default()
 }
 
-async fn start(served: &Served, session: &str, prompt: &str) -> Value {
+async fn start(served: &TestServer, session: &str, prompt: &str) -> Value {
     let (status, run) = served.post("/api/traces", json!({ "prompt": prompt, "session_id": session })).await;
     assert_eq!(status, 202, "{run}");
     run
@@ -46,7 +46,7 @@ async fn an_acknowledged_cancel_holds_for_runs_at_work_queued_and_below() {
         ("a queued run", "/api/runs/QUEUED/cancel"),
         ("a child", "/api/runs/CHILD/cancel"),
     ] {
-        let service = Service::new();
+        let service = ManualModelService::new();
         let mut served = served(&service);
         let run = start(&served, "s", "Divide.").await;
         let queued = start(&served, "s", "Then this.").await;
@@ -69,7 +69,7 @@ async fn an_acknowledged_cancel_holds_for_runs_at_work_queued_and_below() {
 
 #[tokio::test]
 async fn an_acknowledged_decision_and_answer_is_the_one_that_a_run_goes_on_with() {
-    let service = Service::new();
+    let service = ManualModelService::new();
     let mut served = served(&service);
     start(&served, "s", "Work.").await;
     let mut asked = service.next();
@@ -93,7 +93,7 @@ async fn an_acknowledged_decision_and_answer_is_the_one_that_a_run_goes_on_with(
 
 #[tokio::test]
 async fn acknowledged_changes_of_sessions_and_artifacts_are_there() {
-    let service = Service::new();
+    let service = ManualModelService::new();
     let mut served = served(&service);
     let run = start(&served, "s", "Say something.").await;
     service.next().answer("something");
@@ -129,7 +129,7 @@ async fn acknowledged_changes_of_sessions_and_artifacts_are_there() {
 }
 
 /// Answers the model calls of a run until it has completed; the process that was killed may have asked, too.
-async fn completes(served: &Served, service: &Service, run: &Value, answer: &str) {
+async fn completes(served: &TestServer, service: &ManualModelService, run: &Value, answer: &str) {
     let path = format!("/api/runs/{}", run["run_id"].as_str().unwrap());
     let completed = async {
         while served.get(&path).await["status"] != "completed" {
@@ -143,7 +143,7 @@ async fn completes(served: &Served, service: &Service, run: &Value, answer: &str
 
 #[tokio::test]
 async fn acknowledged_starts_are_resumed() {
-    let service = Service::new();
+    let service = ManualModelService::new();
     let mut served = served(&service);
     for (path, body, reply) in [
         ("/api/traces", json!({ "prompt": "One.", "session_id": "s" }), "one"),
@@ -157,7 +157,7 @@ async fn acknowledged_starts_are_resumed() {
 
 #[tokio::test]
 async fn an_acknowledged_end_of_an_interrupted_run_holds() {
-    let service = Service::new();
+    let service = ManualModelService::new();
     let mut served = served(&service);
     start(&served, "s", "Work.").await;
     drop(service.next());
@@ -170,7 +170,7 @@ async fn an_acknowledged_end_of_an_interrupted_run_holds() {
 
 #[tokio::test]
 async fn an_acknowledged_detached_run_is_resumed() {
-    let service = Service::new();
+    let service = ManualModelService::new();
     let mut served = served(&service);
     let ran = served.world.run(&["run", "--detach", "--session", "s", "--json", "Work."]).ends(0).json();
     served.kill();

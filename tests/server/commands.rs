@@ -5,14 +5,14 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::{
-    process::Running,
-    served::{BOB, OFFLINE, Served, answer},
-    service::Service,
+    process::KillOnDrop,
+    served::{BOB, OFFLINE, TestServer, answer},
+    service::ManualModelService,
 };
 
 #[tokio::test]
 async fn commands_say_the_same_beside_a_server_at_one_and_without() {
-    let mut served = Served::new(OFFLINE);
+    let mut served = TestServer::new(OFFLINE);
     let orchestrate = json!({ "prompt": "Report on this", "mode": "orchestrator", "session_id": "s" });
     let (_, accepted) = served.post("/api/traces", orchestrate).await;
     served.ended_run(&served.token(), accepted["run_id"].as_str().unwrap()).await;
@@ -65,7 +65,7 @@ async fn commands_say_the_same_beside_a_server_at_one_and_without() {
 
 #[tokio::test]
 async fn whoever_is_at_the_machine_sees_and_stops_what_all_users_have() {
-    let served = Served::with_users(OFFLINE);
+    let served = TestServer::with_users(OFFLINE);
     served.do_run(BOB, "bobs", "hello").await;
     let (status, listed) = answer(served.request(Method::GET, "/api/sessions")).await;
     assert_eq!((status.as_u16(), listed["sessions"].as_array().unwrap().len()), (200, 0), "the token is local's");
@@ -77,11 +77,11 @@ async fn whoever_is_at_the_machine_sees_and_stops_what_all_users_have() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_is_ended_leaves_its_run_at_the_server() {
-    let service = Service::new();
-    let served = Served::new(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address));
+    let service = ManualModelService::new();
+    let served = TestServer::new(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address));
     let token = served.token();
     let mut command = served.world.command(&["--url", &served.url, "run", "--session", "s", "x"]);
-    let mut client = Running { child: command.env("SOONG_TOKEN", &token).spawn().unwrap() };
+    let mut client = KillOnDrop { child: command.env("SOONG_TOKEN", &token).spawn().unwrap() };
     let asked = tokio::task::block_in_place(|| service.next());
     let begun = std::time::Instant::now();
     let pid = rustix::process::Pid::from_child(&client.child);

@@ -8,14 +8,14 @@ use serde_json::json;
 
 use crate::{
     process::PATIENCE,
-    served::{Frames, Heard, OFFLINE, Served, answer},
-    service::Service,
+    served::{Frames, OFFLINE, SocketMessage, TestServer, answer},
+    service::ManualModelService,
 };
 
 #[tokio::test]
 async fn a_server_that_is_asked_to_end_parks_its_runs_and_the_next_one_goes_on_with_them() {
-    let service = Service::new();
-    let mut served = Served::new(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address));
+    let service = ManualModelService::new();
+    let mut served = TestServer::new(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address));
     let (_, accepted) = served.post("/api/traces", json!({ "prompt": "Divide.", "session_id": "s" })).await;
     let (_, queued) = served.post("/api/traces", json!({ "prompt": "Then this.", "session_id": "s" })).await;
     assert_eq!((&accepted["status"], &queued["status"]), (&json!("started"), &json!("queued")));
@@ -27,7 +27,7 @@ async fn a_server_that_is_asked_to_end_parks_its_runs_and_the_next_one_goes_on_w
     let mut tree = served.watch(&served.token(), "/api/tree/watch").await;
     let mut frames = Frames::open(served.request(Method::GET, "/api/traces/s/events?tree=true")).await;
     let mut last = 0;
-    while let Heard::Event(event) = socket.next().await {
+    while let SocketMessage::Event(event) = socket.next().await {
         last = event["session_seq"].as_u64().unwrap_or(last);
         if last > 0 && event["event"] == "model_started" && event["trace_id"] != "s" {
             break;
@@ -39,9 +39,9 @@ async fn a_server_that_is_asked_to_end_parks_its_runs_and_the_next_one_goes_on_w
     let mut seen = last;
     let code = loop {
         match socket.next().await {
-            Heard::Event(event) => seen = event["session_seq"].as_u64().unwrap_or(seen),
-            Heard::Closed(code) => break code,
-            Heard::Gone => panic!("it left without a word"),
+            SocketMessage::Event(event) => seen = event["session_seq"].as_u64().unwrap_or(seen),
+            SocketMessage::Closed(code) => break code,
+            SocketMessage::Gone => panic!("it left without a word"),
         }
     };
     assert_eq!((code, tree.close_code().await), (1001, 1001));
@@ -76,7 +76,7 @@ async fn a_server_that_is_asked_to_end_parks_its_runs_and_the_next_one_goes_on_w
 
 #[tokio::test]
 async fn no_run_that_was_accepted_is_lost_when_the_server_is_killed() {
-    let mut served = Served::new(OFFLINE);
+    let mut served = TestServer::new(OFFLINE);
     let mut accepted = BTreeSet::new();
     for round in 0..3 {
         let starts = (0..8).map(|client| {
@@ -129,7 +129,7 @@ fn a_service_manager_is_told_of_the_server() {
         String::from_utf8(bytes[..length].to_vec()).unwrap().trim().to_owned()
     };
     let variables = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "200000")];
-    let mut served = Served::with(OFFLINE, &variables);
+    let mut served = TestServer::with(OFFLINE, &variables);
     assert_eq!([told(), told(), told()], ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]);
     served.signal(Signal::TERM);
     while told() != "STOPPING=1" {}

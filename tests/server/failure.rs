@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 
 use crate::{
     process::PATIENCE,
-    served::{Frames, Heard, Served, answer},
-    service::Service,
+    served::{Frames, SocketMessage, TestServer, answer},
+    service::ManualModelService,
 };
 
 /// Crashes a gateway as often as it takes until it is not restarted any more.
-async fn crash_gateway(served: &Served, profile: &str) {
+async fn crash_gateway(served: &TestServer, profile: &str) {
     let request = served.request(Method::POST, &format!("/api/tree/model_gateway:{profile}/kill"));
     let crashing = async {
         while !served.get("/api/tree").await.to_string().contains(r#""state":"failed""#) {
@@ -20,13 +20,13 @@ async fn crash_gateway(served: &Served, profile: &str) {
     tokio::time::timeout(PATIENCE, crashing).await.expect("the gateway is given up");
 }
 
-async fn ready(served: &Served) -> (u16, Value) {
+async fn ready(served: &TestServer) -> (u16, Value) {
     let (status, body) = answer(served.open(Method::GET, "/health/ready")).await;
     (status.as_u16(), body)
 }
 
 /// Waits until the server says that it is not ready, and why.
-async fn failed(served: &Served) -> Value {
+async fn failed(served: &TestServer) -> Value {
     let failed = async {
         loop {
             match ready(served).await {
@@ -42,8 +42,8 @@ async fn failed(served: &Served) -> Value {
 
 #[tokio::test]
 async fn a_gateway_beyond_repair_interrupts_its_runs_and_ends_their_streams() {
-    let service = Service::new();
-    let mut served = Served::new(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address));
+    let service = ManualModelService::new();
+    let mut served = TestServer::new(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address));
     let (_, run) = served.post("/api/traces", json!({ "prompt": "Work.", "session_id": "s" })).await;
     let (_, other) = served.post("/api/traces", json!({ "prompt": "Stop.", "session_id": "t" })).await;
     let follower = served.world.start(&["run", "--session", "u", "Follow."]);
@@ -60,8 +60,8 @@ async fn a_gateway_beyond_repair_interrupts_its_runs_and_ends_their_streams() {
     let mut last = Value::Null;
     loop {
         match socket.next().await {
-            Heard::Event(event) => last = event,
-            heard => break assert!(matches!(heard, Heard::Closed(1011)), "{heard:?}"),
+            SocketMessage::Event(event) => last = event,
+            heard => break assert!(matches!(heard, SocketMessage::Closed(1011)), "{heard:?}"),
         }
     }
     assert_eq!((&last["event"], &last["data"]["error"]["code"]), (&json!("error"), &json!("runtime_failed")));
@@ -89,7 +89,7 @@ async fn a_gateway_beyond_repair_interrupts_its_runs_and_ends_their_streams() {
     assert!(late.len() > 1, "stored events come first");
     assert_eq!(late.pop().unwrap().data["error"]["message"], json!(reason));
     let mut socket = served.watch(&served.token(), "/api/traces/s/watch").await;
-    while let Heard::Event(_) = tokio::time::timeout(PATIENCE, socket.next()).await.expect("it ends") {}
+    while let SocketMessage::Event(_) = tokio::time::timeout(PATIENCE, socket.next()).await.expect("it ends") {}
     let (status, refused) = served.post("/api/traces", json!({ "prompt": "More." })).await;
     assert_eq!((status.as_u16(), &refused["error"]["message"]), (503, &json!(reason)));
     let examined = served.world.run(&["doctor"]).ends(1).out;
@@ -111,12 +111,12 @@ async fn a_gateway_beyond_repair_interrupts_its_runs_and_ends_their_streams() {
 
 #[tokio::test]
 async fn a_gateway_beyond_repair_takes_no_other_profile_with_it() {
-    let service = Service::new();
+    let service = ManualModelService::new();
     let config = format!(
         "[model]\nbase_url = \"{0}\"\nname = \"m\"\n[model_profiles.other]\nbase_url = \"{0}\"\nname = \"o\"\n",
         service.address
     );
-    let served = Served::new(&config);
+    let served = TestServer::new(&config);
     let (_, healthy) = served.post("/api/traces", json!({ "prompt": "Work.", "session_id": "s" })).await;
     let of_healthy = service.next();
     let (_, lost) = served.post("/api/traces", json!({ "prompt": "Fail.", "session_id": "t", "model": "other" })).await;
@@ -124,7 +124,7 @@ async fn a_gateway_beyond_repair_takes_no_other_profile_with_it() {
     let mut socket = served.watch(&served.token(), "/api/traces/t/watch").await;
     crash_gateway(&served, "other").await;
     drop(of_lost);
-    while !matches!(socket.next().await, Heard::Closed(1011)) {}
+    while !matches!(socket.next().await, SocketMessage::Closed(1011)) {}
     assert_eq!(served.get(&format!("/api/runs/{}", lost["run_id"].as_str().unwrap())).await["status"], "interrupted");
     let wish = json!({ "prompt": "More.", "model": "other" });
     let (status, refused) = served.post("/api/traces", wish).await;
@@ -143,7 +143,7 @@ async fn a_gateway_beyond_repair_takes_no_other_profile_with_it() {
 
 #[tokio::test]
 async fn a_disk_that_takes_nothing_is_not_ready_until_it_does() {
-    let served = Served::with(crate::served::OFFLINE, &[("SOONG_FAULTS", "before_commit@1..=fail")]);
+    let served = TestServer::with(crate::served::OFFLINE, &[("SOONG_FAULTS", "before_commit@1..=fail")]);
     assert_eq!(ready(&served).await.0, 200);
     let (status, refused) = served.post("/api/traces", json!({ "prompt": "hello" })).await;
     assert_eq!((status.as_u16(), &refused["error"]["code"]), (503, &json!("storage_error")));
@@ -151,7 +151,7 @@ async fn a_disk_that_takes_nothing_is_not_ready_until_it_does() {
     assert_eq!((status, &body["error"]["code"]), (503, &json!("storage_error")), "{body}");
     served.world.run(&["sessions", "list"]).ends(0);
 
-    let served = Served::with(crate::served::OFFLINE, &[("SOONG_FAULTS", "before_commit@1=fail")]);
+    let served = TestServer::with(crate::served::OFFLINE, &[("SOONG_FAULTS", "before_commit@1=fail")]);
     assert_eq!(served.post("/api/traces", json!({ "prompt": "hello" })).await.0, 503);
     assert_eq!(ready(&served).await.0, 200, "there is room again: whoever asks finds out");
 }

@@ -10,12 +10,12 @@ use serde_json::json;
 
 use crate::{
     process::PATIENCE,
-    served::{OFFLINE, Served, answer, code},
+    served::{OFFLINE, TestServer, answer, code},
 };
 
 #[tokio::test]
 async fn bodies_and_files_are_as_long_as_they_may_be_and_no_longer() {
-    let served = Served::new(&format!("{OFFLINE}[server]\nmax_body_bytes = 1000\nmax_upload_bytes = 5000\n"));
+    let served = TestServer::new(&format!("{OFFLINE}[server]\nmax_body_bytes = 1000\nmax_upload_bytes = 5000\n"));
     let start = |length: usize| json!({ "prompt": "x".repeat(length), "session_id": "s" });
     let (status, said) = served.post("/api/traces", start(1_000)).await;
     assert_eq!((status.as_u16(), code(&said)), (413, "payload_too_large"), "{said}");
@@ -35,7 +35,7 @@ async fn bodies_and_files_are_as_long_as_they_may_be_and_no_longer() {
         let (status, said) = answer(upload).await;
         assert_eq!(status.as_u16(), if allowed { 201 } else { 413 }, "{bytes}: {said}");
     }
-    let large = Served::new(OFFLINE);
+    let large = TestServer::new(OFFLINE);
     assert_eq!(large.post("/api/sessions", json!({ "session_id": "s" })).await.0, 201);
     let upload = large.request(Method::POST, "/api/sessions/s/artifacts/upload").multipart(form(15_000_000));
     assert_eq!(answer(upload).await.0, 201, "as large as the default lets in");
@@ -78,7 +78,7 @@ impl KeepAlive {
 
 #[tokio::test]
 async fn early_answer_keeps_or_closes_the_connection() {
-    let served = Served::new(&format!("{OFFLINE}[server]\nmax_body_bytes = 1000\n"));
+    let served = TestServer::new(&format!("{OFFLINE}[server]\nmax_body_bytes = 1000\n"));
     let addr = served.url.trim_start_matches("http://").to_owned();
     let token = served.token();
     let json = "content-type: application/json";
@@ -131,7 +131,7 @@ fn ask(addr: &str, path: &str, token: &str) -> String {
 #[tokio::test]
 async fn silent_connections_shut_nobody_out() {
     let limits = "[server]\nmax_connections = 40\nreserved_connections = 4\nmax_connections_per_address = 30\n";
-    let served = Served::new(&format!("{OFFLINE}{limits}"));
+    let served = TestServer::new(&format!("{OFFLINE}{limits}"));
     let addr = served.url.trim_start_matches("http://").to_owned();
     let token = served.token();
     let mut silent: Vec<TcpStream> = Vec::new();
@@ -153,7 +153,7 @@ async fn silent_connections_shut_nobody_out() {
 
 #[tokio::test]
 async fn connections_beyond_the_limit_are_turned_away_and_give_way() {
-    let served = Served::new(&format!("{OFFLINE}[server]\nmax_connections = 4\n"));
+    let served = TestServer::new(&format!("{OFFLINE}[server]\nmax_connections = 4\n"));
     let addr = served.url.trim_start_matches("http://").to_owned();
     let token = served.token();
     let mut sockets = Vec::new();
@@ -171,7 +171,7 @@ async fn connections_beyond_the_limit_are_turned_away_and_give_way() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_has_closed_its_side_is_answered_all_the_same() {
-    let served = Served::new(OFFLINE);
+    let served = TestServer::new(OFFLINE);
     let (addr, token) = (served.url.trim_start_matches("http://").to_owned(), served.token());
     let body = json!({ "prompt": "hello" }).to_string();
     let start =

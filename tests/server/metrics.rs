@@ -6,12 +6,12 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    served::{Served, answer},
-    service::Service,
+    served::{TestServer, answer},
+    service::ManualModelService,
 };
 
 /// Reads metrics off: the value of each name with its labels.
-async fn metrics(served: &Served) -> BTreeMap<String, f64> {
+async fn metrics(served: &TestServer) -> BTreeMap<String, f64> {
     let request =
         served.request(Method::GET, "/metrics").header("accept", "application/openmetrics-text;version=1.0.0");
     let (status, body) = answer(request).await;
@@ -28,7 +28,7 @@ async fn metrics(served: &Served) -> BTreeMap<String, f64> {
 
 #[tokio::test]
 async fn metrics_are_in_the_text_format_of_prometheus_by_default() {
-    let served = Served::new("");
+    let served = TestServer::new("");
     let response = served.request(Method::GET, "/metrics").send().await.unwrap();
     assert_eq!(response.headers()["content-type"], "text/plain; version=0.0.4; charset=utf-8");
     let text = response.text().await.unwrap();
@@ -59,9 +59,9 @@ fn count(list: &Value, is_one: impl Fn(&Value) -> bool) -> f64 {
 
 #[tokio::test]
 async fn metrics_say_what_the_routes_say_of_a_busy_server() {
-    let service = Service::new();
+    let service = ManualModelService::new();
     let prices = "[prices.m]\nprompt_per_mtok = \"1\"\ncompletion_per_mtok = \"2\"\n";
-    let served = Served::new(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n{prices}", service.address));
+    let served = TestServer::new(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n{prices}", service.address));
     let begin = async |session: &str| {
         let (status, accepted) = served.post("/api/traces", json!({ "prompt": "Do it", "session_id": session })).await;
         assert_eq!(status, 202, "{accepted}");

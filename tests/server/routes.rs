@@ -6,8 +6,8 @@ use reqwest::{Method, multipart};
 use serde_json::{Value, json};
 
 use crate::{
-    served::{OFFLINE, Served, answer, code},
-    service::Service,
+    served::{OFFLINE, TestServer, answer, code},
+    service::ManualModelService,
 };
 
 /// The operations that a document lists, as `METHOD /path`.
@@ -22,7 +22,7 @@ pub(crate) fn operations(document: &Value) -> BTreeSet<String> {
 
 /// Asks, and takes note of which operation that was.
 struct Walk<'a> {
-    served: &'a Served,
+    served: &'a TestServer,
     taken: BTreeSet<String>,
 }
 
@@ -46,9 +46,9 @@ impl Walk<'_> {
 
 #[tokio::test]
 async fn every_operation_of_the_document_works() {
-    let service = Service::new();
+    let service = ManualModelService::new();
     let config = format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address);
-    let served = Served::new(&config);
+    let served = TestServer::new(&config);
     let mut walk = Walk { served: &served, taken: BTreeSet::new() };
     let document = walk.served.get("/openapi.json").await;
     let get = |path: &str| format!("GET {path}");
@@ -232,7 +232,7 @@ async fn every_operation_of_the_document_works() {
 
 #[tokio::test]
 async fn a_refusal_says_what_is_wrong_and_changes_nothing() {
-    let served = Served::new(OFFLINE);
+    let served = TestServer::new(OFFLINE);
     served.do_run(&served.token(), "s", "hello").await;
     let before = served.get("/api/traces/s").await;
     for (method, path, body, status, refusal) in [
@@ -284,7 +284,7 @@ async fn a_refusal_says_what_is_wrong_and_changes_nothing() {
 
 #[tokio::test]
 async fn what_a_body_is_has_to_be_said_and_what_is_wrong_in_it_is_named() {
-    let served = Served::new(OFFLINE);
+    let served = TestServer::new(OFFLINE);
     for (media, body, status, part) in [
         (Some("application/json"), r#"{"prompt": 5}"#, 400, "at prompt"),
         (Some("application/json"), r#"{"budget": {"tokens": -1}, "prompt": "x"}"#, 400, "at budget.tokens"),
@@ -312,7 +312,7 @@ async fn what_a_body_is_has_to_be_said_and_what_is_wrong_in_it_is_named() {
 
 #[tokio::test]
 async fn the_document_is_whole_and_says_who_may_ask_and_how_is_refused() {
-    let served = Served::new(OFFLINE);
+    let served = TestServer::new(OFFLINE);
     let document = served.get("/openapi.json").await;
     assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));
     assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));

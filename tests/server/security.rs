@@ -7,12 +7,12 @@ use serde_json::json;
 
 use crate::{
     routes::operations,
-    served::{Frames, OFFLINE, Served, answer, code},
+    served::{Frames, OFFLINE, TestServer, answer, code},
 };
 
 #[tokio::test]
 async fn nothing_but_the_page_and_health_is_told_without_a_token() {
-    let served = Served::new(OFFLINE);
+    let served = TestServer::new(OFFLINE);
     let document = served.get("/openapi.json").await;
     let mut asked = operations(&document);
     asked.extend(["GET /openapi.json".to_owned(), "GET /api/nothing".to_owned(), "GET /api".to_owned()]);
@@ -53,7 +53,7 @@ async fn nothing_but_the_page_and_health_is_told_without_a_token() {
 
 #[tokio::test]
 async fn a_foreign_name_and_a_foreign_page_are_refused() {
-    let served = Served::new(&format!(
+    let served = TestServer::new(&format!(
         "{OFFLINE}[server]\nallowed_hosts = [\"soong.example.org\"]\nallowed_origins = [\"https://app.example.org\"]\n"
     ));
     let port = served.url.rsplit(':').next().unwrap().to_owned();
@@ -107,7 +107,7 @@ async fn a_foreign_name_and_a_foreign_page_are_refused() {
 
 #[tokio::test]
 async fn a_form_of_a_foreign_page_starts_nothing() {
-    let served = Served::new(OFFLINE);
+    let served = TestServer::new(OFFLINE);
     for media in ["text/plain", "text/plain;charset=UTF-8", "application/x-www-form-urlencoded"] {
         for path in ["/api/traces", "/api/traces/s/stop", "/api/sessions/s/artifacts/upload"] {
             let request = served.request(Method::POST, path).header("content-type", media).body("{\"prompt\":\"x\"}");
@@ -120,7 +120,7 @@ async fn a_form_of_a_foreign_page_starts_nothing() {
 
 #[tokio::test]
 async fn invalid_project_folders_are_refused() {
-    let served = Served::new(OFFLINE);
+    let served = TestServer::new(OFFLINE);
     let user_home = served.world.home().with_file_name("user");
     std::fs::create_dir_all(&user_home).unwrap();
     for route in ["/api/traces", "/api/sessions"] {
@@ -143,7 +143,7 @@ async fn invalid_project_folders_are_refused() {
 
 #[tokio::test]
 async fn a_token_that_is_taken_back_counts_no_more_and_its_streams_end() {
-    let served = Served::new(OFFLINE);
+    let served = TestServer::new(OFFLINE);
     let path = served.world.home().join("server.token");
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     served.do_run(&served.token(), "s", "hello").await;
@@ -170,7 +170,7 @@ async fn a_token_that_is_taken_back_counts_no_more_and_its_streams_end() {
 
 #[tokio::test]
 async fn a_token_is_in_no_log_and_no_event_and_no_answer() {
-    let mut served = Served::new(OFFLINE);
+    let mut served = TestServer::new(OFFLINE);
     let token = served.token();
     // Also where a task, or a name, holds it.
     served.do_run(&token, "s", &format!("What is {token}?")).await;
@@ -197,7 +197,7 @@ async fn a_token_is_in_no_log_and_no_event_and_no_answer() {
 
 #[test]
 fn a_server_that_cannot_serve_says_why_and_what_to_do() {
-    let world = crate::process::World::new();
+    let world = crate::process::TestHome::new();
     std::fs::create_dir_all(world.home()).unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = taken.local_addr().unwrap().to_string();

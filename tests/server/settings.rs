@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::{served::Served, service::Service};
+use crate::{served::TestServer, service::ManualModelService};
 
 /// Answers the next request; returns what the model was sent: system prompt, names of tools, model, seed, temperature.
-fn sent(service: &Service) -> Value {
+fn sent(service: &ManualModelService) -> Value {
     let request = service.next();
     let body = &request.body;
     let names = |tools: &Vec<Value>| tools.iter().map(|tool| tool["function"]["name"].clone()).collect::<Value>();
@@ -20,9 +20,9 @@ fn sent(service: &Service) -> Value {
 
 #[tokio::test]
 async fn further_message_keeps_settings_until_they_are_reset() {
-    let service = Service::new();
+    let service = ManualModelService::new();
     let config = format!("[model]\nbase_url = \"{}\"\nname = \"m\"\ntemperature = 0.25\n", service.address);
-    let served = Served::with(&config, &[("OPENAI_API_KEY", "sk-test-test-test-test")]);
+    let served = TestServer::with(&config, &[("OPENAI_API_KEY", "sk-test-test-test-test")]);
     let kept = json!(["Be terse.", ["read"], "big", 7, 0.5]);
     let start = json!({
         "session_id": "s", "prompt": "One.", "system_prompt": "Be terse.", "tools": ["read"], "model": "big",
@@ -63,9 +63,9 @@ async fn further_message_keeps_settings_until_they_are_reset() {
 
 #[tokio::test]
 async fn command_line_keeps_and_resets_settings() {
-    let service = Service::new();
+    let service = ManualModelService::new();
     let config = format!("[model]\nbase_url = \"{}\"\nname = \"m\"\ntemperature = 0.25\n", service.address);
-    let served = Served::with(&config, &[("OPENAI_API_KEY", "sk-test-test-test-test")]);
+    let served = TestServer::with(&config, &[("OPENAI_API_KEY", "sk-test-test-test-test")]);
     let start = json!({
         "session_id": "s", "prompt": "One.", "system_prompt": "Be terse.", "tools": ["read"], "temperature": 0.5,
     });

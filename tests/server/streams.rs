@@ -5,8 +5,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    served::{Frames, Heard, OFFLINE, Served, answer},
-    service::Service,
+    served::{Frames, OFFLINE, SocketMessage, TestServer, answer},
+    service::ManualModelService,
 };
 
 /// A few numbers that look like chance, the same in each run.
@@ -25,7 +25,7 @@ fn number(event: &Value, tree: bool) -> Option<u64> {
 
 #[tokio::test]
 async fn a_watch_begins_with_how_things_stand_and_tells_each_event_once() {
-    let served = Served::new(OFFLINE);
+    let served = TestServer::new(OFFLINE);
     let orchestrate = json!({ "prompt": "Report on this", "mode": "orchestrator", "session_id": "s" });
     let (_, accepted) = served.post("/api/traces", orchestrate).await;
     served.ended_run(&served.token(), accepted["run_id"].as_str().unwrap()).await;
@@ -59,7 +59,7 @@ async fn a_watch_begins_with_how_things_stand_and_tells_each_event_once() {
         let mut socket = served.watch(&served.token(), path).await;
         let error = socket.event().await;
         assert_eq!((&error["event"], &error["data"]["error"]["code"]), (&json!("error"), &json!("trace_not_found")));
-        assert!(matches!(socket.next().await, Heard::Closed(told) if told == code));
+        assert!(matches!(socket.next().await, SocketMessage::Closed(told) if told == code));
     }
     // A browser cannot set the header.
     for protocols in [format!("soong, soong.bearer.{}", served.token()), format!("soong.bearer.{}", served.token())] {
@@ -76,8 +76,8 @@ async fn a_watch_begins_with_how_things_stand_and_tells_each_event_once() {
 
 #[tokio::test]
 async fn text_is_streamed_with_the_start_of_a_run_and_has_no_number() {
-    let service = Service::new();
-    let served = Served::new(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address));
+    let service = ManualModelService::new();
+    let served = TestServer::new(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address));
     let start = served.request(Method::POST, "/api/traces").json(&json!({ "prompt": "Say it.", "session_id": "s" }));
     let mut frames = Frames::open(start).await;
     let first = frames.next().await.unwrap();
@@ -118,7 +118,7 @@ async fn text_is_streamed_with_the_start_of_a_run_and_has_no_number() {
 
 /// Reads a stream from its beginning to a run's end over connections that break; returns the numbers seen.
 async fn read_with_breaks(
-    served: &Served,
+    served: &TestServer,
     random: &mut Random,
     path: &str,
     (tree, over_socket): (bool, bool),
@@ -159,7 +159,7 @@ async fn read_with_breaks(
 
 #[tokio::test]
 async fn connections_that_break_lose_nothing_and_repeat_nothing() {
-    let served = Served::new(OFFLINE);
+    let served = TestServer::new(OFFLINE);
     let mut random = Random(7);
     for (number, tree) in [(0, false), (1, true)] {
         for over_socket in [false, true] {
@@ -180,7 +180,7 @@ async fn connections_that_break_lose_nothing_and_repeat_nothing() {
 
 #[tokio::test]
 async fn many_watch_one_run_and_one_who_does_not_read_holds_nobody_up() {
-    let served = Served::new(OFFLINE);
+    let served = TestServer::new(OFFLINE);
     let (status, _) =
         served.post("/api/sessions", json!({ "session_id": "s", "project_dir": served.world.project() })).await;
     assert_eq!(status, 201);
@@ -210,7 +210,7 @@ async fn many_watch_one_run_and_one_who_does_not_read_holds_nobody_up() {
 }
 
 /// Puts a backup in the place of a home's database.
-fn restore(served: &Served, backup: &std::path::Path) {
+fn restore(served: &TestServer, backup: &std::path::Path) {
     for name in ["sessions.sqlite", "sessions.sqlite-wal", "sessions.sqlite-shm"] {
         let _ = std::fs::remove_file(served.world.home().join(name));
     }
@@ -219,7 +219,7 @@ fn restore(served: &Served, backup: &std::path::Path) {
 
 #[tokio::test]
 async fn a_cursor_of_what_was_before_a_restore_is_refused_and_says_where_to_start_again() {
-    let mut served = Served::new(OFFLINE);
+    let mut served = TestServer::new(OFFLINE);
     served.do_run(&served.token(), "s", "first").await;
     let backup = served.world.project().join("backup");
     served.world.run(&["backup", backup.to_str().unwrap()]).ends(0);
@@ -251,7 +251,7 @@ async fn a_cursor_of_what_was_before_a_restore_is_refused_and_says_where_to_star
         let mut socket = served.watch(&served.token(), &path.replace("/events?", "/watch?")).await;
         let error = socket.event().await;
         assert_eq!((&error["event"], &error["data"]["error"]["code"]), (&json!("error"), &json!("cursor_unknown")));
-        assert!(matches!(socket.next().await, Heard::Closed(4410)));
+        assert!(matches!(socket.next().await, SocketMessage::Closed(4410)));
     }
     let (status, body) = {
         let path = format!("/api/traces/s/events?tree=true&since_session_seq={before}");
@@ -277,7 +277,7 @@ async fn a_cursor_of_what_was_before_a_restore_is_refused_and_says_where_to_star
 
 #[tokio::test]
 async fn event_streams_forbid_proxies_to_hold_them_back() {
-    let served = Served::new(OFFLINE);
+    let served = TestServer::new(OFFLINE);
     let start = json!({ "prompt": "hello", "session_id": "s" });
     for request in
         [served.request(Method::POST, "/api/traces").json(&start), served.request(Method::GET, "/api/traces/s/events")]

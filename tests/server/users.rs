@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::{
     routes::operations,
-    served::{BOB, EVE, Frames, Heard, OFFLINE, Served, answer, code},
-    service::Service,
+    served::{BOB, EVE, Frames, OFFLINE, SocketMessage, TestServer, answer, code},
+    service::ManualModelService,
 };
 
 /// Ids of what a user has.
@@ -44,8 +44,8 @@ fn body(operation: &str) -> Option<Value> {
 
 #[tokio::test]
 async fn what_belongs_to_another_user_is_not_there() {
-    let service = Service::new();
-    let served = Served::with_users(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address));
+    let service = ManualModelService::new();
+    let served = TestServer::with_users(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address));
     // Bob has everything that there is: a run that waits for leave, one that asks, an artifact.
     let wish = json!({ "prompt": "Bob's secret task", "session_id": "bobs" });
     let (status, accepted) = answer(served.request_as(BOB, Method::POST, "/api/traces").json(&wish)).await;
@@ -106,7 +106,7 @@ async fn what_belongs_to_another_user_is_not_there() {
         let mut socket =
             served.try_watch("/api/traces/bobs/watch?tree=true", &[("authorization", &watched)]).await.unwrap();
         assert_eq!(code(&socket.event().await["data"]), "trace_not_found");
-        assert!(matches!(socket.next().await, Heard::Closed(4404)));
+        assert!(matches!(socket.next().await, SocketMessage::Closed(4404)));
         let mut tree = served.watch(&token, "/api/tree/watch").await;
         let first = tree.event().await.to_string();
         assert!(first.contains("tree_snapshot") && !first.contains("bobs") && !first.contains(&run), "{first}");
@@ -142,7 +142,7 @@ async fn what_belongs_to_another_user_is_not_there() {
 
 #[tokio::test]
 async fn a_user_is_told_changes_of_the_tree_that_are_theirs() {
-    let served = Served::with_users(OFFLINE);
+    let served = TestServer::with_users(OFFLINE);
     let mut bobs = served.watch(BOB, "/api/tree/watch").await;
     let mut eves = served.watch(EVE, "/api/tree/watch").await;
     assert_eq!(bobs.event().await["event"], "tree_snapshot");
@@ -162,7 +162,7 @@ async fn a_user_is_told_changes_of_the_tree_that_are_theirs() {
 
 #[tokio::test]
 async fn what_is_the_homes_own_is_for_its_own_token() {
-    let served = Served::with_users(OFFLINE);
+    let served = TestServer::with_users(OFFLINE);
     for (method, path, body) in [
         ("GET", "/metrics", None),
         ("POST", "/api/cleanup/tasks", Some(json!({ "project_dir": "/" }))),
@@ -179,7 +179,7 @@ async fn what_is_the_homes_own_is_for_its_own_token() {
 
 #[tokio::test]
 async fn each_user_has_names_and_memory_of_their_own() {
-    let served = Served::with_users(OFFLINE);
+    let served = TestServer::with_users(OFFLINE);
     for (token, text) in [(BOB, "Bob's"), (EVE, "Eve's")] {
         let put = served.request_as(token, Method::PUT, "/api/sessions/-/artifacts/user%3Anotes.md").body(text);
         assert_eq!(answer(put).await.0, 201);
@@ -200,7 +200,7 @@ async fn each_user_has_names_and_memory_of_their_own() {
 
 #[tokio::test]
 async fn the_streams_of_a_user_are_their_own() {
-    let served = Served::with_users(OFFLINE);
+    let served = TestServer::with_users(OFFLINE);
     let run = served.do_run(BOB, "bobs", "hello").await;
     let mut frames = Frames::open(served.request_as(BOB, Method::GET, "/api/traces/bobs/events")).await;
     assert_eq!(frames.next().await.unwrap().data["run_id"], run["run_id"]);

@@ -10,24 +10,24 @@ use std::{
 
 use serde_json::json;
 use soong::{
-    EventStream, FaultHook, FaultPoint, Runtime, Start,
+    EventStream, FaultHook, FaultPoint, RunRequest, Runtime,
     model::Model,
-    protocol::{EndReason, Event, EventRecord, Recovery, RunMode, RunStatus, ToolEvent},
+    protocol::{EndReason, Event, EventRecord, RecoveryMode, RunMode, RunStatus, ToolEvent},
     storage::store::StoreError,
 };
 
 use crate::support::{
     artifacts::{
-        AtEdits, begin, calls, edits, flushes, growing, is_alive, listed, obedient, pause, paused, place, read, run,
-        text, text_at, turns, update, versions,
+        EditHookStore, begin, calls, edits, flushes, growing, is_alive, listed, obedient, pause, paused, place, read,
+        run, text, text_at, turns, update, versions,
     },
     history::{check_session, stored},
-    model::{Scripted, Turn, is_parent, turn_of},
-    world::{World, hasty, patiently, quick, soon, until},
+    model::{ScriptedModel, Turn, is_parent, turn_of},
+    world::{TestRuntime, hasty, patiently, quick, soon, until},
 };
 
 /// Checks what must hold of a run that made `growing("doc", 3)` whatever crashed.
-async fn check_grown(world: &World, run: &soong::RunHandle, about: &str) -> Vec<Arc<EventRecord>> {
+async fn check_grown(world: &TestRuntime, run: &soong::RunHandle, about: &str) -> Vec<Arc<EventRecord>> {
     let events = stored(world.runtime(), run.trace_id()).await;
     let want: Vec<_> =
         [(1, "0"), (2, "0 1"), (3, "0 1 2"), (4, "0 1 2 3")].map(|(n, text)| (n, text.to_owned())).into();
@@ -64,7 +64,7 @@ async fn art_5_a_run_that_crashes_anywhere_makes_each_edit_once() {
     ] {
         for nth in 1..=times {
             let world =
-                World::with(obedient(), |builder| builder.config(hasty()).fault_hook(panic_at(point, nth))).await;
+                TestRuntime::with(obedient(), |builder| builder.config(hasty()).fault_hook(panic_at(point, nth))).await;
             let (run, outcome) = run(&world, "s", &growing("doc", 3)).await;
             let about = format!("{point:?} number {nth}");
             assert_eq!(outcome.status, RunStatus::Completed, "{about}: {:?}", outcome.error);
@@ -77,7 +77,7 @@ async fn art_5_a_run_that_crashes_anywhere_makes_each_edit_once() {
 
 /// Opens a world in which something is done whenever an edit comes to the disk: before it is written if
 /// `before`, else after; at most so many times.
-async fn crashing_at_edits(actor: &'static str, before: bool, times: usize) -> World {
+async fn crashing_at_edits(actor: &'static str, before: bool, times: usize) -> TestRuntime {
     let slot: Arc<OnceLock<Runtime>> = Arc::default();
     let crashed = Arc::clone(&slot);
     let mut left = times;
@@ -88,8 +88,8 @@ async fn crashing_at_edits(actor: &'static str, before: bool, times: usize) -> W
         }
         Ok(())
     };
-    let world = World::with(obedient(), |builder| {
-        builder.config(hasty()).wrap_store(move |store| Box::new(AtEdits::new(store, hook)))
+    let world = TestRuntime::with(obedient(), |builder| {
+        builder.config(hasty()).wrap_store(move |store| Box::new(EditHookStore::new(store, hook)))
     })
     .await;
     assert!(crashed.set(world.runtime().clone()).is_ok());
@@ -120,8 +120,8 @@ async fn art_5_an_edit_of_which_the_disk_does_not_say_whether_it_is_written_is_m
                 true => Err(StoreError::Io("no space left on device".into())),
                 false => Ok(()),
             };
-            let world = World::with(obedient(), |builder| {
-                builder.config(hasty()).wrap_store(move |store| Box::new(AtEdits::new(store, hook)))
+            let world = TestRuntime::with(obedient(), |builder| {
+                builder.config(hasty()).wrap_store(move |store| Box::new(EditHookStore::new(store, hook)))
             })
             .await;
             let (run, outcome) = run(&world, "s", &growing("doc", 3)).await;
@@ -213,7 +213,7 @@ async fn house_7_an_idle_set_goes_away_and_comes_back_with_its_text() {
 }
 
 /// The outcomes of the calls of `update_artifact`, each with what the model reads of it.
-async fn read_back(world: &World, run: &soong::RunHandle) -> Vec<String> {
+async fn read_back(world: &TestRuntime, run: &soong::RunHandle) -> Vec<String> {
     let messages = world.runtime().messages(run.trace_id(), soong::MessagePath::All).await.unwrap();
     messages.into_iter().filter(|message| message.tool_call_id.is_some()).map(|message| message.content).collect()
 }
@@ -228,7 +228,7 @@ async fn art_5_a_run_buried_after_too_many_crashes_has_the_outcome_of_its_last_e
         FaultPoint::BeforeAppend if tools.load(SeqCst) >= 2 && crashes.fetch_add(1, SeqCst) < 9 => panic!("provoked"),
         _ => {}
     });
-    let world = World::with(obedient(), |builder| builder.fault_hook(hook)).await;
+    let world = TestRuntime::with(obedient(), |builder| builder.fault_hook(hook)).await;
     let (run, outcome) = run(&world, "s", &growing("doc", 3)).await;
     assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Failed, EndReason::ActorCrashed));
     let events = stored(world.runtime(), run.trace_id()).await;
@@ -249,14 +249,14 @@ async fn art_5_a_home_that_is_opened_again_ends_what_was_left_with_its_real_outc
         // Behind this edit the disk takes nothing more.
         let full = Arc::new(Mutex::new(false));
         let filled = Arc::clone(&full);
-        let world = World::with(obedient(), |builder| {
+        let world = TestRuntime::with(obedient(), |builder| {
             builder.wrap_store(move |store| {
                 let after = Arc::clone(&filled);
                 let full = move |edit, is_committed| {
                     *after.lock().unwrap() |= is_committed && edit == nth;
                     Ok(())
                 };
-                Box::new(Full { store: AtEdits::new(store, full), full: filled })
+                Box::new(Full { store: EditHookStore::new(store, full), full: filled })
             })
         })
         .await;
@@ -265,7 +265,7 @@ async fn art_5_a_home_that_is_opened_again_ends_what_was_left_with_its_real_outc
         patiently("the edit is written", || *full.lock().unwrap()).await;
         let ending = |builder: soong::RuntimeBuilder| {
             let mut config = quick();
-            config.runtime.recovery = Recovery::Fail;
+            config.runtime.recovery = RecoveryMode::Fail;
             builder.config(config)
         };
         world.reopen_with(obedient() as Arc<dyn Model>, ending).await;
@@ -284,7 +284,7 @@ async fn art_5_a_home_that_is_opened_again_ends_what_was_left_with_its_real_outc
         assert!(!listed(&world, &here, "doc").await.dirty);
         // The session goes on, and builds on it.
         drop(run);
-        let go = Start::new(turns(&[update("doc", &(nth - 1).to_string(), "on")])).session("s");
+        let go = RunRequest::new(turns(&[update("doc", &(nth - 1).to_string(), "on")])).session("s");
         let next = world.runtime().start(go).await.unwrap();
         assert_eq!(soon(next.wait()).await.unwrap().status, RunStatus::Completed);
         assert_eq!(versions(&world, &here, "doc").await, [nth as u64, nth as u64 + 1]);
@@ -322,7 +322,7 @@ async fn art_5_children_that_edit_one_document_lose_no_line_over_a_crash() {
         (FaultPoint::Flush, 1),
         (FaultPoint::Ended, 1),
     ] {
-        let model = Scripted::new(|request| match (is_parent(request), turn_of(request)) {
+        let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
             (true, 0) => Turn::call("create_artifact", json!({"name": "doc", "content": "END"})),
             (true, 1) => Turn::call("agent", json!({"task": ["a", "b", "c"], "agent_type": "default"})),
             (true, _) => Turn::say("done"),
@@ -332,8 +332,8 @@ async fn art_5_children_that_edit_one_document_lose_no_line_over_a_crash() {
             }
             (false, _) => Turn::say("ok"),
         });
-        let world = World::with(model, |builder| builder.fault_hook(panic_at(point, nth))).await;
-        let run = world.runtime().start(Start::new("x").session("s").mode(RunMode::Orchestrator)).await.unwrap();
+        let world = TestRuntime::with(model, |builder| builder.fault_hook(panic_at(point, nth))).await;
+        let run = world.runtime().start(RunRequest::new("x").session("s").mode(RunMode::Orchestrator)).await.unwrap();
         assert_eq!(soon(run.wait()).await.unwrap().output, "done", "{point:?}");
         let whole = text(&world, &place("s"), "doc").await;
         let mut lines: Vec<&str> = whole.lines().collect();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use futures::future::{BoxFuture, FutureExt};
 use serde_json::{Value, json};
 use soong::{
-    MessagePath, Start,
+    MessagePath, RunRequest,
     artifact::Save,
     model::ModelRequest,
     protocol::{Artifact, ArtifactSnapshot, Event, Role, RunMode, RunStatus, ToolEvent, ToolSpec},
@@ -20,12 +20,12 @@ use crate::support::{
     },
     history::{check_session, stored},
     model::is_parent,
-    world::{World, patiently, quick, soon},
+    world::{TestRuntime, patiently, quick, soon},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_7_the_answer_says_how_the_text_was_found_and_what_was_replaced() {
-    let world = World::open(obedient()).await;
+    let world = TestRuntime::open(obedient()).await;
     let here = place("s");
     run(&world, "s", &[]).await;
     for (old, says, want) in [
@@ -60,7 +60,7 @@ async fn art_7_the_answer_says_how_the_text_was_found_and_what_was_replaced() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_7_a_search_that_takes_too_long_is_stopped_and_holds_nobody_up() {
-    let world = World::open(obedient()).await;
+    let world = TestRuntime::open(obedient()).await;
     run(&world, "slow", &[]).await;
     let alike: String = (0..1_000_000).map(|n: u64| char::from(b'a' + (n * n / 7 % 3) as u8)).collect();
     let wanted: String = (0..20_000).map(|n: u64| char::from(b'a' + (n * n / 5 % 4) as u8)).collect();
@@ -88,7 +88,7 @@ fn system(request: &ModelRequest) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_8_the_plan_is_in_every_turn_of_all_who_may_read_artifacts() {
     let (model, asked) = recorded();
-    let world = World::open(model).await;
+    let world = TestRuntime::open(model).await;
     run(&world, "s", &[]).await;
     world.runtime().upload_artifact(&place("s"), "facts.txt", "text/plain", "from the user".into()).await.unwrap();
     asked.lock().unwrap().clear();
@@ -104,7 +104,7 @@ async fn art_8_the_plan_is_in_every_turn_of_all_who_may_read_artifacts() {
         agent("analyst", &reads),
         agent("default", &writes),
     ];
-    let start = Start::new(turns(&steps)).session("s").mode(RunMode::Orchestrator);
+    let start = RunRequest::new(turns(&steps)).session("s").mode(RunMode::Orchestrator);
     let run = world.runtime().start(start).await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
     let requests = asked.lock().unwrap().clone();
@@ -174,7 +174,7 @@ impl Tool for Parrot {
 async fn art_9_a_large_output_is_an_artifact_with_its_ends_shown() {
     let mut config = quick();
     (config.artifacts.max_inline_bytes, config.artifacts.max_inline_tokens) = (1_000, 225);
-    let world = World::with(obedient(), |builder| builder.config(config).register_tool(Parrot::tool())).await;
+    let world = TestRuntime::with(obedient(), |builder| builder.config(config).register_tool(Parrot::tool())).await;
     let here = place("s");
     let long = (1..=400).map(|n| format!("line {n} of it")).collect::<Vec<_>>().join("\n");
     for (wish, whole) in [
@@ -241,7 +241,7 @@ async fn art_9_what_is_read_once_is_in_the_very_next_request_and_short_from_then
             config.context.keep_recent_messages = 100;
             builder.config(config)
         };
-        let mut world = World::with(model, |builder| showing_all(builder).register_tool(Parrot::tool())).await;
+        let mut world = TestRuntime::with(model, |builder| showing_all(builder).register_tool(Parrot::tool())).await;
         let mut wish = json!({"line": "the whole page", "once": true});
         if let Some(memory) = memory {
             wish["memory"] = memory.into();
@@ -272,14 +272,16 @@ async fn art_9_what_is_read_once_is_in_the_very_next_request_and_short_from_then
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_9_what_nobody_has_read_yet_is_read_by_the_next_run() {
     let (model, asked) = recorded();
-    let world = World::with(model, |builder| builder.register_tool(Parrot::tool())).await;
+    let world = TestRuntime::with(model, |builder| builder.register_tool(Parrot::tool())).await;
     let wish = json!(["parrot", {"line": "the whole page", "once": true, "memory": "short"}]);
-    let start = Start { max_iterations: Some(1), ..Start::new(turns(&[wish])).session("s") };
+    let start = RunRequest { max_iterations: Some(1), ..RunRequest::new(turns(&[wish])).session("s") };
     let first = world.runtime().start(start).await.unwrap();
     assert_eq!(soon(first.wait()).await.unwrap().status, RunStatus::Failed);
     assert!(heard(&asked).is_empty());
-    let go_on =
-        Start { max_iterations: Some(5), ..Start::new(turns(&[json!(["read", {"path": "a.txt"}])])).session("s") };
+    let go_on = RunRequest {
+        max_iterations: Some(5),
+        ..RunRequest::new(turns(&[json!(["read", {"path": "a.txt"}])])).session("s")
+    };
     let second = world.runtime().start(go_on).await.unwrap();
     soon(second.wait()).await.unwrap();
     assert_eq!(heard(&asked), ["the whole page", "short"]);
@@ -331,7 +333,7 @@ async fn art_10_a_write_tells_what_the_artifact_holds_up_to_256_000_characters()
 async fn art_8_what_is_beside_the_text_is_no_matter_of_prompts() {
     // What only helps to find defects is stored, and not shown to models.
     let (model, asked) = recorded();
-    let world = World::open(model).await;
+    let world = TestRuntime::open(model).await;
     run(&world, "s", &[]).await;
     let wish = Save { debug: true, ..Save::new("traffic", "text/plain", "raw") };
     world.runtime().artifact_service().save(&place("s"), wish).await.unwrap();

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 use soong::{
-    ErrorCode, FaultPoint, Start,
-    artifact::{Change, EditRequest, Place, Save},
+    ErrorCode, FaultPoint, RunRequest,
+    artifact::{ArtifactOwner, Change, EditRequest, Save},
     protocol::{ArtifactName, ArtifactSource, EffectId, Provenance, RunStatus, SessionId},
 };
 
@@ -16,23 +16,23 @@ use crate::support::{
         update, versions,
     },
     history::stored,
-    world::{World, hasty, soon},
+    world::{TestRuntime, hasty, soon},
 };
 
-fn place_of(session: &str, uid: &str) -> Place {
-    Place { session_id: SessionId::new(session), uid: uid.into() }
+fn place_of(session: &str, uid: &str) -> ArtifactOwner {
+    ArtifactOwner { session_id: SessionId::new(session), uid: uid.into() }
 }
 
 /// Has a run of a user do these turns; returns what it says.
-async fn run_as(world: &World, uid: &str, session: &str, steps: &[serde_json::Value]) -> String {
-    let start = Start { uid: Some(uid.into()), ..Start::new(turns(steps)).session(session) };
+async fn run_as(world: &TestRuntime, uid: &str, session: &str, steps: &[serde_json::Value]) -> String {
+    let start = RunRequest { uid: Some(uid.into()), ..RunRequest::new(turns(steps)).session(session) };
     let run = world.runtime().start(start).await.unwrap();
     soon(run.wait()).await.unwrap().output.clone()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_1_a_users_artifact_is_seen_from_all_sessions_of_that_user_and_by_nobody_else() {
-    let world = World::open(obedient()).await;
+    let world = TestRuntime::open(obedient()).await;
     run_as(&world, "ann", "a1", &[create("user:notes", "of ann"), create("own", "of a1")]).await;
     let list = json!(["list_artifacts", {}]);
     let seen = run_as(&world, "ann", "a2", std::slice::from_ref(&list)).await;
@@ -102,7 +102,8 @@ async fn art_5_a_users_edit_is_stored_once_however_often_its_run_crashes() {
                 }
             };
             let world =
-                World::with(obedient(), |builder| builder.config(hasty()).fault_hook(std::sync::Arc::new(hook))).await;
+                TestRuntime::with(obedient(), |builder| builder.config(hasty()).fault_hook(std::sync::Arc::new(hook)))
+                    .await;
             let steps = [create("user:doc", "0"), update("user:doc", "0", "0 1"), update("user:doc", "0", "0 2")];
             let (run, outcome) = run(&world, "s", &steps).await;
             assert_eq!(outcome.status, RunStatus::Completed);
@@ -117,7 +118,7 @@ async fn art_5_a_users_edit_is_stored_once_however_often_its_run_crashes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_5_the_same_effect_is_made_once_also_where_others_wrote_since() {
-    let world = World::open(obedient()).await;
+    let world = TestRuntime::open(obedient()).await;
     let (first, _) = run(&world, "s", &[create("doc", "0"), create("user:doc", "0")]).await;
     let (here, service) = (place("s"), world.runtime().artifact_service());
     for key in ["doc", "user:doc"] {
@@ -194,7 +195,7 @@ async fn art_2_no_name_leads_out_of_the_artifact_folders_by_any_door() {
         !is_accepted || accepted % 3 == 0
     });
     names.extend([("../../../evil".to_owned(), false), ("/tmp/evil".to_owned(), false), ("a\0b".to_owned(), false)]);
-    let world = World::with(obedient(), |builder| builder.config(hasty())).await;
+    let world = TestRuntime::with(obedient(), |builder| builder.config(hasty())).await;
     run(&world, "s", &[]).await;
     let (here, service) = (place("s"), world.runtime().artifact_service());
     let root = world.home().parent().unwrap().to_owned();
@@ -228,7 +229,7 @@ async fn art_2_no_name_leads_out_of_the_artifact_folders_by_any_door() {
             true => vec![names.iter().step_by(step).map(|name| create(name, "x")).collect()],
             false => names.iter().step_by(step).map(|name| create(name, "x")).collect(),
         };
-        let start = Start { max_iterations: Some(1_000), ..Start::new(turns(&steps)).session("t") };
+        let start = RunRequest { max_iterations: Some(1_000), ..RunRequest::new(turns(&steps)).session("t") };
         let run = world.runtime().start(start).await.unwrap();
         soon(run.wait()).await.unwrap();
         let events = stored(world.runtime(), run.trace_id()).await;
@@ -254,7 +255,7 @@ async fn art_2_no_name_leads_out_of_the_artifact_folders_by_any_door() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_1_case_makes_a_difference_and_spelling_makes_none() {
-    let world = World::open(obedient()).await;
+    let world = TestRuntime::open(obedient()).await;
     let here = place("s");
     run(&world, "s", &[create("Report", "upper"), create("report", "lower"), create("REPORT", "loud")]).await;
     for (name, want) in [("Report", "upper"), ("report", "lower"), ("REPORT", "loud")] {

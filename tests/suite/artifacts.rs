@@ -15,7 +15,7 @@ use futures::{
 use serde_json::{Value, json};
 use soong::{
     ErrorCode, ErrorInfo, NewSessionSpec,
-    artifact::{Candidate, Cleanup, Content, IfExists, Place, Save},
+    artifact::{ArtifactOwner, Candidate, Cleanup, Content, IfExists, Save},
     protocol::{Artifact, ArtifactScope, ArtifactSource, Provenance, SessionId, ToolSpec, UpdateType},
     storage::{
         fault::{Fault, FaultPlan, FaultStore},
@@ -29,11 +29,11 @@ use crate::support::{
         begin, create, folder, growing, listed, obedient, pause, paused, place, run, save, text, text_at, update,
         versions,
     },
-    world::{World, quick, soon},
+    world::{TestRuntime, quick, soon},
 };
 
 /// Makes a session without a run.
-async fn session(world: &World, id: &str, uid: &str) -> Place {
+async fn session(world: &TestRuntime, id: &str, uid: &str) -> ArtifactOwner {
     let wish = NewSessionSpec { session_id: Some(id.into()), uid: Some(uid.into()), ..NewSessionSpec::default() };
     let made = world.runtime().create_session(wish).await.unwrap();
     world.runtime().artifact_place(&made.session_id).await.unwrap()
@@ -56,13 +56,13 @@ fn files(folder: &Path) -> BTreeSet<PathBuf> {
 }
 
 /// The files of artifacts, wherever in the home they lie.
-fn artifact_files(world: &World) -> BTreeSet<PathBuf> {
+fn artifact_files(world: &TestRuntime) -> BTreeSet<PathBuf> {
     [files(&world.home().join("sessions")), files(&world.home().join("users"))].into_iter().flatten().collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_1_the_registry_keeps_what_was_said_of_an_artifact() {
-    let world = World::open(obedient()).await;
+    let world = TestRuntime::open(obedient()).await;
     let here = session(&world, "s", "local").await;
     let service = world.runtime().artifact_service();
     let mut wish = Save::new("data", "application/json", "{\"a\": 1}");
@@ -101,7 +101,7 @@ async fn art_1_the_registry_keeps_what_was_said_of_an_artifact() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_2_bytes_lie_under_the_id_and_the_version_and_nothing_else_is_left() {
-    let world = World::open(obedient()).await;
+    let world = TestRuntime::open(obedient()).await;
     let here = session(&world, "s", "ann").await;
     let source = world.project().join("made.bin");
     std::fs::write(&source, [1, 2, 3]).unwrap();
@@ -132,7 +132,7 @@ async fn art_2_what_fails_leaves_nothing_and_takes_no_number() {
     let mut config = quick();
     config.artifacts.max_text_bytes = 1_000;
     config.artifacts.max_blob_bytes = 2_000;
-    let world = World::with(obedient(), |builder| builder.config(config)).await;
+    let world = TestRuntime::with(obedient(), |builder| builder.config(config)).await;
     let here = session(&world, "s", "local").await;
     let service = world.runtime().artifact_service();
     save(&world, &here, "doc", "kept").await;
@@ -169,7 +169,7 @@ async fn art_2_what_fails_leaves_nothing_and_takes_no_number() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_3_sixteen_saves_at_once_are_sixteen_versions() {
-    let world = World::open(obedient()).await;
+    let world = TestRuntime::open(obedient()).await;
     session(&world, "s", "local").await;
     let saves: Vec<_> = (0..16)
         .map(|n| {
@@ -195,7 +195,7 @@ async fn art_3_sixteen_saves_at_once_are_sixteen_versions() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_11_an_upload_is_named_after_its_file_and_numbered_where_that_is_taken() {
-    let world = World::open(obedient()).await;
+    let world = TestRuntime::open(obedient()).await;
     let here = session(&world, "s", "local").await;
     for (filename, want) in [
         ("report.pdf", "report.pdf"),
@@ -250,7 +250,7 @@ async fn art_12_an_export_is_of_the_stored_version_and_not_of_the_edit() {
 }
 
 /// Stores something that only helps to find defects.
-async fn save_debug(world: &World, here: &Place, key: &str) {
+async fn save_debug(world: &TestRuntime, here: &ArtifactOwner, key: &str) {
     let wish = Save { debug: true, ..Save::new(key, "text/plain", "raw traffic") };
     world.runtime().artifact_service().save(here, wish).await.unwrap();
 }
@@ -309,9 +309,10 @@ async fn art_13_a_cleanup_lists_before_it_deletes_and_leaves_live_sessions_alone
 async fn art_13_a_failure_is_listed_and_stops_nothing_else() {
     let plan = FaultPlan::new();
     let wrapped = plan.clone();
-    let world =
-        World::with(obedient(), |builder| builder.wrap_store(move |store| Box::new(FaultStore::new(store, wrapped))))
-            .await;
+    let world = TestRuntime::with(obedient(), |builder| {
+        builder.wrap_store(move |store| Box::new(FaultStore::new(store, wrapped)))
+    })
+    .await;
     let here = session(&world, "s", "local").await;
     for key in ["one", "two", "three"] {
         save_debug(&world, &here, key).await;
@@ -354,7 +355,7 @@ async fn art_13_deleting_takes_all_versions_edits_and_files_and_a_run_can_begin_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_14_the_service_answers_as_its_door_says() {
-    let world = World::open(obedient()).await;
+    let world = TestRuntime::open(obedient()).await;
     let here = session(&world, "s", "local").await;
     let service = world.runtime().artifact_service();
     for key in ["zeta", "user:alpha", "beta", "user:zeta", "Alpha"] {
@@ -418,7 +419,7 @@ impl Tool for Placeless {
 async fn art_14_a_tool_without_a_place_for_artifacts_is_told_so() {
     let seen: Arc<Mutex<Vec<ErrorCode>>> = Arc::default();
     let tool = Placeless(ToolSpec::read("try", "Try", "Tries.", json!({"type": "object"})), Arc::clone(&seen));
-    let world = World::with(obedient(), |builder| builder.register_tool(Arc::new(tool))).await;
+    let world = TestRuntime::with(obedient(), |builder| builder.register_tool(Arc::new(tool))).await;
     run(&world, "s", &[json!(["try", {}])]).await;
     assert_eq!(*seen.lock().unwrap(), [ErrorCode::ConfigError; 4]);
     world.finish().await;

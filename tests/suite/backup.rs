@@ -11,17 +11,17 @@ use std::{
 
 use serde_json::{Value, json};
 use soong::{
-    Config, ErrorCode, ErrorInfo, Runtime, Start,
+    Config, ErrorCode, ErrorInfo, RunRequest, Runtime,
     artifact::Save,
     backup,
-    protocol::{Recovery, SessionId, TraceId},
+    protocol::{RecoveryMode, SessionId, TraceId},
     storage::{sqlite::SqliteReader, store::Reader},
 };
 
 use crate::support::{
     artifacts::{begin, create, growing, obedient, place, run, turns},
     history::check_session,
-    world::{World, hasty, patiently, soon},
+    world::{TestRuntime, hasty, patiently, soon},
 };
 
 /// Opens a copy without owning it, and checks that it is of one moment.
@@ -37,9 +37,9 @@ fn look(dir: &Path) -> SqliteReader {
 }
 
 /// Opens a copy to work in; runs that were at work when it was made are ended.
-async fn open_copy(world: &World, dir: &Path) -> Runtime {
+async fn open_copy(world: &TestRuntime, dir: &Path) -> Runtime {
     let mut config = Config::default();
-    config.runtime.recovery = Recovery::Fail;
+    config.runtime.recovery = RecoveryMode::Fail;
     let builder = Runtime::builder().home(dir).project_dir(world.project()).config(config);
     builder.register_provider("default", obedient()).build().await.unwrap()
 }
@@ -53,11 +53,11 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 /// What was left beside the copies of a world.
-fn partials(world: &World) -> Vec<String> {
+fn partials(world: &TestRuntime) -> Vec<String> {
     names(world.home().parent().unwrap()).into_iter().filter(|name| name.contains("partial")).collect()
 }
 
-async fn refused(world: &World, dir: &Path, store: &str) -> ErrorInfo {
+async fn refused(world: &TestRuntime, dir: &Path, store: &str) -> ErrorInfo {
     let error = soon(backup(&world.home(), dir, store)).await.unwrap_err();
     assert_eq!(partials(world), [""; 0], "{error}");
     error
@@ -65,7 +65,7 @@ async fn refused(world: &World, dir: &Path, store: &str) -> ErrorInfo {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_that_is_made_while_runs_write_is_a_home_of_one_moment() {
-    let mut world = World::with(obedient(), |builder| builder.config(hasty())).await;
+    let mut world = TestRuntime::with(obedient(), |builder| builder.config(hasty())).await;
     let runtime = world.runtime().clone();
     let is_done = Arc::new(AtomicBool::new(false));
     // Runs that edit documents, and products, one after the other until the copies are there.
@@ -74,7 +74,7 @@ async fn a_copy_that_is_made_while_runs_write_is_a_home_of_one_moment() {
         tokio::spawn(async move {
             for n in 0.. {
                 let run =
-                    runtime.start(Start::new(turns(&growing(&format!("{session}{n}"), 5))).session(session)).await;
+                    runtime.start(RunRequest::new(turns(&growing(&format!("{session}{n}"), 5))).session(session)).await;
                 let run = run.unwrap();
                 let save = Save::new(format!("user:{session}{n}"), "text/plain", format!("{n}").repeat(1_000));
                 runtime.artifact_service().save(&place(session), save).await.unwrap();
@@ -128,7 +128,7 @@ async fn a_copy_that_is_made_while_runs_write_is_a_home_of_one_moment() {
                 read += 1;
             }
         }
-        let run = copy.start(Start::new(turns(&[create("new", "x")])).session(session)).await.unwrap();
+        let run = copy.start(RunRequest::new(turns(&[create("new", "x")])).session(session)).await.unwrap();
         soon(run.wait()).await.unwrap();
     }
     assert!(read > 4);
@@ -139,7 +139,7 @@ async fn a_copy_that_is_made_while_runs_write_is_a_home_of_one_moment() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_people_put_into_a_home_comes_along_and_what_is_of_its_owner_stays() {
-    let mut world = World::open(obedient()).await;
+    let mut world = TestRuntime::open(obedient()).await;
     run(&world, "s", &[create("plan", "text")]).await;
     let home = world.home();
     for (path, text) in [
@@ -187,7 +187,7 @@ async fn what_people_put_into_a_home_comes_along_and_what_is_of_its_owner_stays(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_place_that_is_not_free_is_refused_and_nothing_is_made() {
-    let world = World::open(obedient()).await;
+    let world = TestRuntime::open(obedient()).await;
     run(&world, "s", &[create("plan", "text")]).await;
     let home = world.home();
     let parent = home.parent().unwrap().to_owned();
@@ -217,7 +217,7 @@ async fn a_place_that_is_not_free_is_refused_and_nothing_is_made() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_that_are_gone_are_named_and_the_rest_is_there() {
-    let world = World::open(obedient()).await;
+    let world = TestRuntime::open(obedient()).await;
     run(&world, "s", &[create("kept", "text"), create("gone", "text"), create("short", "text")]).await;
     let of = |key: &str| {
         let reader = SqliteReader::open(world.home().join("sessions.sqlite")).unwrap();
@@ -246,7 +246,7 @@ async fn files_that_are_gone_are_named_and_the_rest_is_there() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_that_nobody_waits_for_leaves_nothing() {
-    let world = World::open(obedient()).await;
+    let world = TestRuntime::open(obedient()).await;
     let steps: Vec<Value> = (0..20).map(|n| create(&format!("d{n}"), &"x".repeat(10_000))).collect();
     run(&world, "s", &steps).await;
     let dir = world.home().with_file_name("copy");
@@ -264,7 +264,7 @@ async fn a_backup_that_nobody_waits_for_leaves_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_of_a_run_at_work_is_told_as_cut_off_and_can_go_on() {
-    let mut world = World::open(obedient()).await;
+    let mut world = TestRuntime::open(obedient()).await;
     let hanging = begin(&world, "s", &[create("plan", "one"), json!("hang")]).await;
     patiently("the run is in its second turn", || {
         let tree = world.runtime().tree().unwrap();

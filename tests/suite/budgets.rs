@@ -10,7 +10,7 @@ use std::sync::{
 use futures::future::{BoxFuture, FutureExt};
 use serde_json::json;
 use soong::{
-    ChildSpec, ErrorCode, FaultPoint, Recover, Start,
+    ChildSpec, ErrorCode, FaultPoint, RecoveryPolicy, RunRequest,
     model::{Completion, DeltaSink, Model, ModelError, ModelRequest},
     protocol::{
         Budget, BudgetDimension, BudgetEvent, EndReason, Event, PriceConfig, Run, RunId, RunMode, RunStatus, Stats,
@@ -21,17 +21,17 @@ use soong::{
 
 use crate::support::{
     history::check_session,
-    model::{Scripted, Turn, is_parent, last_of, task_of, turn_of},
-    world::{World, all, each_in_turn, patiently, quick, soon},
+    model::{ScriptedModel, Turn, is_parent, last_of, task_of, turn_of},
+    world::{TestRuntime, all, each_in_turn, patiently, quick, soon},
 };
 
 /// Reads and reads, and never has enough.
-fn insatiable() -> Arc<Scripted> {
-    Scripted::new(|_| Turn::call("list_files", json!({})))
+fn insatiable() -> Arc<ScriptedModel> {
+    ScriptedModel::new(|_| Turn::call("list_files", json!({})))
 }
 
 /// A model that says truly, more or less, how long a prompt is.
-struct Honest(Arc<Scripted>);
+struct Honest(Arc<ScriptedModel>);
 
 impl Model for Honest {
     fn name(&self) -> &str {
@@ -92,8 +92,8 @@ async fn bud_1_each_limit_ends_the_run_with_what_it_has() {
         (Budget { tool_calls: Some(4), ..open }, D::ToolCalls),
     ] {
         let model = insatiable();
-        let world = World::with(Arc::new(Honest(Arc::clone(&model))), |builder| builder.config(priced())).await;
-        let run = world.runtime().start(Start::new("read").budget(budget)).await.unwrap();
+        let world = TestRuntime::with(Arc::new(Honest(Arc::clone(&model))), |builder| builder.config(priced())).await;
+        let run = world.runtime().start(RunRequest::new("read").budget(budget)).await.unwrap();
         let outcome = soon(run.wait()).await.unwrap();
         assert_eq!(
             (outcome.status, outcome.end_reason),
@@ -127,8 +127,8 @@ async fn bud_1_a_budget_of_zero_starts_nothing() {
         Budget { wall_time_s: Some(0), ..open },
     ] {
         let model = insatiable();
-        let world = World::with(model.clone(), |builder| builder.config(priced())).await;
-        let run = world.runtime().start(Start::new("read").budget(budget)).await.unwrap();
+        let world = TestRuntime::with(model.clone(), |builder| builder.config(priced())).await;
+        let run = world.runtime().start(RunRequest::new("read").budget(budget)).await.unwrap();
         let outcome = soon(run.wait()).await.unwrap();
         assert_eq!((outcome.end_reason, model.calls.load(SeqCst)), (EndReason::BudgetExceeded, 0), "{budget:?}");
         assert_eq!(outcome.stats.tree.total_tokens, 0);
@@ -139,12 +139,12 @@ async fn bud_1_a_budget_of_zero_starts_nothing() {
         (Budget { depth: Some(0), ..open }, "tool_not_available"),
         (Budget { tool_calls: Some(0), ..open }, ""),
     ] {
-        let model = Scripted::new(|request| match turn_of(request) {
+        let model = ScriptedModel::new(|request| match turn_of(request) {
             0 => Turn::call("agent", json!({"task": "x"})),
             _ => Turn::say(last_of(request)),
         });
-        let world = World::open(model.clone()).await;
-        let run = world.runtime().start(Start::new("read").budget(budget)).await.unwrap();
+        let world = TestRuntime::open(model.clone()).await;
+        let run = world.runtime().start(RunRequest::new("read").budget(budget)).await.unwrap();
         let outcome = soon(run.wait()).await.unwrap();
         assert_eq!(run.children().await.unwrap().len(), 0);
         match code {
@@ -160,14 +160,14 @@ async fn bud_1_children_draw_on_their_parents_budget_and_cannot_overshoot_togeth
     // Each call may use up to about 100 tokens of answer beside its prompt, and uses 15. Without holding anything back
     // sixteen children at once would start their calls on the last tokens.
     let tasks: Vec<String> = (0..16).map(|n| format!("task {n}")).collect();
-    let model = Scripted::new(move |request| match (is_parent(request), turn_of(request)) {
+    let model = ScriptedModel::new(move |request| match (is_parent(request), turn_of(request)) {
         (true, 0) => Turn::call("agent", json!({"task": tasks})),
         (true, _) => Turn::say("done"),
         (false, _) => Turn::call("list_files", json!({})),
     });
-    let world = World::with(Arc::new(Honest(model)), |builder| builder.config(priced())).await;
+    let world = TestRuntime::with(Arc::new(Honest(model)), |builder| builder.config(priced())).await;
     let budget = Budget { tokens: Some(40_000), ..Budget::default() };
-    let run = world.runtime().start(Start::new("x").mode(RunMode::Orchestrator).budget(budget)).await.unwrap();
+    let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator).budget(budget)).await.unwrap();
     let outcome = soon(run.wait()).await.unwrap();
     let used = outcome.stats.tree.total_tokens;
     assert!((30_000..=40_000).contains(&used), "{:?}", outcome.stats.tree);
@@ -182,12 +182,12 @@ async fn bud_1_children_draw_on_their_parents_budget_and_cannot_overshoot_togeth
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bud_1_a_share_ends_one_child_and_leaves_the_rest() {
-    let model = Scripted::new(|request| match task_of(request) {
+    let model = ScriptedModel::new(|request| match task_of(request) {
         "greedy" => Turn::call("list_files", json!({})),
         _ => Turn::say("modest"),
     });
-    let world = World::open(model).await;
-    let run = world.runtime().start(Start::driven("x")).await.unwrap();
+    let world = TestRuntime::open(model).await;
+    let run = world.runtime().start(RunRequest::driven("x")).await.unwrap();
     let share = Budget { model_calls: Some(3), ..Budget::default() };
     let children = run.spawn_all([ChildSpec::new("greedy").budget(share), ChildSpec::new("modest")]).await.unwrap();
     let outcomes = soon(children.join()).await;
@@ -202,13 +202,13 @@ async fn bud_1_a_share_ends_one_child_and_leaves_the_rest() {
 async fn bud_1_at_four_fifths_the_model_is_told_before_the_run_ends() {
     let seen = Arc::new(Mutex::new(Vec::<bool>::new()));
     let saw = Arc::clone(&seen);
-    let model = Scripted::new(move |request| {
+    let model = ScriptedModel::new(move |request| {
         let told = request.system.iter().any(|text| text.contains("## Budget"));
         saw.lock().unwrap().push(told);
         Turn::call("list_files", json!({}))
     });
-    let world = World::with(Arc::new(Honest(model)), |builder| builder.config(priced())).await;
-    let mut start = Start::new("read").budget(Budget { tokens: Some(40_000), ..Budget::default() });
+    let world = TestRuntime::with(Arc::new(Honest(model)), |builder| builder.config(priced())).await;
+    let mut start = RunRequest::new("read").budget(Budget { tokens: Some(40_000), ..Budget::default() });
     start.tools = Some(vec!["list_files".into()]);
     let run = world.runtime().start(start).await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().end_reason, EndReason::BudgetExceeded);
@@ -221,17 +221,17 @@ async fn bud_1_at_four_fifths_the_model_is_told_before_the_run_ends() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bud_1_an_answer_that_was_cut_because_of_the_budget_says_so() {
-    let model = Scripted::new(|request| match request.max_output_tokens {
+    let model = ScriptedModel::new(|request| match request.max_output_tokens {
         Some(most) if most < 100 => Turn::Cut("as far as the mon"),
         _ => Turn::call("list_files", json!({})),
     });
-    let world = World::with(model, |builder| {
+    let world = TestRuntime::with(model, |builder| {
         let mut config = priced();
         config.prices.clear();
         builder.config(config)
     })
     .await;
-    let mut start = Start::new("read").budget(Budget { tokens: Some(1_000), ..Budget::default() });
+    let mut start = RunRequest::new("read").budget(Budget { tokens: Some(1_000), ..Budget::default() });
     (start.tools, start.system_prompt) = (Some(vec!["list_files".into()]), Some("short".into()));
     let run = world.runtime().start(start).await.unwrap();
     let outcome = soon(run.wait()).await.unwrap();
@@ -242,14 +242,14 @@ async fn bud_1_an_answer_that_was_cut_because_of_the_budget_says_so() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bud_1_time_ends_the_whole_tree() {
-    let model = Scripted::new(|request| match (is_parent(request), turn_of(request)) {
+    let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
         (true, 0) => Turn::call("agent", json!({"task": ["a", "b"]})),
         (true, _) => Turn::say("done"),
         (false, _) => Turn::Hang("half"),
     });
-    let world = World::open(model.clone()).await;
+    let world = TestRuntime::open(model.clone()).await;
     let budget = Budget { wall_time_s: Some(1), ..Budget::default() };
-    let run = world.runtime().start(Start::new("x").mode(RunMode::Orchestrator).budget(budget)).await.unwrap();
+    let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator).budget(budget)).await.unwrap();
     let outcome = soon(run.wait()).await.unwrap();
     assert_eq!(outcome.end_reason, EndReason::BudgetExceeded);
     assert_eq!(outcome.error.as_ref().unwrap().details["dimension"], "wall_time_s");
@@ -262,7 +262,7 @@ async fn bud_1_time_ends_the_whole_tree() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bud_1_a_restart_forgets_nothing_of_what_was_used() {
     let script = || {
-        Scripted::new(|request| match (task_of(request), turn_of(request)) {
+        ScriptedModel::new(|request| match (task_of(request), turn_of(request)) {
             ("first", 0) => Turn::call("agent", json!({"task": ["ends", "hangs"]})),
             ("ends", 0..=3) => Turn::call("list_files", json!({})),
             ("ends", _) => Turn::say("ended"),
@@ -272,20 +272,20 @@ async fn bud_1_a_restart_forgets_nothing_of_what_was_used() {
     };
     for taken_up_by in ["the open", "a message"] {
         let budget = Budget { model_calls: Some(8), ..Budget::default() };
-        let (model, mut world) = (script(), World::open(insatiable()).await);
+        let (model, mut world) = (script(), TestRuntime::open(insatiable()).await);
         world.reopen_with(model.clone(), |builder| builder.config(quick())).await;
-        let run = world.runtime().start(Start::new("first").session("s").budget(budget)).await.unwrap();
+        let run = world.runtime().start(RunRequest::new("first").session("s").budget(budget)).await.unwrap();
         patiently("one child has ended, one hangs", || model.calls.load(SeqCst) == 7 && model.in_flight() == 1).await;
         while run.results().await.unwrap().is_empty() {
             tokio::task::yield_now().await;
         }
         // 1 + 5 + 1 calls; the one that was cut off is booked, so that one more is left of eight.
         let again = script();
-        let recover = if taken_up_by == "the open" { Recover::All } else { Recover::Nothing };
+        let recover = if taken_up_by == "the open" { RecoveryPolicy::All } else { RecoveryPolicy::Nothing };
         world.reopen_with(again.clone(), |builder| builder.config(quick()).recover(recover)).await;
         if taken_up_by == "a message" {
             // Queued behind what it takes up.
-            let next = world.runtime().start(Start::new("next").session("s")).await.unwrap();
+            let next = world.runtime().start(RunRequest::new("next").session("s")).await.unwrap();
             soon(next.cancel()).await.unwrap();
         }
         patiently("it hangs again", || again.in_flight() == 1).await;
@@ -301,7 +301,7 @@ async fn bud_1_a_restart_forgets_nothing_of_what_was_used() {
 }
 
 /// The child of a run that has not ended.
-async fn run_of(world: &World, parent: &soong::protocol::RunId) -> soong::protocol::RunId {
+async fn run_of(world: &TestRuntime, parent: &soong::protocol::RunId) -> soong::protocol::RunId {
     let children = world.runtime().handle(parent).unwrap().children().await.unwrap();
     children.into_iter().find(|child| !child.status.is_terminal()).unwrap().run_id
 }
@@ -310,14 +310,14 @@ async fn run_of(world: &World, parent: &soong::protocol::RunId) -> soong::protoc
 async fn bud_1_the_configuration_gives_every_users_run_a_budget_that_a_caller_may_change() {
     for (own, calls) in [(None, 2), (Some(5), 5)] {
         let model = insatiable();
-        let world = World::with(model.clone(), |builder| {
+        let world = TestRuntime::with(model.clone(), |builder| {
             let mut config = quick();
             config.budget = Budget { model_calls: Some(2), tool_calls: Some(100), ..Budget::default() };
             builder.config(config)
         })
         .await;
         let budget = Budget { model_calls: own, ..Budget::default() };
-        let run = world.runtime().start(Start::new("x").budget(budget)).await.unwrap();
+        let run = world.runtime().start(RunRequest::new("x").budget(budget)).await.unwrap();
         soon(run.wait()).await.unwrap();
         assert_eq!(model.calls.load(SeqCst), calls);
         assert_eq!(run.record().await.unwrap().settings.budget.tool_calls, Some(100));
@@ -327,16 +327,16 @@ async fn bud_1_the_configuration_gives_every_users_run_a_budget_that_a_caller_ma
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bud_2_an_unknown_price_is_said_and_no_budget_of_money_is_taken_for_it() {
-    let world = World::open(Scripted::new(|_| Turn::say("ok"))).await;
+    let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("ok"))).await;
     let run = world.runtime().start("x").await.unwrap();
     let used: Stats = soon(run.wait()).await.unwrap().stats.tree;
     assert_eq!((used.total_tokens, used.cost), (15, None), "tokens are known, money is not");
     let budget = Budget { usd: Some(usd("1")), ..Budget::default() };
-    let refused = world.runtime().start(Start::new("x").budget(budget)).await.unwrap_err();
+    let refused = world.runtime().start(RunRequest::new("x").budget(budget)).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::ConfigError);
     assert!(refused.message.contains("prices.\"scripted\""), "{refused}");
     world.finish().await;
-    let world = World::with(Scripted::new(|_| Turn::say("ok")), |builder| builder.config(priced())).await;
+    let world = TestRuntime::with(ScriptedModel::new(|_| Turn::say("ok")), |builder| builder.config(priced())).await;
     let run = world.runtime().start("x").await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().stats.tree.cost, Some(usd("15")));
     world.finish().await;
@@ -352,7 +352,7 @@ fn mixed(seed: u64, salt: impl std::hash::Hash) -> u64 {
 fn bud_1_no_tree_overspends_whatever_it_does_and_whoever_crashes() {
     each_in_turn(async |seed| {
         // Each agent reads some files, may have sub-agents of its own, and answers; some crash on the way.
-        let model = Scripted::new(move |request| {
+        let model = ScriptedModel::new(move |request| {
             let (task, turn) = (task_of(request).to_owned(), turn_of(request));
             let depth = task.split('-').count() as u64;
             match mixed(seed, (&task, turn)) % 10 {
@@ -372,7 +372,7 @@ fn bud_1_no_tree_overspends_whatever_it_does_and_whoever_crashes() {
                 panic!("provoked at {point:?}");
             }
         };
-        let world = World::with(Arc::new(Honest(model)), |builder| {
+        let world = TestRuntime::with(Arc::new(Honest(model)), |builder| {
             let mut config = priced();
             config.storage.durability = soong::protocol::Durability::Normal;
             config.agents.max_depth = 2;
@@ -388,7 +388,7 @@ fn bud_1_no_tree_overspends_whatever_it_does_and_whoever_crashes() {
             children: Some(mixed(seed, "children") % 8),
             ..Budget::default()
         };
-        let run = world.runtime().start(Start::new("t").budget(budget)).await.unwrap();
+        let run = world.runtime().start(RunRequest::new("t").budget(budget)).await.unwrap();
         let outcome = soon(run.wait()).await.unwrap();
         let used = outcome.stats.tree;
         let all = family(&world, run.record().await.unwrap());
@@ -413,7 +413,7 @@ fn bud_1_no_tree_overspends_whatever_it_does_and_whoever_crashes() {
 const TREES: u64 = 24;
 
 /// A run and all below it, as they are stored.
-fn family(world: &World, top: Run) -> Vec<Run> {
+fn family(world: &TestRuntime, top: Run) -> Vec<Run> {
     let reader = SqliteReader::open(world.home().join("sessions.sqlite")).unwrap();
     let mut all = vec![top];
     let mut next = 0;

@@ -17,8 +17,9 @@ use leaks::Leak;
 use secrets::{SECRETS, Search, blurt, environment};
 use serde_json::{Value, json};
 use soong::{
-    MessagePath, PermissionFilter, QuestionFilter, RunHandle, Runtime, RuntimeBuilder, Start, StreamItem, TraceFilter,
-    artifact::{Content, Place, Save},
+    MessagePath, PermissionFilter, QuestionFilter, RunHandle, RunRequest, Runtime, RuntimeBuilder, StreamItem,
+    TraceFilter,
+    artifact::{ArtifactOwner, Content, Save},
     model::{Completion, Failure, ModelError, ModelRequest},
     process::confinement,
     protocol::{
@@ -29,9 +30,9 @@ use soong::{
 use crate::support::{
     artifacts::place,
     history::stored,
-    model::{Scripted, Turn, task_of, turn_of},
+    model::{ScriptedModel, Turn, task_of, turn_of},
     scripted::{Reply, Request, ScriptedServer, delta},
-    world::{World, asked, kinds, leave_asked, quick, soon},
+    world::{TestRuntime, asked, kinds, leave_asked, quick, soon},
 };
 
 /// Cuts a text into pieces of one to five characters.
@@ -123,8 +124,8 @@ fn turns(scene: &str) -> Vec<Vec<(&'static str, Value)>> {
     }
 }
 
-fn scripted() -> Arc<Scripted> {
-    Scripted::new(|request: &ModelRequest| {
+fn scripted() -> Arc<ScriptedModel> {
+    ScriptedModel::new(|request: &ModelRequest| {
         let scene = task_of(request).split([' ', '\n']).next().unwrap_or_default().to_owned();
         let turn = turn_of(request);
         match (scene.as_str(), turns(&scene).get(turn)) {
@@ -245,7 +246,7 @@ async fn ask_all(search: &mut Search, runtime: &Runtime) {
 
 /// Stores everything in every way that a program has.
 async fn store_all(search: &mut Search, runtime: &Runtime, dir: &std::path::Path) {
-    let here: Place = place("tools");
+    let here: ArtifactOwner = place("tools");
     let cut = pieces(&blurt()).into_iter().map(|piece| Ok(Bytes::from(piece)));
     let bytes = blurt().into_bytes().into_iter().map(|byte| Ok(Bytes::from(vec![byte])));
     let file = dir.join("upload.txt");
@@ -278,7 +279,7 @@ async fn safe_1_no_canary_is_found_in_anything_that_is_stored_told_or_returned()
     std::fs::write(&script, leaks::SERVER).unwrap();
     let path = std::env::var("PATH").unwrap();
     let mut search = Search::new();
-    let mut world = World::with(scripted(), |builder: RuntimeBuilder| {
+    let mut world = TestRuntime::with(scripted(), |builder: RuntimeBuilder| {
         let builder =
             builder.config(config(&server.base_url(), &script)).environment(environment(&[("PATH", path.as_str())]));
         Leak::all().into_iter().fold(builder.permissions_by_people(), |builder, tool| builder.register_tool(tool))
@@ -293,34 +294,34 @@ async fn safe_1_no_canary_is_found_in_anything_that_is_stored_told_or_returned()
     for scene in ["talk", "tools", "cuts", "children", "artifacts", "goals", "fail", "break"] {
         let mode = if scene == "goals" { RunMode::Orchestrator } else { RunMode::Normal };
         let given = |role, content: String| GivenMessage { role, content, tool_call_id: None };
-        let start = Start {
+        let start = RunRequest {
             name: (scene == "talk").then(blurt),
             system_prompt: Some(format!("You work. {}", blurt())),
             messages: vec![given(Role::User, format!("{scene} {}", blurt())), given(Role::Assistant, blurt())],
-            ..Start::new(format!("{scene} {}", blurt())).session(scene).mode(mode)
+            ..RunRequest::new(format!("{scene} {}", blurt())).session(scene).mode(mode)
         };
         // What was given stands in front of the scripts' turns.
-        let start = if scene == "talk" { start } else { Start { messages: Vec::new(), ..start } };
+        let start = if scene == "talk" { start } else { RunRequest { messages: Vec::new(), ..start } };
         hear(&mut search, &runtime.start(start).await.unwrap()).await;
     }
     // Names, descriptions and collaborators are made of the first so many characters of a message.
     for (at, (_, secret)) in [60, 80, 160, 200].into_iter().flat_map(|at| SECRETS.map(|secret| (at, secret))) {
         let before = "x".repeat((at - 4_usize).saturating_sub(secret.chars().count()));
-        let start = Start::new(format!("short {before}{secret}"));
+        let start = RunRequest::new(format!("short {before}{secret}"));
         hear(&mut search, &runtime.start(start).await.unwrap()).await;
     }
     if confinement().lacks().is_none() {
-        hear(&mut search, &runtime.start(Start::new("command").session("command")).await.unwrap()).await;
+        hear(&mut search, &runtime.start(RunRequest::new("command").session("command")).await.unwrap()).await;
     } else {
         println!("commands are not tried: {:?}", confinement());
     }
-    let run = runtime.start(Start::new("people").session("people")).await.unwrap();
+    let run = runtime.start(RunRequest::new("people").session("people")).await.unwrap();
     let question = soon(asked(runtime, 1)).await.remove(0);
     search.look("questions", json!(question).to_string());
     let answered = runtime.answer_question(&question.question_id, blurt()).await.unwrap();
     search.look("questions", json!(answered).to_string());
     hear(&mut search, &run).await;
-    let run = runtime.start(Start::new("leave").session("leave")).await.unwrap();
+    let run = runtime.start(RunRequest::new("leave").session("leave")).await.unwrap();
     for decision in [Decision::AllowOnce, Decision::Deny, Decision::Deny] {
         let waiting = soon(leave_asked(runtime, 1)).await.remove(0);
         search.look("permissions", json!(waiting).to_string());
@@ -329,9 +330,9 @@ async fn safe_1_no_canary_is_found_in_anything_that_is_stored_told_or_returned()
         search.look("permissions", json!(decided).to_string());
     }
     hear(&mut search, &run).await;
-    let refused = Start { unattended: true, ..Start::new("refused").session("refused") };
+    let refused = RunRequest { unattended: true, ..RunRequest::new("refused").session("refused") };
     hear(&mut search, &runtime.start(refused).await.unwrap()).await;
-    let hung = runtime.start(Start::new("hang").session("hang")).await.unwrap();
+    let hung = runtime.start(RunRequest::new("hang").session("hang")).await.unwrap();
     let (_, ()) = tokio::join!(hear(&mut search, &hung), async { soon(hung.cancel()).await.unwrap() });
     store_all(&mut search, runtime, aside.path()).await;
     ask_all(&mut search, runtime).await;
@@ -367,7 +368,7 @@ async fn safe_1_no_canary_of_a_provider_that_repeats_what_it_was_sent_is_found()
         let environment = environment(&[("OPENAI_BASE_URL", &server.base_url())]);
         let runtime = Runtime::builder().home(&home).project_dir(&project).config(config).environment(environment);
         let runtime = runtime.build().await.unwrap();
-        hear(&mut search, &runtime.start(Start::new(name).session("s")).await.unwrap()).await;
+        hear(&mut search, &runtime.start(RunRequest::new(name).session("s")).await.unwrap()).await;
         ask_all(&mut search, &runtime).await;
         runtime.close().await;
         drop(runtime);
@@ -382,12 +383,12 @@ async fn safe_1_no_canary_of_a_provider_that_repeats_what_it_was_sent_is_found()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn safe_1_no_canary_is_found_in_a_summary_or_behind_one() {
     let mut search = Search::new();
-    let model = Scripted::new(|request: &ModelRequest| match request.messages.len() {
+    let model = ScriptedModel::new(|request: &ModelRequest| match request.messages.len() {
         _ if request.tools.is_empty() => Turn::say(summary()),
         length if length < 15 => Turn::call("read", json!({ "path": "long.txt" })),
         _ => talk(),
     });
-    let mut world = World::with(model, |builder| {
+    let mut world = TestRuntime::with(model, |builder| {
         let mut config = naming("http://127.0.0.1:9");
         config.model.context_window = 20_000;
         config.model.max_output_tokens = 100;
@@ -397,7 +398,7 @@ async fn safe_1_no_canary_is_found_in_a_summary_or_behind_one() {
     })
     .await;
     std::fs::write(world.project().join("long.txt"), format!("{}\n", blurt()).repeat(30)).unwrap();
-    let run = world.runtime().start(Start::new(format!("read {}", blurt())).session("s")).await.unwrap();
+    let run = world.runtime().start(RunRequest::new(format!("read {}", blurt())).session("s")).await.unwrap();
     hear(&mut search, &run).await;
     let events = stored(world.runtime(), run.trace_id()).await;
     let summaries = kinds(&events).into_iter().filter(|kind| *kind == "compaction_completed").count();

@@ -13,7 +13,7 @@ use std::sync::{
 use futures::FutureExt;
 use serde_json::json;
 use soong::{
-    ChildSpec, ErrorCode, ErrorInfo, FaultPlace, FaultPoint, RunHandle, RuntimeBuilder, Start,
+    ChildSpec, ErrorCode, ErrorInfo, FaultComponent, FaultPoint, RunHandle, RunRequest, RuntimeBuilder,
     model::{Failure, ModelError, ModelRequest},
     protocol::{RunId, RunMode, RunStatus},
     storage::store::{Ack, Append, Store, StoreError},
@@ -22,16 +22,16 @@ use tokio::{runtime::Handle, task::JoinHandle};
 
 use crate::support::{
     history::check_session,
-    model::{Scripted, Turn, is_parent, task_of, turn_of},
-    tool::Hanging,
-    world::{World, each_in_turn, hasty, patiently, soon},
+    model::{ScriptedModel, Turn, is_parent, task_of, turn_of},
+    tool::HangOnceTool,
+    world::{TestRuntime, each_in_turn, hasty, patiently, soon},
 };
 
 /// Two children with a tool each, one after the other where there is one permit; a document of two edits. `asked` is
 /// what anybody was asked first.
-fn job(asked: &Arc<Mutex<Vec<String>>>) -> Arc<Scripted> {
+fn job(asked: &Arc<Mutex<Vec<String>>>) -> Arc<ScriptedModel> {
     let asked = Arc::clone(asked);
-    Scripted::new(move |request| {
+    ScriptedModel::new(move |request| {
         asked.lock().unwrap().push(task_of(request).to_owned());
         step(request)
     })
@@ -112,7 +112,7 @@ impl Trap {
 }
 
 /// Checks what is left of a run that was caught in a trap; returns how it ended.
-async fn check_caught(world: &World, trap: &Trap, model: &Scripted, place: &str) -> RunStatus {
+async fn check_caught(world: &TestRuntime, trap: &Trap, model: &ScriptedModel, place: &str) -> RunStatus {
     let (run, sprung) = (trap.run.get().unwrap(), trap.sprung.get().unwrap());
     let cancelling = sprung.cancelling.lock().unwrap().take().unwrap();
     soon(cancelling).await.unwrap();
@@ -135,8 +135,8 @@ async fn check_caught(world: &World, trap: &Trap, model: &Scripted, place: &str)
 }
 
 /// The next session's run has all permits.
-async fn check_free(world: &World, place: &str) {
-    let other = world.runtime().start(Start::new("other").session("t")).await.unwrap();
+async fn check_free(world: &TestRuntime, place: &str) {
+    let other = world.runtime().start(RunRequest::new("other").session("t")).await.unwrap();
     assert_eq!(soon(other.wait()).await.unwrap().output, "done", "{place}");
 }
 
@@ -148,8 +148,8 @@ async fn spring_in_a_job(
 ) -> Option<RunStatus> {
     let asked: Arc<Mutex<Vec<String>>> = Arc::default();
     let (model, trap) = (job(&asked), Trap::new(spawns_first));
-    let world = World::with(model.clone(), |builder| set(narrow(builder), Arc::clone(&trap))).await;
-    let run = world.runtime().start(Start::new("job").session("s").mode(RunMode::Orchestrator)).await.unwrap();
+    let world = TestRuntime::with(model.clone(), |builder| set(narrow(builder), Arc::clone(&trap))).await;
+    let run = world.runtime().start(RunRequest::new("job").session("s").mode(RunMode::Orchestrator)).await.unwrap();
     assert!(trap.run.set(run.clone()).is_ok());
     let outcome = soon(run.wait()).await.unwrap();
     let mut caught = None;
@@ -198,7 +198,7 @@ fn spring_in_turn(what: &str, set: impl Fn(RuntimeBuilder, Arc<Trap>, u64) -> Ru
 
 /// The points that a run meets.
 fn points() -> impl Iterator<Item = FaultPoint> {
-    FaultPoint::ALL.into_iter().filter(|point| point.place() == FaultPlace::Run)
+    FaultPoint::ALL.into_iter().filter(|point| point.place() == FaultComponent::Run)
 }
 
 fn spring_at(point: FaultPoint, of_root: bool) -> (u64, u64) {
@@ -273,8 +273,8 @@ fn rt_6_a_run_that_is_cancelled_while_any_commit_of_its_job_is_on_its_way_leaves
 }
 
 /// What a job waits for when it is cancelled: the root's first turn, and a child's.
-fn held_up(root: fn() -> Turn, child: fn() -> Turn) -> Arc<Scripted> {
-    Scripted::new(move |request| match (task_of(request), turn_of(request)) {
+fn held_up(root: fn() -> Turn, child: fn() -> Turn) -> Arc<ScriptedModel> {
+    ScriptedModel::new(move |request| match (task_of(request), turn_of(request)) {
         ("job", 0) => root(),
         ("other", _) | (_, 1..) => Turn::say("done"),
         _ => child(),
@@ -336,18 +336,18 @@ async fn rt_6_a_run_that_is_cancelled_while_anything_takes_its_time_takes_no_chi
     ];
     for (what, root, child, (calls, in_flight, tools)) in rows {
         let (called, model) = (Arc::default(), held_up(root, child));
-        let world = World::with(model.clone(), |builder| {
+        let world = TestRuntime::with(model.clone(), |builder| {
             let mut config = hasty();
             config.model.max_concurrency = 1;
             config.agents.max_concurrent_children_per_session = 2;
             config.agents.max_children_per_run = 24;
             (config.model.retry.initial_backoff_ms, config.model.retry.max_backoff_ms) = (60_000, 60_000);
-            builder.config(config).register_tool(Hanging::new(false, &called))
+            builder.config(config).register_tool(HangOnceTool::new(false, &called))
         })
         .await;
         // Who leads others has no tools of its own.
         let mode = if what == "its tool" { RunMode::Normal } else { RunMode::Orchestrator };
-        let run = world.runtime().start(Start::new("job").session("s").mode(mode)).await.unwrap();
+        let run = world.runtime().start(RunRequest::new("job").session("s").mode(mode)).await.unwrap();
         patiently(what, || {
             model.calls.load(SeqCst) >= calls && model.in_flight() >= in_flight && called.load(SeqCst) >= tools
         })

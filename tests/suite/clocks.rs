@@ -7,15 +7,15 @@ use std::sync::{
 
 use serde_json::json;
 use soong::{
-    ChildSpec, RuntimeBuilder, Start,
+    ChildSpec, RunRequest, RuntimeBuilder,
     protocol::{Budget, Decision, EndReason, RunStatus, Timestamp, Write},
     storage::store::{Ack, Append, Store, StoreError},
 };
 
 use crate::support::{
     history::check_session,
-    model::{Scripted, Turn, turn_of},
-    world::{World, hasty, leave_asked, patiently, soon},
+    model::{ScriptedModel, Turn, turn_of},
+    world::{TestRuntime, hasty, leave_asked, patiently, soon},
 };
 
 const HOUR_MS: i64 = 3_600_000;
@@ -46,22 +46,22 @@ fn skewed(by_ms: &Arc<AtomicI64>) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuild
     |builder| builder.config(hasty()).wrap_store(|store| Box::new(Skewed { store: Box::new(store), by_ms }))
 }
 
-fn limited(start: Start) -> Start {
+fn limited(start: RunRequest) -> RunRequest {
     let budget = Budget { wall_time_s: Some(60), ..Budget::default() };
-    Start { budget, timeout_ms: Some(120_000), ..start }
+    RunRequest { budget, timeout_ms: Some(120_000), ..start }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_7_a_clock_that_was_set_costs_no_run_its_time_behind_a_restart() {
     for (by_ms, what) in [(HOUR_MS, "ahead"), (24 * HOUR_MS, "a day ahead"), (-HOUR_MS, "back")] {
         let skew = Arc::new(AtomicI64::new(0));
-        let first = Scripted::new(|request| match turn_of(request) {
+        let first = ScriptedModel::new(|request| match turn_of(request) {
             0 => Turn::call("read", json!({ "path": "a.txt" })),
             _ => Turn::Hang("half"),
         });
-        let mut world = World::with(first.clone(), skewed(&skew)).await;
-        let run = world.runtime().start(limited(Start::new("work").session("s"))).await.unwrap();
-        let driven = world.runtime().start(limited(Start::driven("work").session("t"))).await.unwrap();
+        let mut world = TestRuntime::with(first.clone(), skewed(&skew)).await;
+        let run = world.runtime().start(limited(RunRequest::new("work").session("s"))).await.unwrap();
+        let driven = world.runtime().start(limited(RunRequest::driven("work").session("t"))).await.unwrap();
         let thinks = |calls: usize, at_work: usize| first.calls.load(SeqCst) == calls && first.in_flight() == at_work;
         patiently("it thinks again", || thinks(2, 1)).await;
         skew.store(by_ms, SeqCst);
@@ -71,7 +71,7 @@ async fn sub_7_a_clock_that_was_set_costs_no_run_its_time_behind_a_restart() {
         world.runtime().crash(&format!("run:{}", run.run_id())).unwrap();
         patiently("it goes on", || thinks(5, 2)).await;
 
-        let second = Scripted::new(|_| Turn::say("done"));
+        let second = ScriptedModel::new(|_| Turn::say("done"));
         world.reopen_with(second, skewed(&skew)).await;
         for id in [run.run_id(), child.run_id()] {
             let resumed = world.runtime().handle(id);
@@ -93,16 +93,16 @@ async fn sub_7_a_clock_that_was_set_costs_no_run_its_time_behind_a_restart() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_7_what_was_used_before_a_restart_is_not_forgotten() {
     let skew = Arc::default();
-    let first = Scripted::new(|request| match turn_of(request) {
+    let first = ScriptedModel::new(|request| match turn_of(request) {
         0..6 => Turn::call("read", json!({ "path": "a.txt" })),
         _ => Turn::Hang("half"),
     });
-    let mut world = World::with(first.clone(), skewed(&skew)).await;
-    let run = world.runtime().start(Start::new("work").session("s")).await.unwrap();
+    let mut world = TestRuntime::with(first.clone(), skewed(&skew)).await;
+    let run = world.runtime().start(RunRequest::new("work").session("s")).await.unwrap();
     patiently("it thinks for the seventh time", || first.in_flight() == 1 && first.calls.load(SeqCst) == 7).await;
     let before = world.runtime().run(run.run_id()).await.unwrap().usage.duration_ms;
     assert!(before > 0, "how long it was at work is stored with what it did");
-    world.reopen_with(Scripted::new(|_| Turn::say("done")), skewed(&skew)).await;
+    world.reopen_with(ScriptedModel::new(|_| Turn::say("done")), skewed(&skew)).await;
     if let Ok(resumed) = world.runtime().handle(run.run_id()) {
         soon(resumed.wait()).await.unwrap();
     }
@@ -123,15 +123,15 @@ async fn permission_limit_ignores_a_clock_that_was_set() {
         }
     };
     let model = || {
-        Scripted::new(|request| match turn_of(request) {
+        ScriptedModel::new(|request| match turn_of(request) {
             0 => Turn::call("write", json!({ "path": "new.txt", "content": "x" })),
             _ => Turn::say("done"),
         })
     };
     // Asked an hour ago, as the clock on the wall says now.
     let skew = Arc::new(AtomicI64::new(-HOUR_MS));
-    let mut world = World::with(model(), build(&skew)).await;
-    world.runtime().start(Start::new("work").session("s")).await.unwrap();
+    let mut world = TestRuntime::with(model(), build(&skew)).await;
+    world.runtime().start(RunRequest::new("work").session("s")).await.unwrap();
     soon(leave_asked(world.runtime(), 1)).await;
     world.reopen_with(model(), build(&skew)).await;
     let asked = soon(leave_asked(world.runtime(), 1)).await.remove(0);

@@ -8,16 +8,16 @@ use std::sync::{
 
 use serde_json::{Value, json};
 use soong::{
-    ChildSpec, Config, MessagePath, RuntimeBuilder, Start,
+    ChildSpec, Config, MessagePath, RunRequest, RuntimeBuilder,
     model::{Failure, ModelError, ModelRequest},
     protocol::{ContextEvent, EndReason, Event, Message, ModelEvent, Role, RunMode, RunStatus, TraceId},
 };
 
 use crate::support::{
     history::{check_session, stored},
-    model::{Scripted, Turn},
+    model::{ScriptedModel, Turn},
     pairing,
-    world::{World, patiently, quick, soon},
+    world::{TestRuntime, patiently, quick, soon},
 };
 
 const SUMMARY: &str =
@@ -76,7 +76,7 @@ async fn after_a_hundred_compactions_nothing_that_counts_is_missing_from_a_promp
     let (calls, seen) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let behind_summaries = Arc::new(AtomicUsize::new(0));
     let checked = Arc::clone(&behind_summaries);
-    let model = Scripted::new(move |request| {
+    let model = ScriptedModel::new(move |request| {
         if is_summary(request) {
             made.fetch_add(1, SeqCst);
             return Turn::say(SUMMARY);
@@ -111,10 +111,10 @@ async fn after_a_hundred_compactions_nothing_that_counts_is_missing_from_a_promp
             _ => Turn::call("read", json!({ "path": "long.txt" })),
         }
     });
-    let world = World::with(model.clone(), small(4_000)).await;
+    let world = TestRuntime::with(model.clone(), small(4_000)).await;
     std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
-    let start = Start::new("the job, whose every word counts").mode(RunMode::Orchestrator).session("s");
-    let start = Start { system_prompt: Some("Do it.".to_owned()), ..start };
+    let start = RunRequest::new("the job, whose every word counts").mode(RunMode::Orchestrator).session("s");
+    let start = RunRequest { system_prompt: Some("Do it.".to_owned()), ..start };
     let run = world.runtime().start(start).await.unwrap();
     let child = run.spawn(ChildSpec::new("wait")).await.unwrap();
     patiently("all is summed up", || summaries.load(SeqCst) >= COMPACTIONS).await;
@@ -159,7 +159,7 @@ async fn a_summary_that_fails_leaves_the_conversation_as_it_was() {
     ] {
         let asked = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&asked);
-        let model = Scripted::new(move |request| {
+        let model = ScriptedModel::new(move |request| {
             if is_summary(request) {
                 counted.fetch_add(1, SeqCst);
                 return refusal();
@@ -171,7 +171,7 @@ async fn a_summary_that_fails_leaves_the_conversation_as_it_was() {
             }
         });
         // Above the threshold and below the window for a few turns.
-        let world = World::with(model, |builder| {
+        let world = TestRuntime::with(model, |builder| {
             let mut config: Config = quick();
             config.model.context_window = 20_000;
             config.model.max_output_tokens = 100;
@@ -181,7 +181,7 @@ async fn a_summary_that_fails_leaves_the_conversation_as_it_was() {
         })
         .await;
         std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
-        let run = world.runtime().start(Start::new("the job").session("s")).await.unwrap();
+        let run = world.runtime().start(RunRequest::new("the job").session("s")).await.unwrap();
         let outcome = soon(run.wait()).await.unwrap();
         assert_eq!(outcome.status, RunStatus::Completed, "it fits all the same: {:?}", outcome.error);
         let events = stored(world.runtime(), run.trace_id()).await;
@@ -201,7 +201,7 @@ async fn a_summary_without_sections_is_asked_for_again_and_then_taken() {
     for second in ["It was read twice.", SUMMARY] {
         let asked: Arc<Mutex<Vec<String>>> = Arc::default();
         let log = Arc::clone(&asked);
-        let model = Scripted::new(move |request| {
+        let model = ScriptedModel::new(move |request| {
             if is_summary(request) {
                 let mut asked = log.lock().unwrap();
                 asked.push(request.messages.last().unwrap().content.clone());
@@ -211,9 +211,9 @@ async fn a_summary_without_sections_is_asked_for_again_and_then_taken() {
             let is_summed_up = request.messages.iter().any(|message| message.covers.is_some());
             if is_summed_up { Turn::say("read") } else { Turn::call("read", json!({ "path": "long.txt" })) }
         });
-        let world = World::with(model, small(4_000)).await;
+        let world = TestRuntime::with(model, small(4_000)).await;
         std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
-        let run = world.runtime().start(Start::new("the job").session("s")).await.unwrap();
+        let run = world.runtime().start(RunRequest::new("the job").session("s")).await.unwrap();
         let outcome = soon(run.wait()).await.unwrap();
         assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
         let asked = asked.lock().unwrap().clone();
@@ -236,7 +236,7 @@ async fn summaries_that_never_succeed_are_tried_ever_less_often() {
     const TURNS: usize = 200;
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&asked);
-    let model = Scripted::new(move |request| match request.messages.len() {
+    let model = ScriptedModel::new(move |request| match request.messages.len() {
         _ if is_summary(request) => {
             counted.fetch_add(1, SeqCst);
             Turn::say("   ")
@@ -246,9 +246,9 @@ async fn summaries_that_never_succeed_are_tried_ever_less_often() {
     });
     // A model of which nobody knows how it counts: that a prompt is too long is for its provider to say. Each turn
     // adds more than a summary that failed is waited for at first.
-    let world = World::with(model, small(4_000)).await;
+    let world = TestRuntime::with(model, small(4_000)).await;
     std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
-    let run = world.runtime().start(Start::new("the job").session("s")).await.unwrap();
+    let run = world.runtime().start(RunRequest::new("the job").session("s")).await.unwrap();
     let outcome = tokio::time::timeout(std::time::Duration::from_secs(60), run.wait()).await.unwrap().unwrap();
     assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
     assert!((5..40).contains(&asked.load(SeqCst)), "{} tries in {TURNS} turns", asked.load(SeqCst));
@@ -259,7 +259,7 @@ async fn summaries_that_never_succeed_are_tried_ever_less_often() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_provider_that_finds_a_prompt_too_long_is_given_a_shorter_one() {
     // It counts more than we do: what we think is half of its window is too much.
-    let model = Scripted::new(move |request| {
+    let model = ScriptedModel::new(move |request| {
         if is_summary(request) {
             return Turn::say(SUMMARY);
         }
@@ -272,9 +272,9 @@ async fn a_provider_that_finds_a_prompt_too_long_is_given_a_shorter_one() {
             _ => Turn::call("read", json!({ "path": "long.txt" })),
         }
     });
-    let world = World::with(model, small(8_000)).await;
+    let world = TestRuntime::with(model, small(8_000)).await;
     std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
-    let start = Start { system_prompt: Some("Do it.".to_owned()), ..Start::new("the job").session("s") };
+    let start = RunRequest { system_prompt: Some("Do it.".to_owned()), ..RunRequest::new("the job").session("s") };
     let run = world.runtime().start(start).await.unwrap();
     let outcome = soon(run.wait()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
@@ -291,7 +291,7 @@ async fn a_provider_that_finds_a_prompt_too_long_is_given_a_shorter_one() {
 async fn a_prompt_is_too_long_only_when_nothing_can_give_way_and_the_model_says_so() {
     let refused = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&refused);
-    let model = Scripted::new(move |request| {
+    let model = ScriptedModel::new(move |request| {
         if is_summary(request) {
             return Turn::say(SUMMARY);
         }
@@ -304,13 +304,13 @@ async fn a_prompt_is_too_long_only_when_nothing_can_give_way_and_the_model_says_
             _ => Turn::say("it fits"),
         }
     });
-    let world = World::with(model, small(4_000)).await;
+    let world = TestRuntime::with(model, small(4_000)).await;
     // By our estimate this is more than the window: the model decides, and takes it.
-    let run = world.runtime().start(Start::new(prose(2_200)).session("fits")).await.unwrap();
+    let run = world.runtime().start(RunRequest::new(prose(2_200)).session("fits")).await.unwrap();
     let outcome = soon(run.wait()).await.unwrap();
     assert_eq!(outcome.output, "it fits", "{:?}", outcome.error);
     // The request itself is too long, and it never gives way.
-    let run = world.runtime().start(Start::new(prose(5_000)).session("too_long")).await.unwrap();
+    let run = world.runtime().start(RunRequest::new(prose(5_000)).session("too_long")).await.unwrap();
     let outcome = soon(run.wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Failed, EndReason::PromptTooLong));
     assert_eq!(refused.load(SeqCst), 1);
@@ -338,12 +338,12 @@ async fn a_conversation_that_was_summed_up_goes_on_in_the_next_run_and_the_next_
     let script = Arc::new(script);
     let model = || {
         let script = Arc::clone(&script);
-        Scripted::new(move |request| script(request))
+        ScriptedModel::new(move |request| script(request))
     };
-    let mut world = World::with(model(), small(4_000)).await;
+    let mut world = TestRuntime::with(model(), small(4_000)).await;
     std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
     for (round, text) in ["one", "two", "three"].into_iter().enumerate() {
-        let run = world.runtime().start(Start::new(text).session("s")).await.unwrap();
+        let run = world.runtime().start(RunRequest::new(text).session("s")).await.unwrap();
         assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
         let last = seen.lock().unwrap().last().cloned().unwrap();
         assert!(last.iter().any(|message| message.content == text), "{round}: what was asked last is there");
@@ -361,7 +361,7 @@ async fn what_finished_goals_took_is_left_out_and_their_summary_stands_for_it() 
     let shown: Arc<Mutex<Vec<Vec<String>>>> = Arc::default();
     let kept = Arc::clone(&shown);
     let calls = AtomicUsize::new(0);
-    let model = Scripted::new(move |request| {
+    let model = ScriptedModel::new(move |request| {
         check(request);
         kept.lock().unwrap().push(request.messages.iter().map(|message| message.content.clone()).collect());
         match calls.fetch_add(1, SeqCst) {
@@ -372,13 +372,13 @@ async fn what_finished_goals_took_is_left_out_and_their_summary_stands_for_it() 
             _ => Turn::say("told"),
         }
     });
-    let world = World::with(model, |builder| {
+    let world = TestRuntime::with(model, |builder| {
         let mut config = quick();
         config.context.keep_recent_messages = 4;
         builder.config(config)
     })
     .await;
-    let start = Start::new("the job").mode(RunMode::Orchestrator).session("s");
+    let start = RunRequest::new("the job").mode(RunMode::Orchestrator).session("s");
     let run = world.runtime().start(start).await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
     let last = shown.lock().unwrap().last().cloned().unwrap();

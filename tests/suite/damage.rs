@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::json;
 use soong::{
-    ChildSpec, ErrorCode, ErrorInfo, EventStream, LostRun, RunHandle, RuntimeBuilder, Start, StreamItem,
+    ChildSpec, ErrorCode, ErrorInfo, EventStream, LostRun, RunHandle, RunRequest, RuntimeBuilder, StreamItem,
     model::ModelRequest,
     protocol::{EndReason, Event, Role, RunEvent, RunId, RunStatus, SessionId},
     storage::{
@@ -24,8 +24,8 @@ use tokio::sync::Notify;
 use crate::support::{
     artifacts::is_alive,
     history::{check_session, stored},
-    model::{Scripted, Turn, turn_of},
-    world::{World, hasty, patiently, soon},
+    model::{ScriptedModel, Turn, turn_of},
+    world::{TestRuntime, hasty, patiently, soon},
 };
 
 fn damaged() -> Fault {
@@ -44,9 +44,9 @@ fn asked(request: &ModelRequest) -> &str {
 }
 
 /// Writes a document where asked to, then answers when told to.
-fn held(told: &Arc<Notify>) -> Arc<Scripted> {
+fn held(told: &Arc<Notify>) -> Arc<ScriptedModel> {
     let told = Arc::clone(told);
-    Scripted::new(move |request| match (asked(request), turn_of(request)) {
+    ScriptedModel::new(move |request| match (asked(request), turn_of(request)) {
         ("again", _) => Turn::say("done"),
         ("write", 0) => Turn::call("create_artifact", json!({"name": "doc", "content": "one"})),
         _ => Turn::When(Arc::clone(&told), "done".to_owned()),
@@ -64,8 +64,8 @@ fn damage(home: &Path) {
     }
 }
 
-async fn begin(world: &World, model: &Scripted, task: &str) -> RunHandle {
-    let run = world.runtime().start(Start::new(task).session("s")).await.unwrap();
+async fn begin(world: &TestRuntime, model: &ScriptedModel, task: &str) -> RunHandle {
+    let run = world.runtime().start(RunRequest::new(task).session("s")).await.unwrap();
     // The document is written first.
     let calls = if task == "write" { 2 } else { 1 };
     patiently("the model is asked", || model.calls.load(SeqCst) == calls && model.in_flight() == 1).await;
@@ -93,7 +93,7 @@ async fn dur_6_a_run_whose_journal_refuses_for_good_ends_failed_and_its_session_
     for (refused, ends) in [(1, RunStatus::Completed), (2, RunStatus::Failed)] {
         let (plan, told) = (FaultPlan::new(), Arc::new(Notify::new()));
         let model = held(&told);
-        let world = World::with(model.clone(), with_faults(&plan)).await;
+        let world = TestRuntime::with(model.clone(), with_faults(&plan)).await;
         let run = begin(&world, &model, "hold").await;
         let from = plan.commits() + 1;
         (from..from + refused).for_each(|commit| plan.at(commit, damaged()));
@@ -111,7 +111,7 @@ async fn dur_6_a_run_whose_journal_refuses_for_good_ends_failed_and_its_session_
             assert!(matches!(end, Some(Event::Run(RunEvent::Failed { end_reason: EndReason::Failed, .. }))), "{end:?}");
         }
         check_session(world.runtime(), &SessionId::new("s")).await;
-        let next = world.runtime().start(Start::new("again").session("s")).await.unwrap();
+        let next = world.runtime().start(RunRequest::new("again").session("s")).await.unwrap();
         assert_eq!(soon(next.wait()).await.unwrap().status, RunStatus::Completed);
         world.finish().await;
     }
@@ -121,8 +121,8 @@ async fn dur_6_a_run_whose_journal_refuses_for_good_ends_failed_and_its_session_
 async fn dur_6_where_no_end_can_be_recorded_who_waits_for_a_run_or_its_child_hears_why() {
     let (plan, told) = (FaultPlan::new(), Arc::new(Notify::new()));
     let model = held(&told);
-    let world = World::with(model.clone(), with_faults(&plan)).await;
-    let parent = world.runtime().start(Start::driven("drive").session("s")).await.unwrap();
+    let world = TestRuntime::with(model.clone(), with_faults(&plan)).await;
+    let parent = world.runtime().start(RunRequest::driven("drive").session("s")).await.unwrap();
     let children = [parent.spawn(ChildSpec::new("a")).await.unwrap(), parent.spawn(ChildSpec::new("b")).await.unwrap()];
     let (mut own, mut session) = (parent.events().unwrap(), world.runtime().session_events(parent.session_id(), 0));
     patiently("both ask the model", || model.in_flight() == 2).await;
@@ -142,7 +142,7 @@ async fn dur_6_where_no_end_can_be_recorded_who_waits_for_a_run_or_its_child_hea
     }
     until_lost(&mut children[1].events().unwrap(), children[1].run_id()).await;
     patiently("nothing is left of them", || world.runtime().live_runs() == 0).await;
-    says_why(&soon(world.runtime().start(Start::new("another"))).await.unwrap_err());
+    says_why(&soon(world.runtime().start(RunRequest::new("another"))).await.unwrap_err());
     world.finish().await;
 }
 
@@ -152,9 +152,9 @@ async fn dur_6_a_database_that_can_be_read_no_more_ends_what_is_at_work_on_it() 
     for crashed in [None, Some("run"), Some("session")] {
         let told = Arc::new(Notify::new());
         let model = held(&told);
-        let world = World::with(model.clone(), |builder| builder.config(hasty())).await;
+        let world = TestRuntime::with(model.clone(), |builder| builder.config(hasty())).await;
         let run = begin(&world, &model, "write").await;
-        let queued = world.runtime().start(Start::new("later").session("s")).await.unwrap();
+        let queued = world.runtime().start(RunRequest::new("later").session("s")).await.unwrap();
         damage(&world.home());
         let id = match crashed {
             Some("run") => format!("run:{}", run.run_id()),

@@ -4,29 +4,29 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use serde_json::json;
 use soong::{
-    ErrorCode, MessagePath, NewSessionSpec, Runtime, RuntimeBuilder, SessionCleanup, SessionCleanupReport, Start,
+    ErrorCode, MessagePath, NewSessionSpec, RunRequest, Runtime, RuntimeBuilder, SessionCleanup, SessionCleanupReport,
     TraceFilter,
-    artifact::{Place, Save},
+    artifact::{ArtifactOwner, Save},
     protocol::{Durability, EventDraft, RunEvent, RunMode, RunStatus, Session, SessionId, Timestamp, TraceId, Write},
     storage::{
         fault::{Fault, FaultPlan, FaultStore},
         sqlite::{SqliteReader, SqliteStore},
-        store::{Append, Reader, Removal, RemovalStage, Store, StoreError},
+        store::{Append, DeletionStage, Reader, SessionDeletion, Store, StoreError},
     },
 };
 
 use crate::support::{
     history::check_session,
-    model::{Scripted, Turn, is_parent, task_of, turn_of},
-    world::{World, all, patiently, soon},
+    model::{ScriptedModel, Turn, is_parent, task_of, turn_of},
+    world::{TestRuntime, all, patiently, soon},
 };
 
 fn id(text: &str) -> SessionId {
     SessionId::new(text)
 }
 
-fn artist() -> Arc<Scripted> {
-    Scripted::new(|request| match (is_parent(request), turn_of(request)) {
+fn artist() -> Arc<ScriptedModel> {
+    ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
         (true, 0) => Turn::call("goal", json!({"add": ["one"], "focus": "1"})),
         (true, 1) => Turn::call("agent", json!({"task": ["left", "right"]})),
         (true, 2) => Turn::call("create_artifact", json!({"name": "report", "content": "one old two"})),
@@ -38,14 +38,14 @@ fn artist() -> Arc<Scripted> {
 
 /// Has a session run once, with children, goals and artifacts.
 async fn fill(runtime: &Runtime, session: &str) {
-    let start = Start::new("work").session(session).mode(RunMode::Orchestrator);
+    let start = RunRequest::new("work").session(session).mode(RunMode::Orchestrator);
     let run = runtime.start(start).await.unwrap();
     let outcome = soon(run.wait()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
 }
 
-fn place(session: &str) -> Place {
-    Place { session_id: id(session), uid: "local".into() }
+fn place(session: &str) -> ArtifactOwner {
+    ArtifactOwner { session_id: id(session), uid: "local".into() }
 }
 
 fn folder(home: &Path, session: &str) -> std::path::PathBuf {
@@ -83,7 +83,7 @@ async fn text(runtime: &Runtime, session: &str, key: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ses_4_everything_of_a_session_goes_and_nothing_of_others() {
-    let world = World::open(artist()).await;
+    let world = TestRuntime::open(artist()).await;
     let (runtime, home) = (world.runtime(), world.home());
     fill(runtime, "s").await;
     fill(runtime, "t").await;
@@ -110,7 +110,7 @@ async fn ses_4_everything_of_a_session_goes_and_nothing_of_others() {
     assert_eq!((error.code, error.retryable), (ErrorCode::SessionNotFound, false));
 
     // The id is free, and what comes under it begins at the beginning.
-    let run = runtime.start(Start::new("anew").session("s").mode(RunMode::Orchestrator)).await.unwrap();
+    let run = runtime.start(RunRequest::new("anew").session("s").mode(RunMode::Orchestrator)).await.unwrap();
     soon(run.wait()).await.unwrap();
     let messages = runtime.messages(run.trace_id(), MessagePath::Main).await.unwrap();
     assert_eq!(messages[1].content, "anew");
@@ -125,10 +125,10 @@ async fn ses_4_everything_of_a_session_goes_and_nothing_of_others() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ses_4_a_session_with_a_run_at_work_or_queued_is_not_deleted() {
-    let world = World::open(Scripted::new(|_| Turn::Hang("x"))).await;
+    let world = TestRuntime::open(ScriptedModel::new(|_| Turn::Hang("x"))).await;
     let runtime = world.runtime();
-    let first = runtime.start(Start::new("first").session("s")).await.unwrap();
-    let second = runtime.start(Start::new("second").session("s")).await.unwrap();
+    let first = runtime.start(RunRequest::new("first").session("s")).await.unwrap();
+    let second = runtime.start(RunRequest::new("second").session("s")).await.unwrap();
     for what in ["one at work, one queued", "one at work"] {
         let error = soon(runtime.delete_session(&id("s"))).await.unwrap_err();
         assert_eq!((error.code, error.retryable), (ErrorCode::SessionActive, true), "{what}");
@@ -143,7 +143,7 @@ async fn ses_4_a_session_with_a_run_at_work_or_queued_is_not_deleted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_that_cannot_be_removed_keeps_the_session_whole() {
-    let world = World::open(artist()).await;
+    let world = TestRuntime::open(artist()).await;
     let (runtime, home) = (world.runtime(), world.home());
     fill(runtime, "s").await;
     let before = runtime.session(&id("s")).await.unwrap();
@@ -155,7 +155,7 @@ async fn a_file_that_cannot_be_removed_keeps_the_session_whole() {
     assert_eq!(left(runtime, &home, "s").await, WHOLE);
     assert_eq!(runtime.session(&id("s")).await.unwrap(), before);
     assert_eq!(text(runtime, "s", "report").await, "one new two");
-    let again = runtime.start(Start::new("go on").session("s")).await.unwrap();
+    let again = runtime.start(RunRequest::new("go on").session("s")).await.unwrap();
     soon(again.wait()).await.unwrap();
     check_session(runtime, &id("s")).await;
 
@@ -166,10 +166,10 @@ async fn a_file_that_cannot_be_removed_keeps_the_session_whole() {
 }
 
 /// Opens a home whose session `s` has that many events more, and `t` a run; `plan` says what the disk does.
-async fn with_events(count: usize, plan: &FaultPlan) -> World {
-    let mut world = World::open(Scripted::new(|_| Turn::say("ok"))).await;
+async fn with_events(count: usize, plan: &FaultPlan) -> TestRuntime {
+    let mut world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("ok"))).await;
     for session in ["s", "t"] {
-        let run = world.runtime().start(Start::new("x").session(session)).await.unwrap();
+        let run = world.runtime().start(RunRequest::new("x").session(session)).await.unwrap();
         soon(run.wait()).await.unwrap();
     }
     let event = || {
@@ -184,7 +184,7 @@ async fn with_events(count: usize, plan: &FaultPlan) -> World {
             Box::new(FaultStore::new(store, wrapped))
         })
     };
-    world.reopen_with(Scripted::new(|_| Turn::say("ok")), build).await;
+    world.reopen_with(ScriptedModel::new(|_| Turn::say("ok")), build).await;
     world
 }
 
@@ -204,7 +204,7 @@ async fn dur_8_a_long_session_goes_in_pieces_that_let_others_through() {
     let others = tokio::spawn({
         let runtime = runtime.clone();
         async move {
-            let run = runtime.start(Start::new("y").session("t")).await.unwrap();
+            let run = runtime.start(RunRequest::new("y").session("t")).await.unwrap();
             (soon(run.wait()).await.unwrap(), runtime.session(&id("s")).await.is_ok())
         }
     });
@@ -224,7 +224,7 @@ async fn dur_8_whatever_commit_a_disk_refuses_the_session_is_whole_or_goes() {
         for nth in 1..=3 {
             let plan = FaultPlan::new();
             let wrapped = plan.clone();
-            let world = World::with(artist(), |builder| {
+            let world = TestRuntime::with(artist(), |builder| {
                 builder.wrap_store(move |store| Box::new(FaultStore::new(store, wrapped)))
             })
             .await;
@@ -263,20 +263,20 @@ async fn dur_8_a_deletion_that_was_cut_off_is_finished_by_the_next_owner() {
         let deletion = tokio::spawn(async move { runtime.delete_session(&id("s")).await });
         patiently("it comes so far", || plan.commits() > cut_off).await;
         let reader = SqliteReader::open(home.join("sessions.sqlite")).unwrap();
-        let stage = if written == 1 { RemovalStage::Files } else { RemovalStage::Rows };
-        assert_eq!(reader.removals().unwrap(), [Removal { session_id: id("s"), stage }]);
+        let stage = if written == 1 { DeletionStage::Files } else { DeletionStage::Rows };
+        assert_eq!(reader.removals().unwrap(), [SessionDeletion { session_id: id("s"), stage }]);
         assert_eq!(left(world.runtime(), &home, "s").await, [""; 0], "a half session is seen");
-        let error = soon(world.runtime().start(Start::new("too early").session("s"))).await.unwrap_err();
+        let error = soon(world.runtime().start(RunRequest::new("too early").session("s"))).await.unwrap_err();
         assert_eq!((error.code, error.retryable), (ErrorCode::SessionActive, true), "{error}");
 
-        world.reopen(Scripted::new(|_| Turn::say("anew"))).await;
+        world.reopen(ScriptedModel::new(|_| Turn::say("anew"))).await;
         assert_eq!(soon(deletion).await.unwrap().unwrap_err().code, ErrorCode::Closing);
         patiently("the next owner finishes it", || reader.removals().unwrap().is_empty()).await;
         assert_eq!(left(world.runtime(), &home, "s").await, [""; 0], "after {written} commits");
         check_session(world.runtime(), &id("t")).await;
         // The row is gone a moment before the door is open again.
         let run = loop {
-            match world.runtime().start(Start::new("y").session("s")).await {
+            match world.runtime().start(RunRequest::new("y").session("s")).await {
                 Ok(run) => break run,
                 Err(error) => assert!(error.retryable, "{error}"),
             }
@@ -289,7 +289,7 @@ async fn dur_8_a_deletion_that_was_cut_off_is_finished_by_the_next_owner() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deletion_that_is_cut_off_among_its_files_goes_on_from_there() {
-    let world = World::open(artist()).await;
+    let world = TestRuntime::open(artist()).await;
     let home = world.home();
     fill(world.runtime(), "s").await;
     let mut world = world;
@@ -310,13 +310,13 @@ async fn a_deletion_that_is_cut_off_among_its_files_goes_on_from_there() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn starts_and_deletions_of_one_session_at_once_leave_it_whole_or_gone() {
-    let world = World::open(Scripted::new(|_| Turn::say("ok"))).await;
+    let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("ok"))).await;
     let (runtime, home) = (world.runtime(), world.home());
     let (mut started, mut deleted) = (0, 0);
     for round in 0..200 {
         let starts = (0..2).map(|n| {
             let runtime = runtime.clone();
-            tokio::spawn(async move { runtime.start(Start::new(format!("{round} {n}")).session("s")).await })
+            tokio::spawn(async move { runtime.start(RunRequest::new(format!("{round} {n}")).session("s")).await })
         });
         let deletes = (0..2).map(|_| {
             let runtime = runtime.clone();
@@ -369,7 +369,7 @@ async fn starts_and_deletions_of_one_session_at_once_leave_it_whole_or_gone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_that_come_while_a_session_goes_are_refused_or_go_with_it() {
-    let world = World::open(Scripted::new(|_| Turn::say("ok"))).await;
+    let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("ok"))).await;
     let (runtime, home) = (world.runtime(), world.home());
     for round in 0..40 {
         runtime.create_session(NewSessionSpec { session_id: Some("s".into()), ..Default::default() }).await.unwrap();
@@ -409,15 +409,15 @@ async fn files_that_come_while_a_session_goes_are_refused_or_go_with_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ses_4_old_sessions_go_one_after_the_other_and_what_is_at_work_or_cannot_go_stays() {
-    let model = Scripted::new(|request| match task_of(request) {
+    let model = ScriptedModel::new(|request| match task_of(request) {
         "hang" => Turn::Hang("x"),
         "write" if turn_of(request) == 0 => Turn::call("create_artifact", json!({"name": "report", "content": "text"})),
         _ => Turn::say("done"),
     });
-    let world = World::open(model).await;
+    let world = TestRuntime::open(model).await;
     let (runtime, home) = (world.runtime(), world.home());
     for (session, task) in [("kept", "write"), ("gone", "talk")] {
-        let run = runtime.start(Start::new(task).session(session)).await.unwrap();
+        let run = runtime.start(RunRequest::new(task).session(session)).await.unwrap();
         soon(run.wait()).await.unwrap();
     }
     let spec = |session: &str| NewSessionSpec { session_id: Some(session.into()), ..Default::default() };
@@ -425,7 +425,7 @@ async fn ses_4_old_sessions_go_one_after_the_other_and_what_is_at_work_or_cannot
     let begun = std::time::Instant::now();
     patiently("a millisecond passes", || begun.elapsed() > Duration::from_millis(1)).await;
     runtime.create_session(spec("empty")).await.unwrap();
-    let busy = runtime.start(Start::new("hang").session("busy")).await.unwrap();
+    let busy = runtime.start(RunRequest::new("hang").session("busy")).await.unwrap();
     let wish = |older_than, dry_run| SessionCleanup { older_than, dry_run };
     let ids = |sessions: &[Session]| -> Vec<String> {
         sessions.iter().map(|session| session.session_id.to_string()).collect()

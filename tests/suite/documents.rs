@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::json;
 use soong::{
-    ChildSpec, ErrorCode, RunHandle, Start,
+    ChildSpec, ErrorCode, RunHandle, RunRequest,
     artifact::Content,
     protocol::{Event, EventRecord, MatchLayer, RunMode, RunStatus, UpdateType},
     storage::store::MessagePath,
@@ -13,15 +13,15 @@ use soong::{
 
 use crate::support::{
     artifacts::{
-        AtEdits, begin, calls, create, edits, flushes, folder, growing, listed, obedient, pause, paused, place, read,
-        rewrite, run, save, text, text_at, turns, update, versions,
+        EditHookStore, begin, calls, create, edits, flushes, folder, growing, listed, obedient, pause, paused, place,
+        read, rewrite, run, save, text, text_at, turns, update, versions,
     },
     history::{check_session, stored},
-    world::{World, hasty, kinds, patiently, soon},
+    world::{TestRuntime, hasty, kinds, patiently, soon},
 };
 
 /// What happened in one run.
-async fn events_of(world: &World, run: &RunHandle) -> Vec<Arc<EventRecord>> {
+async fn events_of(world: &TestRuntime, run: &RunHandle) -> Vec<Arc<EventRecord>> {
     let all = stored(world.runtime(), run.trace_id()).await;
     all.into_iter().filter(|event| event.run_id.as_ref() == Some(run.run_id())).collect()
 }
@@ -54,7 +54,7 @@ async fn art_3_a_name_that_is_saved_twice_has_versions_1_and_2() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_4_a_document_of_four_edits_is_one_version_number_4() {
-    let world = World::open(obedient()).await;
+    let world = TestRuntime::open(obedient()).await;
     let steps = [
         create("plan", "“one” two three"),
         update("plan", "\"one\" two", "ONE two"),
@@ -89,7 +89,7 @@ async fn art_4_a_document_of_four_edits_is_one_version_number_4() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_4_versions_are_sparse_and_each_keeps_its_kind() {
-    let world = World::open(obedient()).await;
+    let world = TestRuntime::open(obedient()).await;
     let here = place("s");
     let (_, _) = run(&world, "s", &[]).await;
     save(&world, &here, "doc", "0").await;
@@ -116,7 +116,7 @@ async fn art_4_versions_are_sparse_and_each_keeps_its_kind() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_4_a_name_that_exists_is_not_created_again_and_the_answers_are_escaped() {
-    let world = World::open(obedient()).await;
+    let world = TestRuntime::open(obedient()).await;
     let titled = json!(["create_artifact", {"name": "doc", "content": "x", "title": "<b>\"A\" & B</b>"}]);
     let (made, outcome) = run(&world, "s", &[titled]).await;
     let title = "<title>&lt;b&gt;&quot;A&quot; &amp; B&lt;/b&gt;</title>";
@@ -150,7 +150,7 @@ async fn art_4_every_end_of_a_run_flushes_before_its_terminal_event() {
     ] {
         let (world, gate) = paused(|builder| builder).await;
         let steps: Vec<_> = growing("doc", 2).into_iter().chain(end.clone()).collect();
-        let start = Start { max_iterations: Some(4), ..Start::new(turns(&steps)).session("s") };
+        let start = RunRequest { max_iterations: Some(4), ..RunRequest::new(turns(&steps)).session("s") };
         let run = world.runtime().start(start).await.unwrap();
         if status == RunStatus::Cancelled {
             patiently("it has made its edits", || {
@@ -193,9 +193,10 @@ async fn art_4_an_edit_in_flight_when_its_run_is_cancelled_is_in_its_version() {
             }
             Ok(())
         };
-        let world =
-            World::with(obedient(), |builder| builder.wrap_store(move |store| Box::new(AtEdits::new(store, hook))))
-                .await;
+        let world = TestRuntime::with(obedient(), |builder| {
+            builder.wrap_store(move |store| Box::new(EditHookStore::new(store, hook)))
+        })
+        .await;
         let run = begin(&world, "s", &growing("doc", 5)).await;
         assert!(cancelled.set(run.clone()).is_ok());
         let outcome = soon(run.wait()).await.unwrap();
@@ -269,7 +270,7 @@ async fn art_5_a_parent_and_three_children_edit_one_document_at_once_and_lose_no
     let lines =
         |who: usize| -> Vec<_> { (0..LINES).map(|n| update("doc", "END", &format!("{who}-{n}\nEND"))).collect() };
     let steps: Vec<_> = [create("doc", "END"), pause()].into_iter().chain(lines(0)).chain([pause()]).collect();
-    let start = Start::new(turns(&steps)).session("s").mode(RunMode::Normal);
+    let start = RunRequest::new(turns(&steps)).session("s").mode(RunMode::Normal);
     let parent = world.runtime().start(start).await.unwrap();
     gate.reached(1).await;
     let mut children = Vec::new();
@@ -347,7 +348,7 @@ async fn art_5_who_writes_beside_a_run_stores_its_edits_first_and_the_run_builds
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_5_saves_between_edits_keep_their_own_bytes() {
-    let world = World::with(obedient(), |builder| builder.config(hasty())).await;
+    let world = TestRuntime::with(obedient(), |builder| builder.config(hasty())).await;
     let here = place("s");
     let again = |n: usize| json!(["rewrite_artifact", {"name": "doc", "content": format!("run {n} ").repeat(500)}]);
     let steps: Vec<_> = [create("doc", "0")].into_iter().chain((0..60).map(again)).collect();
@@ -414,7 +415,7 @@ async fn art_6_reads_during_a_run_show_its_edits_and_versions_show_what_is_store
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_6_a_model_reads_by_lines_and_by_version_and_is_told_which_there_are() {
-    let world = World::open(obedient()).await;
+    let world = TestRuntime::open(obedient()).await;
     let page = |more: serde_json::Value| {
         let mut wish = json!({"name": "doc"});
         wish.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

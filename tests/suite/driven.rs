@@ -3,14 +3,14 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use soong::{
-    ActorView, Child, ChildSpec, ErrorCode, RuntimeBuilder, Start,
+    ActorView, Child, ChildSpec, ErrorCode, RunRequest, RuntimeBuilder,
     protocol::{EndReason, RunId, RunStatus, Timestamp},
 };
 
 use crate::support::{
     history::check_session,
-    model::{Scripted, Turn, task_of},
-    world::{World, patiently, quick, soon},
+    model::{ScriptedModel, Turn, task_of},
+    world::{TestRuntime, patiently, quick, soon},
 };
 
 fn tasks(names: &[&str]) -> Vec<ChildSpec> {
@@ -25,13 +25,13 @@ fn impatient(builder: RuntimeBuilder) -> RuntimeBuilder {
 }
 
 /// A world whose process has ended while a driven run had two children: "ended" has, "works" has not.
-async fn left_behind() -> World {
-    let first = Scripted::new(|request| match task_of(request) {
+async fn left_behind() -> TestRuntime {
+    let first = ScriptedModel::new(|request| match task_of(request) {
         "ended" => Turn::say("early"),
         _ => Turn::Hang("half"),
     });
-    let mut world = World::with(first.clone(), impatient).await;
-    let run = world.runtime().start(Start::driven("drive").session("s")).await.unwrap();
+    let mut world = TestRuntime::with(first.clone(), impatient).await;
+    let run = world.runtime().start(RunRequest::driven("drive").session("s")).await.unwrap();
     let children = run.spawn_all(tasks(&["ended", "works"])).await.unwrap();
     soon(children[0].wait()).await.unwrap();
     patiently("the other one thinks", || first.in_flight() == 1).await;
@@ -42,7 +42,7 @@ async fn left_behind() -> World {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_resumes_a_driven_run_after_a_crash() {
     let mut world = left_behind().await;
-    let second = Scripted::new(|request| Turn::say(format!("{} late", task_of(request))));
+    let second = ScriptedModel::new(|request| Turn::say(format!("{} late", task_of(request))));
     world.reopen_with(second.clone(), impatient).await;
     let undriven = world.runtime().undriven();
     let [run] = &undriven[..] else { panic!("{undriven:?}") };
@@ -69,7 +69,7 @@ async fn a_program_resumes_a_driven_run_after_a_crash() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_driven_run_without_a_handle_ends_as_interrupted() {
     let mut world = left_behind().await;
-    let second = Scripted::new(|_| Turn::say("late"));
+    let second = ScriptedModel::new(|_| Turn::say("late"));
     world.reopen_with(second.clone(), impatient).await;
     let id = world.runtime().undriven()[0].run_id().clone();
     patiently("it has ended", || world.runtime().handle(&id).is_err()).await;
@@ -78,12 +78,12 @@ async fn a_driven_run_without_a_handle_ends_as_interrupted() {
     assert!(ended.error.unwrap().message.contains("no program has driven the run"));
     check_session(world.runtime(), &ended.session_id).await;
     // Its session is free again.
-    let next = world.runtime().start(Start::new("next").session("s")).await.unwrap();
+    let next = world.runtime().start(RunRequest::new("next").session("s")).await.unwrap();
     assert_eq!(soon(next.wait()).await.unwrap().status, RunStatus::Completed);
 
     // A run with a handle waits, also while one without ends.
-    let held = world.runtime().start(Start::driven("drive").session("t")).await.unwrap();
-    let dropped = world.runtime().start(Start::driven("drive").session("u")).await.unwrap().run_id().clone();
+    let held = world.runtime().start(RunRequest::driven("drive").session("t")).await.unwrap();
+    let dropped = world.runtime().start(RunRequest::driven("drive").session("u")).await.unwrap().run_id().clone();
     patiently("the one without a handle has ended", || world.runtime().handle(&dropped).is_err()).await;
     assert_eq!(held.status().await.unwrap(), RunStatus::Running);
     held.finish("done").unwrap();
@@ -94,9 +94,9 @@ async fn a_driven_run_without_a_handle_ends_as_interrupted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_check_for_a_driver_is_no_progress() {
-    let model = Scripted::new(|_| Turn::Hang("half"));
-    let world = World::with(model.clone(), impatient).await;
-    let run = world.runtime().start(Start::driven("drive").session("s")).await.unwrap();
+    let model = ScriptedModel::new(|_| Turn::Hang("half"));
+    let world = TestRuntime::with(model.clone(), impatient).await;
+    let run = world.runtime().start(RunRequest::driven("drive").session("s")).await.unwrap();
     let run_id = run.run_id().clone();
     run.spawn_all(tasks(&["works"])).await.unwrap();
     patiently("the child thinks", || model.in_flight() == 1).await;
@@ -104,7 +104,8 @@ async fn a_check_for_a_driver_is_no_progress() {
     // Each of these ends when it was found without a handle; so was the run above, which has an open child.
     let mut seen = Vec::new();
     for session in ["t", "u"] {
-        let dropped = world.runtime().start(Start::driven("drive").session(session)).await.unwrap().run_id().clone();
+        let dropped =
+            world.runtime().start(RunRequest::driven("drive").session(session)).await.unwrap().run_id().clone();
         patiently("the one without a handle has ended", || world.runtime().handle(&dropped).is_err()).await;
         seen.push(last_progress(&world.runtime().tree().unwrap(), &run_id));
     }

@@ -5,21 +5,21 @@ use std::sync::Arc;
 use futures::future::{BoxFuture, FutureExt};
 use serde_json::{Value, json};
 use soong::{
-    ChildSpec, Environment, ErrorCode, Runtime, Start,
+    ChildSpec, Environment, ErrorCode, RunRequest, Runtime,
     protocol::{Event, RunStatus, ToolEvent, ToolSpec, TraceId},
     tool::{Tool, ToolContext, ToolResult},
 };
 
 use crate::support::{
-    model::{Scripted, Turn, last_of, turn_of},
-    world::{World, all, kinds, patiently, soon},
+    model::{ScriptedModel, Turn, last_of, turn_of},
+    world::{TestRuntime, all, kinds, patiently, soon},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_of_a_trace_ends_with_its_run() {
-    let world = World::open(Scripted::new(|_| Turn::say("done"))).await;
+    let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("done"))).await;
     let runtime = world.runtime();
-    let run = runtime.start(Start::new("x").session("s")).await.unwrap();
+    let run = runtime.start(RunRequest::new("x").session("s")).await.unwrap();
     let live = soon(all(runtime.trace_events(run.trace_id(), 0))).await;
     assert_eq!(kinds(&live).last(), Some(&"run_completed"));
     let last = live.last().unwrap().event_id;
@@ -28,7 +28,7 @@ async fn a_stream_of_a_trace_ends_with_its_run() {
     }
     // The next run of the trace is seen by who follows it, and by a stream that begins while it is at work.
     let mut following = runtime.follow_trace(run.trace_id(), last);
-    let second = runtime.start(Start::new("y").session("s")).await.unwrap();
+    let second = runtime.start(RunRequest::new("y").session("s")).await.unwrap();
     assert!(soon(following.next()).await.unwrap().is_ok());
     soon(second.wait()).await.unwrap();
     let rest = soon(all(runtime.trace_events(run.trace_id(), last))).await;
@@ -39,7 +39,7 @@ async fn a_stream_of_a_trace_ends_with_its_run() {
 
 #[tokio::test]
 async fn a_stream_of_an_unknown_trace_is_an_error() {
-    let world = World::open(Scripted::new(|_| Turn::say("done"))).await;
+    let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("done"))).await;
     let mut stream = world.runtime().trace_events(&TraceId::new("nobody"), 0);
     assert_eq!(soon(stream.next()).await.unwrap().unwrap_err().code, ErrorCode::TraceNotFound);
     assert!(soon(stream.next()).await.is_none());
@@ -49,7 +49,7 @@ async fn a_stream_of_an_unknown_trace_is_an_error() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn finishing_a_run_that_a_model_drives_is_an_error() {
-    let world = World::open(Scripted::new(|_| Turn::say("done"))).await;
+    let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("done"))).await;
     let run = world.runtime().start("x").await.unwrap();
     let error = run.finish("too early").unwrap_err();
     assert!(error.code == ErrorCode::ValidationError && error.message.contains("driven by a model"), "{error}");
@@ -59,7 +59,7 @@ async fn finishing_a_run_that_a_model_drives_is_an_error() {
 
 #[tokio::test]
 async fn a_second_runtime_of_one_process_is_told_so() {
-    let world = World::open(Scripted::new(|_| Turn::say("done"))).await;
+    let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("done"))).await;
     let error = Runtime::builder().home(world.home()).project_dir(world.home()).offline().build().await.err().unwrap();
     assert_eq!(error.code, ErrorCode::HomeLocked);
     assert!(error.message.starts_with("this process owns the home"), "{error}");
@@ -90,12 +90,12 @@ impl Tool for Panicking {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_message_of_a_panicking_tool_reaches_the_model_redacted() {
     let tool = Arc::new(Panicking(ToolSpec::read("lookup", "Lookup", "Looks up.", json!({"type": "object"}))));
-    let model = Scripted::new(|request| match turn_of(request) {
+    let model = ScriptedModel::new(|request| match turn_of(request) {
         0 => Turn::call("lookup", json!({})),
         _ => Turn::say(last_of(request)),
     });
     let environment = Environment::of([("DB_PASSWORD", "s3cret-0123456789")]);
-    let world = World::with(model, |builder| builder.register_tool(tool).environment(environment)).await;
+    let world = TestRuntime::with(model, |builder| builder.register_tool(tool).environment(environment)).await;
     let run = world.runtime().start("x").await.unwrap();
     let output = soon(run.wait()).await.unwrap().output.clone();
     assert!(
@@ -115,10 +115,10 @@ async fn the_message_of_a_panicking_tool_reaches_the_model_redacted() {
 async fn a_queued_child_is_not_called_unknown() {
     let mut config = soong::Config::default();
     config.agents.max_concurrent_children_per_session = 1;
-    let model = Scripted::new(|_| Turn::Hang(""));
-    let world = World::with(model, |builder| builder.config(config)).await;
+    let model = ScriptedModel::new(|_| Turn::Hang(""));
+    let world = TestRuntime::with(model, |builder| builder.config(config)).await;
     let runtime = world.runtime();
-    let parent = runtime.start(Start::driven("work")).await.unwrap();
+    let parent = runtime.start(RunRequest::driven("work")).await.unwrap();
     let children = parent.spawn_all(["a", "b"].map(ChildSpec::new)).await.unwrap();
     let queued = || {
         let ids = children.iter().map(|child| format!("run:{}", child.run_id()));

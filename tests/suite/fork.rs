@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use soong::{
-    ErrorCode, Fork, MessagePath, Runtime, Start,
-    artifact::{Place, Save},
+    ErrorCode, Fork, MessagePath, RunRequest, Runtime,
+    artifact::{ArtifactOwner, Save},
     model::Model,
     protocol::{
         Artifact, ArtifactScope, Event, EventRecord, GoalTree, Message, Role, RunEvent, RunMode, RunStatus, SessionId,
@@ -20,8 +20,8 @@ use soong::{
 use crate::support::{
     artifacts::{create, obedient, pause, paused, place, save, text, turns, update},
     history::{check_messages, stored},
-    model::{Scripted, Turn, last_of, turn_of},
-    world::{World, soon},
+    model::{ScriptedModel, Turn, last_of, turn_of},
+    world::{TestRuntime, soon},
 };
 
 fn id(session: &str) -> SessionId {
@@ -33,12 +33,12 @@ fn at(at: u64, name: &str) -> Fork {
 }
 
 /// Runs these calls, one a turn, in a session.
-async fn write(world: &World, session: &str, calls: &[Value]) {
-    let run = world.runtime().start(Start::new(turns(calls)).session(session)).await.unwrap();
+async fn write(world: &TestRuntime, session: &str, calls: &[Value]) {
+    let run = world.runtime().start(RunRequest::new(turns(calls)).session(session)).await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
 }
 
-async fn fork(world: &World, source: &str, wish: Fork) -> String {
+async fn fork(world: &TestRuntime, source: &str, wish: Fork) -> String {
     let made = world.runtime().fork_session(&id(source), wish).await.unwrap();
     made.session_id.to_string()
 }
@@ -49,12 +49,12 @@ async fn read(runtime: &Runtime, session: &str, path: MessagePath) -> Vec<Messag
     messages.into_iter().map(|message| Message { trace_id: TraceId::new("any"), ..message }).collect()
 }
 
-async fn sequences(world: &World, session: &str) -> Vec<u64> {
+async fn sequences(world: &TestRuntime, session: &str) -> Vec<u64> {
     read(world.runtime(), session, MessagePath::Main).await.iter().map(|message| message.sequence).collect()
 }
 
 /// Everything that is recorded of a session.
-async fn everything(world: &World, session: &str) -> (Trace, Vec<Message>, Vec<String>, GoalTree, Vec<Artifact>) {
+async fn everything(world: &TestRuntime, session: &str) -> (Trace, Vec<Message>, Vec<String>, GoalTree, Vec<Artifact>) {
     let (runtime, trace) = (world.runtime(), TraceId::new(session));
     let told = |event: &Arc<EventRecord>| serde_json::to_string(&**event).unwrap();
     (
@@ -66,7 +66,7 @@ async fn everything(world: &World, session: &str) -> (Trace, Vec<Message>, Vec<S
     )
 }
 
-async fn names(world: &World, session: &str) -> Vec<String> {
+async fn names(world: &TestRuntime, session: &str) -> Vec<String> {
     let all = world.runtime().artifacts(&place(session)).await.unwrap();
     all.into_iter()
         .filter(|one| matches!(one.scope, ArtifactScope::Session { .. }))
@@ -75,8 +75,8 @@ async fn names(world: &World, session: &str) -> Vec<String> {
 }
 
 /// Plans in its first turn, and answers with how much it was shown.
-fn planning() -> Arc<Scripted> {
-    Scripted::new(|request| {
+fn planning() -> Arc<ScriptedModel> {
+    ScriptedModel::new(|request| {
         let asked = request.messages.iter().rposition(|message| message.role == Role::User).unwrap();
         match request.messages[asked..].iter().any(|message| message.role == Role::Assistant) {
             false => Turn::call("goal", json!({ "add": [format!("for {}", request.messages[asked].content)] })),
@@ -87,10 +87,10 @@ fn planning() -> Arc<Scripted> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fork_is_the_conversation_up_to_its_message_and_goes_its_own_way() {
-    let world = World::open(planning()).await;
+    let world = TestRuntime::open(planning()).await;
     // 1 system, 2 user, 3 calls, 4 result, 5 answer; 6 user … 9 answer.
     for said in ["one", "two"] {
-        let run = world.runtime().start(Start::new(said).session("s")).await.unwrap();
+        let run = world.runtime().start(RunRequest::new(said).session("s")).await.unwrap();
         soon(run.wait()).await.unwrap();
     }
     let source = everything(&world, "s").await;
@@ -118,7 +118,7 @@ async fn a_fork_is_the_conversation_up_to_its_message_and_goes_its_own_way() {
     assert_eq!(everything(&world, "s").await, source, "the source has not noticed");
 
     // The copy goes on with what was said, and its goals' ids are not given again.
-    let run = world.runtime().start(Start::new("three").session("f5")).await.unwrap();
+    let run = world.runtime().start(RunRequest::new("three").session("f5")).await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().output, "shown 7");
     assert_eq!(sequences(&world, "f5").await, (1..=9).collect::<Vec<u64>>());
     check_messages(&world.runtime().messages(&TraceId::new("f5"), MessagePath::Main).await.unwrap());
@@ -128,9 +128,9 @@ async fn a_fork_is_the_conversation_up_to_its_message_and_goes_its_own_way() {
     };
     assert_eq!(ids, ["1", "3"], "2 was given to what came behind, there");
     // The model is asked again from where the copy ends, without a message.
-    let again = world.runtime().start(Start::go_on("f2")).await.unwrap();
+    let again = world.runtime().start(RunRequest::go_on("f2")).await.unwrap();
     assert_eq!(soon(again.wait()).await.unwrap().output, "shown 3");
-    let refused = world.runtime().start(Start::go_on("f9")).await.unwrap_err();
+    let refused = world.runtime().start(RunRequest::go_on("f9")).await.unwrap_err();
     assert!(refused.code == ErrorCode::ValidationError && refused.message.contains("has its answer"), "{refused}");
     assert_eq!(everything(&world, "s").await, source);
     world.finish().await;
@@ -138,7 +138,7 @@ async fn a_fork_is_the_conversation_up_to_its_message_and_goes_its_own_way() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn artifacts_come_along_as_they_were_and_are_found_by_their_ids() {
-    let world = World::open(obedient() as Arc<dyn Model>).await;
+    let world = TestRuntime::open(obedient() as Arc<dyn Model>).await;
     let bytes: Vec<u8> = (0..=255).cycle().take(300_000).collect();
     let image = Save::new("image", "image/png", bytes.clone());
     // 1 system, 2 user, 3 create, 4, 5 update, 6, 7 answer.
@@ -198,7 +198,7 @@ async fn artifacts_come_along_as_they_were_and_are_found_by_their_ids() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fork_outlives_its_source() {
-    let world = World::open(obedient() as Arc<dyn Model>).await;
+    let world = TestRuntime::open(obedient() as Arc<dyn Model>).await;
     write(&world, "s", &[create("doc", "one")]).await;
     fork(&world, "s", at(5, "f")).await;
     let before = everything(&world, "f").await;
@@ -212,7 +212,7 @@ async fn a_fork_outlives_its_source() {
     // What is left to do is known without the source, too.
     fork(&world, "f", at(2, "g")).await;
     world.runtime().delete_session(&id("f")).await.unwrap();
-    let run = world.runtime().start(Start::go_on("g")).await.unwrap();
+    let run = world.runtime().start(RunRequest::go_on("g")).await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
     world.finish().await;
 }
@@ -221,8 +221,8 @@ async fn a_fork_outlives_its_source() {
 async fn a_session_at_work_can_be_forked_and_nothing_that_is_at_work_comes_along() {
     let (world, gate) = paused(|builder| builder).await;
     let calls = [create("doc", "one"), json!([update("doc", "one", "two"), pause()])];
-    let run = world.runtime().start(Start::new(turns(&calls)).session("s")).await.unwrap();
-    let queued = world.runtime().start(Start::new("[]").session("s")).await.unwrap();
+    let run = world.runtime().start(RunRequest::new(turns(&calls)).session("s")).await.unwrap();
+    let queued = world.runtime().start(RunRequest::new("[]").session("s")).await.unwrap();
     gate.reached(1).await;
     // 1 system, 2 user, 3 create, 4, 5 two calls of which one is open.
     fork(&world, "s", at(4, "f")).await;
@@ -245,7 +245,7 @@ async fn a_session_at_work_can_be_forked_and_nothing_that_is_at_work_comes_along
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_traces_are_linked_and_nobody_goes_on_with_those_of_the_source() {
-    let world = World::open(Scripted::new(|request| {
+    let world = TestRuntime::open(ScriptedModel::new(|request| {
         let is_parent = request.tools.iter().any(|tool| tool.name == "agent");
         match (is_parent, turn_of(request)) {
             (true, _) if last_of(request).starts_with("go on with ") => {
@@ -257,7 +257,7 @@ async fn sub_traces_are_linked_and_nobody_goes_on_with_those_of_the_source() {
         }
     }))
     .await;
-    let run = world.runtime().start(Start::new("job").mode(RunMode::Orchestrator).session("s")).await.unwrap();
+    let run = world.runtime().start(RunRequest::new("job").mode(RunMode::Orchestrator).session("s")).await.unwrap();
     let outcome = soon(run.wait()).await.unwrap();
     let below = world.runtime().sub_traces(run.trace_id()).await.unwrap();
     assert_eq!(below.len(), 1);
@@ -285,7 +285,7 @@ async fn sub_traces_are_linked_and_nobody_goes_on_with_those_of_the_source() {
     assert!(outcome.stats.tree.total_tokens > 0);
     assert_eq!(world.runtime().trace(&TraceId::new("g")).await.unwrap().total_tokens, 0, "a copy costs nothing");
     // It is another session's.
-    let run = world.runtime().start(Start::new(format!("go on with {child}")).session("g")).await.unwrap();
+    let run = world.runtime().start(RunRequest::new(format!("go on with {child}")).session("g")).await.unwrap();
     let said = soon(run.wait()).await.unwrap().output.clone();
     assert!(said.contains("is no sub-agent of this trace"), "{said}");
     assert_eq!(world.runtime().trace(&child).await.unwrap().total_messages, below[0].total_messages);
@@ -299,13 +299,16 @@ async fn sub_traces_are_linked_and_nobody_goes_on_with_those_of_the_source() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_branch_that_was_left_can_be_forked_with_its_goals_and_documents() {
-    let world = World::open(obedient() as Arc<dyn Model>).await;
+    let world = TestRuntime::open(obedient() as Arc<dyn Model>).await;
     write(&world, "s", &[create("doc", "one")]).await;
     write(&world, "s", &[json!(["goal", {"add": ["kept"]}]), update("doc", "one", "two")]).await;
     let end = world.runtime().trace(&TraceId::new("s")).await.unwrap().head_sequence;
     let there = everything(&world, "s").await;
-    let run =
-        world.runtime().start(Start::new(turns(&[update("doc", "one", "other")])).session("s").after(5)).await.unwrap();
+    let run = world
+        .runtime()
+        .start(RunRequest::new(turns(&[update("doc", "one", "other")])).session("s").after(5))
+        .await
+        .unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
     assert_eq!(text(&world, &place("s"), "doc").await, "other");
     fork(&world, "s", at(end, "f")).await;
@@ -329,7 +332,7 @@ impl Store for NoForks {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_copied_for_a_fork_that_never_was_goes_with_the_next_owner() {
-    let mut world = World::with(obedient(), |builder| builder.wrap_store(|store| Box::new(NoForks(store)))).await;
+    let mut world = TestRuntime::with(obedient(), |builder| builder.wrap_store(|store| Box::new(NoForks(store)))).await;
     write(&world, "s", &[create("doc", "one")]).await;
     let refused = world.runtime().fork_session(&id("s"), at(5, "f")).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::StorageError, "{refused}");
@@ -346,7 +349,7 @@ async fn what_was_copied_for_a_fork_that_never_was_goes_with_the_next_owner() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fork_that_cannot_be_leaves_nothing() {
-    let world = World::open(obedient() as Arc<dyn Model>).await;
+    let world = TestRuntime::open(obedient() as Arc<dyn Model>).await;
     write(&world, "s", &[create("doc", "one")]).await;
     write(&world, "t", &[]).await;
     world
@@ -383,6 +386,6 @@ async fn a_fork_that_cannot_be_leaves_nothing() {
         world.home().join("sessions").join(session).join("artifacts").read_dir().map_or(0, Iterator::count)
     };
     assert_eq!((left("g"), left("f")), (0, 1), "no bytes without rows");
-    let _: Place = world.runtime().artifact_place(&id("f")).await.unwrap();
+    let _: ArtifactOwner = world.runtime().artifact_place(&id("f")).await.unwrap();
     world.finish().await;
 }

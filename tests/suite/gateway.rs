@@ -15,7 +15,7 @@ use std::{
 
 use futures::future::{BoxFuture, FutureExt, try_join_all};
 use soong::{
-    ChildSpec, RuntimeBuilder, Start,
+    ChildSpec, RunRequest, RuntimeBuilder,
     model::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest},
     protocol::{ChildMode, Config, RunStatus, Usage},
     storage::store::{Ack, Append, Store, StoreError},
@@ -25,7 +25,7 @@ use tokio::{task::JoinHandle, time::Instant};
 use crate::support::{
     history::{check_session, stored},
     model::task_of,
-    world::{World, hasty, kinds},
+    world::{TestRuntime, hasty, kinds},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -181,10 +181,10 @@ async fn check(config: Config, reason: &str, refusals: std::ops::RangeInclusive<
     let committing = Arc::clone(&clock.committing);
     let build =
         |builder: RuntimeBuilder| builder.config(config).wrap_store(|store| Box::new(Timeless { store, committing }));
-    let world = World::with(account.clone(), build).await;
+    let world = TestRuntime::with(account.clone(), build).await;
     let runtime = world.runtime();
     let session = async |name: &str| {
-        let parent = runtime.start(Start::driven(name).session(name)).await.unwrap();
+        let parent = runtime.start(RunRequest::driven(name).session(name)).await.unwrap();
         let children = (0..CHILDREN).map(async |child| {
             let child = parent.spawn(ChildSpec::new(format!("{name} {child}")).mode(ChildMode::Explore)).await?;
             Ok::<_, soong::ErrorInfo>((child.trace_id().clone(), child.wait().await?))

@@ -4,47 +4,47 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 use soong::{
-    ErrorCode, MessagePath, Recover, Start,
+    ErrorCode, MessagePath, RecoveryPolicy, RunRequest,
     model::ModelRequest,
     protocol::{EndReason, GivenMessage, Message, Role, RunStatus, TraceId},
 };
 
 use crate::support::{
     history::{check_run, check_session},
-    model::{Scripted, Turn, last_of},
-    world::{World, all, kinds, soon},
+    model::{ScriptedModel, Turn, last_of},
+    world::{TestRuntime, all, kinds, soon},
 };
 
 /// The temperature and the further parameters of a request.
 type Sent = (Option<f64>, String);
 
 /// Calls two tools when it is asked something, and says what they brought.
-fn caller() -> Arc<Scripted> {
-    Scripted::new(|request| match request.messages.last() {
+fn caller() -> Arc<ScriptedModel> {
+    ScriptedModel::new(|request| match request.messages.last() {
         Some(message) if message.role == Role::Tool => Turn::say(format!("heard {}", last_of(request))),
         _ => Turn::Call(vec![("read", json!({"path": "a"})), ("write", json!({"path": "b", "content": "x"}))]),
     })
 }
 
-fn by_hand(prompt: &str) -> Start {
-    Start { auto_execute_tools: Some(false), ..Start::new(prompt).session("s") }
+fn by_hand(prompt: &str) -> RunRequest {
+    RunRequest { auto_execute_tools: Some(false), ..RunRequest::new(prompt).session("s") }
 }
 
 fn result(id: &str, content: &str) -> GivenMessage {
     GivenMessage { role: Role::Tool, content: content.into(), tool_call_id: Some(id.into()) }
 }
 
-fn go_on(results: &[GivenMessage]) -> Start {
-    Start { messages: results.to_vec(), ..Start::go_on("s") }
+fn go_on(results: &[GivenMessage]) -> RunRequest {
+    RunRequest { messages: results.to_vec(), ..RunRequest::go_on("s") }
 }
 
-async fn path(world: &World) -> Vec<Message> {
+async fn path(world: &TestRuntime) -> Vec<Message> {
     world.runtime().messages(&TraceId::new("s"), MessagePath::Main).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn run_3_calls_are_handed_out_and_the_conversation_goes_on_with_their_results() {
-    let mut world = World::open(caller()).await;
+    let mut world = TestRuntime::open(caller()).await;
     let run = world.runtime().start(by_hand("Do it.")).await.unwrap();
     let events = all(run.events().unwrap()).await;
     check_run(&events);
@@ -56,7 +56,7 @@ async fn run_3_calls_are_handed_out_and_the_conversation_goes_on_with_their_resu
     assert!(!world.project().join("b").exists(), "nothing was run");
 
     // What was handed out is known to a later process, too.
-    world.reopen_with(caller(), |builder| builder.recover(Recover::Nothing)).await;
+    world.reopen_with(caller(), |builder| builder.recover(RecoveryPolicy::Nothing)).await;
     let stored = world.runtime().outcome(run.run_id()).await.unwrap().unwrap();
     assert_eq!(stored.tool_calls, outcome.tool_calls);
 
@@ -70,7 +70,7 @@ async fn run_3_calls_are_handed_out_and_the_conversation_goes_on_with_their_resu
         assert_eq!(refused.code, ErrorCode::ValidationError);
         assert!(refused.message.contains(part), "{refused}");
     }
-    let mixed = Start { messages: vec![result("call_0_0", "x")], ..by_hand("And now?") };
+    let mixed = RunRequest { messages: vec![result("call_0_0", "x")], ..by_hand("And now?") };
     assert!(world.runtime().start(mixed).await.unwrap_err().message.contains("come alone"));
     assert_eq!(path(&world).await.len(), 3, "what is refused changes nothing");
 
@@ -84,7 +84,7 @@ async fn run_3_calls_are_handed_out_and_the_conversation_goes_on_with_their_resu
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn run_3_a_call_without_a_result_counts_as_interrupted() {
-    let world = World::open(caller()).await;
+    let world = TestRuntime::open(caller()).await;
     soon(world.runtime().start(by_hand("Do it.")).await.unwrap().wait()).await.unwrap();
     let on = world.runtime().start(go_on(&[result("call_0_0", "A")])).await.unwrap();
     let outcome = soon(on.wait()).await.unwrap();
@@ -100,7 +100,7 @@ async fn run_3_a_call_without_a_result_counts_as_interrupted() {
 async fn what_a_caller_sets_for_the_model_is_sent_with_each_call_and_kept_when_it_goes_on() {
     let seen: Arc<Mutex<Vec<Sent>>> = Arc::default();
     let told = Arc::clone(&seen);
-    let model = Scripted::new(move |request: &ModelRequest| {
+    let model = ScriptedModel::new(move |request: &ModelRequest| {
         let params = serde_json::Value::Object(request.params.clone()).to_string();
         told.lock().unwrap().push((request.temperature, params));
         match request.messages.last() {
@@ -108,9 +108,9 @@ async fn what_a_caller_sets_for_the_model_is_sent_with_each_call_and_kept_when_i
             _ => Turn::call("read", json!({"path": "a"})),
         }
     });
-    let world = World::open(model).await;
+    let world = TestRuntime::open(model).await;
     let params = |value: serde_json::Value| value.as_object().unwrap().clone();
-    let start = Start {
+    let start = RunRequest {
         temperature: Some(0.25),
         llm_params: Some(params(json!({"top_p": 0.5, "seed": 7}))),
         ..by_hand("Do it.")
@@ -120,9 +120,9 @@ async fn what_a_caller_sets_for_the_model_is_sent_with_each_call_and_kept_when_i
     let wanted = (Some(0.25), r#"{"top_p":0.5,"seed":7}"#.to_owned());
     assert_eq!(*seen.lock().unwrap(), [wanted.clone(), wanted]);
     for (start, part) in [
-        (Start { temperature: Some(2.5), ..Start::new("x") }, "from 0 to 2"),
-        (Start { temperature: Some(f64::NAN), ..Start::new("x") }, "from 0 to 2"),
-        (Start { llm_params: Some(params(json!({"stream": false}))), ..Start::new("x") }, "`stream`"),
+        (RunRequest { temperature: Some(2.5), ..RunRequest::new("x") }, "from 0 to 2"),
+        (RunRequest { temperature: Some(f64::NAN), ..RunRequest::new("x") }, "from 0 to 2"),
+        (RunRequest { llm_params: Some(params(json!({"stream": false}))), ..RunRequest::new("x") }, "`stream`"),
     ] {
         let refused = world.runtime().start(start).await.unwrap_err();
         assert_eq!(refused.code, ErrorCode::ValidationError);

@@ -13,16 +13,16 @@ use std::{
 use proptest::{prelude::*, test_runner::TestRunner};
 use serde_json::{Value, json};
 use soong::{
-    ErrorCode, MessagePath, RuntimeBuilder, Start, TraceFilter,
+    ErrorCode, MessagePath, RunRequest, RuntimeBuilder, TraceFilter,
     model::ModelRequest,
     protocol::{Event, Message, Role, RunEvent, RunMode, SessionId, Stats, TraceId},
 };
 
 use crate::support::{
     history::check_messages,
-    model::{Scripted, Turn},
+    model::{ScriptedModel, Turn},
     pairing,
-    world::{PowerSwitch, Powered, World, hasty, patiently, soon},
+    world::{PowerSwitch, PoweredStore, TestRuntime, hasty, patiently, soon},
 };
 
 /// What somebody does to the conversation.
@@ -139,21 +139,21 @@ fn left_behind(ends: bool) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder {
         if !ends {
             return small(builder);
         }
-        config.runtime.recovery = soong::protocol::Recovery::Fail;
+        config.runtime.recovery = soong::protocol::RecoveryMode::Fail;
         builder.config(config)
     }
 }
 
 struct History {
-    world: World,
+    world: TestRuntime,
     script: Arc<Script>,
     power: Arc<PowerSwitch>,
 }
 
 impl History {
-    fn model(script: &Arc<Script>) -> Arc<Scripted> {
+    fn model(script: &Arc<Script>) -> Arc<ScriptedModel> {
         let script = Arc::clone(script);
-        Scripted::new(move |request| script.answer(request))
+        ScriptedModel::new(move |request| script.answer(request))
     }
 
     fn tell(&self, steps: &[Step], left: u64) {
@@ -161,16 +161,16 @@ impl History {
         self.script.left.store(left, SeqCst);
     }
 
-    fn start() -> Start {
+    fn start() -> RunRequest {
         let number = std::time::SystemTime::now().elapsed().map_or(0, |time| time.subsec_nanos());
-        Start::new(format!("ask {number}")).session("s").mode(RunMode::Orchestrator)
+        RunRequest::new(format!("ask {number}")).session("s").mode(RunMode::Orchestrator)
     }
 
     async fn messages(&self, path: MessagePath) -> Vec<Message> {
         self.world.runtime().messages(&TraceId::new("s"), path).await.unwrap_or_default()
     }
 
-    async fn run(&self, start: Start) {
+    async fn run(&self, start: RunRequest) {
         match self.world.runtime().start(start).await {
             Ok(run) => drop(soon(run.wait()).await.unwrap()),
             // Some places are none to go on from, and some conversations have their answer.
@@ -181,7 +181,7 @@ impl History {
     /// Opens the home anew, with a store that can lose its power.
     async fn reopen(&mut self) {
         let (model, switch) = (Self::model(&self.script), Arc::clone(&self.power));
-        let powered = |builder: RuntimeBuilder| builder.wrap_store(|store| Box::new(Powered { store, switch }));
+        let powered = |builder: RuntimeBuilder| builder.wrap_store(|store| Box::new(PoweredStore { store, switch }));
         self.world.reopen_with(model, |builder| powered(small(builder))).await;
     }
 
@@ -204,7 +204,7 @@ impl History {
                 let path = self.messages(MessagePath::Main).await;
                 let Some(message) = pick(&path, *part) else { return };
                 self.tell(steps, u64::MAX);
-                let start = if *again { Start::go_on("s") } else { Self::start() };
+                let start = if *again { RunRequest::go_on("s") } else { Self::start() };
                 self.run(start.after(message)).await;
             }
             Op::Switch { part } => {
@@ -350,7 +350,7 @@ fn any_history_keeps_what_must_hold() {
 
 async fn live_through(ops: &[Op]) {
     let (script, power) = (Arc::new(Script::default()), PowerSwitch::new());
-    let world = World::with(History::model(&script), small).await;
+    let world = TestRuntime::with(History::model(&script), small).await;
     world.wire(&power);
     std::fs::write(world.project().join("a.txt"), "word ".repeat(400)).unwrap();
     let mut history = History { world, script, power };
@@ -360,7 +360,7 @@ async fn live_through(ops: &[Op]) {
         history.check().await;
     }
     // Nothing is healed, or told, twice.
-    let last = |world: &World| {
+    let last = |world: &TestRuntime| {
         let runtime = world.runtime().clone();
         async move { runtime.trace(&TraceId::new("s")).await.map(|trace| (trace.last_event_id, trace.last_sequence)).ok() }
     };

@@ -3,26 +3,26 @@
 use std::sync::Arc;
 
 use soong::{
-    ErrorCode, LeftBehind, Runtime, Start,
-    protocol::{Config, EndReason, Recovery, RunStatus, TraceStatus},
+    ErrorCode, InterruptedRuns, RunRequest, Runtime,
+    protocol::{Config, EndReason, RecoveryMode, RunStatus, TraceStatus},
 };
 
 use crate::support::{
     history::{check_session, stored},
-    model::{Scripted, Turn, turn_of},
-    world::{World, patiently, quick, soon},
+    model::{ScriptedModel, Turn, turn_of},
+    world::{TestRuntime, patiently, quick, soon},
 };
 
 /// A configuration by which runs that were left behind are ended.
 fn ending() -> Config {
     let mut config = quick();
-    config.runtime.recovery = Recovery::Fail;
+    config.runtime.recovery = RecoveryMode::Fail;
     config
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_runtime_on_a_home_is_refused_and_changes_nothing() {
-    let world = World::open(Scripted::new(|_| Turn::say("ok"))).await;
+    let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("ok"))).await;
     let second = Runtime::builder().home(world.home()).project_dir(world.project()).offline().build().await;
     let error = second.err().unwrap();
     assert_eq!(error.code, ErrorCode::HomeLocked);
@@ -55,22 +55,22 @@ async fn a_new_home_is_its_owners_alone_and_one_that_is_there_keeps_its_mode() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_next_owner_ends_what_was_cut_off_children_first() {
-    let model = Scripted::new(|request| match (crate::support::model::is_parent(request), turn_of(request)) {
+    let model = ScriptedModel::new(|request| match (crate::support::model::is_parent(request), turn_of(request)) {
         (true, 0) => {
             Turn::call("agent", serde_json::json!({"task": (0..20).map(|n| n.to_string()).collect::<Vec<_>>()}))
         }
         _ => Turn::Hang("half"),
     });
-    let mut world = World::open(model.clone()).await;
-    let start = Start::new("job").mode(soong::protocol::RunMode::Orchestrator).session("s");
+    let mut world = TestRuntime::open(model.clone()).await;
+    let start = RunRequest::new("job").mode(soong::protocol::RunMode::Orchestrator).session("s");
     let run = world.runtime().start(start).await.unwrap();
-    let queued = world.runtime().start(Start::new("later").session("s")).await.unwrap();
+    let queued = world.runtime().start(RunRequest::new("later").session("s")).await.unwrap();
     patiently("the slots are full", || model.in_flight() == 16).await;
     let (trace, session) = (run.trace_id().clone(), run.session_id().clone());
     let waiting = tokio::spawn(async move { run.wait().await });
-    world.reopen_with(Scripted::new(|_| Turn::say("ok")), |builder| builder.config(ending())).await;
+    world.reopen_with(ScriptedModel::new(|_| Turn::say("ok")), |builder| builder.config(ending())).await;
     assert_eq!(soon(waiting).await.unwrap().unwrap_err().code, ErrorCode::Closing);
-    assert_eq!(world.runtime().left_behind(), LeftBehind { ended: 22, ..LeftBehind::default() });
+    assert_eq!(world.runtime().left_behind(), InterruptedRuns { ended: 22, ..InterruptedRuns::default() });
     let runs = stored(world.runtime(), &trace).await;
     assert!(runs.iter().filter(|event| event.event.kind() == "sub_trace_completed").count() == 20);
     let ended = world.runtime().run(queued.run_id()).await.unwrap();
@@ -79,7 +79,7 @@ async fn the_next_owner_ends_what_was_cut_off_children_first() {
     assert_eq!(trace.status, TraceStatus::Failed);
     check_session(world.runtime(), &session).await;
     drop(queued);
-    let again = world.runtime().start(Start::new("go on").session("s")).await.unwrap();
+    let again = world.runtime().start(RunRequest::new("go on").session("s")).await.unwrap();
     assert_eq!(soon(again.wait()).await.unwrap().output, "ok");
     check_session(world.runtime(), &session).await;
     world.finish().await;
@@ -89,7 +89,7 @@ async fn the_next_owner_ends_what_was_cut_off_children_first() {
 async fn a_runtime_that_is_dropped_or_closed_twice_frees_its_home_and_tells_who_waits() {
     let dir = tempfile::tempdir().unwrap();
     let open = || {
-        let model: Arc<dyn soong::model::Model> = Scripted::new(|_| Turn::Hang("x"));
+        let model: Arc<dyn soong::model::Model> = ScriptedModel::new(|_| Turn::Hang("x"));
         Runtime::builder()
             .home(dir.path().join("home"))
             .project_dir(dir.path())

@@ -4,31 +4,31 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use soong::{
-    ErrorCode, Runtime, Start,
+    ErrorCode, RunRequest, Runtime,
     protocol::{EndReason, Event, HookEvent, RunStatus, ToolEvent},
 };
 
 use crate::support::{
     history::check_session,
-    model::{Scripted, Turn, is_parent, last_of, turn_of},
-    stamp::Stamp,
-    world::{World, all, kinds, patiently, soon},
+    model::{ScriptedModel, Turn, is_parent, last_of, turn_of},
+    stamp::StampTool,
+    world::{TestRuntime, all, kinds, patiently, soon},
 };
 
 /// Opens a world with these hooks in its home.
-async fn world(model: Arc<Scripted>, tool: &Arc<Stamp>, hooks: Value) -> World {
+async fn world(model: Arc<ScriptedModel>, tool: &Arc<StampTool>, hooks: Value) -> TestRuntime {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("home")).unwrap();
     let file = json!({"version": 1, "hooks": hooks}).to_string();
     std::fs::write(dir.path().join("home/hooks.json"), file).unwrap();
-    World::over(dir, model, |builder| builder.register_tool(tool.clone()).load_config()).await
+    TestRuntime::over(dir, model, |builder| builder.register_tool(tool.clone()).load_config()).await
 }
 
 fn command(command: &str) -> Value {
     json!([{"hooks": [{"type": "command", "command": command}]}])
 }
 
-fn heard(world: &World, name: &str) -> Vec<Value> {
+fn heard(world: &TestRuntime, name: &str) -> Vec<Value> {
     let text = std::fs::read_to_string(world.project().join(name)).unwrap_or_default();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -38,8 +38,8 @@ fn scribe(name: &str) -> Value {
     command(&format!("line=$(cat); printf '%s\\n' \"$line\" >> {name}"))
 }
 
-fn stamping() -> Arc<Scripted> {
-    Scripted::new(|request| match turn_of(request) {
+fn stamping() -> Arc<ScriptedModel> {
+    ScriptedModel::new(|request| match turn_of(request) {
         0 => Turn::call("stamp", json!({"word": "one", "place": "free"})),
         _ => Turn::say(last_of(request)),
     })
@@ -48,8 +48,8 @@ fn stamping() -> Arc<Scripted> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hook_1_a_hook_refuses_a_call_before_anybody_is_asked() {
     let deny = r#"echo '{"decision": "deny", "reason": "not on a Sunday"}'"#;
-    let tool = Stamp::new();
-    let model = Scripted::new(|request| match turn_of(request) {
+    let tool = StampTool::new();
+    let model = ScriptedModel::new(|request| match turn_of(request) {
         0 => Turn::call("stamp", json!({"word": "one", "place": "a"})),
         _ => Turn::say(last_of(request)),
     });
@@ -102,7 +102,7 @@ async fn a_deny_rule_for_a_folder_holds_for_every_name_of_it() {
             ("edit", json!({ "path": "link/key", "edits": [{ "old": "canary", "new": "x" }] })),
         ]
     };
-    let model = Scripted::new(move |request| {
+    let model = ScriptedModel::new(move |request| {
         let project = request.system.iter().flat_map(|text| text.lines()).find_map(|line| line.split_once("PROJECT="));
         let project = project.map_or(String::new(), |(_, path)| path.trim().to_owned());
         match turn_of(request) {
@@ -110,7 +110,7 @@ async fn a_deny_rule_for_a_folder_holds_for_every_name_of_it() {
             _ => Turn::say("done"),
         }
     });
-    let world = world(model, &Stamp::new(), json!({ "PreToolUse": rule })).await;
+    let world = world(model, &StampTool::new(), json!({ "PreToolUse": rule })).await;
     let project = world.project().canonicalize().unwrap();
     std::fs::create_dir_all(project.join("secret")).unwrap();
     std::fs::create_dir_all(project.join("open")).unwrap();
@@ -118,7 +118,7 @@ async fn a_deny_rule_for_a_folder_holds_for_every_name_of_it() {
     for (link, to) in [("link", "secret"), ("open/link", "../secret"), ("file-link", "secret/key"), ("chain", "link")] {
         std::os::unix::fs::symlink(to, project.join(link)).unwrap();
     }
-    let mut start = Start::new("read it").allow("write").allow("edit");
+    let mut start = RunRequest::new("read it").allow("write").allow("edit");
     start.system_prompt = Some(format!("PROJECT={}", project.display()));
     let run = world.runtime().start(start).await.unwrap();
     soon(run.wait()).await.unwrap();
@@ -140,8 +140,8 @@ async fn a_deny_rule_for_a_folder_holds_for_every_name_of_it() {
 async fn hook_1_what_the_run_answers_itself_is_heard_too() {
     let deny = json!([{"matcher": {"tool": "agent"},
         "hooks": [{"type": "command", "command": r#"echo '{"decision": "deny", "reason": "alone"}'"#}]}]);
-    let tool = Stamp::new();
-    let model = Scripted::new(|request| match (is_parent(request), turn_of(request)) {
+    let tool = StampTool::new();
+    let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
         (true, 0) => Turn::call("goal", json!({"add": "look"})),
         (true, 1) => Turn::call("agent", json!({"task": "x"})),
         _ => Turn::say(last_of(request)),
@@ -159,7 +159,7 @@ async fn hook_1_what_the_run_answers_itself_is_heard_too() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hook_1_a_hook_that_fails_is_told_and_stops_nothing() {
-    let tool = Stamp::new();
+    let tool = StampTool::new();
     let hooks = json!({"PreToolUse": command("echo broken >&2; exit 2"), "Stop": command("exit 3")});
     let world = world(stamping(), &tool, hooks).await;
     let run = world.runtime().start("stamp").await.unwrap();
@@ -180,10 +180,10 @@ async fn hook_1_a_hook_that_fails_is_told_and_stops_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hook_1_a_refused_end_feeds_its_reason_back() {
-    let tool = Stamp::new();
+    let tool = StampTool::new();
     let stop = r#"if [ -e asked ]; then exit 0; fi; touch asked
         echo '{"decision": "deny", "reason": "say please"}'"#;
-    let model = Scripted::new(|request| match last_of(request) {
+    let model = ScriptedModel::new(|request| match last_of(request) {
         "You cannot end yet: say please" => Turn::say("please"),
         _ => Turn::say("done"),
     });
@@ -200,8 +200,9 @@ async fn hook_1_a_refused_end_feeds_its_reason_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hook_1_an_end_that_is_always_refused_is_bounded_and_can_be_cancelled() {
     let deny = r#"echo '{"decision": "deny", "reason": "never"}'"#;
-    let world = world(Scripted::new(|_| Turn::say("done")), &Stamp::new(), json!({"Stop": command(deny)})).await;
-    let start = Start { max_iterations: Some(3), ..Start::new("work") };
+    let world =
+        world(ScriptedModel::new(|_| Turn::say("done")), &StampTool::new(), json!({"Stop": command(deny)})).await;
+    let start = RunRequest { max_iterations: Some(3), ..RunRequest::new("work") };
     let outcome = soon(world.runtime().start(start).await.unwrap().wait()).await.unwrap();
     assert_eq!(outcome.end_reason, EndReason::MaxTurns);
     let run = world.runtime().start("work").await.unwrap();
@@ -212,15 +213,15 @@ async fn hook_1_an_end_that_is_always_refused_is_bounded_and_can_be_cancelled() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hook_1_hooks_hear_of_beginnings_and_outcomes() {
-    let tool = Stamp::new();
+    let tool = StampTool::new();
     let hooks = json!({
         "SessionStart": scribe("sessions"), "UserPromptSubmit": scribe("prompts"), "PostToolUse": scribe("outcomes"),
     });
     let world = world(stamping(), &tool, hooks).await;
     let runtime: &Runtime = world.runtime();
-    let run = runtime.start(Start::new("first").session("s")).await.unwrap();
+    let run = runtime.start(RunRequest::new("first").session("s")).await.unwrap();
     soon(run.wait()).await.unwrap();
-    soon(runtime.start(Start::new("second").session("s")).await.unwrap().wait()).await.unwrap();
+    soon(runtime.start(RunRequest::new("second").session("s")).await.unwrap().wait()).await.unwrap();
     patiently("they hear", || heard(&world, "prompts").len() == 2 && heard(&world, "outcomes").len() == 1).await;
     assert_eq!(heard(&world, "sessions").len(), 1, "a session begins once");
     let mut prompts: Vec<String> = heard(&world, "prompts").iter().map(|told| told["prompt"].to_string()).collect();
@@ -244,7 +245,7 @@ async fn hook_1_hooks_that_cannot_be_read_keep_the_home_shut() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn safe_1_hooks_of_a_project_are_not_read() {
-    let tool = Stamp::new();
+    let tool = StampTool::new();
     let world = world(stamping(), &tool, json!({})).await;
     for place in ["hooks.json", ".soong-agent/hooks.json", "config.toml"] {
         let path = world.project().join(place);

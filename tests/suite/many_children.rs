@@ -8,15 +8,15 @@ use std::sync::{Arc, atomic::Ordering::SeqCst};
 use futures::future::join_all;
 use serde_json::json;
 use soong::{
-    ActorKind, ActorView, ChildSpec, MessagePath, RunHandle, Start, TraceFilter,
+    ActorKind, ActorView, ChildSpec, MessagePath, RunHandle, RunRequest, TraceFilter,
     protocol::{Config, EndReason, RunMode, RunStatus, SessionId, TraceStatus},
 };
 use tokio::sync::Notify;
 
 use crate::support::{
     history::check_session,
-    model::{Scripted, Turn, task_of, turn_of},
-    world::{World, hasty, patiently, soon},
+    model::{ScriptedModel, Turn, task_of, turn_of},
+    world::{TestRuntime, hasty, patiently, soon},
 };
 
 /// Branches of the tree, and leaves of each.
@@ -46,7 +46,7 @@ async fn rt_6_a_tree_of_a_thousand_that_is_cancelled_leaves_nothing_alive_and_ke
     let (branches, leaves) = TREE;
     let tasks =
         |name: &str, count: usize| Turn::call("agent", json!({"task": vec![name; count], "agent_type": "default"}));
-    let model = Scripted::new(move |request| match (task_of(request), turn_of(request)) {
+    let model = ScriptedModel::new(move |request| match (task_of(request), turn_of(request)) {
         ("job", 0) => tasks("branch", branches),
         ("branch", 0) => tasks("leaf", leaves),
         ("leaf", 0) => Turn::call("read", json!({"path": "a.txt"})),
@@ -54,9 +54,9 @@ async fn rt_6_a_tree_of_a_thousand_that_is_cancelled_leaves_nothing_alive_and_ke
         _ => Turn::say("done"),
     });
     let all = branches * leaves;
-    let world = World::with(model.clone(), |builder| builder.config(wide(all + branches))).await;
+    let world = TestRuntime::with(model.clone(), |builder| builder.config(wide(all + branches))).await;
     let runtime = world.runtime();
-    let run = runtime.start(Start::new("job").session("s").mode(RunMode::Orchestrator)).await.unwrap();
+    let run = runtime.start(RunRequest::new("job").session("s").mode(RunMode::Orchestrator)).await.unwrap();
     patiently("every leaf is in its second call", || {
         model.in_flight() == all && model.calls.load(SeqCst) == 1 + branches + 2 * all
     })
@@ -99,9 +99,9 @@ async fn rt_6_a_tree_of_a_thousand_that_is_cancelled_leaves_nothing_alive_and_ke
 async fn rt_6_one_child_that_is_cancelled_leaves_its_siblings_at_work() {
     let told = Arc::new(Notify::new());
     let script = Arc::clone(&told);
-    let model = Scripted::new(move |_| Turn::When(Arc::clone(&script), "done".to_owned()));
-    let world = World::with(model.clone(), |builder| builder.config(wide(20))).await;
-    let parent = world.runtime().start(Start::driven("drive").session("s")).await.unwrap();
+    let model = ScriptedModel::new(move |_| Turn::When(Arc::clone(&script), "done".to_owned()));
+    let world = TestRuntime::with(model.clone(), |builder| builder.config(wide(20))).await;
+    let parent = world.runtime().start(RunRequest::driven("drive").session("s")).await.unwrap();
     let spawned = join_all((0..20).map(|place| parent.spawn(ChildSpec::new(place.to_string())))).await;
     let children: Vec<RunHandle> = spawned.into_iter().map(Result::unwrap).collect();
     patiently("all are asked", || model.in_flight() == 20).await;
@@ -123,11 +123,12 @@ async fn rt_6_one_child_that_is_cancelled_leaves_its_siblings_at_work() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_children_that_come_and_go_keep_no_permit_and_no_place_among_the_living() {
     let (count, at_once) = CYCLES;
-    let world = World::with(Scripted::new(|_| Turn::say("done")), |builder| builder.config(wide(at_once))).await;
+    let world =
+        TestRuntime::with(ScriptedModel::new(|_| Turn::say("done")), |builder| builder.config(wide(at_once))).await;
     let runtime = world.runtime();
     let mut alive = None;
     for cycle in 0..count / at_once {
-        let parent = runtime.start(Start::driven("drive").session("s")).await.unwrap();
+        let parent = runtime.start(RunRequest::driven("drive").session("s")).await.unwrap();
         let one = async |place: usize| {
             let child = parent.spawn(ChildSpec::new(place.to_string())).await.unwrap();
             soon(child.wait()).await.unwrap().status

@@ -16,14 +16,14 @@ use std::{
 
 use serde_json::json;
 use soong::{
-    ActorKind, ActorView, Environment, Runtime, RuntimeBuilder, Start,
+    ActorKind, ActorView, Environment, RunRequest, Runtime, RuntimeBuilder,
     model::{Model, ModelRequest},
     protocol::{Config, Event, McpConfig, Preset, Role, RunMode, RunStatus},
 };
 
 use crate::support::{
-    model::{Scripted, Turn, last_of, task_of, turn_of},
-    world::{World, all, kinds, patiently, quick, soon},
+    model::{ScriptedModel, Turn, last_of, task_of, turn_of},
+    world::{TestRuntime, all, kinds, patiently, quick, soon},
 };
 
 /// The variable whose value is the server's mode, and the one that says where it writes what happens.
@@ -93,9 +93,9 @@ impl Log {
     }
 }
 
-async fn world(log: &Log, mode: &str, model: Arc<dyn Model>, config: Config) -> World {
+async fn world(log: &Log, mode: &str, model: Arc<dyn Model>, config: Config) -> TestRuntime {
     let environment = log.environment(if mode.is_empty() { "good" } else { mode });
-    World::with(model, |builder| builder.config(config).environment(environment)).await
+    TestRuntime::with(model, |builder| builder.config(config).environment(environment)).await
 }
 
 fn server_view(runtime: &Runtime, name: &str) -> Option<ActorView> {
@@ -115,8 +115,8 @@ fn offered(request: &ModelRequest) -> Vec<&str> {
 }
 
 /// A model that makes these calls, one a turn, and answers with what they brought.
-fn caller(calls: Vec<(&'static str, serde_json::Value)>) -> Arc<Scripted> {
-    Scripted::new(move |request| match calls.get(turn_of(request)) {
+fn caller(calls: Vec<(&'static str, serde_json::Value)>) -> Arc<ScriptedModel> {
+    ScriptedModel::new(move |request| match calls.get(turn_of(request)) {
         Some((name, arguments)) => Turn::call(name, arguments.clone()),
         None => {
             let told = request.messages.iter().filter(|message| message.role == Role::Tool);
@@ -170,7 +170,7 @@ async fn a_run_calls_tools_of_a_server_and_nothing_is_left_of_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_does_not_fit_is_left_out_and_hides_nothing_else() {
     let log = Log::new();
-    let model = Scripted::new(|request| Turn::say(offered(request).join(" ")));
+    let model = ScriptedModel::new(|request| Turn::say(offered(request).join(" ")));
     let mut demo = program();
     demo.disabled_tools = vec!["crash".to_owned()];
     let world = world(&log, "", model, config([("demo", demo)])).await;
@@ -189,7 +189,7 @@ async fn what_does_not_fit_is_left_out_and_hides_nothing_else() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fifty_children_share_one_connection() {
     let log = Log::new();
-    let model = Scripted::new(|request| match (task_of(request), turn_of(request)) {
+    let model = ScriptedModel::new(|request| match (task_of(request), turn_of(request)) {
         ("all", 0) => Turn::call("agent", json!({"task": vec!["one"; 50], "agent_type": "default"})),
         ("one", 0) => Turn::call("mcp.demo.add", json!({"a": 1, "b": 2})),
         _ => Turn::say(last_of(request)),
@@ -197,7 +197,7 @@ async fn fifty_children_share_one_connection() {
     let mut config = config([("demo", program())]);
     config.agents.max_concurrent_children_per_session = 50;
     let world = world(&log, "", model, config).await;
-    let run = world.runtime().start(Start::new("all").mode(RunMode::Orchestrator)).await.unwrap();
+    let run = world.runtime().start(RunRequest::new("all").mode(RunMode::Orchestrator)).await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
     assert_eq!((log.count("initialize"), log.count("start"), log.count("call add")), (1, 1, 50));
     world.finish().await;
@@ -246,7 +246,7 @@ async fn a_call_behind_a_connection_that_ended_waits_for_the_next_one_also_while
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn house_1_the_actor_of_a_server_and_their_supervisor_come_back_when_they_crash() {
     let log = Log::new();
-    let model = Scripted::new(|request| match turn_of(request) % 2 {
+    let model = ScriptedModel::new(|request| match turn_of(request) % 2 {
         0 => Turn::call("mcp.demo.add", json!({"a": 20, "b": 22})),
         _ => Turn::say(last_of(request)),
     });
@@ -293,7 +293,7 @@ async fn each_way_to_fail_hides_only_that_server_and_is_told() {
             "flood" => 600_000,
             _ => bad.timeout_ms,
         };
-        let model = Scripted::new(|request| Turn::say(offered(request).len().to_string()));
+        let model = ScriptedModel::new(|request| Turn::say(offered(request).len().to_string()));
         let world = world(&log, mode, model, config([("bad", bad), ("good", good)])).await;
         let run = world.runtime().start("go").await.unwrap();
         let events = run.events().unwrap();
@@ -318,7 +318,7 @@ async fn each_way_to_fail_hides_only_that_server_and_is_told() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn house_1_a_server_that_fails_is_tried_again_for_as_long_as_the_runtime_lives() {
     let log = Log::new();
-    let model = Scripted::new(|request| Turn::say(offered(request).len().to_string()));
+    let model = ScriptedModel::new(|request| Turn::say(offered(request).len().to_string()));
     let world = world(&log, "leave", model, config([("bad", program())])).await;
     let runtime = world.runtime();
     patiently("it is tried again", || log.count("start") >= 4).await;
@@ -336,7 +336,7 @@ async fn house_1_a_server_that_fails_is_tried_again_for_as_long_as_the_runtime_l
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn house_1_a_supervisor_of_servers_that_crashes_too_often_takes_nothing_else_with_it() {
     let log = Log::new();
-    let model = Scripted::new(|request| Turn::say(offered(request).len().to_string()));
+    let model = ScriptedModel::new(|request| Turn::say(offered(request).len().to_string()));
     let world = world(&log, "", model, config([("demo", program())])).await;
     let runtime = world.runtime();
     let has_given_up = || {
@@ -408,7 +408,7 @@ async fn a_call_that_takes_too_long_is_cancelled_at_the_server_and_progress_is_h
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tools_that_come_later_are_there_for_runs_that_start_later() {
     let log = Log::new();
-    let model = Scripted::new(|request| match (task_of(request), turn_of(request)) {
+    let model = ScriptedModel::new(|request| match (task_of(request), turn_of(request)) {
         ("grow", 0) => Turn::call("mcp.demo.grow", json!({})),
         _ => Turn::say(offered(request).contains(&"mcp.demo.late").to_string()),
     });
@@ -423,7 +423,7 @@ async fn tools_that_come_later_are_there_for_runs_that_start_later() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_6_a_ceiling_or_a_preset_may_name_tools_of_a_server_that_is_not_there() {
     let log = Log::new();
-    let model = Scripted::new(|request| Turn::say(offered(request).len().to_string()));
+    let model = ScriptedModel::new(|request| Turn::say(offered(request).len().to_string()));
     let mine = Preset {
         name: "mine".to_owned(),
         allowed_tools: Some(vec!["read".to_owned(), "mcp.demo.add".to_owned()]),
@@ -435,12 +435,16 @@ async fn sub_6_a_ceiling_or_a_preset_may_name_tools_of_a_server_that_is_not_ther
     let build = |builder: RuntimeBuilder| {
         builder.config(config([("demo", gone)])).environment(environment).register_preset(mine)
     };
-    let world = World::with(model, build).await;
+    let world = TestRuntime::with(model, build).await;
     let tools = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
-    let start = Start { agent_type: Some("mine".into()), tools: tools(&["read", "mcp.demo.add"]), ..Start::new("go") };
+    let start = RunRequest {
+        agent_type: Some("mine".into()),
+        tools: tools(&["read", "mcp.demo.add"]),
+        ..RunRequest::new("go")
+    };
     let outcome = soon(world.runtime().start(start).await.unwrap().wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "0"));
-    let start = Start { tools: tools(&["mcp.other.add"]), ..Start::new("go") };
+    let start = RunRequest { tools: tools(&["mcp.other.add"]), ..RunRequest::new("go") };
     let refused = world.runtime().start(start).await.map(drop).unwrap_err();
     assert!(refused.message.contains("mcp.other.add"), "{refused}");
     world.finish().await;

@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::json;
 use soong::{
-    Config, FaultPlace, FaultPoint, MessagePath, SessionCleanup, Start,
+    Config, FaultComponent, FaultPoint, MessagePath, RunRequest, SessionCleanup,
     model::{Model, ModelRequest},
     offline::Offline,
     protocol::{ErrorCode, Event, EventRecord, MemoryEvent, Message, Role, RunMode, RunStatus, SessionId, TraceId},
@@ -18,8 +18,8 @@ use soong::{
 
 use crate::support::{
     history::check_session,
-    model::{Scripted, Turn, last_of},
-    world::{World, all, kinds, patiently, soon},
+    model::{ScriptedModel, Turn, last_of},
+    world::{TestRuntime, all, kinds, patiently, soon},
 };
 
 const BOOK: &str = "\
@@ -59,21 +59,21 @@ fn is_tagging(request: &ModelRequest) -> bool {
 }
 
 /// A world with a book, whose model tags as it is told and answers with what it was asked.
-async fn world(book: &str, tag: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static, config: Config) -> World {
+async fn world(book: &str, tag: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static, config: Config) -> TestRuntime {
     let model =
-        Scripted::new(move |request| if is_tagging(request) { tag(request) } else { Turn::say(last_of(request)) });
-    let world = World::with(model, |builder| builder.config(config)).await;
+        ScriptedModel::new(move |request| if is_tagging(request) { tag(request) } else { Turn::say(last_of(request)) });
+    let world = TestRuntime::with(model, |builder| builder.config(config)).await;
     write(&world, book);
     world
 }
 
-fn write(world: &World, book: &str) {
+fn write(world: &TestRuntime, book: &str) {
     let folder = world.home().join("memory");
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("experiences.md"), book).unwrap();
 }
 
-fn book(world: &World) -> String {
+fn book(world: &TestRuntime) -> String {
     std::fs::read_to_string(world.home().join("memory/experiences.md")).unwrap()
 }
 
@@ -91,14 +91,14 @@ fn injected(events: &[Arc<EventRecord>]) -> Vec<&MemoryEvent> {
         .collect()
 }
 
-async fn path(world: &World, session: &SessionId) -> Vec<Message> {
+async fn path(world: &TestRuntime, session: &SessionId) -> Vec<Message> {
     world.runtime().messages(&TraceId::root(session), MessagePath::Main).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mem_3_a_new_conversation_is_told_what_fits_and_a_later_turn_is_not_asked_again() {
     let world = world(BOOK, tags, Config::default()).await;
-    let run = world.runtime().start(Start::new("Fix it.").session("s")).await.unwrap();
+    let run = world.runtime().start(RunRequest::new("Fix it.").session("s")).await.unwrap();
     let events = all(run.events().unwrap()).await;
     let outcome = soon(run.wait()).await.unwrap();
     assert_eq!(outcome.output, format!("Fix it.{TOLD}"), "what does harm, does not fit or is broken is not told");
@@ -114,7 +114,7 @@ async fn mem_3_a_new_conversation_is_told_what_fits_and_a_later_turn_is_not_aske
     assert_eq!(stored.usage.model_calls, 2, "it is paid for");
     assert!(stored.usage.total_tokens > usage.unwrap().prompt_tokens);
 
-    let again = world.runtime().start(Start::new("And now?").session("s")).await.unwrap();
+    let again = world.runtime().start(RunRequest::new("And now?").session("s")).await.unwrap();
     let events = all(again.events().unwrap()).await;
     assert!(injected(&events).is_empty(), "{:?}", kinds(&events));
     assert_eq!(soon(again.wait()).await.unwrap().output, "And now?");
@@ -135,7 +135,7 @@ async fn mem_3_nobody_is_asked_where_memory_is_off_or_empty() {
         ("Only notes.\n", Config::default(), Some(true)),
     ] {
         let world = world(text, |_| panic!("nobody asks for tags"), config).await;
-        let start = Start { enable_memory, ..Start::new("Fix it.") };
+        let start = RunRequest { enable_memory, ..RunRequest::new("Fix it.") };
         let run = world.runtime().start(start).await.unwrap();
         let events = all(run.events().unwrap()).await;
         assert!(injected(&events).is_empty(), "{text:?}: {:?}", kinds(&events));
@@ -204,7 +204,7 @@ async fn mem_3_a_crash_while_it_is_looked_begins_again_and_a_cancel_ends_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mem_3_the_offline_model_tags_too_and_the_tool_finds_what_it_is_asked_for() {
-    let world = World::open(Arc::new(Offline::new()) as Arc<dyn Model>).await;
+    let world = TestRuntime::open(Arc::new(Offline::new()) as Arc<dyn Model>).await;
     write(&world, BOOK);
     let run = world.runtime().start("Please fix the failing tests of this Rust project.").await.unwrap();
     let events = all(run.events().unwrap()).await;
@@ -213,12 +213,12 @@ async fn mem_3_the_offline_model_tags_too_and_the_tool_finds_what_it_is_asked_fo
     soon(run.wait()).await.unwrap();
     world.finish().await;
 
-    let model = Scripted::new(|request| match crate::support::model::turn_of(request) {
+    let model = ScriptedModel::new(|request| match crate::support::model::turn_of(request) {
         _ if is_tagging(request) => Turn::say(r#"{"intent": ["nothing"]}"#),
         0 => Turn::call("get_experience", json!({"intent": ["write docs"]})),
         _ => Turn::say(last_of(request)),
     });
-    let world = World::open(model).await;
+    let world = TestRuntime::open(model).await;
     write(&world, BOOK);
     let run = world.runtime().start("Write.").await.unwrap();
     let outcome = soon(run.wait()).await.unwrap();
@@ -230,10 +230,10 @@ async fn mem_3_the_offline_model_tags_too_and_the_tool_finds_what_it_is_asked_fo
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mem_2_deleting_a_session_and_cleaning_up_leave_what_was_learned() {
     let world = world(BOOK, tags, Config::default()).await;
-    let run = world.runtime().start(Start::new("Fix it.").session("s")).await.unwrap();
+    let run = world.runtime().start(RunRequest::new("Fix it.").session("s")).await.unwrap();
     soon(run.wait()).await.unwrap();
     world.runtime().delete_session(&SessionId::new("s")).await.unwrap();
-    let run = world.runtime().start(Start::new("Fix it.").session("t")).await.unwrap();
+    let run = world.runtime().start(RunRequest::new("Fix it.").session("t")).await.unwrap();
     soon(run.wait()).await.unwrap();
     // Until the clock has gone on by a millisecond.
     let wish = || SessionCleanup { older_than: Duration::ZERO, dry_run: false };
@@ -254,15 +254,15 @@ const LEARNED: &str = "```json\n{\"experiences\": [{\"category\": \"environment\
                        true}, {\"id\": \"ex_002\", \"helped\": false}]}\n```";
 
 /// A model that tags, answers, and looks back as it is told.
-fn learning(look_back: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static) -> Arc<Scripted> {
-    Scripted::new(move |request| match request {
+fn learning(look_back: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static) -> Arc<ScriptedModel> {
+    ScriptedModel::new(move |request| match request {
         request if is_tagging(request) => tags(request),
         request if is_reflecting(request) => look_back(request),
         request => Turn::say(format!("{} heard", request.messages.len())),
     })
 }
 
-async fn whole(world: &World, session: &str) -> Vec<Message> {
+async fn whole(world: &TestRuntime, session: &str) -> Vec<Message> {
     world.runtime().messages(&TraceId::new(session), MessagePath::All).await.unwrap()
 }
 
@@ -275,15 +275,15 @@ async fn mem_4_looking_back_keeps_what_was_learned_and_moves_nothing() {
         last_of(request).clone_into(&mut seen.lock().unwrap());
         Turn::say(LEARNED)
     });
-    let world = World::open(model).await;
+    let world = TestRuntime::open(model).await;
     write(&world, BOOK);
     let (runtime, id, trace) = (world.runtime(), SessionId::new("s"), TraceId::new("s"));
-    let run = runtime.start(Start::new("Fix it.").session("s").mode(RunMode::Orchestrator)).await.unwrap();
+    let run = runtime.start(RunRequest::new("Fix it.").session("s").mode(RunMode::Orchestrator)).await.unwrap();
     soon(run.wait()).await.unwrap();
     let (before, path_before) = (runtime.trace(&trace).await.unwrap(), path(&world, &id).await);
     let goals = runtime.goal_tree(&trace).await.unwrap();
 
-    let look = runtime.start(Start::reflect("s", Some("the tests".to_owned()))).await.unwrap();
+    let look = runtime.start(RunRequest::reflect("s", Some("the tests".to_owned()))).await.unwrap();
     let events = all(look.events().unwrap()).await;
     let outcome = soon(look.wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "learned: ex_005; helped: ex_001"));
@@ -333,11 +333,11 @@ async fn mem_4_looking_back_keeps_what_was_learned_and_moves_nothing() {
     assert!(runtime.switch_head(&id, side[0].sequence).await.is_err(), "nobody goes on from there");
 
     // The conversation goes on where it was, in its mode, and a look back at both finds no third.
-    let next = runtime.start(Start::new("And now?").session("s")).await.unwrap();
+    let next = runtime.start(RunRequest::new("And now?").session("s")).await.unwrap();
     assert_eq!(soon(next.wait()).await.unwrap().output, "3 heard");
     assert_eq!(runtime.run(next.run_id()).await.unwrap().mode, RunMode::Orchestrator);
     assert!(path(&world, &id).await.iter().all(|message| !message.side_branch));
-    let again = runtime.start(Start::reflect("s", None)).await.unwrap();
+    let again = runtime.start(RunRequest::reflect("s", None)).await.unwrap();
     assert_eq!(
         soon(again.wait()).await.unwrap().output,
         "helped: ex_005, ex_001",
@@ -349,16 +349,16 @@ async fn mem_4_looking_back_keeps_what_was_learned_and_moves_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mem_4_a_look_back_is_refused_while_a_run_has_not_ended_and_where_there_is_nothing() {
-    let model = Scripted::new(|request| if last_of(request) == "wait" { Turn::Hang("") } else { Turn::say("x") });
-    let world = World::open(model.clone()).await;
+    let model = ScriptedModel::new(|request| if last_of(request) == "wait" { Turn::Hang("") } else { Turn::say("x") });
+    let world = TestRuntime::open(model.clone()).await;
     let runtime = world.runtime();
-    let refused = async |start: Start| runtime.start(start).await.map(|_| ()).unwrap_err().code;
-    assert_eq!(refused(Start::reflect("nope", None)).await, ErrorCode::SessionNotFound);
-    let run = runtime.start(Start::new("wait").session("s")).await.unwrap();
+    let refused = async |start: RunRequest| runtime.start(start).await.map(|_| ()).unwrap_err().code;
+    assert_eq!(refused(RunRequest::reflect("nope", None)).await, ErrorCode::SessionNotFound);
+    let run = runtime.start(RunRequest::new("wait").session("s")).await.unwrap();
     patiently("it is at work", || model.in_flight() == 1).await;
-    assert_eq!(refused(Start::reflect("s", None)).await, ErrorCode::SessionActive);
+    assert_eq!(refused(RunRequest::reflect("s", None)).await, ErrorCode::SessionActive);
     assert_eq!(
-        refused(Start { message: Some("x".into()), ..Start::reflect("s", None) }).await,
+        refused(RunRequest { message: Some("x".into()), ..RunRequest::reflect("s", None) }).await,
         ErrorCode::ValidationError
     );
     soon(run.cancel()).await.unwrap();
@@ -376,10 +376,10 @@ async fn mem_4_an_answer_that_does_not_fit_is_mended_once_and_then_nothing_is_ke
             }
             _ => Turn::say("{\"experiences\": \"many\"}"),
         });
-        let world = World::open(model).await;
+        let world = TestRuntime::open(model).await;
         write(&world, BOOK);
-        soon(world.runtime().start(Start::new("Fix it.").session("s")).await.unwrap().wait()).await.unwrap();
-        let look = world.runtime().start(Start::reflect("s", None)).await.unwrap();
+        soon(world.runtime().start(RunRequest::new("Fix it.").session("s")).await.unwrap().wait()).await.unwrap();
+        let look = world.runtime().start(RunRequest::reflect("s", None)).await.unwrap();
         let outcome = soon(look.wait()).await.unwrap();
         assert_eq!(outcome.status, if fits { RunStatus::Completed } else { RunStatus::Failed }, "{:?}", outcome.error);
         assert_eq!(book(&world) == BOOK, !fits);
@@ -392,7 +392,7 @@ async fn mem_4_an_answer_that_does_not_fit_is_mended_once_and_then_nothing_is_ke
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mem_4_a_crash_at_any_point_of_a_look_back_keeps_what_was_learned_once() {
-    for point in FaultPoint::ALL.into_iter().filter(|point| point.place() == FaultPlace::Run) {
+    for point in FaultPoint::ALL.into_iter().filter(|point| point.place() == FaultComponent::Run) {
         for nth in 1..=4 {
             let met = AtomicUsize::new(0);
             let armed = Arc::new(std::sync::atomic::AtomicBool::new(false));
@@ -402,12 +402,12 @@ async fn mem_4_a_crash_at_any_point_of_a_look_back_keeps_what_was_learned_once()
                     panic!("provoked at {here:?}");
                 }
             });
-            let world = World::with(learning(|_| Turn::say(LEARNED)), |builder| builder.fault_hook(hook)).await;
+            let world = TestRuntime::with(learning(|_| Turn::say(LEARNED)), |builder| builder.fault_hook(hook)).await;
             write(&world, BOOK);
-            soon(world.runtime().start(Start::new("Fix it.").session("s")).await.unwrap().wait()).await.unwrap();
+            soon(world.runtime().start(RunRequest::new("Fix it.").session("s")).await.unwrap().wait()).await.unwrap();
             let before = path(&world, &SessionId::new("s")).await;
             armed.store(true, SeqCst);
-            let look = world.runtime().start(Start::reflect("s", None)).await.unwrap();
+            let look = world.runtime().start(RunRequest::reflect("s", None)).await.unwrap();
             let outcome = soon(look.wait()).await.unwrap();
             let place = format!("{point:?} number {nth}");
             assert_eq!(outcome.output, "learned: ex_005; helped: ex_001", "{place}: {:?}", outcome.error);
@@ -426,11 +426,11 @@ async fn mem_4_a_crash_at_any_point_of_a_look_back_keeps_what_was_learned_once()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mem_4_the_offline_model_looks_back_too() {
-    let world = World::open(Arc::new(Offline::new()) as Arc<dyn Model>).await;
+    let world = TestRuntime::open(Arc::new(Offline::new()) as Arc<dyn Model>).await;
     std::fs::write(world.project().join("a.txt"), "where is the needle").unwrap();
-    let run = world.runtime().start(Start::new("Find the needle in this project.").session("s")).await.unwrap();
+    let run = world.runtime().start(RunRequest::new("Find the needle in this project.").session("s")).await.unwrap();
     soon(run.wait()).await.unwrap();
-    let look = world.runtime().start(Start::reflect("s", None)).await.unwrap();
+    let look = world.runtime().start(RunRequest::reflect("s", None)).await.unwrap();
     let outcome = soon(look.wait()).await.unwrap();
     assert_eq!(
         (outcome.status, outcome.output.as_str()),
@@ -447,26 +447,26 @@ async fn mem_4_a_message_that_waits_behind_a_look_back_has_its_turn_and_the_trac
     let hangs = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let held = Arc::clone(&hangs);
     let model = learning(move |_| if held.load(SeqCst) { Turn::Hang("") } else { Turn::say(LEARNED) });
-    let world = World::open(model.clone()).await;
+    let world = TestRuntime::open(model.clone()).await;
     let (runtime, trace) = (world.runtime(), TraceId::new("s"));
-    soon(runtime.start(Start::new("Fix it.").session("s")).await.unwrap().wait()).await.unwrap();
-    let look = runtime.start(Start::reflect("s", None)).await.unwrap();
+    soon(runtime.start(RunRequest::new("Fix it.").session("s")).await.unwrap().wait()).await.unwrap();
+    let look = runtime.start(RunRequest::reflect("s", None)).await.unwrap();
     patiently("it looks back", || model.in_flight() == 1).await;
     // One is cancelled while it waits, the other one waits until the look back is cancelled.
-    let cancelled = runtime.start(Start::new("Never.").session("s")).await.unwrap();
-    let next = runtime.start(Start::new("Next.").session("s")).await.unwrap();
+    let cancelled = runtime.start(RunRequest::new("Never.").session("s")).await.unwrap();
+    let next = runtime.start(RunRequest::new("Next.").session("s")).await.unwrap();
     soon(cancelled.cancel()).await.unwrap();
     soon(look.cancel()).await.unwrap();
     assert_eq!(soon(next.wait()).await.unwrap().output, "3 heard");
     assert_eq!(soon(look.wait()).await.unwrap().status, RunStatus::Cancelled);
-    let again = runtime.start(Start::reflect("s", None)).await.unwrap();
+    let again = runtime.start(RunRequest::reflect("s", None)).await.unwrap();
     patiently("it looks back again", || model.in_flight() == 1).await;
-    let waits = runtime.start(Start::new("Never.").session("s")).await.unwrap();
+    let waits = runtime.start(RunRequest::new("Never.").session("s")).await.unwrap();
     soon(waits.cancel()).await.unwrap();
     soon(again.cancel()).await.unwrap();
     assert_ne!(runtime.trace(&trace).await.unwrap().status.as_str(), "running");
     hangs.store(false, SeqCst);
-    soon(runtime.start(Start::reflect("s", None)).await.unwrap().wait()).await.unwrap();
+    soon(runtime.start(RunRequest::reflect("s", None)).await.unwrap().wait()).await.unwrap();
     check_session(runtime, &SessionId::new("s")).await;
     world.finish().await;
 }
@@ -474,18 +474,18 @@ async fn mem_4_a_message_that_waits_behind_a_look_back_has_its_turn_and_the_trac
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mem_4_a_look_back_that_was_cut_off_goes_on_for_its_own_user_only() {
     let model = learning(|_| Turn::Hang(""));
-    let mut world = World::open(model.clone()).await;
-    soon(world.runtime().start(Start::new("Fix it.").session("s")).await.unwrap().wait()).await.unwrap();
-    let look = world.runtime().start(Start::reflect("s", None)).await.unwrap();
+    let mut world = TestRuntime::open(model.clone()).await;
+    soon(world.runtime().start(RunRequest::new("Fix it.").session("s")).await.unwrap().wait()).await.unwrap();
+    let look = world.runtime().start(RunRequest::reflect("s", None)).await.unwrap();
     let run_id = look.run_id().clone();
     patiently("it looks back", || model.in_flight() == 1).await;
     drop(look);
     let model = learning(|_| Turn::say(LEARNED)) as Arc<dyn Model>;
-    world.reopen_with(model, |builder| builder.recover(soong::Recover::Nothing)).await;
-    let foreign = Start { uid: Some("other".to_owned()), ..Start::reflect("s", None) };
+    world.reopen_with(model, |builder| builder.recover(soong::RecoveryPolicy::Nothing)).await;
+    let foreign = RunRequest { uid: Some("other".to_owned()), ..RunRequest::reflect("s", None) };
     assert_eq!(world.runtime().start(foreign).await.map(|_| ()).unwrap_err().code, ErrorCode::SessionNotFound);
     assert!(world.runtime().active(&TraceId::new("s")).is_none(), "it was taken up");
-    let own = world.runtime().start(Start::reflect("s", None)).await.unwrap();
+    let own = world.runtime().start(RunRequest::reflect("s", None)).await.unwrap();
     assert_eq!(own.run_id(), &run_id);
     assert_eq!(soon(own.wait()).await.unwrap().status, RunStatus::Completed);
     world.finish().await;
@@ -502,7 +502,8 @@ async fn mem_3_nobody_is_told_what_the_runs_of_others_have_learned() {
         ("bob", TOLD.replace("Run the tests alone first.", "Ask Bob.")),
         ("eve", String::new()),
     ] {
-        let run = world.runtime().start(Start { uid: Some(uid.into()), ..Start::new("Fix it.") }).await.unwrap();
+        let run =
+            world.runtime().start(RunRequest { uid: Some(uid.into()), ..RunRequest::new("Fix it.") }).await.unwrap();
         assert_eq!(soon(run.wait()).await.unwrap().output, format!("Fix it.{told}"), "{uid}");
     }
     assert_eq!(world.runtime().memory("bob").read().unwrap().experiences().len(), 3);

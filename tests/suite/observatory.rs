@@ -4,16 +4,16 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde_json::json;
 use soong::{
-    ActorKind, ActorView, RunEnd, Runtime, Start, TreeEvent, TreeWatch,
+    ActorKind, ActorView, RunEnd, RunRequest, Runtime, TreeEvent, TreeWatch,
     model::{Failure, ModelError},
     protocol::{Budget, BudgetDimension, Config, Decision, RunId, RunStatus},
 };
 use tokio::sync::Notify;
 
 use crate::support::{
-    model::{Scripted, Turn, turn_of},
-    stamp::Stamp,
-    world::{World, asked, leave_asked, patiently, soon},
+    model::{ScriptedModel, Turn, turn_of},
+    stamp::StampTool,
+    world::{TestRuntime, asked, leave_asked, patiently, soon},
 };
 
 /// The tree as one who watches knows it, flat.
@@ -65,7 +65,7 @@ fn flat(tree: ActorView) -> BTreeMap<String, ActorView> {
 }
 
 async fn driven(runtime: &Runtime, session: &str) {
-    let run = runtime.start(Start::driven("work").session(session)).await.unwrap();
+    let run = runtime.start(RunRequest::driven("work").session(session)).await.unwrap();
     run.finish("done").unwrap();
     run.wait().await.unwrap();
 }
@@ -75,7 +75,8 @@ async fn house_6_who_watches_knows_the_tree_and_who_is_slow_is_told_how_much_was
     // Time that nobody waits for flies here: no session is to fall asleep of it.
     let mut config = Config::default();
     config.runtime.idle_session_s = 365 * 24 * 3_600;
-    let mut world = World::with(Scripted::new(|_| Turn::say("done")), |builder| builder.config(config)).await;
+    let mut world =
+        TestRuntime::with(ScriptedModel::new(|_| Turn::say("done")), |builder| builder.config(config)).await;
     let runtime = world.runtime();
     let (mut quick, mut slow) = (runtime.watch_tree(), runtime.watch_tree());
     let (mut known, mut late) = (Known::default(), Known::default());
@@ -124,16 +125,16 @@ fn actor(runtime: &Runtime, kind: ActorKind) -> Option<ActorView> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn house_6_a_run_shows_what_is_recorded_of_it_what_it_waits_for_and_what_went_wrong() {
-    let model = Scripted::new(|request| match turn_of(request) {
+    let model = ScriptedModel::new(|request| match turn_of(request) {
         0 => Turn::call("read", json!({"path": "no-such-file"})),
         1 => Turn::call("stamp", json!({"word": "a", "place": "here"})),
         _ => Turn::say("done"),
     });
-    let tool = Stamp::new();
-    let world = World::with(model, |builder| builder.register_tool(tool.clone()).permissions_by_people()).await;
+    let tool = StampTool::new();
+    let world = TestRuntime::with(model, |builder| builder.register_tool(tool.clone()).permissions_by_people()).await;
     let runtime = world.runtime();
     let budget = Budget { tokens: Some(9_000_000), model_calls: Some(10), ..Budget::default() };
-    let run = runtime.start(Start::new("look").budget(budget)).await.unwrap();
+    let run = runtime.start(RunRequest::new("look").budget(budget)).await.unwrap();
     let asked = leave_asked(runtime, 1).await;
     patiently("all of it is shown", || {
         actor(runtime, ActorKind::Run).is_some_and(|view| view.run.is_some_and(|run| run.asks == 1 && run.events > 0))
@@ -163,17 +164,18 @@ async fn house_6_a_run_shows_what_is_recorded_of_it_what_it_waits_for_and_what_w
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_watches_is_told_how_each_run_ended_as_it_is_recorded() {
-    let model =
-        Scripted::new(|request| match (turn_of(request), request.messages.iter().any(|it| it.content == "fail")) {
+    let model = ScriptedModel::new(|request| {
+        match (turn_of(request), request.messages.iter().any(|it| it.content == "fail")) {
             (0, _) => Turn::call("ask_human", json!({"question": "Now?"})),
             (_, true) => Turn::Fail(ModelError::new(Failure::Refused, "no")),
             (_, false) => Turn::say("done"),
-        });
-    let world = World::open(model).await;
+        }
+    });
+    let world = TestRuntime::open(model).await;
     let runtime = world.runtime();
     let mut runs = Vec::new();
     for task in ["complete", "fail", "cancel"] {
-        runs.push(runtime.start(Start::new(task)).await.unwrap());
+        runs.push(runtime.start(RunRequest::new(task)).await.unwrap());
     }
     let questions = asked(runtime, runs.len()).await;
     let (mut watch, mut known) = (runtime.watch_tree(), Known::default());
@@ -200,10 +202,10 @@ async fn who_watches_is_told_how_each_run_ended_as_it_is_recorded() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_is_in_the_first_picture_and_leaves_before_a_look_is_gone_all_the_same() {
-    let world = World::open(Scripted::new(|_| Turn::say("done"))).await;
+    let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("done"))).await;
     let runtime = world.runtime();
     let (mut watch, mut known) = (runtime.watch_tree(), Known::default());
-    let run = runtime.start(Start::driven("work")).await.unwrap();
+    let run = runtime.start(RunRequest::driven("work")).await.unwrap();
     let actor = format!("run:{}", run.run_id());
     assert!(known.hear(&mut watch).await && known.actors.contains_key(&actor));
     run.finish("done").unwrap();
@@ -220,15 +222,15 @@ async fn who_is_in_the_first_picture_and_leaves_before_a_look_is_gone_all_the_sa
 async fn where_nothing_happens_nothing_is_told() {
     let go_on = Arc::new(Notify::new());
     let told = Arc::clone(&go_on);
-    let model = Scripted::new(move |_| Turn::When(Arc::clone(&told), "done".to_owned()));
+    let model = ScriptedModel::new(move |_| Turn::When(Arc::clone(&told), "done".to_owned()));
     let mut config = Config::default();
     config.model.max_concurrency = 1;
-    let world = World::with(model.clone(), |builder| builder.config(config)).await;
+    let world = TestRuntime::with(model.clone(), |builder| builder.config(config)).await;
     let runtime = world.runtime();
-    let run = runtime.start(Start::new("look")).await.unwrap();
+    let run = runtime.start(RunRequest::new("look")).await.unwrap();
     patiently("the model is asked", || model.in_flight() == 1).await;
     // It waits for its turn with the model, and looks each second whether that has come.
-    let other = runtime.start(Start::new("look as well")).await.unwrap();
+    let other = runtime.start(RunRequest::new("look as well")).await.unwrap();
     let (mut watch, mut known) = (runtime.watch_tree(), Known::default());
     // What follows from the beginning is told first.
     let still = async |watch: &mut TreeWatch, known: &mut Known| {
@@ -251,15 +253,15 @@ async fn where_nothing_happens_nothing_is_told() {
 async fn a_budget_of_time_is_shown_as_it_is_used_up_and_waiting_for_people_is_free() {
     let go_on = Arc::new(Notify::new());
     let told = Arc::clone(&go_on);
-    let model = Scripted::new(move |request| match turn_of(request) {
+    let model = ScriptedModel::new(move |request| match turn_of(request) {
         0 => Turn::call("ask_human", json!({"question": "Which colour?"})),
         _ => Turn::When(Arc::clone(&told), "done".to_owned()),
     });
-    let world = World::open(model.clone()).await;
+    let world = TestRuntime::open(model.clone()).await;
     let runtime = world.runtime();
     // More than passes while the disk is waited for: time that nobody waits for flies here.
     let budget = Budget { wall_time_s: Some(1_000_000_000), ..Budget::default() };
-    let run = runtime.start(Start::new("look").budget(budget)).await.unwrap();
+    let run = runtime.start(RunRequest::new("look").budget(budget)).await.unwrap();
     let question = asked(runtime, 1).await.remove(0);
     let used = |view: &ActorView| -> u64 {
         let share = view.run.as_ref().and_then(|run| run.budget.first()).unwrap();

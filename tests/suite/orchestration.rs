@@ -4,30 +4,30 @@ use std::sync::{Arc, atomic::Ordering::SeqCst};
 
 use serde_json::{Value, json};
 use soong::{
-    ChildSpec, ErrorCode, Start,
+    ChildSpec, ErrorCode, RunRequest,
     protocol::{ChildMode, GoalStatus, Role, RunMode, RunStatus},
 };
 
 use crate::support::{
     history::check_session,
-    model::{Scripted, Turn, is_parent, last_of, task_of, turn_of},
-    world::{World, kinds, patiently, quick, soon, until},
+    model::{ScriptedModel, Turn, is_parent, last_of, task_of, turn_of},
+    world::{TestRuntime, kinds, patiently, quick, soon, until},
 };
 
 /// A model whose orchestrator calls `agent` with these arguments, and whose children answer by `child`.
 fn orchestrator(
     arguments: Value,
     child: impl Fn(&soong::model::ModelRequest) -> Turn + Send + Sync + 'static,
-) -> Arc<Scripted> {
-    Scripted::new(move |request| match (is_parent(request), turn_of(request)) {
+) -> Arc<ScriptedModel> {
+    ScriptedModel::new(move |request| match (is_parent(request), turn_of(request)) {
         (true, 0) => Turn::call("agent", arguments.clone()),
         (true, _) => Turn::say(last_of(request)),
         (false, _) => child(request),
     })
 }
 
-fn start(message: &str) -> Start {
-    Start::new(message).mode(RunMode::Orchestrator)
+fn start(message: &str) -> RunRequest {
+    RunRequest::new(message).mode(RunMode::Orchestrator)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -46,7 +46,7 @@ async fn sub_1_an_explore_runs_its_children_at_once_and_joins_them_in_task_order
         });
         Turn::When(gone, format!("found {}", task_of(request)))
     });
-    let world = World::open(model.clone()).await;
+    let world = TestRuntime::open(model.clone()).await;
     let run = world.runtime().start(start("look")).await.unwrap();
     soon(meeting.notified()).await;
     let outcome = soon(run.wait()).await.unwrap();
@@ -69,7 +69,7 @@ async fn sub_1_an_explore_runs_its_children_at_once_and_joins_them_in_task_order
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_3_a_childs_transcript_stays_out_of_its_parents_prompt() {
-    let model = Scripted::new(|request| match (is_parent(request), turn_of(request)) {
+    let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
         (true, 0) => Turn::call("agent", json!({"task": "look closely"})),
         (true, _) => {
             let all: String = request.messages.iter().map(|message| message.content.as_str()).collect();
@@ -82,7 +82,7 @@ async fn sub_3_a_childs_transcript_stays_out_of_its_parents_prompt() {
             Turn::say("it is short")
         }
     });
-    let world = World::open(model).await;
+    let world = TestRuntime::open(model).await;
     let run = world.runtime().start(start("look")).await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().output, "done");
     check_session(world.runtime(), run.session_id()).await;
@@ -95,7 +95,7 @@ async fn sub_1_a_failing_child_leaves_its_siblings_alone() {
         "bad" => Turn::Fail(soong::model::ModelError::new(soong::model::Failure::Refused, "no")),
         task => Turn::say(format!("{task} is done")),
     });
-    let world = World::open(model).await;
+    let world = TestRuntime::open(model).await;
     let run = world.runtime().start(start("try")).await.unwrap();
     let results: Value = serde_json::from_str(&soon(run.wait()).await.unwrap().output).unwrap();
     let statuses: Vec<&str> =
@@ -113,7 +113,7 @@ async fn sub_7_two_hundred_children_pass_a_limit_of_sixteen() {
         0 => Turn::call("read", json!({"path": "a.txt"})),
         _ => Turn::say(task_of(request)),
     });
-    let world = World::with(model.clone(), |builder| {
+    let world = TestRuntime::with(model.clone(), |builder| {
         let mut config = quick();
         config.model.max_concurrency = 1000;
         builder.config(config)
@@ -150,11 +150,11 @@ async fn sub_7_wishes_that_cannot_be_granted_are_answered_and_the_model_goes_on(
         ("goal", json!({}), "[validation_error]"),
     ] {
         let wish = arguments.clone();
-        let model = Scripted::new(move |request| match turn_of(request) {
+        let model = ScriptedModel::new(move |request| match turn_of(request) {
             0 => Turn::call(name, wish.clone()),
             _ => Turn::say(last_of(request)),
         });
-        let world = World::open(model).await;
+        let world = TestRuntime::open(model).await;
         let run = world.runtime().start(start("try")).await.unwrap();
         let outcome = soon(run.wait()).await.unwrap();
         assert_eq!(outcome.status, RunStatus::Completed, "{name} {arguments}");
@@ -166,7 +166,7 @@ async fn sub_7_wishes_that_cannot_be_granted_are_answered_and_the_model_goes_on(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_1a_at_the_depth_limit_no_sub_agents_are_offered() {
-    let model = Scripted::new(|request| {
+    let model = ScriptedModel::new(|request| {
         let names: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
         match (is_parent(request), turn_of(request)) {
             (true, 0) => Turn::call("agent", json!({"task": "x", "agent_type": "default"})),
@@ -174,7 +174,7 @@ async fn sub_1a_at_the_depth_limit_no_sub_agents_are_offered() {
             (false, _) => Turn::say(names.join(" ")),
         }
     });
-    let world = World::open(model).await;
+    let world = TestRuntime::open(model).await;
     let run = world.runtime().start(start("x")).await.unwrap();
     let result: Value = serde_json::from_str(&soon(run.wait()).await.unwrap().output).unwrap();
     let offered = result["summary"].as_str().unwrap();
@@ -186,7 +186,7 @@ async fn sub_1a_at_the_depth_limit_no_sub_agents_are_offered() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_7_slots_do_not_deadlock_three_levels_deep() {
     // Two slots, and a tree in which two parents at a time wait for two children each.
-    let model = Scripted::new(|request| {
+    let model = ScriptedModel::new(|request| {
         let level = task_of(request).split('-').count();
         match (level, turn_of(request)) {
             (1..=3, 0) => {
@@ -199,14 +199,14 @@ async fn sub_7_slots_do_not_deadlock_three_levels_deep() {
             _ => Turn::say("ok"),
         }
     });
-    let world = World::with(model.clone(), |builder| {
+    let world = TestRuntime::with(model.clone(), |builder| {
         let mut config = quick();
         config.agents.max_depth = 3;
         config.agents.max_concurrent_children_per_session = 2;
         builder.config(config)
     })
     .await;
-    let run = world.runtime().start(Start::new("t")).await.unwrap();
+    let run = world.runtime().start(RunRequest::new("t")).await.unwrap();
     let outcome = soon(run.wait()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed);
     // 1 root, 2, 4 and 8 below; the first seven have two turns.
@@ -218,14 +218,14 @@ async fn sub_7_slots_do_not_deadlock_three_levels_deep() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_6_a_child_may_use_no_more_than_its_parent_hands_on() {
-    let model = Scripted::new(|request| match (is_parent(request), turn_of(request)) {
+    let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
         (true, 0) => Turn::call("agent", json!({"task": "x", "agent_type": "default"})),
         (true, _) => Turn::say(last_of(request)),
         (false, 0) => Turn::call("grep", json!({"pattern": "alpha"})),
         (false, _) => Turn::say(last_of(request)),
     });
-    let world = World::open(model).await;
-    let mut wish = Start::new("x");
+    let world = TestRuntime::open(model).await;
+    let mut wish = RunRequest::new("x");
     wish.tools = Some(vec!["agent".into(), "read".into()]);
     let run = world.runtime().start(wish).await.unwrap();
     let result: Value = serde_json::from_str(&soon(run.wait()).await.unwrap().output).unwrap();
@@ -240,7 +240,7 @@ async fn sub_2_an_evaluation_passes_fails_or_says_that_it_is_none() {
         (r#"{"passed": false, "summary": "bad", "findings": ["x"]}"#, json!(false), Value::Null),
         ("looks fine to me", Value::Null, json!("child_result_schema_validation_failed")),
     ] {
-        let model = Scripted::new(move |request| match (is_parent(request), turn_of(request)) {
+        let model = ScriptedModel::new(move |request| match (is_parent(request), turn_of(request)) {
             (true, 0) => {
                 Turn::Call(vec![("goal", json!({"add": ["Write it"], "focus": "1"})), ("evaluate", json!({}))])
             }
@@ -250,7 +250,7 @@ async fn sub_2_an_evaluation_passes_fails_or_says_that_it_is_none() {
                 Turn::say(answer)
             }
         });
-        let world = World::open(model).await;
+        let world = TestRuntime::open(model).await;
         let run = world.runtime().start(start("x")).await.unwrap();
         let result: Value = serde_json::from_str(&soon(run.wait()).await.unwrap().output).unwrap();
         assert_eq!((&result["passed"], &result["error"]["code"]), (&passed, &error), "{result}");
@@ -260,14 +260,14 @@ async fn sub_2_an_evaluation_passes_fails_or_says_that_it_is_none() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn goals_follow_the_goal_tool() {
-    let model = Scripted::new(|request| match turn_of(request) {
+    let model = ScriptedModel::new(|request| match turn_of(request) {
         0 => Turn::call("goal", json!({"add": ["one", "two"], "reason": "plan", "focus": "1"})),
         1 => Turn::call("goal", json!({"done": "it is one", "focus": "2"})),
         2 => Turn::call("goal", json!({"abandon": "no need"})),
         _ => Turn::say("ok"),
     });
-    let world = World::open(model).await;
-    let run = world.runtime().start(Start::new("x")).await.unwrap();
+    let world = TestRuntime::open(model).await;
+    let run = world.runtime().start(RunRequest::new("x")).await.unwrap();
     soon(run.wait()).await.unwrap();
     let tree = world.runtime().goal_tree(run.trace_id()).await.unwrap();
     let goals: Vec<_> = tree.goals.iter().map(|goal| (goal.number.as_str(), goal.status)).collect();
@@ -278,9 +278,9 @@ async fn goals_follow_the_goal_tool() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rt_4_a_program_drives_children_of_its_own() {
-    let model = Scripted::new(|request| Turn::say(format!("did {}", task_of(request))));
-    let world = World::open(model).await;
-    let parent = world.runtime().start(Start::driven("by program")).await.unwrap();
+    let model = ScriptedModel::new(|request| Turn::say(format!("did {}", task_of(request))));
+    let world = TestRuntime::open(model).await;
+    let parent = world.runtime().start(RunRequest::driven("by program")).await.unwrap();
     let mut events = parent.events().unwrap();
     assert!(parent.events().is_err(), "there is one consumer");
     let mut children = Vec::new();
@@ -311,11 +311,11 @@ async fn rt_4_a_program_drives_children_of_its_own() {
 async fn rt_4_a_run_does_not_end_before_a_child_that_a_program_gave_it() {
     let (first, second) = (Arc::new(tokio::sync::Notify::new()), Arc::new(tokio::sync::Notify::new()));
     let (parent_may, child_may) = (Arc::clone(&first), Arc::clone(&second));
-    let model = Scripted::new(move |request| match task_of(request) {
+    let model = ScriptedModel::new(move |request| match task_of(request) {
         "child" => Turn::When(Arc::clone(&child_may), "child's".into()),
         _ => Turn::When(Arc::clone(&parent_may), "parent's".into()),
     });
-    let world = World::open(model.clone()).await;
+    let world = TestRuntime::open(model.clone()).await;
     let run = world.runtime().start("parent").await.unwrap();
     let child = run.spawn(ChildSpec::new("child")).await.unwrap();
     patiently("both think", || model.in_flight() == 2).await;
@@ -335,8 +335,8 @@ async fn rt_4_a_run_does_not_end_before_a_child_that_a_program_gave_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_child_that_ends_at_once_is_joined_all_the_same() {
-    let world = World::open(Scripted::new(|request| Turn::say(task_of(request)))).await;
-    let parent = world.runtime().start(Start::driven("by program")).await.unwrap();
+    let world = TestRuntime::open(ScriptedModel::new(|request| Turn::say(task_of(request)))).await;
+    let parent = world.runtime().start(RunRequest::driven("by program")).await.unwrap();
     for round in 0..10 {
         let children = (0..20).map(|n| {
             let parent = parent.clone();
@@ -353,10 +353,12 @@ async fn a_child_that_ends_at_once_is_joined_all_the_same() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_5_a_child_may_have_a_model_of_its_own() {
-    let model = Scripted::new(|_| Turn::say("default"));
-    let world =
-        World::with(model, |builder| builder.register_provider("small", Scripted::new(|_| Turn::say("small")))).await;
-    let parent = world.runtime().start(Start::driven("by program")).await.unwrap();
+    let model = ScriptedModel::new(|_| Turn::say("default"));
+    let world = TestRuntime::with(model, |builder| {
+        builder.register_provider("small", ScriptedModel::new(|_| Turn::say("small")))
+    })
+    .await;
+    let parent = world.runtime().start(RunRequest::driven("by program")).await.unwrap();
     let spec = ChildSpec { model: Some("small".into()), ..ChildSpec::new("x") };
     let child = parent.spawn(spec).await.unwrap();
     assert_eq!(soon(child.wait()).await.unwrap().output, "small");
@@ -370,19 +372,19 @@ async fn sub_5_a_child_may_have_a_model_of_its_own() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_is_given_back_whatever_else_a_parent_does_beside_its_children() {
     for beside in [("read", json!({"path": "a.txt"})), ("create_artifact", json!({"name": "n", "content": "c"}))] {
-        let model = Scripted::new(move |request| match (task_of(request), turn_of(request)) {
+        let model = ScriptedModel::new(move |request| match (task_of(request), turn_of(request)) {
             ("top", 0) => Turn::call("agent", json!({"task": "middle", "agent_type": "default"})),
             ("middle", 0) => Turn::Call(vec![("agent", json!({"task": "leaf"})), beside.clone()]),
             (task, _) => Turn::say(format!("{task} is done")),
         });
-        let world = World::with(model, |builder| {
+        let world = TestRuntime::with(model, |builder| {
             let mut config = quick();
             config.agents.max_depth = 2;
             config.agents.max_concurrent_children_per_session = 1;
             builder.config(config)
         })
         .await;
-        let run = world.runtime().start(Start::new("top")).await.unwrap();
+        let run = world.runtime().start(RunRequest::new("top")).await.unwrap();
         assert_eq!(soon(run.wait()).await.unwrap().output, "top is done");
         check_session(world.runtime(), run.session_id()).await;
         world.finish().await;
@@ -391,9 +393,9 @@ async fn a_slot_is_given_back_whatever_else_a_parent_does_beside_its_children() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_in_another_mode_gets_the_instructions_of_that_mode() {
-    let model = Scripted::new(|request| Turn::say(request.system[0].lines().next().unwrap_or_default()));
-    let world = World::open(model).await;
-    let first = world.runtime().start(Start::new("x").session("s")).await.unwrap();
+    let model = ScriptedModel::new(|request| Turn::say(request.system[0].lines().next().unwrap_or_default()));
+    let world = TestRuntime::open(model).await;
+    let first = world.runtime().start(RunRequest::new("x").session("s")).await.unwrap();
     assert!(soon(first.wait()).await.unwrap().output.starts_with("You are a careful agent"));
     let second = world.runtime().start(start("y").session("s")).await.unwrap();
     assert!(soon(second.wait()).await.unwrap().output.starts_with("You orchestrate"));

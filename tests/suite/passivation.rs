@@ -4,15 +4,15 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use serde_json::json;
 use soong::{
-    ActorView, ChildSpec, ErrorCode, Runtime, Start,
+    ActorView, ChildSpec, ErrorCode, RunRequest, Runtime,
     model::ModelRequest,
     protocol::{Config, Question, QuestionStatus, RunMode, RunStatus, SessionId},
 };
 
 use crate::support::{
     history::check_session,
-    model::{Scripted, Turn, is_parent, last_of, task_of, turn_of},
-    world::{World, all, asked, kinds, patiently, quick, soon},
+    model::{ScriptedModel, Turn, is_parent, last_of, task_of, turn_of},
+    world::{TestRuntime, all, asked, kinds, patiently, quick, soon},
 };
 
 /// Runs that wait give up their actors as soon as somebody looks.
@@ -23,8 +23,8 @@ fn impatient() -> Config {
 }
 
 /// A run whose task is `ask` asks, one whose task is `split` has a sub-agent ask; both say what they heard.
-fn asking() -> Arc<Scripted> {
-    Scripted::new(|request: &ModelRequest| match (task_of(request), turn_of(request)) {
+fn asking() -> Arc<ScriptedModel> {
+    ScriptedModel::new(|request: &ModelRequest| match (task_of(request), turn_of(request)) {
         ("split", 0) => Turn::call("agent", json!({"task": "split again", "agent_type": "default"})),
         ("split again", 0) => Turn::call("agent", json!({"task": ["ask", "ask"], "agent_type": "default"})),
         ("ask", 0) => Turn::call("ask_human", json!({"question": "which colour?"})),
@@ -32,10 +32,10 @@ fn asking() -> Arc<Scripted> {
     })
 }
 
-async fn world(model: Arc<Scripted>, change: impl FnOnce(&mut Config)) -> World {
+async fn world(model: Arc<ScriptedModel>, change: impl FnOnce(&mut Config)) -> TestRuntime {
     let mut config = impatient();
     change(&mut config);
-    World::with(model, |builder| builder.config(config)).await
+    TestRuntime::with(model, |builder| builder.config(config)).await
 }
 
 /// Tells for each run in the tree whether its actor has left.
@@ -68,17 +68,18 @@ async fn house_7_a_run_that_waits_for_a_person_has_no_actor_and_goes_on_with_the
     let model = asking();
     let world = world(model.clone(), |_| {}).await;
     let runtime = world.runtime();
-    let run = runtime.start(Start::new("ask").session("s")).await.unwrap();
+    let run = runtime.start(RunRequest::new("ask").session("s")).await.unwrap();
     let question = soon(asked(runtime, 1)).await.remove(0);
     all_leave(runtime, 1).await;
     let tree = serde_json::to_string(&runtime.tree()).unwrap();
     assert!(tree.contains("\"state\":\"waiting\"") && tree.contains("\"activity\":\"an answer\""), "{tree}");
     assert!(runtime.is_parked(run.session_id()), "it waits for people, and for nothing else");
-    let refused = runtime.start(Start { reject_if_busy: true, ..Start::new("x").session("s") }).await.unwrap_err();
+    let refused =
+        runtime.start(RunRequest { reject_if_busy: true, ..RunRequest::new("x").session("s") }).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::SessionActive);
     assert!(refused.message.contains("waits for an answer"), "{refused}");
     // Another run of the session waits behind it, as if its actor were there.
-    let next = runtime.start(Start::new("x").session("s")).await.unwrap();
+    let next = runtime.start(RunRequest::new("x").session("s")).await.unwrap();
     assert_eq!(runtime.run(next.run_id()).await.unwrap().status, RunStatus::Queued);
     answer(runtime, &question, "red").await;
     assert_eq!(soon(run.wait()).await.unwrap().output, "heard red");
@@ -100,7 +101,7 @@ async fn house_7_a_tree_that_waits_wakes_from_its_leaves_to_its_root() {
     })
     .await;
     let runtime = world.runtime();
-    let run = runtime.start(Start::new("split").session("s").mode(RunMode::Orchestrator)).await.unwrap();
+    let run = runtime.start(RunRequest::new("split").session("s").mode(RunMode::Orchestrator)).await.unwrap();
     let questions = soon(asked(runtime, 2)).await;
     all_leave(runtime, 4).await;
     answer(runtime, &questions[1], "blue").await;
@@ -120,7 +121,7 @@ async fn house_7_a_tree_that_waits_wakes_from_its_leaves_to_its_root() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn house_7_runs_without_actors_are_cancelled_crash_and_are_parked_like_others() {
     let mut world = world(asking(), |config| config.agents.max_depth = 3).await;
-    let start = || Start::new("split").mode(RunMode::Orchestrator);
+    let start = || RunRequest::new("split").mode(RunMode::Orchestrator);
     let cancelled = world.runtime().start(start().session("cancelled")).await.unwrap();
     let parked = world.runtime().start(start().session("parked")).await.unwrap();
     let questions = soon(asked(world.runtime(), 4)).await;
@@ -154,7 +155,7 @@ async fn house_7_runs_without_actors_are_cancelled_crash_and_are_parked_like_oth
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn house_7_time_goes_on_for_a_run_that_waits_for_children_and_stands_still_for_one_that_waits_for_people() {
-    let model = Scripted::new(|request| match (is_parent(request), task_of(request), turn_of(request)) {
+    let model = ScriptedModel::new(|request| match (is_parent(request), task_of(request), turn_of(request)) {
         (_, "ask", 0) => Turn::call("ask_human", json!({"question": "?"})),
         (true, _, 0) => Turn::call("agent", json!({"task": "hang", "agent_type": "default"})),
         (false, "hang", _) => Turn::Hang("half of it"),
@@ -162,7 +163,7 @@ async fn house_7_time_goes_on_for_a_run_that_waits_for_children_and_stands_still
     });
     let world = world(model, |_| {}).await;
     let runtime = world.runtime();
-    let start = |task, mode| Start { timeout_ms: Some(300), ..Start::new(task).mode(mode) };
+    let start = |task, mode| RunRequest { timeout_ms: Some(300), ..RunRequest::new(task).mode(mode) };
     let asks = runtime.start(start("ask", RunMode::Normal)).await.unwrap();
     let splits = runtime.start(start("split", RunMode::Orchestrator)).await.unwrap();
     let question = soon(asked(runtime, 1)).await.remove(0);
@@ -181,7 +182,7 @@ async fn house_7_time_goes_on_for_a_run_that_waits_for_children_and_stands_still
 async fn house_7_a_program_adds_children_to_a_run_without_an_actor() {
     let world = world(asking(), |_| {}).await;
     let runtime = world.runtime();
-    let run = runtime.start(Start::driven("drive")).await.unwrap();
+    let run = runtime.start(RunRequest::driven("drive")).await.unwrap();
     let first = run.spawn(ChildSpec::new("ask")).await.unwrap();
     let question = soon(asked(runtime, 1)).await.remove(0);
     all_leave(runtime, 2).await;
@@ -200,7 +201,7 @@ async fn house_7_a_program_adds_children_to_a_run_without_an_actor() {
 async fn goal_3_children_that_end_while_their_parent_has_no_actor_are_summed_up_in_its_goal() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
-    let model = Scripted::new(move |request| match (is_parent(request), turn_of(request)) {
+    let model = ScriptedModel::new(move |request| match (is_parent(request), turn_of(request)) {
         (true, 0) => Turn::call("agent", json!({"task": ["a", "b"]})),
         (true, _) => Turn::say(last_of(request)),
         _ => Turn::When(Arc::clone(&told), format!("found {}", task_of(request))),
@@ -208,7 +209,7 @@ async fn goal_3_children_that_end_while_their_parent_has_no_actor_are_summed_up_
     let world = world(model.clone(), |_| {}).await;
     let runtime = world.runtime();
     for _ in 0..20 {
-        let run = runtime.start(Start::new("look").mode(RunMode::Orchestrator)).await.unwrap();
+        let run = runtime.start(RunRequest::new("look").mode(RunMode::Orchestrator)).await.unwrap();
         let id = run.run_id().as_str();
         let waits = || model.in_flight() == 2 && passive(runtime).get(id).is_some_and(|passive| *passive);
         patiently("the children are at work, and their parent has left", waits).await;
@@ -229,7 +230,7 @@ async fn house_7_nothing_is_lost_at_the_moment_when_an_actor_leaves() {
     let world = world(asking(), |_| {}).await;
     let runtime = world.runtime();
     let round = |round: u64| async move {
-        let run = runtime.start(Start::new("split again").mode(RunMode::Orchestrator)).await.unwrap();
+        let run = runtime.start(RunRequest::new("split again").mode(RunMode::Orchestrator)).await.unwrap();
         let mut own = Vec::new();
         while own.len() < 2 {
             tokio::task::yield_now().await;

@@ -4,15 +4,15 @@ use std::sync::{Arc, atomic::Ordering::SeqCst};
 
 use serde_json::{Value, json};
 use soong::{
-    ErrorCode, Runtime, Start,
+    ErrorCode, RunRequest, Runtime,
     model::ModelRequest,
     protocol::{CollaboratorKind, CollaboratorStatus, QuestionId, QuestionStatus, RunId, RunStatus, TraceId},
 };
 
 use crate::support::{
     history::check_session,
-    model::{Scripted, Turn, is_parent, last_of, task_of, turn_of},
-    world::{World, all, asked, kinds, patiently, quick, soon},
+    model::{ScriptedModel, Turn, is_parent, last_of, task_of, turn_of},
+    world::{TestRuntime, all, asked, kinds, patiently, quick, soon},
 };
 
 fn ask(question: &str) -> Turn {
@@ -20,8 +20,8 @@ fn ask(question: &str) -> Turn {
 }
 
 /// Asks once, and says what it heard.
-fn asking() -> Arc<Scripted> {
-    Scripted::new(|request| match turn_of(request) {
+fn asking() -> Arc<ScriptedModel> {
+    ScriptedModel::new(|request| match turn_of(request) {
         0 => Turn::call("ask_human", json!({"question": "which colour?", "to": "Ada"})),
         _ => Turn::say(format!("heard {}", last_of(request))),
     })
@@ -33,9 +33,9 @@ async fn status(runtime: &Runtime, run: &RunId) -> RunStatus {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_9_a_run_waits_for_an_answer_and_goes_on_with_it() {
-    let world = World::open(asking()).await;
+    let world = TestRuntime::open(asking()).await;
     let runtime = world.runtime();
-    let run = runtime.start(Start::new("paint it").session("s")).await.unwrap();
+    let run = runtime.start(RunRequest::new("paint it").session("s")).await.unwrap();
     let question = soon(asked(runtime, 1)).await.remove(0);
     assert_eq!((question.question.as_str(), question.to.as_deref()), ("which colour?", Some("Ada")));
     assert_eq!((&question.run_id, question.trace_id.as_str()), (run.run_id(), "s"));
@@ -69,8 +69,8 @@ async fn sub_9_a_run_waits_for_an_answer_and_goes_on_with_it() {
 async fn sub_9_a_question_outlives_a_crash_and_a_restart_and_is_asked_once() {
     for answered_while_away in [false, true] {
         let model = asking();
-        let mut world = World::open(model.clone()).await;
-        let run = world.runtime().start(Start::new("paint it").session("s")).await.unwrap();
+        let mut world = TestRuntime::open(model.clone()).await;
+        let run = world.runtime().start(RunRequest::new("paint it").session("s")).await.unwrap();
         let question = soon(asked(world.runtime(), 1)).await.remove(0);
         let (run_id, id) = (run.run_id().clone(), question.question_id.clone());
         world.runtime().crash(&format!("run:{run_id}")).unwrap();
@@ -81,7 +81,7 @@ async fn sub_9_a_question_outlives_a_crash_and_a_restart_and_is_asked_once() {
         assert_eq!(soon(asked(world.runtime(), 1)).await[0].question_id, id, "it is not asked again");
         if answered_while_away {
             // Nobody has the run at work: the answer waits for whoever takes it up.
-            world.reopen_with(model.clone(), |builder| builder.recover(soong::Recover::Nothing)).await;
+            world.reopen_with(model.clone(), |builder| builder.recover(soong::RecoveryPolicy::Nothing)).await;
             world.runtime().answer_question(&id, "red").await.unwrap();
             assert_eq!(status(world.runtime(), &run_id).await, RunStatus::Interrupted);
             let resumed = world.runtime().resume(&question.session_id).await.unwrap().unwrap();
@@ -101,7 +101,7 @@ async fn sub_9_a_question_outlives_a_crash_and_a_restart_and_is_asked_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_9_the_first_of_many_answers_counts() {
-    let world = World::open(asking()).await;
+    let world = TestRuntime::open(asking()).await;
     let runtime = world.runtime();
     let run = runtime.start("paint it").await.unwrap();
     let id = soon(asked(runtime, 1)).await.remove(0).question_id;
@@ -118,7 +118,7 @@ async fn sub_9_the_first_of_many_answers_counts() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_9_several_questions_wait_side_by_side_and_other_calls_do_not_wait_for_them() {
-    let model = Scripted::new(|request| match turn_of(request) {
+    let model = ScriptedModel::new(|request| match turn_of(request) {
         0 => Turn::Call(vec![
             ("ask_human", json!({"question": "one?"})),
             ("read", json!({"path": "a.txt"})),
@@ -127,7 +127,7 @@ async fn sub_9_several_questions_wait_side_by_side_and_other_calls_do_not_wait_f
         ]),
         _ => Turn::say(request.messages.iter().rev().take(4).map(|m| m.content.as_str()).collect::<Vec<_>>().join("|")),
     });
-    let world = World::open(model).await;
+    let world = TestRuntime::open(model).await;
     let runtime = world.runtime();
     let run = runtime.start("x").await.unwrap();
     let questions = soon(asked(runtime, 2)).await;
@@ -147,7 +147,7 @@ async fn sub_9_several_questions_wait_side_by_side_and_other_calls_do_not_wait_f
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_9_cancelling_withdraws_the_question_and_leaves_nothing() {
-    let world = World::open(asking()).await;
+    let world = TestRuntime::open(asking()).await;
     let runtime = world.runtime();
     let run = runtime.start("x").await.unwrap();
     let id = soon(asked(runtime, 1)).await.remove(0).question_id;
@@ -162,7 +162,7 @@ async fn sub_9_cancelling_withdraws_the_question_and_leaves_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_9_a_child_that_asks_gives_its_slot_and_its_time_back() {
     // One slot: the second child can work only while the first one waits; and that takes longer than a child may work.
-    let model = Scripted::new(|request| match (is_parent(request), task_of(request), turn_of(request)) {
+    let model = ScriptedModel::new(|request| match (is_parent(request), task_of(request), turn_of(request)) {
         (true, _, 0) => {
             Turn::call("agent", json!({"task": ["asks", "works"], "agent_type": "default", "timeout_ms": 250}))
         }
@@ -171,7 +171,7 @@ async fn sub_9_a_child_that_asks_gives_its_slot_and_its_time_back() {
         (_, "asks", _) => Turn::say(format!("heard {}", last_of(request))),
         _ => Turn::say("worked"),
     });
-    let world = World::with(model, |builder| {
+    let world = TestRuntime::with(model, |builder| {
         let mut config = quick();
         config.agents.max_concurrent_children_per_session = 1;
         builder.config(config)
@@ -199,15 +199,15 @@ async fn sub_9_a_child_that_asks_gives_its_slot_and_its_time_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_9_a_question_of_a_child_survives_the_process_with_its_parent() {
     let model = || {
-        Scripted::new(|request: &ModelRequest| match (is_parent(request), turn_of(request)) {
+        ScriptedModel::new(|request: &ModelRequest| match (is_parent(request), turn_of(request)) {
             (true, 0) => Turn::call("agent", json!({"task": ["asks", "asks"], "agent_type": "default"})),
             (true, _) => Turn::say(last_of(request)),
             (_, 0) => ask("may I?"),
             _ => Turn::say(format!("heard {}", last_of(request))),
         })
     };
-    let mut world = World::open(model()).await;
-    let run = world.runtime().start(Start::new("x").session("s")).await.unwrap();
+    let mut world = TestRuntime::open(model()).await;
+    let run = world.runtime().start(RunRequest::new("x").session("s")).await.unwrap();
     let before = soon(asked(world.runtime(), 2)).await;
     world.reopen(model()).await;
     let questions = soon(asked(world.runtime(), 2)).await;

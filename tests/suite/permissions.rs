@@ -8,19 +8,19 @@ use std::sync::{
 use futures::future::{BoxFuture, FutureExt};
 use serde_json::{Value, json};
 use soong::{
-    ErrorCode, ErrorInfo, PermissionFilter, Runtime, RuntimeBuilder, Start,
-    permission::{Answer, PermissionHandler},
+    ErrorCode, ErrorInfo, PermissionFilter, RunRequest, Runtime, RuntimeBuilder,
+    permission::{ApprovalDecision, PermissionHandler},
     protocol::{
-        Config, Decision, Event, NetworkPolicy, Permission, PermissionEvent, PermissionId, PermissionStatus, Remember,
-        RunStatus, Scope, ToolEvent,
+        Config, Decision, Event, NetworkPolicy, Permission, PermissionEvent, PermissionId, PermissionStatus,
+        RememberPolicy, RunStatus, Scope, ToolEvent,
     },
 };
 
 use crate::support::{
     history::check_session,
-    model::{Scripted, Turn, is_parent, last_of, turn_of},
-    stamp::Stamp,
-    world::{World, all, kinds, leave_asked, patiently, soon},
+    model::{ScriptedModel, Turn, is_parent, last_of, turn_of},
+    stamp::StampTool,
+    world::{TestRuntime, all, kinds, leave_asked, patiently, soon},
 };
 
 fn stamp(word: &str, place: &str) -> Value {
@@ -28,15 +28,19 @@ fn stamp(word: &str, place: &str) -> Value {
 }
 
 /// Stamps one word a turn, and then says what the last call brought.
-fn stamping(words: &'static [(&'static str, &'static str)]) -> Arc<Scripted> {
-    Scripted::new(move |request| match words.get(turn_of(request)) {
+fn stamping(words: &'static [(&'static str, &'static str)]) -> Arc<ScriptedModel> {
+    ScriptedModel::new(move |request| match words.get(turn_of(request)) {
         Some((word, place)) => Turn::call("stamp", stamp(word, place)),
         None => Turn::say(last_of(request)),
     })
 }
 
-async fn world(model: Arc<Scripted>, tool: &Arc<Stamp>, build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) -> World {
-    World::with(model, |builder| build(builder.register_tool(tool.clone()))).await
+async fn world(
+    model: Arc<ScriptedModel>,
+    tool: &Arc<StampTool>,
+    build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
+) -> TestRuntime {
+    TestRuntime::with(model, |builder| build(builder.register_tool(tool.clone()))).await
 }
 
 fn by_people(builder: RuntimeBuilder) -> RuntimeBuilder {
@@ -50,8 +54,10 @@ async fn permission(runtime: &Runtime, id: &PermissionId) -> Permission {
 /// Decides as the test says, and counts how often it was asked.
 struct Deciding<F>(F, Arc<AtomicUsize>);
 
-impl<F: Fn(&Permission) -> Result<Answer, ErrorInfo> + Send + Sync + 'static> PermissionHandler for Deciding<F> {
-    fn decide(&self, asked: Permission) -> BoxFuture<'static, Result<Answer, ErrorInfo>> {
+impl<F: Fn(&Permission) -> Result<ApprovalDecision, ErrorInfo> + Send + Sync + 'static> PermissionHandler
+    for Deciding<F>
+{
+    fn decide(&self, asked: Permission) -> BoxFuture<'static, Result<ApprovalDecision, ErrorInfo>> {
         self.1.fetch_add(1, SeqCst);
         let answer = (self.0)(&asked);
         async { answer }.boxed()
@@ -60,14 +66,14 @@ impl<F: Fn(&Permission) -> Result<Answer, ErrorInfo> + Send + Sync + 'static> Pe
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn perm_1_where_nobody_can_be_asked_a_call_is_refused_at_once() {
-    let tool = Stamp::new();
+    let tool = StampTool::new();
     let calls = json!([stamp("one", "a"), stamp("two", "free")]);
-    let model = Scripted::new(move |request| match turn_of(request) {
+    let model = ScriptedModel::new(move |request| match turn_of(request) {
         0 => Turn::Call(calls.as_array().unwrap().iter().map(|call| ("stamp", call.clone())).collect()),
         _ => Turn::say(last_of(request)),
     });
     let world = world(model, &tool, by_people).await;
-    let start = Start { unattended: true, ..Start::new("stamp") };
+    let start = RunRequest { unattended: true, ..RunRequest::new("stamp") };
     let run = world.runtime().start(start).await.unwrap();
     let events = all(run.events().unwrap()).await;
     let denied = |event: &Event| matches!(event, Event::Tool(ToolEvent::Denied { reason, .. }) if reason.contains("nobody can be asked") && reason.contains("stamp:/folder/a"));
@@ -83,10 +89,10 @@ async fn perm_1_where_nobody_can_be_asked_a_call_is_refused_at_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn perm_1_a_run_waits_for_leave_and_goes_on_with_it() {
-    let tool = Stamp::new();
+    let tool = StampTool::new();
     let world = world(stamping(&[("one", "a")]), &tool, by_people).await;
     let runtime = world.runtime();
-    let run = runtime.start(Start::new("stamp").session("s")).await.unwrap();
+    let run = runtime.start(RunRequest::new("stamp").session("s")).await.unwrap();
     let asked = soon(leave_asked(runtime, 1)).await.remove(0);
     assert_eq!((asked.tool.as_str(), asked.demand.target.as_str()), ("stamp", "/folder/a/f"));
     assert_eq!(asked.demand.scope, Scope::Directory { path: "/folder/a".into() });
@@ -122,7 +128,7 @@ async fn perm_1_a_run_waits_for_leave_and_goes_on_with_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn perm_1_a_refusal_says_why_and_the_run_goes_on() {
-    let tool = Stamp::new();
+    let tool = StampTool::new();
     let world = world(stamping(&[("one", "a")]), &tool, by_people).await;
     let run = world.runtime().start("stamp").await.unwrap();
     let asked = soon(leave_asked(world.runtime(), 1)).await.remove(0);
@@ -142,15 +148,15 @@ async fn perm_1_a_refusal_says_why_and_the_run_goes_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn perm_1_a_program_decides_and_its_failures_are_refusals() {
-    type Rule = fn(&Permission) -> Result<Answer, ErrorInfo>;
+    type Rule = fn(&Permission) -> Result<ApprovalDecision, ErrorInfo>;
     let rules: [(Rule, &str, usize); 4] = [
         (|_| Ok(Decision::AllowOnce.into()), "stamped two", 2),
-        (|_| Ok(Answer { decision: Decision::Deny, reason: Some("no".into()) }), "it was refused: no", 2),
+        (|_| Ok(ApprovalDecision { decision: Decision::Deny, reason: Some("no".into()) }), "it was refused: no", 2),
         (|_| Err(ErrorInfo::new(ErrorCode::InternalError, "lost")), "the permission handler failed: lost", 2),
         (|_| panic!("on purpose"), "the permission handler crashed", 2),
     ];
     for (rule, told, asked) in rules {
-        let (tool, count) = (Stamp::new(), Arc::new(AtomicUsize::new(0)));
+        let (tool, count) = (StampTool::new(), Arc::new(AtomicUsize::new(0)));
         let handler = Arc::new(Deciding(rule, Arc::clone(&count)));
         let model = stamping(&[("one", "a"), ("two", "a")]);
         let world = world(model, &tool, |builder| builder.permission_handler(handler)).await;
@@ -166,12 +172,12 @@ async fn perm_1_a_program_decides_and_its_failures_are_refusals() {
 async fn perm_1_a_question_that_nobody_answers_in_time_is_refused() {
     struct Silent;
     impl PermissionHandler for Silent {
-        fn decide(&self, _: Permission) -> BoxFuture<'static, Result<Answer, ErrorInfo>> {
+        fn decide(&self, _: Permission) -> BoxFuture<'static, Result<ApprovalDecision, ErrorInfo>> {
             std::future::pending().boxed()
         }
     }
     for by_program in [false, true] {
-        let tool = Stamp::new();
+        let tool = StampTool::new();
         let mut config = Config::default();
         config.permissions.timeout_s = 40;
         let world = world(stamping(&[("one", "a")]), &tool, |builder| {
@@ -195,8 +201,8 @@ async fn perm_1_a_question_that_nobody_answers_in_time_is_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn perm_1_leave_for_the_session_reaches_its_scope_and_its_session() {
-    let tool = Stamp::new();
-    let model = Scripted::new(|request| match (last_of(request), turn_of(request)) {
+    let tool = StampTool::new();
+    let model = ScriptedModel::new(|request| match (last_of(request), turn_of(request)) {
         ("again", _) | (_, 0) => Turn::call("stamp", stamp("one", "a")),
         (_, 1) => Turn::call("stamp", stamp("two", "a")),
         (_, 2) => Turn::call("stamp", stamp("three", "b")),
@@ -207,18 +213,18 @@ async fn perm_1_leave_for_the_session_reaches_its_scope_and_its_session() {
         let asked = soon(leave_asked(runtime, 1)).await.remove(0);
         runtime.decide_permission(&asked.permission_id, decision, None).await.unwrap().demand.target
     };
-    let first = world.runtime().start(Start::new("stamp").session("first")).await.unwrap();
+    let first = world.runtime().start(RunRequest::new("stamp").session("first")).await.unwrap();
     assert_eq!(allow(world.runtime(), Decision::AllowForSession).await, "/folder/a/f");
     assert_eq!(allow(world.runtime(), Decision::AllowOnce).await, "/folder/b/f", "another folder asks");
     soon(first.wait()).await.unwrap();
-    let second = world.runtime().start(Start::new("stamp").session("second")).await.unwrap();
+    let second = world.runtime().start(RunRequest::new("stamp").session("second")).await.unwrap();
     for target in ["/folder/a/f", "/folder/a/f", "/folder/b/f"] {
         assert_eq!(allow(world.runtime(), Decision::AllowOnce).await, target, "another session asks");
     }
     soon(second.wait()).await.unwrap();
     // Kept in memory only.
     world.reopen_with(model, |builder| by_people(builder.register_tool(tool.clone()))).await;
-    let third = world.runtime().start(Start::new("again").session("first")).await.unwrap();
+    let third = world.runtime().start(RunRequest::new("again").session("first")).await.unwrap();
     assert_eq!(allow(world.runtime(), Decision::Deny).await, "/folder/a/f");
     third.cancel().await.unwrap();
     assert_eq!(tool.done(), ["one", "two", "three", "one", "two", "three"]);
@@ -227,8 +233,8 @@ async fn perm_1_leave_for_the_session_reaches_its_scope_and_its_session() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn perm_1_leave_for_the_session_reaches_those_that_wait_and_nothing_sensitive() {
-    let tool = Stamp::new();
-    let model = Scripted::new(|request| match (is_parent(request), turn_of(request)) {
+    let tool = StampTool::new();
+    let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
         (true, 0) => Turn::call("agent", json!({"task": ["x", "y", "z"], "agent_type": "default"})),
         (true, _) => Turn::say("done"),
         (false, 0) => Turn::call("stamp", stamp("soft", "a")),
@@ -268,26 +274,26 @@ async fn perm_1_what_was_allowed_beforehand_does_not_ask() {
         ("stamp:/folder/b", true, "a", false),
         ("write", true, "a", false),
     ] {
-        let tool = Stamp::new();
+        let tool = StampTool::new();
         let mut config = Config::default();
         if !of_run {
             config.permissions.allow.push(allow.to_owned());
         }
         let place: &'static str = place;
-        let model = Scripted::new(move |request| match (is_parent(request), turn_of(request)) {
+        let model = ScriptedModel::new(move |request| match (is_parent(request), turn_of(request)) {
             (true, 0) => Turn::call("agent", json!({"task": "x"})),
             (false, 0) => Turn::call("stamp", stamp("one", place)),
             _ => Turn::say(last_of(request)),
         });
         let world = world(model, &tool, |builder| builder.config(config)).await;
-        let start = Start { unattended: true, ..Start::new("stamp") };
+        let start = RunRequest { unattended: true, ..RunRequest::new("stamp") };
         let run = world.runtime().start(if of_run { start.allow(allow) } else { start }).await.unwrap();
         soon(run.wait()).await.unwrap();
         assert_eq!(tool.done().len(), usize::from(free), "a child may what its parent's run may: {allow} {of_run}");
         world.finish().await;
     }
-    let world = World::open(stamping(&[])).await;
-    let refused = world.runtime().start(Start::new("x").allow(":x")).await.unwrap_err();
+    let world = TestRuntime::open(stamping(&[])).await;
+    let refused = world.runtime().start(RunRequest::new("x").allow(":x")).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::ValidationError);
     world.finish().await;
 }
@@ -295,13 +301,13 @@ async fn perm_1_what_was_allowed_beforehand_does_not_ask() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn perm_1_what_nothing_confines_is_allowed_by_that_name_only() {
     for (allow, free) in [("stamp", false), ("st*", false), ("stamp:/folder/a/f", false), ("stamp:unconfined", true)] {
-        let tool = Stamp::new();
-        let model = Scripted::new(|request| match turn_of(request) {
+        let tool = StampTool::new();
+        let model = ScriptedModel::new(|request| match turn_of(request) {
             0 => Turn::call("stamp", json!({"word": "one", "place": "a", "unconfined": true})),
             _ => Turn::say(last_of(request)),
         });
         let world = world(model, &tool, by_people).await;
-        let start = Start { unattended: true, ..Start::new("stamp") };
+        let start = RunRequest { unattended: true, ..RunRequest::new("stamp") };
         let run = world.runtime().start(start.allow(allow)).await.unwrap();
         let outcome = soon(run.wait()).await.unwrap();
         assert_eq!(tool.done().len(), usize::from(free), "{allow}");
@@ -313,9 +319,9 @@ async fn perm_1_what_nothing_confines_is_allowed_by_that_name_only() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn perm_1_a_question_outlives_a_crash_and_a_restart_and_is_asked_once() {
     for answered_while_away in [false, true] {
-        let (tool, model) = (Stamp::new(), stamping(&[("one", "a")]));
+        let (tool, model) = (StampTool::new(), stamping(&[("one", "a")]));
         let mut world = world(model.clone(), &tool, by_people).await;
-        let run = world.runtime().start(Start::new("stamp").session("s")).await.unwrap();
+        let run = world.runtime().start(RunRequest::new("stamp").session("s")).await.unwrap();
         let run_id = run.run_id().clone();
         let id = soon(leave_asked(world.runtime(), 1)).await.remove(0).permission_id;
         world.runtime().crash(&format!("run:{run_id}")).unwrap();
@@ -324,7 +330,7 @@ async fn perm_1_a_question_outlives_a_crash_and_a_restart_and_is_asked_once() {
         assert_eq!(soon(leave_asked(world.runtime(), 1)).await[0].permission_id, id, "it is not asked for again");
         let build = |builder: RuntimeBuilder| by_people(builder.register_tool(tool.clone()));
         let handle = if answered_while_away {
-            world.reopen_with(model.clone(), |builder| build(builder.recover(soong::Recover::Nothing))).await;
+            world.reopen_with(model.clone(), |builder| build(builder.recover(soong::RecoveryPolicy::Nothing))).await;
             world.runtime().decide_permission(&id, Decision::AllowOnce, None).await.unwrap();
             assert_eq!(tool.done(), [""; 0], "nobody has the run at work");
             world.runtime().resume(run.session_id()).await.unwrap().unwrap()
@@ -344,7 +350,7 @@ async fn perm_1_a_question_outlives_a_crash_and_a_restart_and_is_asked_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dur_4_a_call_that_was_allowed_and_cut_off_runs_again_without_asking() {
     for restarts in [false, true] {
-        let (tool, model) = (Stamp::repeatable(), stamping(&[("one", "a")]));
+        let (tool, model) = (StampTool::repeatable(), stamping(&[("one", "a")]));
         tool.hanging.store(1, SeqCst);
         let asked = Arc::new(AtomicUsize::new(0));
         let by_program = || {
@@ -354,8 +360,8 @@ async fn dur_4_a_call_that_was_allowed_and_cut_off_runs_again_without_asking() {
                 builder.register_tool(tool).permission_handler(Arc::new(Deciding(yes, asked)))
             }
         };
-        let mut world = World::with(model.clone(), by_program()).await;
-        let run_id = world.runtime().start(Start::new("stamp").session("s")).await.unwrap().run_id().clone();
+        let mut world = TestRuntime::with(model.clone(), by_program()).await;
+        let run_id = world.runtime().start(RunRequest::new("stamp").session("s")).await.unwrap().run_id().clone();
         patiently("it has begun", || tool.done().len() == 1).await;
         match restarts {
             true => world.reopen_with(model, by_program()).await,
@@ -371,13 +377,13 @@ async fn dur_4_a_call_that_was_allowed_and_cut_off_runs_again_without_asking() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dur_4_what_waited_behind_a_question_for_leave_runs_after_a_restart() {
-    let tool = Stamp::new();
-    let model = Scripted::new(|request| match turn_of(request) {
+    let tool = StampTool::new();
+    let model = ScriptedModel::new(|request| match turn_of(request) {
         0 => Turn::Call(vec![("stamp", stamp("one", "a")), ("stamp", stamp("two", "free"))]),
         _ => Turn::say(last_of(request)),
     });
     let mut world = world(model.clone(), &tool, by_people).await;
-    let run = world.runtime().start(Start::new("stamp").session("s")).await.unwrap();
+    let run = world.runtime().start(RunRequest::new("stamp").session("s")).await.unwrap();
     let id = soon(leave_asked(world.runtime(), 1)).await.remove(0).permission_id;
     world.reopen_with(model, |builder| by_people(builder.register_tool(tool.clone()))).await;
     world.runtime().decide_permission(&id, Decision::AllowOnce, None).await.unwrap();
@@ -389,7 +395,7 @@ async fn dur_4_what_waited_behind_a_question_for_leave_runs_after_a_restart() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn perm_1_leave_is_bound_to_what_the_call_touches() {
-    let tool = Stamp::new();
+    let tool = StampTool::new();
     let world = world(stamping(&[("one", "a")]), &tool, by_people).await;
     let run = world.runtime().start("stamp").await.unwrap();
     let asked = soon(leave_asked(world.runtime(), 1)).await.remove(0);
@@ -417,9 +423,9 @@ fn forge(home: &std::path::Path, from: &str, to: &str) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn perm_1_leave_is_bound_to_the_exact_arguments() {
-    let (tool, model) = (Stamp::new(), stamping(&[("harmless", "a")]));
+    let (tool, model) = (StampTool::new(), stamping(&[("harmless", "a")]));
     let mut world = world(model.clone(), &tool, by_people).await;
-    let run = world.runtime().start(Start::new("stamp").session("s")).await.unwrap();
+    let run = world.runtime().start(RunRequest::new("stamp").session("s")).await.unwrap();
     let id = soon(leave_asked(world.runtime(), 1)).await.remove(0).permission_id;
     world.shut().await;
     assert!(forge(&world.home(), "harmless", "poisoned") > 0);
@@ -435,12 +441,12 @@ async fn perm_1_leave_is_bound_to_the_exact_arguments() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn perm_1_of_leave_and_cancel_at_once_no_unapproved_effect_comes() {
-    let tool = Stamp::new();
+    let tool = StampTool::new();
     let world = world(stamping(&[("one", "a")]), &tool, by_people).await;
     let runtime = world.runtime();
     let mut allowed = 0;
     for round in 0..200 {
-        let run = runtime.start(Start::new("stamp").session(format!("s{round}"))).await.unwrap();
+        let run = runtime.start(RunRequest::new("stamp").session(format!("s{round}"))).await.unwrap();
         let asked = soon(leave_asked(runtime, 1)).await.remove(0);
         let before = tool.done().len();
         let (decided, ()) =
@@ -463,9 +469,9 @@ async fn perm_1_of_leave_and_cancel_at_once_no_unapproved_effect_comes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn perm_1_leave_can_be_remembered_for_no_longer_than_the_call() {
-    let tool = Stamp::new();
+    let tool = StampTool::new();
     let mut config = Config::default();
-    config.permissions.remember = Remember::Never;
+    config.permissions.remember = RememberPolicy::Never;
     config.permissions.network = NetworkPolicy::Ask;
     let world =
         world(stamping(&[("one", "a"), ("two", "a")]), &tool, |builder| by_people(builder.config(config))).await;
@@ -485,7 +491,7 @@ async fn perm_1_leave_can_be_remembered_for_no_longer_than_the_call() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn perm_1_a_time_limit_beyond_all_time_denies_nothing() {
     for timeout_s in [1 << 61, u64::MAX] {
-        let tool = Stamp::new();
+        let tool = StampTool::new();
         let mut config = Config::default();
         config.permissions.timeout_s = timeout_s;
         let build = |builder: RuntimeBuilder| by_people(builder).config(config);

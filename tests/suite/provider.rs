@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use soong::{
-    Environment, ErrorCode, MessagePath, Runtime, Start,
+    Environment, ErrorCode, MessagePath, RunRequest, Runtime,
     protocol::{EndReason, RunMode, RunStatus, TraceId},
 };
 
@@ -211,7 +211,7 @@ async fn three_children_of_six_hundred_milliseconds_work_at_once() {
         }
     });
     let (runtime, _dir) = open(&server, 5_000).await;
-    let run = runtime.start(Start::new("x").mode(RunMode::Orchestrator)).await.unwrap();
+    let run = runtime.start(RunRequest::new("x").mode(RunMode::Orchestrator)).await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().output, "joined");
     assert_eq!(server.max_in_flight(), 3);
     runtime.close().await;
@@ -250,7 +250,7 @@ async fn a_missing_key_is_said_before_anything_is_accepted() {
         assert!(error.message.contains(word), "{error}");
     }
     assert!(runtime.sessions(soong::SessionFilter::default(), 10, None).await.unwrap().items.is_empty());
-    let mut offline = Start::new("what is in here?");
+    let mut offline = RunRequest::new("what is in here?");
     offline.model = Some("offline".into());
     let run = runtime.start(offline).await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
@@ -289,7 +289,7 @@ async fn broken_arguments_do_not_poison_the_session() {
         });
         let (runtime, _dir) = open(&server, 2_000).await;
         for message in ["one", "two"] {
-            let run = runtime.start(Start::new(message).session("s")).await.unwrap();
+            let run = runtime.start(RunRequest::new(message).session("s")).await.unwrap();
             let outcome = soon(run.wait()).await.unwrap();
             assert_eq!(outcome.status, RunStatus::Completed, "{broken}: {:?}", outcome.error);
             if message == "one" {
@@ -324,7 +324,7 @@ async fn third_call_cut_at_the_token_limit_ends_the_run() {
 
     let server = ScriptedServer::start(|_: &Request| cut_call(r#"{"path": "a"#));
     let (runtime, _dir) = open(&server, 2_000).await;
-    let run = runtime.start(Start::new("x").session("s")).await.unwrap();
+    let run = runtime.start(RunRequest::new("x").session("s")).await.unwrap();
     let outcome = soon(run.wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Failed, EndReason::MaxOutputTokens));
     assert_eq!(outcome.error.as_ref().map(|error| error.code), Some(ErrorCode::MaxOutputTokens));

@@ -8,7 +8,7 @@ use std::sync::{
 
 use serde_json::{Value, json};
 use soong::{
-    LeftBehind, Recover, RunHandle, RuntimeBuilder, Start,
+    InterruptedRuns, RecoveryPolicy, RunHandle, RunRequest, RuntimeBuilder,
     protocol::{
         Config, EndReason, ErrorCode, Event, EventRecord, ModelEvent, Role, Run, RunEvent, RunMode, RunStatus,
         SessionId, TraceId,
@@ -17,9 +17,9 @@ use soong::{
 
 use crate::support::{
     history::{check_session, stored},
-    model::{Scripted, Turn, is_parent, last_of, task_of, turn_of},
-    tool::Hanging,
-    world::{World, kinds, patiently, quick, soon},
+    model::{ScriptedModel, Turn, is_parent, last_of, task_of, turn_of},
+    tool::HangOnceTool,
+    world::{TestRuntime, kinds, patiently, quick, soon},
 };
 
 fn kind(events: &[Arc<EventRecord>], kind: &str) -> usize {
@@ -35,13 +35,13 @@ fn narrow(slots: usize) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder {
 }
 
 /// Finds the run that goes on, by its trace.
-fn resumed(world: &World, run: &RunHandle) -> RunHandle {
+fn resumed(world: &TestRuntime, run: &RunHandle) -> RunHandle {
     world.runtime().active(run.trace_id()).expect("it goes on")
 }
 
 /// An orchestrator that explores with `children`, and answers with how many came back; `child` says what each does.
-fn exploring(children: usize, child: impl Fn(&str) -> Turn + Send + Sync + 'static) -> Arc<Scripted> {
-    Scripted::new(move |request| match (is_parent(request), turn_of(request)) {
+fn exploring(children: usize, child: impl Fn(&str) -> Turn + Send + Sync + 'static) -> Arc<ScriptedModel> {
+    ScriptedModel::new(move |request| match (is_parent(request), turn_of(request)) {
         (true, 0) => {
             let tasks: Vec<String> = (0..children).map(|n| format!("task {n}")).collect();
             Turn::call("agent", json!({ "task": tasks }))
@@ -56,10 +56,10 @@ async fn a_tree_goes_on_where_its_process_ended_and_no_child_is_started_twice() 
     // Of 24 children 2 have ended, 4 are at work, 18 wait for a slot.
     let slow = |task: &str| if task < "task 2" && task.len() == 6 { Turn::say("early") } else { Turn::Hang("half") };
     let first = exploring(24, slow);
-    let mut world = World::with(first.clone(), narrow(4)).await;
-    let start = Start::new("job").mode(RunMode::Orchestrator).session("s");
+    let mut world = TestRuntime::with(first.clone(), narrow(4)).await;
+    let start = RunRequest::new("job").mode(RunMode::Orchestrator).session("s");
     let run = world.runtime().start(start).await.unwrap();
-    let queued = world.runtime().start(Start::new("after it").session("s")).await.unwrap();
+    let queued = world.runtime().start(RunRequest::new("after it").session("s")).await.unwrap();
     patiently("two are done and the slots are full", || first.in_flight() == 4 && first.calls.load(SeqCst) >= 7).await;
     let children = run.children().await.unwrap();
 
@@ -94,15 +94,15 @@ async fn a_tree_goes_on_where_its_process_ended_and_no_child_is_started_twice() 
 async fn a_call_whose_effect_is_unclear_is_told_so_and_one_that_may_run_again_does() {
     for (idempotent, healed, made) in [(false, 1, 1), (true, 0, 2)] {
         let begun = Arc::new(AtomicUsize::new(0));
-        let tool = || Hanging::new(idempotent, &begun);
+        let tool = || HangOnceTool::new(idempotent, &begun);
         let script = |request: &soong::model::ModelRequest| match turn_of(request) {
             0 => Turn::call("hang", json!({})),
             _ => Turn::say(last_of(request).to_owned()),
         };
-        let mut world = World::with(Scripted::new(script), |builder| builder.register_tool(tool())).await;
-        let run = world.runtime().start(Start::new("x").session("s")).await.unwrap();
+        let mut world = TestRuntime::with(ScriptedModel::new(script), |builder| builder.register_tool(tool())).await;
+        let run = world.runtime().start(RunRequest::new("x").session("s")).await.unwrap();
         patiently("the tool is at work", || begun.load(SeqCst) == 1).await;
-        world.reopen_with(Scripted::new(script), |builder| builder.register_tool(tool())).await;
+        world.reopen_with(ScriptedModel::new(script), |builder| builder.register_tool(tool())).await;
         let run = resumed(&world, &run);
         let outcome = soon(run.wait()).await.unwrap();
         let said = outcome.output.contains("Error [interrupted]");
@@ -120,12 +120,12 @@ async fn a_call_whose_effect_is_unclear_is_told_so_and_one_that_may_run_again_do
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_model_call_that_was_cut_off_is_booked_as_much_as_it_may_have_used() {
-    let mut world = World::open(Scripted::new(|_| Turn::Hang("half"))).await;
-    let run = world.runtime().start(Start::new("x").session("s")).await.unwrap();
+    let mut world = TestRuntime::open(ScriptedModel::new(|_| Turn::Hang("half"))).await;
+    let run = world.runtime().start(RunRequest::new("x").session("s")).await.unwrap();
     let mut stream = run.events().unwrap();
     crate::support::world::until(&mut stream, "model_started").await;
     drop(stream);
-    world.reopen(Scripted::new(|_| Turn::say("whole"))).await;
+    world.reopen(ScriptedModel::new(|_| Turn::say("whole"))).await;
     let run = resumed(&world, &run);
     let outcome = soon(run.wait()).await.unwrap();
     assert_eq!(outcome.output, "whole");
@@ -151,8 +151,8 @@ async fn a_tree_whose_end_was_asked_for_makes_no_further_step() {
     let wrap = move |builder: RuntimeBuilder| {
         builder.config(quick()).wrap_store(move |store| Box::new(soong::storage::fault::FaultStore::new(store, plan)))
     };
-    let mut world = World::with(first.clone(), wrap).await;
-    let start = Start::new("job").mode(RunMode::Orchestrator).session("s");
+    let mut world = TestRuntime::with(first.clone(), wrap).await;
+    let start = RunRequest::new("job").mode(RunMode::Orchestrator).session("s");
     let run = world.runtime().start(start).await.unwrap();
     patiently("the children think", || first.in_flight() == 3).await;
     let mut stream = world.runtime().trace_events(run.trace_id(), 0);
@@ -186,16 +186,16 @@ async fn a_tree_whose_end_was_asked_for_makes_no_further_step() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_not_asked_for_stays_as_it_is_until_its_session_is_used() {
-    let mut world = World::open(Scripted::new(|_| Turn::Hang("half"))).await;
+    let mut world = TestRuntime::open(ScriptedModel::new(|_| Turn::Hang("half"))).await;
     let mut left = Vec::new();
     for session in ["a", "b", "c", "d"] {
-        left.push(world.runtime().start(Start::new("first").session(session)).await.unwrap());
+        left.push(world.runtime().start(RunRequest::new("first").session(session)).await.unwrap());
     }
-    let nobody = |builder: RuntimeBuilder| builder.recover(Recover::Session(SessionId::new("a")));
-    let model = Scripted::new(|request| Turn::say(format!("{} messages", request.messages.len())));
+    let nobody = |builder: RuntimeBuilder| builder.recover(RecoveryPolicy::Session(SessionId::new("a")));
+    let model = ScriptedModel::new(|request| Turn::say(format!("{} messages", request.messages.len())));
     world.reopen_with(model.clone(), nobody).await;
     let found = world.runtime().left_behind();
-    assert_eq!(found, LeftBehind { resumed: 1, untouched: 3, ..LeftBehind::default() });
+    assert_eq!(found, InterruptedRuns { resumed: 1, untouched: 3, ..InterruptedRuns::default() });
     let runtime = world.runtime();
     if let Some(run) = runtime.active(&TraceId::new("a")) {
         soon(run.wait()).await.unwrap();
@@ -204,11 +204,11 @@ async fn what_is_not_asked_for_stays_as_it_is_until_its_session_is_used() {
     assert_eq!(runtime.run(left[1].run_id()).await.unwrap().status, RunStatus::Interrupted, "nobody has touched it");
 
     // Going on without a message is going on with what was left.
-    let gone_on = runtime.start(Start::go_on("b")).await.unwrap();
+    let gone_on = runtime.start(RunRequest::go_on("b")).await.unwrap();
     assert_eq!(gone_on.run_id(), left[1].run_id());
     assert_eq!(soon(gone_on.wait()).await.unwrap().output, "1 messages");
     // A new message waits behind what was left.
-    let next = runtime.start(Start::new("second").session("c")).await.unwrap();
+    let next = runtime.start(RunRequest::new("second").session("c")).await.unwrap();
     assert_eq!(soon(next.wait()).await.unwrap().output, "3 messages");
     let before = runtime.run(left[2].run_id()).await.unwrap();
     assert_eq!(before.status, RunStatus::Completed);
@@ -230,14 +230,14 @@ async fn what_is_not_asked_for_stays_as_it_is_until_its_session_is_used() {
 async fn a_home_that_is_opened_over_and_over_gets_each_run_to_its_end() {
     // Each process lets every agent make one step, and ends.
     let steps = Arc::new(AtomicUsize::new(0));
-    let mut world = World::open(Scripted::new(|_| Turn::Hang("half"))).await;
-    let start = Start::new("job").mode(RunMode::Orchestrator).session("s");
+    let mut world = TestRuntime::open(ScriptedModel::new(|_| Turn::Hang("half"))).await;
+    let start = RunRequest::new("job").mode(RunMode::Orchestrator).session("s");
     let run = world.runtime().start(start).await.unwrap();
     for round in 0.. {
         assert!(round < 40, "it does not come to an end");
         let left = Arc::new(AtomicUsize::new(round % 3 + 1));
         let (counted, allowed) = (Arc::clone(&steps), Arc::clone(&left));
-        let model = Scripted::new(move |request| {
+        let model = ScriptedModel::new(move |request| {
             if allowed.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_err() {
                 return Turn::Hang("half");
             }
@@ -268,14 +268,14 @@ async fn a_home_that_is_opened_over_and_over_gets_each_run_to_its_end() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_branch_that_was_left_behind_ends_alone_and_the_rest_goes_on_later() {
     let first = exploring(3, |_| Turn::Hang("half"));
-    let mut world = World::open(first.clone()).await;
-    let start = Start::new("job").mode(RunMode::Orchestrator).session("s");
+    let mut world = TestRuntime::open(first.clone()).await;
+    let start = RunRequest::new("job").mode(RunMode::Orchestrator).session("s");
     let run = world.runtime().start(start).await.unwrap();
-    let queued = world.runtime().start(Start::new("after it").session("s")).await.unwrap();
+    let queued = world.runtime().start(RunRequest::new("after it").session("s")).await.unwrap();
     patiently("the children think", || first.in_flight() == 3).await;
     let child = run.children().await.unwrap().remove(1);
     let second = exploring(3, |_| Turn::say("late"));
-    world.reopen_with(second.clone(), |builder| builder.recover(Recover::Nothing)).await;
+    world.reopen_with(second.clone(), |builder| builder.recover(RecoveryPolicy::Nothing)).await;
     let ended = world.runtime().end_left_behind(&child.trace_id).await.unwrap();
     assert_eq!((&ended.run_id, ended.status), (&child.run_id, RunStatus::Cancelled));
     assert_eq!((second.calls.load(SeqCst), world.runtime().live_runs()), (0, 0));
@@ -305,13 +305,13 @@ async fn msg_6_calls_of_sub_agents_that_were_cut_off_say_where_to_go_on() {
     ];
     for (tool, arguments) in calls {
         let asked = arguments.clone();
-        let first = Scripted::new(move |request| match (is_parent(request), task_of(request)) {
+        let first = ScriptedModel::new(move |request| match (is_parent(request), task_of(request)) {
             (true, _) => Turn::call(tool, asked.clone()),
             (_, "done") => Turn::say("found it"),
             _ => Turn::Hang("half"),
         });
-        let mut world = World::with(first.clone(), narrow(8)).await;
-        let run = world.runtime().start(Start::new("job").mode(RunMode::Orchestrator).session("s")).await.unwrap();
+        let mut world = TestRuntime::with(first.clone(), narrow(8)).await;
+        let run = world.runtime().start(RunRequest::new("job").mode(RunMode::Orchestrator).session("s")).await.unwrap();
         let explores = arguments["task"].is_array();
         // The parent's call came before: it is not the one that is at work.
         let hang = || first.calls.load(SeqCst) > 1 && first.in_flight() == if explores { 2 } else { 1 };
@@ -323,19 +323,19 @@ async fn msg_6_calls_of_sub_agents_that_were_cut_off_say_where_to_go_on() {
         // The next process ends what it finds; who continues the session finds an outcome of the call.
         let healed: Arc<Mutex<Vec<String>>> = Arc::default();
         let heard = Arc::clone(&healed);
-        let second = Scripted::new(move |request| {
+        let second = ScriptedModel::new(move |request| {
             let results = request.messages.iter().filter(|message| message.role == Role::Tool);
             *heard.lock().unwrap() = results.map(|message| message.content.clone()).collect();
             Turn::say("I see")
         });
         let ends = |builder: RuntimeBuilder| {
             let mut config = quick();
-            config.runtime.recovery = soong::protocol::Recovery::Fail;
+            config.runtime.recovery = soong::protocol::RecoveryMode::Fail;
             builder.config(config)
         };
         world.reopen_with(second.clone(), ends).await;
         for round in 0..2 {
-            let next = world.runtime().start(Start::new("and now?").session("s")).await.unwrap();
+            let next = world.runtime().start(RunRequest::new("and now?").session("s")).await.unwrap();
             assert_eq!(soon(next.wait()).await.unwrap().status, RunStatus::Completed);
             let healed = healed.lock().unwrap().clone();
             assert_eq!(healed.len(), 1, "round {round}: the call has one outcome: {healed:?}");

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, atomic::Ordering::SeqCst};
 
 use serde_json::{Value, json};
 use soong::{
-    ErrorCode, MessagePath, Start,
-    artifact::Place,
+    ErrorCode, MessagePath, RunRequest,
+    artifact::ArtifactOwner,
     model::{Model, ModelRequest},
     protocol::{Event, GoalStatus, Message, MessageEvent, Role, RunMode, RunStatus, SessionId, TraceId},
 };
@@ -13,13 +13,13 @@ use soong::{
 use crate::support::{
     artifacts::{create, listed, obedient, place, save, text, turns, update, versions},
     history::{check_messages, check_session, stored},
-    model::{Scripted, Turn, is_parent, turn_of},
-    world::{World, patiently, quick, soon},
+    model::{ScriptedModel, Turn, is_parent, turn_of},
+    world::{TestRuntime, patiently, quick, soon},
 };
 
 /// Calls a tool in its first turn, plans in its second, and answers in its third with what it was asked last.
-fn busy() -> Arc<Scripted> {
-    Scripted::new(|request| {
+fn busy() -> Arc<ScriptedModel> {
+    ScriptedModel::new(|request| {
         let asked = request.messages.iter().rposition(|message| message.role == Role::User).unwrap();
         let turn = request.messages[asked..].iter().filter(|message| message.role == Role::Assistant).count();
         let said = &request.messages[asked].content;
@@ -31,12 +31,12 @@ fn busy() -> Arc<Scripted> {
     })
 }
 
-async fn path(world: &World, session: &str) -> Vec<u64> {
+async fn path(world: &TestRuntime, session: &str) -> Vec<u64> {
     let messages = world.runtime().messages(&TraceId::new(session), MessagePath::Main).await.unwrap();
     messages.iter().map(|message| message.sequence).collect()
 }
 
-async fn ask(world: &World, start: Start) -> Vec<Message> {
+async fn ask(world: &TestRuntime, start: RunRequest) -> Vec<Message> {
     let run = world.runtime().start(start).await.unwrap();
     let outcome = soon(run.wait()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
@@ -47,23 +47,23 @@ async fn ask(world: &World, start: Start) -> Vec<Message> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn msg_2_one_entry_continues_goes_back_and_asks_again() {
-    let world = World::open(busy()).await;
+    let world = TestRuntime::open(busy()).await;
     // 1 system, 2 user, 3 calls, 4 5 results, 6 plans, 7 result, 8 answer.
-    let first = ask(&world, Start::new("one").session("s")).await;
+    let first = ask(&world, RunRequest::new("one").session("s")).await;
     assert_eq!(first.iter().map(|message| message.sequence).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6, 7, 8]);
     // Continue: without a place, or with the last one.
-    ask(&world, Start::new("two").session("s")).await;
+    ask(&world, RunRequest::new("two").session("s")).await;
     assert_eq!(path(&world, "s").await, (1..=15).collect::<Vec<u64>>());
-    ask(&world, Start::new("three").session("s").after(15)).await;
+    ask(&world, RunRequest::new("three").session("s").after(15)).await;
     assert_eq!(path(&world, "s").await, (1..=22).collect::<Vec<u64>>());
     // Back: what came behind stays, off the path.
-    let back = ask(&world, Start::new("other").session("s").after(8)).await;
+    let back = ask(&world, RunRequest::new("other").session("s").after(8)).await;
     assert_eq!(path(&world, "s").await, (1..=8).chain(23..=29).collect::<Vec<u64>>());
     assert_eq!(back.last().unwrap().content, "answer to other");
     let all = world.runtime().messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
     assert_eq!(all.len(), 29);
     // Again: the same question, another answer.
-    ask(&world, Start::go_on("s").after(23)).await;
+    ask(&world, RunRequest::go_on("s").after(23)).await;
     assert_eq!(path(&world, "s").await, (1..=8).chain([23]).chain(30..=35).collect::<Vec<u64>>());
     let run = world.runtime().trace(&TraceId::new("s")).await.unwrap();
     assert_eq!((run.head_sequence, run.last_sequence), (35, 35));
@@ -71,15 +71,15 @@ async fn msg_2_one_entry_continues_goes_back_and_asks_again() {
     // Anything else is refused, and nothing changes.
     let events = stored(world.runtime(), &TraceId::new("s")).await.len();
     for (start, why) in [
-        (Start::new("x").session("s").after(9), "off the path"),
-        (Start::new("x").session("s").after(99), "not there"),
-        (Start::new("x").session("s").after(0), "no message"),
-        (Start::new("x").session("new").after(1), "no conversation"),
-        (Start::new("x").after(1), "no session"),
-        (Start::go_on("s"), "has its answer"),
-        (Start::go_on("s").after(35), "has its answer"),
-        (Start::go_on("s").after(8), "a finished answer"),
-        (Start::go_on("s").after(1), "nobody has asked anything yet"),
+        (RunRequest::new("x").session("s").after(9), "off the path"),
+        (RunRequest::new("x").session("s").after(99), "not there"),
+        (RunRequest::new("x").session("s").after(0), "no message"),
+        (RunRequest::new("x").session("new").after(1), "no conversation"),
+        (RunRequest::new("x").after(1), "no session"),
+        (RunRequest::go_on("s"), "has its answer"),
+        (RunRequest::go_on("s").after(35), "has its answer"),
+        (RunRequest::go_on("s").after(8), "a finished answer"),
+        (RunRequest::go_on("s").after(1), "nobody has asked anything yet"),
     ] {
         let refused = world.runtime().start(start).await.unwrap_err();
         assert_eq!(refused.code, ErrorCode::ValidationError, "{why}: {refused}");
@@ -92,9 +92,9 @@ async fn msg_2_one_entry_continues_goes_back_and_asks_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn msg_3_a_cut_into_calls_moves_behind_the_last_of_their_results() {
     for (asked_for, lands) in [(3, 5), (4, 5), (5, 5), (6, 7)] {
-        let world = World::open(busy()).await;
-        ask(&world, Start::new("one").session("s")).await;
-        ask(&world, Start::go_on("s").after(asked_for)).await;
+        let world = TestRuntime::open(busy()).await;
+        ask(&world, RunRequest::new("one").session("s")).await;
+        ask(&world, RunRequest::go_on("s").after(asked_for)).await;
         let sequences = path(&world, "s").await;
         assert!(sequences.starts_with(&(1..=lands).collect::<Vec<u64>>()) && sequences[lands as usize] == 9);
         let events = stored(world.runtime(), &TraceId::new("s")).await;
@@ -111,7 +111,7 @@ async fn msg_3_a_cut_into_calls_moves_behind_the_last_of_their_results() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stopped_message_keeps_its_goal_and_the_next_has_its_own() {
-    let model = Scripted::new(|request| {
+    let model = ScriptedModel::new(|request| {
         let asked = request.messages.iter().rposition(|message| message.role == Role::User).unwrap();
         let is_first = request.messages[asked..].iter().all(|message| message.role != Role::Assistant);
         match (is_first, request.messages[asked].content.as_str()) {
@@ -120,11 +120,11 @@ async fn a_stopped_message_keeps_its_goal_and_the_next_has_its_own() {
             _ => Turn::say("done"),
         }
     });
-    let world = World::open(model.clone()).await;
-    let run = world.runtime().start(Start::new("one").session("s")).await.unwrap();
+    let world = TestRuntime::open(model.clone()).await;
+    let run = world.runtime().start(RunRequest::new("one").session("s")).await.unwrap();
     patiently("the second turn", || model.in_flight() == 1 && model.calls.load(SeqCst) == 2).await;
     soon(run.cancel()).await.unwrap();
-    ask(&world, Start::new("two").session("s")).await;
+    ask(&world, RunRequest::new("two").session("s")).await;
     let goals = async || {
         let tree = world.runtime().goal_tree(&TraceId::new("s")).await.unwrap();
         tree.goals.into_iter().map(|goal| (goal.description, goal.status, goal.summary)).collect::<Vec<_>>()
@@ -135,7 +135,7 @@ async fn a_stopped_message_keeps_its_goal_and_the_next_has_its_own() {
         ("two".to_owned(), GoalStatus::Completed, some("done")),
     ];
     assert_eq!(goals().await, after_two);
-    ask(&world, Start::new("three").session("s")).await;
+    ask(&world, RunRequest::new("three").session("s")).await;
     assert_eq!(goals().await, after_two, "after a finished message there is no goal for the next");
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
@@ -149,7 +149,7 @@ async fn msg_4_collaborators_go_back_with_the_conversation() {
         let texts = request.messages.iter().rev().map(|message| message.content.as_str());
         texts.into_iter().find(|text| ["one", "two", "three"].contains(text)).map(str::to_owned)
     };
-    let delegating = Scripted::new(move |request| {
+    let delegating = ScriptedModel::new(move |request| {
         log.lock().unwrap().push(request.clone());
         let asked = request.messages.iter().rposition(|message| message.role == Role::User).unwrap();
         match request.messages[asked..].iter().any(|message| message.role == Role::Assistant) {
@@ -159,19 +159,19 @@ async fn msg_4_collaborators_go_back_with_the_conversation() {
     });
     let mut config = quick();
     config.context.inject_every_turns = 1;
-    let mut world = World::with(delegating.clone(), |builder| builder.config(config)).await;
+    let mut world = TestRuntime::with(delegating.clone(), |builder| builder.config(config)).await;
     let trace = TraceId::new("s");
-    let known = async |world: &World| -> Vec<String> {
+    let known = async |world: &TestRuntime| -> Vec<String> {
         let stored = world.runtime().trace(&trace).await.unwrap().context.collaborators;
         stored.into_iter().map(|collaborator| collaborator.name).collect()
     };
-    let first = ask(&world, Start::new("one").session("s")).await.last().unwrap().sequence;
+    let first = ask(&world, RunRequest::new("one").session("s")).await.last().unwrap().sequence;
     let of_first = known(&world).await;
-    let second = ask(&world, Start::new("two").session("s")).await.last().unwrap().sequence;
+    let second = ask(&world, RunRequest::new("two").session("s")).await.last().unwrap().sequence;
     let both = known(&world).await;
     assert_eq!((of_first.len(), both.len()), (1, 2));
     // What began behind the place is not named any more, neither to the model nor in the record.
-    ask(&world, Start::new("three").session("s").after(first)).await;
+    ask(&world, RunRequest::new("three").session("s").after(first)).await;
     let after = known(&world).await;
     assert_eq!((after.len(), &after[0]), (2, &of_first[0]));
     assert!(!after.contains(&both[1]), "{after:?}");
@@ -191,16 +191,16 @@ async fn msg_4_collaborators_go_back_with_the_conversation() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn msg_4_goals_go_back_by_sequence_and_their_ids_are_not_given_again() {
-    let world = World::open(busy()).await;
-    ask(&world, Start::new("one").session("s")).await;
-    ask(&world, Start::new("two").session("s")).await;
+    let world = TestRuntime::open(busy()).await;
+    ask(&world, RunRequest::new("one").session("s")).await;
+    ask(&world, RunRequest::new("two").session("s")).await;
     let trace = TraceId::new("s");
     let goals = |tree: &soong::protocol::GoalTree| -> Vec<(String, String)> {
         tree.goals.iter().map(|goal| (goal.id.to_string(), goal.description.clone())).collect()
     };
     let before = world.runtime().goal_tree(&trace).await.unwrap();
     assert_eq!(before.goals.len(), 3, "the mission, and one for each run: {:?}", goals(&before));
-    ask(&world, Start::new("three").session("s").after(8)).await;
+    ask(&world, RunRequest::new("three").session("s").after(8)).await;
     let after = world.runtime().goal_tree(&trace).await.unwrap();
     let known: Vec<_> = goals(&after).into_iter().map(|(id, _)| id).collect();
     assert_eq!(known, ["1", "2", "4"], "3 is not given again");
@@ -211,7 +211,7 @@ async fn msg_4_goals_go_back_by_sequence_and_their_ids_are_not_given_again() {
     });
     assert_eq!(snapshot, Some(goals(&before)), "the old tree is told whole");
     // To before any goal: the mission is made anew with the next call.
-    ask(&world, Start::new("four").session("s").after(2)).await;
+    ask(&world, RunRequest::new("four").session("s").after(2)).await;
     let tree = world.runtime().goal_tree(&trace).await.unwrap();
     assert!(tree.goals.iter().all(|goal| goal.id.as_str().parse::<u64>().unwrap() > 4), "{:?}", goals(&tree));
     world.finish().await;
@@ -219,13 +219,13 @@ async fn msg_4_goals_go_back_by_sequence_and_their_ids_are_not_given_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn msg_4_goals_are_what_they_were_and_what_was_in_progress_waits_again() {
-    let world = World::open(Scripted::new(|request| match turn_of(request) {
+    let world = TestRuntime::open(ScriptedModel::new(|request| match turn_of(request) {
         0 => Turn::call("goal", json!({ "add": ["a", "b"], "focus": "2" })),
         1 => Turn::call("goal", json!({ "done": "did it", "focus": "1" })),
         _ => Turn::say("ok"),
     }))
     .await;
-    ask(&world, Start::new("one").session("s")).await;
+    ask(&world, RunRequest::new("one").session("s")).await;
     world.runtime().switch_head(&SessionId::new("s"), 4).await.unwrap();
     let tree = world.runtime().goal_tree(&TraceId::new("s")).await.unwrap();
     let statuses: Vec<_> = tree.goals.iter().map(|goal| goal.status).collect();
@@ -239,25 +239,25 @@ async fn msg_4_goals_are_what_they_were_and_what_was_in_progress_waits_again() {
     world.finish().await;
 }
 
-fn here() -> Place {
+fn here() -> ArtifactOwner {
     place("s")
 }
 
-async fn names(world: &World) -> Vec<String> {
+async fn names(world: &TestRuntime) -> Vec<String> {
     let all = world.runtime().artifacts(&here()).await.unwrap();
     all.into_iter().filter_map(|artifact| artifact.name).collect()
 }
 
 /// Runs these calls, one a turn, in the session.
-async fn write(world: &World, start: Start, calls: &[Value]) {
-    let run = world.runtime().start(Start { message: Some(turns(calls)), ..start }).await.unwrap();
+async fn write(world: &TestRuntime, start: RunRequest, calls: &[Value]) {
+    let run = world.runtime().start(RunRequest { message: Some(turns(calls)), ..start }).await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn msg_4_documents_go_back_with_the_conversation_and_come_forth_with_it() {
-    let world = World::open(obedient() as Arc<dyn Model>).await;
-    let s = || Start::default().session("s");
+    let world = TestRuntime::open(obedient() as Arc<dyn Model>).await;
+    let s = || RunRequest::default().session("s");
     // 1 system, 2 user, 3 create, 4, 5 update, 6, 7 answer.
     write(&world, s(), &[create("doc", "one"), update("doc", "one", "two")]).await;
     write(&world, s(), &[update("doc", "two", "three"), create("late", "x")]).await;
@@ -301,8 +301,8 @@ async fn msg_4_documents_go_back_with_the_conversation_and_come_forth_with_it() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn msg_4_what_others_have_written_since_stays() {
-    let world = World::open(obedient() as Arc<dyn Model>).await;
-    let s = || Start::default().session("s");
+    let world = TestRuntime::open(obedient() as Arc<dyn Model>).await;
+    let s = || RunRequest::default().session("s");
     write(&world, s(), &[create("doc", "one"), create("mine", "a"), create("user:own", "1")]).await;
     write(&world, s(), &[update("doc", "one", "two"), update("mine", "a", "b"), update("user:own", "1", "2")]).await;
     save(&world, &here(), "doc", "theirs").await;
@@ -316,17 +316,17 @@ async fn msg_4_what_others_have_written_since_stays() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_head_moves_only_while_nobody_is_at_work() {
-    let model = Scripted::new(|request| match request.messages.len() {
+    let model = ScriptedModel::new(|request| match request.messages.len() {
         1 => Turn::say("first"),
         _ => Turn::Hang("half"),
     });
-    let world = World::open(model.clone()).await;
-    ask(&world, Start::new("one").session("s")).await;
-    let run = world.runtime().start(Start::new("two").session("s")).await.unwrap();
+    let world = TestRuntime::open(model.clone()).await;
+    ask(&world, RunRequest::new("one").session("s")).await;
+    let run = world.runtime().start(RunRequest::new("two").session("s")).await.unwrap();
     patiently("it thinks", || model.in_flight() == 1).await;
     let id = SessionId::new("s");
     assert_eq!(world.runtime().switch_head(&id, 2).await.unwrap_err().code, ErrorCode::SessionActive);
-    let back = world.runtime().start(Start::new("x").session("s").after(2)).await.unwrap_err();
+    let back = world.runtime().start(RunRequest::new("x").session("s").after(2)).await.unwrap_err();
     assert_eq!(back.code, ErrorCode::SessionActive, "where the head will be, nobody can say");
     soon(run.cancel()).await.unwrap();
     // What was cut off is no place to go on from.
@@ -345,7 +345,7 @@ async fn a_head_moves_only_while_nobody_is_at_work() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sub_agent_goes_on_where_it_stopped() {
-    let world = World::open(Scripted::new(|request| {
+    let world = TestRuntime::open(ScriptedModel::new(|request| {
         let is_parent = request.tools.iter().any(|tool| tool.name == "agent");
         match (is_parent, turn_of(request)) {
             (true, 0) => Turn::call("agent", json!({ "task": "look" })),
@@ -359,7 +359,7 @@ async fn a_sub_agent_goes_on_where_it_stopped() {
         }
     }))
     .await;
-    let run = world.runtime().start(Start::new("job").mode(RunMode::Orchestrator).session("s")).await.unwrap();
+    let run = world.runtime().start(RunRequest::new("job").mode(RunMode::Orchestrator).session("s")).await.unwrap();
     let outcome = soon(run.wait()).await.unwrap();
     for said in ["said with 1 messages", "said with 3 messages", "elsewhere is no sub-agent of this trace"] {
         assert!(outcome.output.contains(said), "{}", outcome.output);

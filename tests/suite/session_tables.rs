@@ -8,24 +8,24 @@ use std::sync::{
 
 use serde_json::json;
 use soong::{
-    ErrorCode, ErrorInfo, MessagePath, RunHandle, Start,
+    ErrorCode, ErrorInfo, MessagePath, RunHandle, RunRequest,
     model::{Failure, ModelError, ModelRequest},
     protocol::{EndReason, Message, Role, RunStatus, SessionId, TraceId},
 };
 
 use crate::support::{
     history::{check_messages, check_session, stored},
-    model::{Scripted, Turn, last_of},
-    tool::Hanging,
-    world::{World, all, hasty, kinds, patiently, soon, until},
+    model::{ScriptedModel, Turn, last_of},
+    tool::HangOnceTool,
+    world::{TestRuntime, all, hasty, kinds, patiently, soon, until},
 };
 
 /// A model that answers everybody with what was asked last, but hangs with the first of a session; and what it was
 /// asked, in order.
-fn first_come() -> (Arc<Scripted>, Arc<Mutex<Vec<String>>>, Arc<tokio::sync::Notify>) {
+fn first_come() -> (Arc<ScriptedModel>, Arc<Mutex<Vec<String>>>, Arc<tokio::sync::Notify>) {
     let (asked, go): (Arc<Mutex<Vec<String>>>, _) = (Arc::default(), Arc::new(tokio::sync::Notify::new()));
     let (kept, told) = (Arc::clone(&asked), Arc::clone(&go));
-    let model = Scripted::new(move |request| {
+    let model = ScriptedModel::new(move |request| {
         let said = last_of(request).to_owned();
         kept.lock().unwrap().push(said.clone());
         if said == "first" { Turn::When(Arc::clone(&told), said) } else { Turn::say(said) }
@@ -39,8 +39,8 @@ async fn ses_1_ses_3_runs_that_wait_are_cancelled_in_any_order_and_the_others_ke
         for at_once in [false, true] {
             let row = format!("{order:?} at once: {at_once}");
             let (model, asked, go) = first_come();
-            let world = World::with(model.clone(), |builder| builder.config(hasty())).await;
-            let begin = async |name: &str| world.runtime().start(Start::new(name).session("s")).await.unwrap();
+            let world = TestRuntime::with(model.clone(), |builder| builder.config(hasty())).await;
+            let begin = async |name: &str| world.runtime().start(RunRequest::new(name).session("s")).await.unwrap();
             let first = begin("first").await;
             let mut waiting = Vec::new();
             for name in ["a", "b", "c", "d", "e"] {
@@ -83,10 +83,10 @@ async fn ses_1_ses_3_runs_that_wait_are_cancelled_in_any_order_and_the_others_ke
 async fn ses_1_many_runs_of_a_session_have_their_turn_in_the_order_of_their_start() {
     const RUNS: usize = 60;
     let (model, asked, go) = first_come();
-    let world = World::with(model, |builder| builder.config(hasty())).await;
-    let mut runs = vec![world.runtime().start(Start::new("first").session("s")).await.unwrap()];
+    let world = TestRuntime::with(model, |builder| builder.config(hasty())).await;
+    let mut runs = vec![world.runtime().start(RunRequest::new("first").session("s")).await.unwrap()];
     for n in 1..RUNS {
-        runs.push(world.runtime().start(Start::new(n.to_string()).session("s")).await.unwrap());
+        runs.push(world.runtime().start(RunRequest::new(n.to_string()).session("s")).await.unwrap());
     }
     go.notify_one();
     for run in runs.iter().rev() {
@@ -105,14 +105,14 @@ async fn ses_1_many_runs_of_a_session_have_their_turn_in_the_order_of_their_star
 }
 
 /// Whatever needs a session to itself, by name.
-async fn wishes(world: &World) -> Vec<(&'static str, Result<(), ErrorInfo>)> {
+async fn wishes(world: &TestRuntime) -> Vec<(&'static str, Result<(), ErrorInfo>)> {
     let (runtime, id) = (world.runtime(), SessionId::new("s"));
-    let alone = Start { reject_if_busy: true, ..Start::new("x").session("s") };
+    let alone = RunRequest { reject_if_busy: true, ..RunRequest::new("x").session("s") };
     vec![
         ("alone", runtime.start(alone).await.map(drop)),
-        ("go on", runtime.start(Start::go_on("s")).await.map(drop)),
-        ("rewind", runtime.start(Start::new("x").session("s").after(2)).await.map(drop)),
-        ("rewind and go on", runtime.start(Start::go_on("s").after(2)).await.map(drop)),
+        ("go on", runtime.start(RunRequest::go_on("s")).await.map(drop)),
+        ("rewind", runtime.start(RunRequest::new("x").session("s").after(2)).await.map(drop)),
+        ("rewind and go on", runtime.start(RunRequest::go_on("s").after(2)).await.map(drop)),
         ("switch", runtime.switch_head(&id, 2).await.map(drop)),
         ("delete", runtime.delete_session(&id).await),
     ]
@@ -120,15 +120,15 @@ async fn wishes(world: &World) -> Vec<(&'static str, Result<(), ErrorInfo>)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ses_1_ses_4_what_needs_a_session_to_itself_is_refused_while_a_run_is_at_work_or_waits() {
-    let world = World::with(
-        Scripted::new(|request| match last_of(request) {
+    let world = TestRuntime::with(
+        ScriptedModel::new(|request| match last_of(request) {
             "hang" => Turn::Hang("half"),
             _ => Turn::say("answer"),
         }),
         |builder| builder.config(hasty()),
     )
     .await;
-    let begin = async |name: &str| world.runtime().start(Start::new(name).session("s")).await.unwrap();
+    let begin = async |name: &str| world.runtime().start(RunRequest::new(name).session("s")).await.unwrap();
     let trace = TraceId::new("s");
     soon(begin("one").await.wait()).await.unwrap();
     let refused = async |state: &str| {
@@ -150,12 +150,12 @@ async fn ses_1_ses_4_what_needs_a_session_to_itself_is_refused_while_a_run_is_at
     soon(waiting.cancel()).await.unwrap();
     // Now each of them is taken, one after the other.
     let (runtime, id) = (world.runtime(), SessionId::new("s"));
-    let alone = Start { reject_if_busy: true, ..Start::new("x").session("s") };
-    for start in [alone, Start::new("x").session("s").after(2), Start::go_on("s").after(2)] {
+    let alone = RunRequest { reject_if_busy: true, ..RunRequest::new("x").session("s") };
+    for start in [alone, RunRequest::new("x").session("s").after(2), RunRequest::go_on("s").after(2)] {
         soon(runtime.start(start).await.unwrap().wait()).await.unwrap();
     }
     runtime.switch_head(&id, 2).await.unwrap();
-    soon(runtime.start(Start::go_on("s")).await.unwrap().wait()).await.unwrap();
+    soon(runtime.start(RunRequest::go_on("s")).await.unwrap().wait()).await.unwrap();
     check_session(runtime, &id).await;
     runtime.delete_session(&id).await.unwrap();
     drop((at_work, waiting));
@@ -218,8 +218,9 @@ fn ends() -> [(End, Left); 8] {
     ]
 }
 
-async fn run_to_its_end(world: &World, model: &Scripted, called: &AtomicUsize, end: End) -> RunHandle {
-    let start = Start { max_iterations: (end == End::LastTurn).then_some(1), ..Start::new("try").session("s") };
+async fn run_to_its_end(world: &TestRuntime, model: &ScriptedModel, called: &AtomicUsize, end: End) -> RunHandle {
+    let start =
+        RunRequest { max_iterations: (end == End::LastTurn).then_some(1), ..RunRequest::new("try").session("s") };
     // From before it starts: text that has streamed already is told to nobody.
     let mut events = world.runtime().session_events(&SessionId::new("s"), 0);
     let run = world.runtime().start(start).await.unwrap();
@@ -241,7 +242,7 @@ async fn run_to_its_end(world: &World, model: &Scripted, called: &AtomicUsize, e
     run
 }
 
-async fn main_path(world: &World) -> Vec<Message> {
+async fn main_path(world: &TestRuntime) -> Vec<Message> {
     let messages = world.runtime().messages(&TraceId::new("s"), MessagePath::Main).await.unwrap();
     check_messages(&messages);
     let head = world.runtime().trace(&TraceId::new("s")).await.unwrap().head_sequence;
@@ -256,13 +257,14 @@ async fn ses_5_a_session_goes_on_from_its_last_complete_message_whatever_the_end
             let row = format!("{end:?}, reopened: {reopened}");
             let seen: Arc<Mutex<Vec<ModelRequest>>> = Arc::default();
             let kept = Arc::clone(&seen);
-            let model = Scripted::new(move |request| {
+            let model = ScriptedModel::new(move |request| {
                 kept.lock().unwrap().push(request.clone());
                 ending(end, request)
             });
             let called = Arc::new(AtomicUsize::new(0));
-            let (hang, again) = (Hanging::new(false, &called), Hanging::new(false, &called));
-            let mut world = World::with(model.clone(), |builder| builder.config(hasty()).register_tool(hang)).await;
+            let (hang, again) = (HangOnceTool::new(false, &called), HangOnceTool::new(false, &called));
+            let mut world =
+                TestRuntime::with(model.clone(), |builder| builder.config(hasty()).register_tool(hang)).await;
             let run = run_to_its_end(&world, &model, &called, end).await;
             let outcome = soon(run.wait()).await.unwrap();
             assert_eq!((outcome.status, outcome.end_reason), (want.status, want.reason), "{row}");
@@ -282,7 +284,7 @@ async fn ses_5_a_session_goes_on_from_its_last_complete_message_whatever_the_end
             assert_eq!((stored.status, stored.end_reason), (want.status, want.reason), "{row}");
 
             seen.lock().unwrap().clear();
-            let next = world.runtime().start(Start::new("next").session("s")).await.unwrap();
+            let next = world.runtime().start(RunRequest::new("next").session("s")).await.unwrap();
             assert_eq!(soon(next.wait()).await.unwrap().output, "next: done", "{row}");
             let after = main_path(&world).await;
             assert_eq!(after[..before.len()], before, "{row}: what was there stays as it was");

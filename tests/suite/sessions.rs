@@ -3,22 +3,22 @@
 use std::sync::Arc;
 
 use soong::{
-    ErrorCode, FaultPoint, RunHandle, RunSetting, Start,
+    ErrorCode, FaultPoint, RunHandle, RunRequest, RunSetting,
     model::{Failure, ModelError},
     protocol::{Config, EndReason, RunId, RunMode, RunStatus, SessionId},
 };
 
 use crate::support::{
     history::check_session,
-    model::{Scripted, Turn, last_of, task_of, turn_of},
-    world::{World, all, kinds, patiently, soon},
+    model::{ScriptedModel, Turn, last_of, task_of, turn_of},
+    world::{TestRuntime, all, kinds, patiently, soon},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn runs_of_a_session_go_one_after_the_other_in_order() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
-    let model = Scripted::new(move |request| {
+    let model = ScriptedModel::new(move |request| {
         let asked: Vec<&str> = request
             .messages
             .iter()
@@ -27,10 +27,10 @@ async fn runs_of_a_session_go_one_after_the_other_in_order() {
             .collect();
         Turn::When(Arc::clone(&told), asked.join(","))
     });
-    let world = World::open(model.clone()).await;
+    let world = TestRuntime::open(model.clone()).await;
     let mut runs = Vec::new();
     for name in ["a", "b", "c"] {
-        runs.push(world.runtime().start(Start::new(name).session("s")).await.unwrap());
+        runs.push(world.runtime().start(RunRequest::new(name).session("s")).await.unwrap());
     }
     assert_eq!(runs[1].status().await.unwrap(), RunStatus::Queued);
     let streams: Vec<_> = runs.iter().map(|run| run.events().unwrap()).collect();
@@ -53,11 +53,11 @@ async fn runs_of_a_session_go_one_after_the_other_in_order() {
 async fn a_queued_run_that_is_cancelled_makes_no_model_call() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
-    let model = Scripted::new(move |request| Turn::When(Arc::clone(&told), task_of(request).into()));
-    let world = World::open(model.clone()).await;
-    let first = world.runtime().start(Start::new("first").session("s")).await.unwrap();
-    let second = world.runtime().start(Start::new("second").session("s")).await.unwrap();
-    let third = world.runtime().start(Start::new("third").session("s")).await.unwrap();
+    let model = ScriptedModel::new(move |request| Turn::When(Arc::clone(&told), task_of(request).into()));
+    let world = TestRuntime::open(model.clone()).await;
+    let first = world.runtime().start(RunRequest::new("first").session("s")).await.unwrap();
+    let second = world.runtime().start(RunRequest::new("second").session("s")).await.unwrap();
+    let third = world.runtime().start(RunRequest::new("third").session("s")).await.unwrap();
     soon(second.cancel()).await.unwrap();
     let outcome = soon(second.wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Cancelled, EndReason::Cancelled));
@@ -78,11 +78,11 @@ async fn a_queued_run_that_is_cancelled_makes_no_model_call() {
 async fn different_sessions_run_at_once() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
-    let model = Scripted::new(move |_| Turn::When(Arc::clone(&told), "ok".into()));
-    let world = World::open(model.clone()).await;
+    let model = ScriptedModel::new(move |_| Turn::When(Arc::clone(&told), "ok".into()));
+    let world = TestRuntime::open(model.clone()).await;
     let mut runs = Vec::new();
     for n in 0..8 {
-        runs.push(world.runtime().start(Start::new(n.to_string())).await.unwrap());
+        runs.push(world.runtime().start(RunRequest::new(n.to_string())).await.unwrap());
     }
     patiently("all think", || model.in_flight() == 8).await;
     go.notify_waiters();
@@ -94,13 +94,13 @@ async fn different_sessions_run_at_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_goes_on_where_it_stood_also_in_another_process() {
-    let model = || Scripted::new(|request| Turn::say(format!("answer {}", turn_of(request))));
-    let mut world = World::open(model()).await;
-    let run = world.runtime().start(Start::new("one").session("s")).await.unwrap();
+    let model = || ScriptedModel::new(|request| Turn::say(format!("answer {}", turn_of(request))));
+    let mut world = TestRuntime::open(model()).await;
+    let run = world.runtime().start(RunRequest::new("one").session("s")).await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().output, "answer 0");
     drop(run);
     world.reopen(model()).await;
-    let run = world.runtime().start(Start::new("two").session("s")).await.unwrap();
+    let run = world.runtime().start(RunRequest::new("two").session("s")).await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().output, "answer 1");
     let messages = world.runtime().messages(run.trace_id(), soong::MessagePath::Main).await.unwrap();
     let roles: Vec<&str> = messages.iter().map(|message| message.role.as_str()).collect();
@@ -128,7 +128,7 @@ async fn a_run_that_did_not_answer_has_no_answer_of_another() {
     ] {
         let go = Arc::new(tokio::sync::Notify::new());
         let told = Arc::clone(&go);
-        let model = Scripted::new(move |request| match (last_of(request), middle) {
+        let model = ScriptedModel::new(move |request| match (last_of(request), middle) {
             ("one", _) => Turn::say("One."),
             ("held", _) => Turn::When(Arc::clone(&told), "Held.".into()),
             ("three", _) => Turn::say("Three."),
@@ -136,8 +136,8 @@ async fn a_run_that_did_not_answer_has_no_answer_of_another() {
             (_, Middle::CutOffInItsText) => Turn::Hang("Tw"),
             _ => Turn::Hang(""),
         });
-        let (mut world, session) = (World::open(model.clone()).await, SessionId::new("s"));
-        let begin = async |message: &str| world.runtime().start(Start::new(message).session("s")).await.unwrap();
+        let (mut world, session) = (TestRuntime::open(model.clone()).await, SessionId::new("s"));
+        let begin = async |message: &str| world.runtime().start(RunRequest::new(message).session("s")).await.unwrap();
         let mut ended: Vec<(RunId, RunStatus, &str)> = Vec::new();
         let mut wait = async |run: &RunHandle, status, output| {
             let outcome = soon(run.wait()).await.unwrap();
@@ -178,9 +178,9 @@ async fn a_run_that_did_not_answer_has_no_answer_of_another() {
 }
 
 /// A model that refuses what it is asked until it is asked to go on, as one that was out of reach.
-fn reached_at_the_second_try() -> Arc<Scripted> {
+fn reached_at_the_second_try() -> Arc<ScriptedModel> {
     let tries = std::sync::atomic::AtomicUsize::new(0);
-    Scripted::new(move |request| match tries.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+    ScriptedModel::new(move |request| match tries.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
         0 => Turn::Fail(ModelError::new(Failure::Refused, "no")),
         _ => Turn::say(format!("did: {}", last_of(request))),
     })
@@ -188,20 +188,20 @@ fn reached_at_the_second_try() -> Arc<Scripted> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_goes_on_only_where_that_is_asked_for_and_something_is_left_to_do() {
-    let world = World::open(reached_at_the_second_try()).await;
-    let run = world.runtime().start(Start::new("one").session("s")).await.unwrap();
+    let world = TestRuntime::open(reached_at_the_second_try()).await;
+    let run = world.runtime().start(RunRequest::new("one").session("s")).await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Failed);
     for message in ["", " \n\t"] {
-        let error = world.runtime().start(Start::new(message).session("s")).await.unwrap_err();
+        let error = world.runtime().start(RunRequest::new(message).session("s")).await.unwrap_err();
         assert_eq!(error.code, ErrorCode::ValidationError);
         assert_eq!(error.message, "the message is empty: say what is to be done", "{message:?}");
     }
-    let run = world.runtime().start(Start::go_on("s")).await.unwrap();
+    let run = world.runtime().start(RunRequest::go_on("s")).await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().output, "did: one");
     let messages = world.runtime().messages(run.trace_id(), soong::MessagePath::Main).await.unwrap();
     let roles: Vec<&str> = messages.iter().map(|message| message.role.as_str()).collect();
     assert_eq!(roles, ["system", "user", "assistant"], "the question is not asked twice");
-    let error = world.runtime().start(Start::go_on("s")).await.unwrap_err();
+    let error = world.runtime().start(RunRequest::go_on("s")).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::ValidationError);
     assert!(error.message.contains("has its answer"), "{error}");
     check_session(world.runtime(), run.session_id()).await;
@@ -211,21 +211,21 @@ async fn a_session_goes_on_only_where_that_is_asked_for_and_something_is_left_to
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_goes_on_keeps_what_its_last_run_was_given_and_widens_nothing() {
     let model = || {
-        Scripted::new(|request| {
+        ScriptedModel::new(|request| {
             let tools: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
             let given = format!("{:?} {} {}", request.model, request.system[0], tools.join(","));
             Turn::Fail(ModelError::new(Failure::Refused, given))
         })
     };
-    let mut world = World::open(model()).await;
-    let first = Start {
+    let mut world = TestRuntime::open(model()).await;
+    let first = RunRequest {
         agent_type: Some("explore".into()),
         model: Some("small".into()),
         system_prompt: Some("Be brief.".into()),
         max_iterations: Some(7),
         tools: Some(vec!["read".into()]),
         timeout_ms: Some(60_000),
-        ..Start::new("one").session("s")
+        ..RunRequest::new("one").session("s")
     };
     let first = world.runtime().start(first).await.unwrap();
     let given = soon(first.wait()).await.unwrap().error.clone().unwrap();
@@ -236,28 +236,28 @@ async fn a_session_that_goes_on_keeps_what_its_last_run_was_given_and_widens_not
     world.reopen(model()).await;
     // Twice: the second goes on from one that inherited everything.
     for _ in 0..2 {
-        let run = world.runtime().start(Start::go_on("s")).await.unwrap();
+        let run = world.runtime().start(RunRequest::go_on("s")).await.unwrap();
         assert_eq!(soon(run.wait()).await.unwrap().error, Some(given.clone()));
         assert_eq!(run.record().await.unwrap().settings, want);
     }
-    let other = Start { model: Some("large".into()), max_iterations: Some(9), ..Start::go_on("s") };
+    let other = RunRequest { model: Some("large".into()), max_iterations: Some(9), ..RunRequest::go_on("s") };
     let run = world.runtime().start(other).await.unwrap();
     soon(run.wait()).await.unwrap();
     want.model = "large".into();
     want.max_iterations = Some(9);
     assert_eq!(run.record().await.unwrap().settings, want, "what is said counts, the rest stays");
     // Another mode is another leader: it has a preset of its own.
-    let run = world.runtime().start(Start::go_on("s").mode(RunMode::Orchestrator)).await.unwrap();
+    let run = world.runtime().start(RunRequest::go_on("s").mode(RunMode::Orchestrator)).await.unwrap();
     soon(run.wait()).await.unwrap();
     want.agent_type = "orchestrator".into();
     assert_eq!(run.record().await.unwrap().settings, want);
-    let run = world.runtime().start(Start::new("something new").session("s")).await.unwrap();
+    let run = world.runtime().start(RunRequest::new("something new").session("s")).await.unwrap();
     soon(run.wait()).await.unwrap();
     let settings = run.record().await.unwrap().settings;
     want.goes_on = false;
     want.timeout_ms = None;
     assert_eq!(settings, want, "a further message keeps everything but the time limit");
-    let reset = Start::new("more").session("s").reset(RunSetting::Tools).reset(RunSetting::SystemPrompt);
+    let reset = RunRequest::new("more").session("s").reset(RunSetting::Tools).reset(RunSetting::SystemPrompt);
     let run = world.runtime().start(reset).await.unwrap();
     soon(run.wait()).await.unwrap();
     let settings = run.record().await.unwrap().settings;
@@ -268,33 +268,33 @@ async fn a_session_that_goes_on_keeps_what_its_last_run_was_given_and_widens_not
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kept_preset_that_is_gone_is_named_and_can_be_reset() {
-    let model = || Scripted::new(|_| Turn::say("done"));
+    let model = || ScriptedModel::new(|_| Turn::say("done"));
     let config = Config::parse("test", "[presets.mine]\ndescription = \"x\"\n").unwrap();
-    let mut world = World::with(model(), |builder| builder.config(config)).await;
-    let start = Start { agent_type: Some("mine".into()), ..Start::new("one").session("s") };
+    let mut world = TestRuntime::with(model(), |builder| builder.config(config)).await;
+    let start = RunRequest { agent_type: Some("mine".into()), ..RunRequest::new("one").session("s") };
     soon(world.runtime().start(start).await.unwrap().wait()).await.unwrap();
     world.reopen(model()).await;
-    let refused = world.runtime().start(Start::new("two").session("s")).await.unwrap_err();
+    let refused = world.runtime().start(RunRequest::new("two").session("s")).await.unwrap_err();
     assert!(refused.message.contains("\"mine\"") && refused.message.contains("or reset it"), "{refused}");
-    let run = world.runtime().start(Start::new("two").session("s").reset(RunSetting::Preset)).await.unwrap();
+    let run = world.runtime().start(RunRequest::new("two").session("s").reset(RunSetting::Preset)).await.unwrap();
     soon(run.wait()).await.unwrap();
     world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_goes_on_from_the_last_run_that_began() {
-    let model = Scripted::new(|request| match request.tools.len() {
+    let model = ScriptedModel::new(|request| match request.tools.len() {
         1 => Turn::Hang(""),
         tools => Turn::say(format!("{tools} tools")),
     });
-    let world = World::open(model.clone()).await;
-    let narrow = Start { tools: Some(vec!["read".into()]), ..Start::new("one").session("s") };
+    let world = TestRuntime::open(model.clone()).await;
+    let narrow = RunRequest { tools: Some(vec!["read".into()]), ..RunRequest::new("one").session("s") };
     let began = world.runtime().start(narrow).await.unwrap();
-    let queued = world.runtime().start(Start::new("two").session("s")).await.unwrap();
+    let queued = world.runtime().start(RunRequest::new("two").session("s")).await.unwrap();
     soon(queued.cancel()).await.unwrap();
     patiently("the first one thinks", || model.in_flight() == 1).await;
     soon(began.cancel()).await.unwrap();
-    for start in [Start::go_on("s"), Start::new("one").session("s")] {
+    for start in [RunRequest::go_on("s"), RunRequest::new("one").session("s")] {
         let run = world.runtime().start(start).await.unwrap();
         let record = run.record().await.unwrap();
         assert_eq!((record.task.as_str(), record.settings.tools), ("one", Some(vec!["read".to_owned()])));
@@ -305,7 +305,7 @@ async fn a_session_goes_on_from_the_last_run_that_began() {
 }
 
 /// Starts the same run many times at once; one is to be accepted, the others are refused as `session_active`.
-async fn only_one_of(world: &World, start: &Start) -> RunHandle {
+async fn only_one_of(world: &TestRuntime, start: &RunRequest) -> RunHandle {
     let starts = (0..8).map(|_| {
         let (runtime, start) = (world.runtime().clone(), start.clone());
         tokio::spawn(async move { runtime.start(start).await })
@@ -323,13 +323,13 @@ async fn only_one_of(world: &World, start: &Start) -> RunHandle {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_many_who_want_a_session_for_themselves_at_once_one_gets_it() {
-    let hangs = Scripted::new(|_| Turn::Hang(""));
-    let world = World::open(hangs.clone()).await;
-    let mut alone = Start { reject_if_busy: true, ..Start::new("x").session("s") };
+    let hangs = ScriptedModel::new(|_| Turn::Hang(""));
+    let world = TestRuntime::open(hangs.clone()).await;
+    let mut alone = RunRequest { reject_if_busy: true, ..RunRequest::new("x").session("s") };
     // A session that is only just coming to be, then one that is there, then one that goes on.
     for _ in 0..3 {
         let run = only_one_of(&world, &alone).await;
-        let queued = world.runtime().start(Start::new("later").session("s")).await.unwrap();
+        let queued = world.runtime().start(RunRequest::new("later").session("s")).await.unwrap();
         soon(run.cancel()).await.unwrap();
         // Whoever waits is as good a reason to refuse as whoever works.
         assert_eq!(world.runtime().start(alone.clone()).await.unwrap_err().code, ErrorCode::SessionActive);
@@ -339,7 +339,7 @@ async fn of_many_who_want_a_session_for_themselves_at_once_one_gets_it() {
     alone.message = None;
     let run = only_one_of(&world, &alone).await;
     soon(run.cancel()).await.unwrap();
-    let run = only_one_of(&world, &Start::go_on("s")).await;
+    let run = only_one_of(&world, &RunRequest::go_on("s")).await;
     soon(run.cancel()).await.unwrap();
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
@@ -347,9 +347,9 @@ async fn of_many_who_want_a_session_for_themselves_at_once_one_gets_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_comes_back_from_a_crash_is_as_busy_as_before() {
-    let model = Scripted::new(|_| Turn::Hang(""));
-    let world = World::open(model.clone()).await;
-    let alone = Start { reject_if_busy: true, ..Start::new("x").session("s") };
+    let model = ScriptedModel::new(|_| Turn::Hang(""));
+    let world = TestRuntime::open(model.clone()).await;
+    let alone = RunRequest { reject_if_busy: true, ..RunRequest::new("x").session("s") };
     let run = world.runtime().start(alone.clone()).await.unwrap();
     for _ in 0..4 {
         world.runtime().crash("session:s").unwrap();
@@ -373,10 +373,10 @@ async fn a_session_that_comes_back_from_a_crash_is_as_busy_as_before() {
 async fn of_many_who_go_on_at_once_none_goes_on_from_what_another_has_answered() {
     for _ in 0..8 {
         // Its answer comes at once: who is late finds the session idle again, but answered.
-        let world = World::open(reached_at_the_second_try()).await;
-        let run = world.runtime().start(Start::new("one").session("s")).await.unwrap();
+        let world = TestRuntime::open(reached_at_the_second_try()).await;
+        let run = world.runtime().start(RunRequest::new("one").session("s")).await.unwrap();
         soon(run.wait()).await.unwrap();
-        let starts = (0..8).map(|_| world.runtime().start(Start::go_on("s")));
+        let starts = (0..8).map(|_| world.runtime().start(RunRequest::go_on("s")));
         let outcomes = futures::future::join_all(starts).await;
         let accepted: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.as_ref().ok()).collect();
         assert_eq!(accepted.len(), 1);
@@ -391,8 +391,8 @@ async fn of_many_who_go_on_at_once_none_goes_on_from_what_another_has_answered()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_has_seen_the_end_of_a_run_finds_its_session_free() {
-    let world = World::open(Scripted::new(|_| Turn::say("ok"))).await;
-    let alone = Start { reject_if_busy: true, ..Start::new("x").session("s") };
+    let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("ok"))).await;
+    let alone = RunRequest { reject_if_busy: true, ..RunRequest::new("x").session("s") };
     for step in 0..40 {
         let run = world.runtime().start(alone.clone()).await.unwrap();
         // By its last event, or by its handle.
@@ -411,8 +411,9 @@ async fn a_run_whose_end_is_recorded_is_not_the_one_at_work() {
     let (reached, mut is_reached) = tokio::sync::mpsc::unbounded_channel();
     let (release, released) = std::sync::mpsc::channel::<()>();
     let released = std::sync::Mutex::new(Some(released));
-    let model = Scripted::new(|request| if last_of(request) == "one" { Turn::say("One.") } else { Turn::Hang("") });
-    let world = World::with(model, |builder| {
+    let model =
+        ScriptedModel::new(|request| if last_of(request) == "one" { Turn::say("One.") } else { Turn::Hang("") });
+    let world = TestRuntime::with(model, |builder| {
         // Holds the first run between the record of its end and the news of it; a test that fails lets go.
         builder.fault_hook(Arc::new(move |_, point| {
             if point == FaultPoint::Ended
@@ -424,12 +425,12 @@ async fn a_run_whose_end_is_recorded_is_not_the_one_at_work() {
         }))
     })
     .await;
-    let first = world.runtime().start(Start::new("one").session("s")).await.unwrap();
+    let first = world.runtime().start(RunRequest::new("one").session("s")).await.unwrap();
     soon(is_reached.recv()).await.unwrap();
     assert_eq!(first.status().await.unwrap(), RunStatus::Completed);
     let active = || world.runtime().active(first.trace_id()).map(|run| run.run_id().clone());
     assert_eq!(active().as_ref(), Some(first.run_id()), "there is no other");
-    let alone = Start { reject_if_busy: true, ..Start::new("two").session("s") };
+    let alone = RunRequest { reject_if_busy: true, ..RunRequest::new("two").session("s") };
     let second = world.runtime().start(alone).await.unwrap();
     assert_eq!(active().as_ref(), Some(second.run_id()));
     release.send(()).unwrap();
@@ -443,20 +444,20 @@ async fn a_run_whose_end_is_recorded_is_not_the_one_at_work() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wishes_that_break_a_rule_change_nothing() {
-    let world = World::open(Scripted::new(|_| Turn::say("ok"))).await;
-    let with = |change: &dyn Fn(&mut Start)| {
-        let mut start = Start::new("x");
+    let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("ok"))).await;
+    let with = |change: &dyn Fn(&mut RunRequest)| {
+        let mut start = RunRequest::new("x");
         change(&mut start);
         start
     };
     for (start, part) in [
-        (Start::new(""), "empty"),
-        (Start::new("  \n"), "empty"),
-        (Start::new(" ").session("s"), "empty"),
-        (Start::default(), "no conversation to go on with"),
-        (Start::go_on("s"), "no conversation to go on with"),
-        (Start::new("x").session("../x"), "no valid id"),
-        (Start::new("x").session("a@b"), "no valid id"),
+        (RunRequest::new(""), "empty"),
+        (RunRequest::new("  \n"), "empty"),
+        (RunRequest::new(" ").session("s"), "empty"),
+        (RunRequest::default(), "no conversation to go on with"),
+        (RunRequest::go_on("s"), "no conversation to go on with"),
+        (RunRequest::new("x").session("../x"), "no valid id"),
+        (RunRequest::new("x").session("a@b"), "no valid id"),
         (with(&|start| start.agent_type = Some("poet".into())), "no preset"),
         (with(&|start| start.tools = Some(vec!["fly".into()])), "no tool"),
         (with(&|start| start.project_dir = Some("/does/not/exist".into())), "cannot be used"),

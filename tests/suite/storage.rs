@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde_json::json;
 use soong::{
-    Start,
+    RunRequest,
     protocol::RunStatus,
     storage::{
         fault::{Fault, FaultPlan, FaultStore},
@@ -14,8 +14,8 @@ use soong::{
 
 use crate::support::{
     history::{check_run, check_session},
-    model::{Scripted, Turn, last_of, turn_of},
-    world::{World, all, soon},
+    model::{ScriptedModel, Turn, last_of, turn_of},
+    world::{TestRuntime, all, soon},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -25,17 +25,17 @@ async fn a_disk_that_refuses_any_one_commit_costs_no_run() {
             let plan = FaultPlan::new();
             let error = StoreError::Io("no space left on device".into());
             plan.at(nth, if unclear { Fault::After(error) } else { Fault::Before(error) });
-            let model = Scripted::new(|request| match turn_of(request) {
+            let model = ScriptedModel::new(|request| match turn_of(request) {
                 0 => Turn::call("read", json!({"path": "a.txt"})),
                 1 => Turn::call("create_artifact", json!({"name": "r", "content": "text"})),
                 _ => Turn::say("end"),
             });
             let wrapped = plan.clone();
-            let world = World::with(model, |builder| {
+            let world = TestRuntime::with(model, |builder| {
                 builder.wrap_store(move |store| Box::new(FaultStore::new(store, wrapped)))
             })
             .await;
-            let run = world.runtime().start(Start::new("x")).await;
+            let run = world.runtime().start(RunRequest::new("x")).await;
             let Ok(run) = run else {
                 panic!("commit {nth}: the start was refused: {:?}", run.err());
             };
@@ -61,14 +61,14 @@ async fn refuse_a_start(unclear: bool) {
     let error = StoreError::Io("no space left on device".into());
     plan.at(1, if unclear { Fault::After(error) } else { Fault::Before(error) });
     let wrapped = plan.clone();
-    let world = World::with(Scripted::new(|_| Turn::say("ok")), |builder| {
+    let world = TestRuntime::with(ScriptedModel::new(|_| Turn::say("ok")), |builder| {
         builder.wrap_store(move |store| Box::new(FaultStore::new(store, wrapped)))
     })
     .await;
-    let error = world.runtime().start(Start::new("x").session("s")).await.unwrap_err();
+    let error = world.runtime().start(RunRequest::new("x").session("s")).await.unwrap_err();
     assert_eq!(error.code, soong::ErrorCode::StorageError);
     assert!(error.retryable && error.message.contains("no space left"), "{error}");
-    let run = world.runtime().start(Start::new("x").session("s")).await.unwrap();
+    let run = world.runtime().start(RunRequest::new("x").session("s")).await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().output, "ok");
     let id = run.session_id().clone();
     // What was recorded without the caller's knowing ends by itself.
@@ -86,11 +86,11 @@ async fn refuse_a_start(unclear: bool) {
 async fn a_run_that_waits_for_the_disk_can_be_cancelled() {
     let plan = FaultPlan::new();
     let wrapped = plan.clone();
-    let world = World::with(Scripted::new(|_| Turn::Hang("x")), |builder| {
+    let world = TestRuntime::with(ScriptedModel::new(|_| Turn::Hang("x")), |builder| {
         builder.wrap_store(move |store| Box::new(FaultStore::new(store, wrapped)))
     })
     .await;
-    let run = world.runtime().start(Start::new("x")).await.unwrap();
+    let run = world.runtime().start(RunRequest::new("x")).await.unwrap();
     plan.always(Fault::Before(StoreError::Io("read-only file system".into())));
     let cancelling = tokio::spawn({
         let run = run.clone();
@@ -109,7 +109,7 @@ async fn a_run_that_waits_for_the_disk_can_be_cancelled() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_artifact_is_stored_once_under_its_name_and_can_be_read_back() {
-    let model = Scripted::new(|request| match turn_of(request) {
+    let model = ScriptedModel::new(|request| match turn_of(request) {
         0 => Turn::call("create_artifact", json!({"name": "task_plan", "content": "- [ ] one\n- [ ] two\n"})),
         1 => {
             let system = request.system.join("\n");
@@ -130,8 +130,8 @@ async fn an_artifact_is_stored_once_under_its_name_and_can_be_read_back() {
         }
         _ => Turn::say(last_of(request)),
     });
-    let world = World::open(model).await;
-    let run = world.runtime().start(Start::new("x")).await.unwrap();
+    let world = TestRuntime::open(model).await;
+    let run = world.runtime().start(RunRequest::new("x")).await.unwrap();
     let outcome = soon(run.wait()).await.unwrap();
     assert!(outcome.output.starts_with("task_plan (version 1, text/markdown, 20 bytes)"), "{}", outcome.output);
     assert_eq!(outcome.artifacts.len(), 1);

@@ -13,7 +13,7 @@ use std::{
 
 use serde_json::json;
 use soong::{
-    ErrorCode, ErrorInfo, FaultPoint, MessagePath, RunHandle, RuntimeBuilder, Start,
+    ErrorCode, ErrorInfo, FaultPoint, MessagePath, RunHandle, RunRequest, RuntimeBuilder,
     artifact::{Content, Save},
     protocol::{Message, Role, RunId, RunMode, RunStatus, SessionId, TraceId, Write},
     storage::{
@@ -26,8 +26,8 @@ use soong::{
 use crate::support::{
     artifacts::{create, listed, obedient, place, run, text, text_at, versions},
     history::check_session,
-    model::{Scripted, Turn},
-    world::{World, each_in_turn, hasty, patiently, soon},
+    model::{ScriptedModel, Turn},
+    world::{TestRuntime, each_in_turn, hasty, patiently, soon},
 };
 
 /// How many commits the job makes at least; those of children may share one.
@@ -35,9 +35,9 @@ const COMMITS: u64 = 40;
 
 /// A run with a reading tool, two children, a document of three edits and a goal; one that waits behind it; and one
 /// that is asked for when the conversation has gone back.
-fn job() -> Arc<Scripted> {
+fn job() -> Arc<ScriptedModel> {
     let update = |old: &str, new: &str| Turn::call("update_artifact", json!({"name": "doc", "old": old, "new": new}));
-    Scripted::new(move |request| {
+    ScriptedModel::new(move |request| {
         let asked = request.messages.iter().rposition(|message| message.role == Role::User).unwrap();
         let since = &request.messages[asked..];
         let answers = since.iter().filter(|message| message.role == Role::Assistant).count();
@@ -96,7 +96,7 @@ fn session() -> SessionId {
 }
 
 /// Where the answer of a run stands in the conversation.
-async fn answer_of(world: &World, name: &str) -> u64 {
+async fn answer_of(world: &TestRuntime, name: &str) -> u64 {
     let all = world.runtime().messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
     let said = format!("{name} done");
     all.iter().rfind(|message| message.content == said).unwrap_or_else(|| panic!("{said:?} is not there")).sequence
@@ -117,15 +117,15 @@ async fn done_but_for_its_document(run: &RunHandle, name: &str) {
 
 /// Does the whole job; the same comes of it, whatever refused once. `unflushed` is the run whose document cannot be
 /// stored as a version: what it holds comes of it all the same. Returns how many refusals a program heard of.
-async fn do_the_job(world: &World, unflushed: Option<&str>) -> u64 {
+async fn do_the_job(world: &TestRuntime, unflushed: Option<&str>) -> u64 {
     let done = async |run: &RunHandle, name: &str| match unflushed {
         Some(failing) if failing == name => done_but_for_its_document(run, name).await,
         _ => done(run, name).await,
     };
     let (runtime, here, mut refusals) = (world.runtime(), place("s"), Refusals::default());
-    let start = || Start::new("job").session("s").mode(RunMode::Orchestrator);
+    let start = || RunRequest::new("job").session("s").mode(RunMode::Orchestrator);
     let first = refusals.insist("first", async || runtime.start(start()).await).await;
-    let second = refusals.insist("second", async || runtime.start(Start::new("second").session("s")).await).await;
+    let second = refusals.insist("second", async || runtime.start(RunRequest::new("second").session("s")).await).await;
     refusals
         .insist("save", async || {
             let save = Save::new("data.csv", "text/csv", "a,b\n");
@@ -139,7 +139,7 @@ async fn do_the_job(world: &World, unflushed: Option<&str>) -> u64 {
     done(&second, "second").await;
     assert_eq!(text(world, &here, "doc").await, "one two three four");
     let (end, later) = (answer_of(world, "job").await, answer_of(world, "second").await);
-    let third = async || runtime.start(Start::new("third").session("s").after(end)).await;
+    let third = async || runtime.start(RunRequest::new("third").session("s").after(end)).await;
     let third = refusals.insist("third", third).await;
     done(&third, "third").await;
     assert_eq!(text(world, &here, "doc").await, "one two three five");
@@ -150,7 +150,7 @@ async fn do_the_job(world: &World, unflushed: Option<&str>) -> u64 {
 }
 
 /// Nothing of what is stored is damaged, missing or too much, also for the next owner.
-async fn check_home(mut world: World, place_of_fault: &str) {
+async fn check_home(mut world: TestRuntime, place_of_fault: &str) {
     world.shut().await;
     let reader = SqliteReader::open(world.home().join("sessions.sqlite")).unwrap();
     assert_eq!(reader.check_integrity().unwrap(), Vec::<String>::new(), "{place_of_fault}");
@@ -187,7 +187,7 @@ fn refuse_each(fault: impl Fn(StoreError) -> Fault + Sync) -> (u64, u64) {
     let commits = each_in_turn(async |nth| {
         let plan = FaultPlan::new();
         plan.at(nth, fault(disk_full()));
-        let world = World::with(job(), broken(&plan)).await;
+        let world = TestRuntime::with(job(), broken(&plan)).await;
         told.fetch_add(do_the_job(&world, None).await, SeqCst);
         let is_reached = plan.commits() >= nth;
         check_home(world, &format!("{:?} at commit {nth}", fault(disk_full()))).await;
@@ -213,10 +213,10 @@ fn dur_6_any_one_commit_that_was_made_and_seemed_to_fail_changes_nothing_of_what
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dur_6_a_command_whose_commit_is_refused_says_so_and_has_changed_nothing() {
     let plan = FaultPlan::new();
-    let world = World::with(job(), broken(&plan)).await;
+    let world = TestRuntime::with(job(), broken(&plan)).await;
     let runtime = world.runtime();
     let refuse = || plan.always(Fault::Before(disk_full()));
-    let insist = async |what: &str, start: &dyn Fn() -> Start| {
+    let insist = async |what: &str, start: &dyn Fn() -> RunRequest| {
         refuse();
         let error = soon(runtime.start(start())).await.unwrap_err();
         assert_eq!((error.code, error.retryable), (ErrorCode::StorageError, true), "{what}: {error}");
@@ -224,10 +224,10 @@ async fn dur_6_a_command_whose_commit_is_refused_says_so_and_has_changed_nothing
         let run = runtime.start(start()).await.unwrap();
         soon(run.wait()).await.unwrap();
     };
-    insist("first", &|| Start::new("job").session("s").mode(RunMode::Orchestrator)).await;
-    insist("second", &|| Start::new("second").session("s")).await;
+    insist("first", &|| RunRequest::new("job").session("s").mode(RunMode::Orchestrator)).await;
+    insist("second", &|| RunRequest::new("second").session("s")).await;
     let (end, later) = (answer_of(&world, "job").await, answer_of(&world, "second").await);
-    insist("third", &|| Start::new("third").session("s").after(end)).await;
+    insist("third", &|| RunRequest::new("third").session("s").after(end)).await;
     assert_eq!(text(&world, &place("s"), "doc").await, "one two three five");
     refuse();
     let error = soon(runtime.switch_head(&session(), later)).await.unwrap_err();
@@ -245,7 +245,7 @@ fn dur_6_any_one_file_that_cannot_be_written_changes_nothing_of_what_comes_of_a_
         let files = each_in_turn(async |nth| {
             let (plan, place) = (FaultPlan::new(), format!("{point}@{nth}=fail"));
             plan.add(&place).unwrap();
-            let world = World::with(job(), |builder| builder.config(hasty()).faults(plan.clone())).await;
+            let world = TestRuntime::with(job(), |builder| builder.config(hasty()).faults(plan.clone())).await;
             told.fetch_add(do_the_job(&world, None).await, SeqCst);
             let is_reached = plan.met(point) >= nth;
             check_home(world, &place).await;
@@ -258,7 +258,7 @@ fn dur_6_any_one_file_that_cannot_be_written_changes_nothing_of_what_comes_of_a_
 }
 
 /// Whether some run shows that it waits for the disk.
-fn waits_for_storage(world: &World) -> bool {
+fn waits_for_storage(world: &TestRuntime) -> bool {
     let tree = serde_json::to_value(world.runtime().tree()).unwrap();
     let mut open = vec![&tree];
     while let Some(actor) = open.pop() {
@@ -278,11 +278,11 @@ fn dur_6_a_disk_that_is_full_from_any_commit_on_is_waited_for_and_work_can_be_ca
         let mut config = hasty();
         config.runtime.cancel_timeout_ms = 50;
         let build = broken(&plan);
-        let world = World::with(model.clone(), |builder| build(builder).config(config)).await;
+        let world = TestRuntime::with(model.clone(), |builder| build(builder).config(config)).await;
         // The first is accepted, or there is nothing to cancel.
         let first = nth + 1;
         (first..first + 1_000).for_each(|commit| plan.at(commit, Fault::Before(disk_full())));
-        let (runtime, start) = (world.runtime(), Start::new("job").session("s").mode(RunMode::Orchestrator));
+        let (runtime, start) = (world.runtime(), RunRequest::new("job").session("s").mode(RunMode::Orchestrator));
         let run = runtime.start(start).await.unwrap();
         patiently("it ends, or waits for the disk", || runtime.live_runs() == 0 || waits_for_storage(&world)).await;
         let is_reached = plan.commits() >= first;
@@ -314,7 +314,7 @@ fn dur_6_a_disk_that_is_full_from_any_commit_on_is_waited_for_and_work_can_be_ca
             soon(run.wait()).await.unwrap();
         }
         check_session(runtime, &session()).await;
-        let next = runtime.start(Start::new("again").session("s")).await.unwrap();
+        let next = runtime.start(RunRequest::new("again").session("s")).await.unwrap();
         done(&next, "again").await;
         check_session(runtime, &session()).await;
         world.finish().await;
@@ -335,7 +335,7 @@ async fn dur_6_files_that_cannot_be_written_at_any_flush_cost_no_edit_and_no_lat
             FaultPoint::Ended if ended.fetch_add(1, SeqCst) == nth as u64 + 2 => slot.wait().take_away(),
             _ => {}
         };
-        let world = World::with(job(), |builder| builder.config(hasty()).fault_hook(Arc::new(hook))).await;
+        let world = TestRuntime::with(job(), |builder| builder.config(hasty()).fault_hook(Arc::new(hook))).await;
         assert!(in_the_way.set(InTheWay(world.home().join("sessions/s/artifacts"))).is_ok());
         assert_eq!(do_the_job(&world, Some(run)).await, 0);
         check_home(world, &format!("the flush of {run}")).await;
@@ -362,7 +362,7 @@ impl InTheWay {
 }
 
 /// Stores a text in each of the ways there are; returns what each said.
-async fn store_in_every_way(world: &World) -> Vec<Result<u64, ErrorInfo>> {
+async fn store_in_every_way(world: &TestRuntime) -> Vec<Result<u64, ErrorInfo>> {
     let (runtime, here) = (world.runtime(), place("s"));
     let pieces = || Content::Stream(Box::pin(futures::stream::iter([Ok("a".into()), Ok("b".into())])));
     let saved = runtime.artifact_service().save(&here, Save::new("saved", "text/plain", "text")).await;
@@ -376,7 +376,7 @@ async fn store_in_every_way(world: &World) -> Vec<Result<u64, ErrorInfo>> {
 async fn dur_6_whoever_stores_where_no_file_can_be_written_is_told_and_leaves_nothing() {
     for read_only in [false, true] {
         let kind = if read_only { "read-only" } else { "in the way" };
-        let world = World::with(obedient(), |builder| builder.config(hasty())).await;
+        let world = TestRuntime::with(obedient(), |builder| builder.config(hasty())).await;
         run(&world, "s", &[create("doc", "0")]).await;
         let (here, folder) = (place("s"), world.home().join("sessions/s/artifacts"));
         let before = files_in(&folder);
@@ -437,14 +437,14 @@ impl Store for Forgetful {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_first_edit_whose_session_is_gone_is_refused_and_not_tried_for_ever() {
-    let model = Scripted::new(|request| match request.messages.len() {
+    let model = ScriptedModel::new(|request| match request.messages.len() {
         1 => Turn::call("create_artifact", json!({"name": "doc", "content": "one"})),
         _ => Turn::say(request.messages.last().unwrap().content.clone()),
     });
     let build =
         |builder: RuntimeBuilder| builder.config(hasty()).wrap_store(|store| Box::new(Forgetful(Box::new(store))));
-    let world = World::with(model, build).await;
-    let run = world.runtime().start(Start::new("write").session("s")).await.unwrap();
+    let world = TestRuntime::with(model, build).await;
+    let run = world.runtime().start(RunRequest::new("write").session("s")).await.unwrap();
     let outcome = soon(run.wait()).await.unwrap();
     assert!(outcome.output.contains("session s does not exist"), "{outcome:?}");
     world.finish().await;

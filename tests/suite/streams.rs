@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use serde_json::json;
 use soong::{
-    Start, StreamItem,
+    RunRequest, StreamItem,
     protocol::{Delta, RunMode},
 };
 
 use crate::support::{
     history::{check_run, stored},
-    model::{Scripted, Turn, is_parent, task_of, turn_of},
-    world::{World, all, kinds, soon},
+    model::{ScriptedModel, Turn, is_parent, task_of, turn_of},
+    world::{TestRuntime, all, kinds, soon},
 };
 
-fn busy() -> Arc<Scripted> {
-    Scripted::new(|request| match (is_parent(request), turn_of(request)) {
+fn busy() -> Arc<ScriptedModel> {
+    ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
         (true, 0..=4) => {
             Turn::Call(vec![("agent", json!({"task": ["a", "b", "c", "d"]})), ("read", json!({"path": "a.txt"}))])
         }
@@ -27,8 +27,8 @@ fn busy() -> Arc<Scripted> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_live_stream_is_what_is_stored() {
-    let world = World::open(busy()).await;
-    let run = world.runtime().start(Start::new("x").mode(RunMode::Orchestrator)).await.unwrap();
+    let world = TestRuntime::open(busy()).await;
+    let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator)).await.unwrap();
     let live = all(run.events().unwrap()).await;
     check_run(&live);
     let stored = stored(world.runtime(), run.trace_id()).await;
@@ -46,8 +46,8 @@ async fn the_live_stream_is_what_is_stored() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_that_come_late_go_away_and_return_miss_nothing_and_see_nothing_twice() {
-    let world = World::open(busy()).await;
-    let run = world.runtime().start(Start::new("x").mode(RunMode::Orchestrator)).await.unwrap();
+    let world = TestRuntime::open(busy()).await;
+    let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator)).await.unwrap();
     let readers: Vec<_> = (1..=8_usize)
         .map(|step| {
             let (runtime, trace) = (world.runtime().clone(), run.trace_id().clone());
@@ -80,8 +80,8 @@ async fn readers_that_come_late_go_away_and_return_miss_nothing_and_see_nothing_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_whole_session_is_one_stream_with_one_cursor() {
-    let world = World::open(busy()).await;
-    let run = world.runtime().start(Start::new("x").mode(RunMode::Orchestrator).session("s")).await.unwrap();
+    let world = TestRuntime::open(busy()).await;
+    let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator).session("s")).await.unwrap();
     // This one reads only after everything has happened: its buffer has overflowed by then.
     let mut late = world.runtime().session_events(run.session_id(), 0);
     soon(run.wait()).await.unwrap();
@@ -108,16 +108,16 @@ async fn read_session(stream: &mut soong::EventStream, last: u64, since: u64) {
 async fn text_streams_between_the_events_and_is_not_stored() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
-    let model = Scripted::new(move |request| match turn_of(request) {
+    let model = ScriptedModel::new(move |request| match turn_of(request) {
         0 => Turn::When(Arc::clone(&told), "first".into()),
         _ => Turn::say("second"),
     });
-    let world = World::open(model).await;
-    let run = world.runtime().start(Start::new("x").session("s")).await.unwrap();
+    let world = TestRuntime::open(model).await;
+    let run = world.runtime().start(RunRequest::new("x").session("s")).await.unwrap();
     go.notify_one();
     soon(run.wait()).await.unwrap();
     let mut session = world.runtime().session_events(run.session_id(), 0);
-    let again = world.runtime().start(Start::new("y").session("s")).await.unwrap();
+    let again = world.runtime().start(RunRequest::new("y").session("s")).await.unwrap();
     let mut text = String::new();
     loop {
         match soon(session.next()).await.unwrap().unwrap() {
@@ -140,9 +140,9 @@ async fn text_streams_between_the_events_and_is_not_stored() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_is_followed_to_its_result_in_one_call() {
-    let world = World::open(busy()).await;
+    let world = TestRuntime::open(busy()).await;
     let mut seen = Vec::new();
-    let start = Start::new("x").mode(RunMode::Orchestrator);
+    let start = RunRequest::new("x").mode(RunMode::Orchestrator);
     let following = world.runtime().run_result(start, |item| {
         if let StreamItem::Event(event) = item {
             seen.push(Arc::clone(event));

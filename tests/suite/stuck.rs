@@ -4,15 +4,15 @@ use std::sync::{Arc, atomic::AtomicUsize};
 
 use serde_json::json;
 use soong::{
-    ActorView, Start,
+    ActorView, RunRequest,
     protocol::{RunMode, RunStatus, SessionId},
 };
 
 use crate::support::{
     history::{check_session, stored},
-    model::{Scripted, Turn, is_parent, task_of, turn_of},
-    tool::Hanging,
-    world::{World, patiently, quick, soon, until},
+    model::{ScriptedModel, Turn, is_parent, task_of, turn_of},
+    tool::HangOnceTool,
+    world::{TestRuntime, patiently, quick, soon, until},
 };
 
 /// The runs that the tree shows as stuck, by their task.
@@ -24,7 +24,7 @@ fn stuck(tree: &ActorView) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn run_7_a_tool_that_hangs_is_told_once_and_its_parent_a_slow_model_and_a_question_are_not() {
     let called = Arc::new(AtomicUsize::new(0));
-    let model = Scripted::new(|request| match (is_parent(request), task_of(request), turn_of(request)) {
+    let model = ScriptedModel::new(|request| match (is_parent(request), task_of(request), turn_of(request)) {
         (true, _, 0) => Turn::call("agent", json!({"task": ["hangs", "thinks", "asks"], "agent_type": "default"})),
         (true, ..) => Turn::say("done"),
         (_, "hangs", 0) => Turn::call("hang", json!({})),
@@ -32,13 +32,13 @@ async fn run_7_a_tool_that_hangs_is_told_once_and_its_parent_a_slow_model_and_a_
         (_, "asks", 0) => Turn::call("ask_human", json!({"question": "well?"})),
         _ => Turn::say("x"),
     });
-    let world = World::with(model.clone(), |builder| {
+    let world = TestRuntime::with(model.clone(), |builder| {
         let mut config = quick();
         config.runtime.stuck_after_s = 1;
-        builder.config(config).register_tool(Hanging::new(false, &called))
+        builder.config(config).register_tool(HangOnceTool::new(false, &called))
     })
     .await;
-    let run = world.runtime().start(Start::new("parent").session("s").mode(RunMode::Orchestrator)).await.unwrap();
+    let run = world.runtime().start(RunRequest::new("parent").session("s").mode(RunMode::Orchestrator)).await.unwrap();
     let mut stream = world.runtime().session_events(&SessionId::new("s"), 0);
     let told = until(&mut stream, "run_stuck").await.pop().unwrap();
     let children = run.children().await.unwrap();

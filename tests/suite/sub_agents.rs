@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, atomic::Ordering::SeqCst};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use soong::{
-    ChildSpec, ErrorCode, MessagePath, RunHandle, Start,
+    ChildSpec, ErrorCode, MessagePath, RunHandle, RunRequest,
     model::{Failure, ModelError, ModelRequest},
     protocol::{ChildMode, CollaboratorStatus, Event, GivenMessage, Role, RunMode, RunStatus, SubAgentEvent},
 };
@@ -15,8 +15,8 @@ use soong::{
 use crate::support::{
     artifacts::{place, text},
     history::check_session,
-    model::{Scripted, Turn, is_parent, last_of, task_of, turn_of},
-    world::{World, all, patiently, quick, soon},
+    model::{ScriptedModel, Turn, is_parent, last_of, task_of, turn_of},
+    world::{TestRuntime, all, patiently, quick, soon},
 };
 
 /// A model whose main agent makes these calls one after the other and then tells the last result; the rest is
@@ -24,8 +24,8 @@ use crate::support::{
 fn calls(
     calls: Vec<(&'static str, Value)>,
     child: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static,
-) -> Arc<Scripted> {
-    Scripted::new(move |request| {
+) -> Arc<ScriptedModel> {
+    ScriptedModel::new(move |request| {
         if !is_parent(request) {
             return child(request);
         }
@@ -36,14 +36,14 @@ fn calls(
     })
 }
 
-async fn ended(world: &World, start: Start) -> (RunHandle, String) {
+async fn ended(world: &TestRuntime, start: RunRequest) -> (RunHandle, String) {
     let run = world.runtime().start(start).await.unwrap();
     let outcome = soon(run.wait()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
     (run, outcome.output.clone())
 }
 
-async fn result_of(world: &World, start: Start) -> Value {
+async fn result_of(world: &TestRuntime, start: RunRequest) -> Value {
     serde_json::from_str(&ended(world, start).await.1).unwrap()
 }
 
@@ -69,8 +69,8 @@ async fn sub_1_messages_are_given_to_all_children_or_a_list_to_each() {
             saw.lock().unwrap().push(said(request).into_iter().map(|(_, text)| text).collect());
             Turn::say("done")
         });
-        let world = World::open(model).await;
-        let (run, _) = ended(&world, Start::new("x")).await;
+        let world = TestRuntime::open(model).await;
+        let (run, _) = ended(&world, RunRequest::new("x")).await;
         let mut seen = seen.lock().unwrap().clone();
         seen.sort_by_key(|texts| texts.last().cloned());
         assert_eq!(seen, wanted);
@@ -98,8 +98,8 @@ async fn sub_1_what_cannot_be_given_is_answered_and_nothing_is_started() {
         (json!({"task": []}), "do not fit"),
     ] {
         let model = calls(vec![("agent", arguments.clone())], |_| unreachable!("no child was started"));
-        let world = World::open(model).await;
-        let (run, told_it) = ended(&world, Start::new("x")).await;
+        let world = TestRuntime::open(model).await;
+        let (run, told_it) = ended(&world, RunRequest::new("x")).await;
         assert!(told_it.contains(told), "{arguments}: {told_it}");
         assert_eq!(run.children().await.unwrap().len(), 0);
         world.finish().await;
@@ -108,7 +108,7 @@ async fn sub_1_what_cannot_be_given_is_answered_and_nothing_is_started() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_1_a_delegate_goes_on_with_its_trace_and_a_second_evaluation_with_its_own() {
-    let model = Scripted::new(|request| match (is_parent(request), turn_of(request)) {
+    let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
         (true, 0) => {
             Turn::Call(vec![("goal", json!({"add": "write", "focus": "1"})), ("agent", json!({"task": "one"}))])
         }
@@ -129,8 +129,8 @@ async fn sub_1_a_delegate_goes_on_with_its_trace_and_a_second_evaluation_with_it
         }
         (false, _) => Turn::say(said(request).into_iter().map(|(_, text)| text).collect::<Vec<_>>().join("|")),
     });
-    let world = World::open(model).await;
-    let (run, last) = ended(&world, Start::new("x")).await;
+    let world = TestRuntime::open(model).await;
+    let (run, last) = ended(&world, RunRequest::new("x")).await;
     let last: Value = serde_json::from_str(&last).unwrap();
     assert_eq!((&last["summary"], &last["passed"]), (&json!("4 messages"), &json!(true)));
     let children = run.children().await.unwrap();
@@ -143,7 +143,7 @@ async fn sub_1_a_delegate_goes_on_with_its_trace_and_a_second_evaluation_with_it
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn continued_child_keeps_its_preset_and_tools() {
-    let model = Scripted::new(|request| match (is_parent(request), turn_of(request)) {
+    let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
         (true, 0) => Turn::call("agent", json!({"task": ["look"]})),
         (true, turn @ 1..=2) => {
             let result: Value =
@@ -165,16 +165,16 @@ async fn continued_child_keeps_its_preset_and_tools() {
             Turn::say(tools.join(" "))
         }
     });
-    let world = World::open(model).await;
+    let world = TestRuntime::open(model).await;
     let tools = Some(vec!["agent".to_owned(), "read".to_owned(), "glob".to_owned()]);
-    let (run, _) = ended(&world, Start { tools, ..Start::new("x") }).await;
+    let (run, _) = ended(&world, RunRequest { tools, ..RunRequest::new("x") }).await;
     let results = run.results().await.unwrap();
     let tools: Vec<&str> = results.iter().map(|result| result.summary.as_str()).collect();
     assert_eq!(tools, ["read glob"; 3]);
     let settings: Vec<_> = run.children().await.unwrap().into_iter().map(|child| child.settings).collect();
     assert_eq!([1, 2].map(|at| settings[at].agent_type.as_str()), ["explore", "default"]);
     // By a program, a preset drops the tools of the earlier run, within what the parent hands on.
-    let driven = Start { tools: None, ..Start::driven("more").session(run.session_id().as_str()) };
+    let driven = RunRequest { tools: None, ..RunRequest::driven("more").session(run.session_id().as_str()) };
     let parent = world.runtime().start(driven).await.unwrap();
     assert_eq!(parent.record().await.unwrap().settings.tools.as_deref().map(<[String]>::len), Some(3), "kept");
     parent.finish("done").unwrap();
@@ -188,8 +188,8 @@ async fn sub_1a_context_is_kept_with_the_child_and_shown_to_it() {
         assert_eq!(task_of(request), "look\n\n## Context\nthe house is red");
         Turn::say("seen")
     });
-    let world = World::open(model).await;
-    let (run, _) = ended(&world, Start::new("x")).await;
+    let world = TestRuntime::open(model).await;
+    let (run, _) = ended(&world, RunRequest::new("x")).await;
     let child = &run.children().await.unwrap()[0];
     assert_eq!(child.settings.context.as_deref(), Some("the house is red"));
     world.finish().await;
@@ -201,8 +201,8 @@ async fn context_that_is_given_as_an_object_is_taken_as_its_json() {
         assert_eq!(task_of(request), "look\n\n## Context\n{\"house\":\"red\"}");
         Turn::say("seen")
     });
-    let world = World::open(model).await;
-    let (run, result) = ended(&world, Start::new("x")).await;
+    let world = TestRuntime::open(model).await;
+    let (run, result) = ended(&world, RunRequest::new("x")).await;
     let child = &run.children().await.unwrap()[0];
     assert_eq!(child.settings.context.as_deref(), Some("{\"house\":\"red\"}"));
     let result: Value = serde_json::from_str(&result).unwrap();
@@ -233,8 +233,8 @@ async fn sub_4_an_answer_that_does_not_fit_may_be_mended_once() {
             }
             Turn::say([first, second][turn_of(request)])
         });
-        let world = World::open(model).await;
-        let (run, result) = ended(&world, Start::new("x")).await;
+        let world = TestRuntime::open(model).await;
+        let (run, result) = ended(&world, RunRequest::new("x")).await;
         let result: Value = serde_json::from_str(&result).unwrap();
         match wanted {
             Ok(answer) => {
@@ -258,13 +258,13 @@ async fn sub_4_a_users_run_may_have_a_schema_too_and_its_answer_is_read_as_a_val
     struct Count {
         n: i64,
     }
-    let model = Scripted::new(|request| match task_of(request).split_whitespace().next() {
+    let model = ScriptedModel::new(|request| match task_of(request).split_whitespace().next() {
         Some("good") => Turn::say("```json\n{\"n\": 7}\n```"),
         Some("bad") => Turn::say("seven"),
         _ => Turn::say("{\"n\": 8}"),
     });
-    let world = World::open(model).await;
-    let start = |message: &str| world.runtime().start(Start::new(message).expect(number_schema()));
+    let world = TestRuntime::open(model).await;
+    let start = |message: &str| world.runtime().start(RunRequest::new(message).expect(number_schema()));
     let good = start("good").await.unwrap();
     assert_eq!(soon(good.wait_as::<Count>()).await.unwrap(), Count { n: 7 });
     assert_eq!(soon(good.wait()).await.unwrap().output, "{\"n\": 7}");
@@ -272,7 +272,7 @@ async fn sub_4_a_users_run_may_have_a_schema_too_and_its_answer_is_read_as_a_val
     assert_eq!(soon(bad.wait_as::<Count>()).await.unwrap_err().code, ErrorCode::ResultSchemaValidationFailed);
     let free = world.runtime().start("free").await.unwrap();
     assert_eq!(soon(free.wait_as::<String>()).await.unwrap_err().code, ErrorCode::ValidationError);
-    let refused = world.runtime().start(Start::new("x").expect(json!({"type": 7}))).await.unwrap_err();
+    let refused = world.runtime().start(RunRequest::new("x").expect(json!({"type": 7}))).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::ValidationError);
     world.finish().await;
 }
@@ -282,13 +282,13 @@ async fn sub_4_a_large_answer_becomes_an_artifact_and_what_is_read_of_it_says_wh
     let long = format!("begin {} end", "x".repeat(5_000));
     let answer = long.clone();
     let model = calls(vec![("agent", json!({"task": "write much"}))], move |_| Turn::say(answer.clone()));
-    let world = World::with(model, |builder| {
+    let world = TestRuntime::with(model, |builder| {
         let mut config = quick();
         config.artifacts.max_inline_bytes = 4_500;
         builder.config(config)
     })
     .await;
-    let (run, result) = ended(&world, Start::new("x")).await;
+    let (run, result) = ended(&world, RunRequest::new("x")).await;
     let result: Value = serde_json::from_str(&result).unwrap();
     let id = result["artifacts"][0]["artifact_id"].as_str().unwrap();
     let summary = result["summary"].as_str().unwrap();
@@ -305,13 +305,13 @@ async fn sub_4_results_that_are_too_long_together_are_shortened_each_and_kept_wh
     let model = calls(vec![("agent", json!({"task": tasks}))], |request| {
         Turn::say(format!("{}: {}!", task_of(request), "y".repeat(900)))
     });
-    let world = World::with(model, |builder| {
+    let world = TestRuntime::with(model, |builder| {
         let mut config = quick();
         config.artifacts.max_inline_bytes = 8_000;
         builder.config(config)
     })
     .await;
-    let (run, told) = ended(&world, Start::new("x")).await;
+    let (run, told) = ended(&world, RunRequest::new("x")).await;
     assert!(told.len() < 14_000, "{}", told.len());
     let short: Value = serde_json::from_str(&told).unwrap();
     let note = short["note"].as_str().unwrap();
@@ -348,8 +348,8 @@ async fn sub_4_a_child_that_goes_wrong_is_told_as_it_was_and_the_parent_goes_on(
             (task, _) => Turn::say(task),
         },
     );
-    let world = World::open(model).await;
-    let result = result_of(&world, Start::new("x")).await;
+    let world = TestRuntime::open(model).await;
+    let result = result_of(&world, RunRequest::new("x")).await;
     let told: Vec<(&str, &str, &str)> = result["results"]
         .as_array()
         .unwrap()
@@ -381,13 +381,13 @@ async fn sub_7_waiting_for_a_slot_or_for_children_of_its_own_is_not_a_childs_tim
         });
         Turn::When(told, task)
     });
-    let world = World::with(model, |builder| {
+    let world = TestRuntime::with(model, |builder| {
         let mut config = quick();
         config.agents.max_concurrent_children_per_session = 1;
         builder.config(config)
     })
     .await;
-    let result = result_of(&world, Start::new("x")).await;
+    let result = result_of(&world, RunRequest::new("x")).await;
     let statuses: Vec<&str> =
         result["results"].as_array().unwrap().iter().map(|one| one["status"].as_str().unwrap()).collect();
     assert_eq!(statuses, ["completed"; 6]);
@@ -406,11 +406,11 @@ async fn sub_8_a_parent_hears_what_its_children_are_about_and_that_one_crashed()
                 _ => Turn::say("done"),
             }
         });
-    let world = World::open(model.clone()).await;
-    let run = world.runtime().start(Start::new("x")).await.unwrap();
+    let world = TestRuntime::open(model.clone()).await;
+    let run = world.runtime().start(RunRequest::new("x")).await.unwrap();
     patiently("it thinks", || model.in_flight() == 1 && model.calls.load(SeqCst) == 3).await;
     let child = run.children().await.unwrap()[0].clone();
-    let summary = |world: &World, id| {
+    let summary = |world: &TestRuntime, id| {
         let runtime = world.runtime().clone();
         async move {
             let trace = runtime.trace(&id).await.unwrap();
@@ -433,14 +433,14 @@ async fn sub_8_a_parent_hears_what_its_children_are_about_and_that_one_crashed()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rt_4_a_program_starts_children_of_each_kind_at_once_and_joins_them() {
-    let model = Scripted::new(|request| match task_of(request).lines().next().unwrap() {
+    let model = ScriptedModel::new(|request| match task_of(request).lines().next().unwrap() {
         "judge" => Turn::say(r#"{"passed": false, "summary": "not yet", "findings": ["a"]}"#),
         "count" => Turn::say("{\"n\": 3}"),
         "given" => Turn::say(said(request).iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("|")),
         task => Turn::say(format!("did {task}")),
     });
-    let world = World::open(model).await;
-    let run = world.runtime().start(Start::driven("a program's work")).await.unwrap();
+    let world = TestRuntime::open(model).await;
+    let run = world.runtime().start(RunRequest::driven("a program's work")).await.unwrap();
     let given = ChildSpec {
         messages: vec![GivenMessage { role: Role::User, content: "given".into(), tool_call_id: None }],
         ..ChildSpec::new("task")
@@ -488,14 +488,14 @@ async fn rt_4_a_program_starts_children_of_each_kind_at_once_and_joins_them() {
 async fn rt_4_a_result_that_is_delivered_enters_the_conversation_before_the_next_turn() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
-    let model = Scripted::new(move |request| match (is_parent(request), last_of(request)) {
+    let model = ScriptedModel::new(move |request| match (is_parent(request), last_of(request)) {
         (true, "talk") => Turn::When(Arc::clone(&told), "first answer".into()),
         (true, last) if last.starts_with("A sub-agent has ended:") => Turn::say(format!("heard: {last}")),
         (true, last) => panic!("{last}"),
         (false, task) => Turn::say(format!("did {task}")),
     });
-    let world = World::open(model.clone()).await;
-    let run = world.runtime().start(Start::new("talk")).await.unwrap();
+    let world = TestRuntime::open(model.clone()).await;
+    let run = world.runtime().start(RunRequest::new("talk")).await.unwrap();
     patiently("it thinks", || model.in_flight() == 1).await;
     let quiet = run.spawn("quiet work").await.unwrap();
     let loud = run.spawn(ChildSpec::new("loud work").deliver()).await.unwrap();
@@ -520,8 +520,8 @@ async fn sub_10_one_child_cancelled_leaves_its_siblings_and_tells_what_it_has() 
             "go" => Turn::Hang("a part"),
             _ => Turn::When(Arc::clone(&told), "whole".into()),
         });
-    let world = World::open(model.clone()).await;
-    let run = world.runtime().start(Start::new("x").mode(RunMode::Normal)).await.unwrap();
+    let world = TestRuntime::open(model.clone()).await;
+    let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Normal)).await.unwrap();
     patiently("all think", || model.in_flight() == 3).await;
     let child = run.children().await.unwrap()[1].run_id.clone();
     soon(world.runtime().handle(&child).unwrap().cancel()).await.unwrap();

@@ -8,20 +8,20 @@ use std::{
 
 use serde_json::json;
 use soong::{
-    ErrorCode, FaultPlace, FaultPoint, Runtime, Start, StreamItem,
+    ErrorCode, FaultComponent, FaultPoint, RunRequest, Runtime, StreamItem,
     protocol::{EndReason, Event, RunEvent, RunId, RunMode, RunStatus},
     storage::store::{Ack, Append, Store, StoreError},
 };
 
 use crate::support::{
     history::{check_session, stored},
-    model::{Scripted, Turn, is_parent, last_of, task_of, turn_of},
-    world::{World, patiently, quick, soon, until},
+    model::{ScriptedModel, Turn, is_parent, last_of, task_of, turn_of},
+    world::{TestRuntime, patiently, quick, soon, until},
 };
 
 /// A run with a tool, two children with a tool each, and an artifact.
-fn whole_job() -> Arc<Scripted> {
-    Scripted::new(|request| match (is_parent(request), turn_of(request)) {
+fn whole_job() -> Arc<ScriptedModel> {
+    ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
         (true, 0) => Turn::call("list_files", json!({})),
         (true, 1) => Turn::call("agent", json!({"task": ["a", "b"]})),
         (true, 2) => Turn::call("create_artifact", json!({"name": "report", "content": "# Report"})),
@@ -69,11 +69,11 @@ fn crash_at(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crash_at_any_point_is_mended_from_the_journal() {
     for of_root in [true, false] {
-        for point in FaultPoint::ALL.into_iter().filter(|point| point.place() == FaultPlace::Run) {
+        for point in FaultPoint::ALL.into_iter().filter(|point| point.place() == FaultComponent::Run) {
             for nth in 1..=6 {
                 let hook = crash_at(point, nth, 1, Arc::default(), of_root);
-                let world = World::with(whole_job(), |builder| builder.fault_hook(hook)).await;
-                let run = world.runtime().start(Start::new("job").mode(RunMode::Orchestrator)).await.unwrap();
+                let world = TestRuntime::with(whole_job(), |builder| builder.fault_hook(hook)).await;
+                let run = world.runtime().start(RunRequest::new("job").mode(RunMode::Orchestrator)).await.unwrap();
                 let outcome = soon(run.wait()).await.unwrap();
                 let place = format!("{point:?} number {nth} of_root={of_root}");
                 assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "the end"), "{place}");
@@ -95,13 +95,13 @@ async fn a_crash_at_any_point_is_mended_from_the_journal() {
 async fn children_go_on_while_their_parent_comes_back() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
-    let model = Scripted::new(move |request| match (is_parent(request), turn_of(request)) {
+    let model = ScriptedModel::new(move |request| match (is_parent(request), turn_of(request)) {
         (true, 0) => Turn::call("agent", json!({"task": ["a", "b", "c"]})),
         (true, _) => Turn::say(last_of(request)),
         (false, _) => Turn::When(Arc::clone(&told), "child's answer".into()),
     });
-    let world = World::open(model.clone()).await;
-    let run = world.runtime().start(Start::new("x").mode(RunMode::Orchestrator)).await.unwrap();
+    let world = TestRuntime::open(model.clone()).await;
+    let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator)).await.unwrap();
     patiently("three children think", || model.in_flight() == 3).await;
     let mut events = run.events().unwrap();
     world.runtime().crash(&format!("run:{}", run.run_id())).unwrap();
@@ -121,10 +121,10 @@ async fn children_go_on_while_their_parent_comes_back() {
 async fn the_fourth_crash_in_a_minute_ends_only_that_run() {
     for (crashes, status) in [(3, RunStatus::Completed), (4, RunStatus::Failed)] {
         let hook = crash_at(FaultPoint::CallModel, 1, crashes, Arc::default(), true);
-        let model = Scripted::new(|_| Turn::say("ok"));
-        let world = World::with(model, |builder| builder.fault_hook(hook)).await;
-        let bad = world.runtime().start(Start::new("bad").session("bad")).await.unwrap();
-        let good = world.runtime().start(Start::new("good").session("good")).await.unwrap();
+        let model = ScriptedModel::new(|_| Turn::say("ok"));
+        let world = TestRuntime::with(model, |builder| builder.fault_hook(hook)).await;
+        let bad = world.runtime().start(RunRequest::new("bad").session("bad")).await.unwrap();
+        let good = world.runtime().start(RunRequest::new("good").session("good")).await.unwrap();
         let outcome = soon(bad.wait()).await.unwrap();
         assert_eq!(outcome.status, status, "{crashes} crashes");
         if status == RunStatus::Failed {
@@ -133,7 +133,7 @@ async fn the_fourth_crash_in_a_minute_ends_only_that_run() {
         }
         assert_eq!(soon(good.wait()).await.unwrap().status, RunStatus::Completed);
         // The session and its trace can go on.
-        let again = world.runtime().start(Start::new("again").session("bad")).await.unwrap();
+        let again = world.runtime().start(RunRequest::new("again").session("bad")).await.unwrap();
         assert_eq!(soon(again.wait()).await.unwrap().output, "ok");
         check_session(world.runtime(), bad.session_id()).await;
         world.finish().await;
@@ -143,13 +143,13 @@ async fn the_fourth_crash_in_a_minute_ends_only_that_run() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_child_that_crashes_too_often_fails_and_its_parent_goes_on() {
     let hook = crash_at(FaultPoint::CallModel, 1, 4, Arc::default(), false);
-    let model = Scripted::new(|request| match (is_parent(request), turn_of(request)) {
+    let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
         (true, 0) => Turn::call("agent", json!({"task": "x"})),
         (true, _) => Turn::say(last_of(request)),
         (false, _) => Turn::say("never"),
     });
-    let world = World::with(model, |builder| builder.fault_hook(hook)).await;
-    let run = world.runtime().start(Start::new("x").mode(RunMode::Orchestrator)).await.unwrap();
+    let world = TestRuntime::with(model, |builder| builder.fault_hook(hook)).await;
+    let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator)).await.unwrap();
     let outcome = soon(run.wait()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed);
     assert!(outcome.output.contains("actor_crashed"), "{}", outcome.output);
@@ -158,14 +158,14 @@ async fn a_child_that_crashes_too_often_fails_and_its_parent_goes_on() {
 }
 
 /// Starts the whole job with children that wait, and returns once they do.
-async fn waiting_children(world: &World, model: &Scripted) -> soong::RunHandle {
-    let run = world.runtime().start(Start::new("x").mode(RunMode::Orchestrator)).await.unwrap();
+async fn waiting_children(world: &TestRuntime, model: &ScriptedModel) -> soong::RunHandle {
+    let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator)).await.unwrap();
     patiently("the children think", || model.in_flight() == 2).await;
     run
 }
 
-fn children_that_wait(go: Arc<tokio::sync::Notify>) -> Arc<Scripted> {
-    Scripted::new(move |request| match (is_parent(request), turn_of(request)) {
+fn children_that_wait(go: Arc<tokio::sync::Notify>) -> Arc<ScriptedModel> {
+    ScriptedModel::new(move |request| match (is_parent(request), turn_of(request)) {
         (true, 0) => Turn::call("agent", json!({"task": ["a", "b"]})),
         (true, _) => Turn::say(last_of(request)),
         (false, _) => Turn::When(Arc::clone(&go), "child's answer".into()),
@@ -177,11 +177,11 @@ async fn a_session_and_its_supervisors_come_back_with_their_runs() {
     for victim in ["session:s", "session_supervisor:0", "run_supervisor:s", "sub_agent_supervisor:s"] {
         let go = Arc::new(tokio::sync::Notify::new());
         let model = children_that_wait(Arc::clone(&go));
-        let world = World::open(model.clone()).await;
-        let start = Start::new("x").mode(RunMode::Orchestrator).session("s");
+        let world = TestRuntime::open(model.clone()).await;
+        let start = RunRequest::new("x").mode(RunMode::Orchestrator).session("s");
         let run = world.runtime().start(start).await.unwrap();
         patiently("the children think", || model.in_flight() == 2).await;
-        let queued = world.runtime().start(Start::new("y").session("s")).await.unwrap();
+        let queued = world.runtime().start(RunRequest::new("y").session("s")).await.unwrap();
         let calls = model.calls.load(SeqCst);
         world.runtime().crash(victim).unwrap();
         // The children's calls were cut off with their actors; new incarnations make them again.
@@ -207,8 +207,8 @@ async fn a_session_and_its_supervisors_come_back_with_their_runs() {
 async fn a_gateway_that_crashes_loses_no_call_and_no_permit() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
-    let model = Scripted::new(move |request| Turn::When(Arc::clone(&told), task_of(request).into()));
-    let world = World::with(model.clone(), |builder| {
+    let model = ScriptedModel::new(move |request| Turn::When(Arc::clone(&told), task_of(request).into()));
+    let world = TestRuntime::with(model.clone(), |builder| {
         let mut config = quick();
         config.model.max_concurrency = 1;
         builder.config(config)
@@ -234,15 +234,15 @@ async fn a_gateway_that_crashes_loses_no_call_and_no_permit() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_without_work_gives_up_its_actors_and_comes_back() {
-    let model = Scripted::new(|request| Turn::say(format!("answer {}", turn_of(request))));
-    let world = World::with(model, |builder| {
+    let model = ScriptedModel::new(|request| Turn::say(format!("answer {}", turn_of(request))));
+    let world = TestRuntime::with(model, |builder| {
         let mut config = quick();
         config.runtime.idle_session_s = 0;
         builder.config(config)
     })
     .await;
     for n in 0..5 {
-        let run = world.runtime().start(Start::new("x").session("s")).await.unwrap();
+        let run = world.runtime().start(RunRequest::new("x").session("s")).await.unwrap();
         assert_eq!(soon(run.wait()).await.unwrap().output, format!("answer {n}"));
         let is_idle = || !serde_json::to_string(&world.runtime().tree()).unwrap().contains("session:s");
         patiently("its actors go", is_idle).await;
@@ -253,12 +253,12 @@ async fn a_session_without_work_gives_up_its_actors_and_comes_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cancelling_a_tree_silences_all_of_it_and_keeps_what_there_is() {
-    let model = Scripted::new(move |request| match (is_parent(request), turn_of(request)) {
+    let model = ScriptedModel::new(move |request| match (is_parent(request), turn_of(request)) {
         (true, _) => Turn::call("agent", json!({"task": (0..40).map(|n| n.to_string()).collect::<Vec<_>>()})),
         (false, _) => Turn::Hang("half of it"),
     });
-    let world = World::open(model.clone()).await;
-    let run = world.runtime().start(Start::new("x").mode(RunMode::Orchestrator)).await.unwrap();
+    let world = TestRuntime::open(model.clone()).await;
+    let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator)).await.unwrap();
     patiently("the slots are full", || model.in_flight() == 16).await;
     let calls = model.calls.load(SeqCst);
     let start = Instant::now();
@@ -298,7 +298,7 @@ async fn cancelling_a_tree_silences_all_of_it_and_keeps_what_there_is() {
 async fn one_cancelled_child_leaves_its_siblings() {
     let go = Arc::new(tokio::sync::Notify::new());
     let model = children_that_wait(Arc::clone(&go));
-    let world = World::open(model.clone()).await;
+    let world = TestRuntime::open(model.clone()).await;
     let run = waiting_children(&world, &model).await;
     let children = run.children().await.unwrap();
     let child = world.runtime().handle(&children[0].run_id).unwrap();
@@ -315,7 +315,7 @@ async fn one_cancelled_child_leaves_its_siblings() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancelled_run_that_crashes_stays_cancelled() {
-    let model = Scripted::new(|_| Turn::Hang("text"));
+    let model = ScriptedModel::new(|_| Turn::Hang("text"));
     let hook: soong::FaultHook = {
         let crashes = Mutex::new(0);
         Arc::new(move |_, point| {
@@ -328,7 +328,7 @@ async fn a_cancelled_run_that_crashes_stays_cancelled() {
             }
         })
     };
-    let world = World::with(model.clone(), |builder| builder.fault_hook(hook)).await;
+    let world = TestRuntime::with(model.clone(), |builder| builder.fault_hook(hook)).await;
     let run = world.runtime().start("x").await.unwrap();
     patiently("it thinks", || model.in_flight() == 1).await;
     soon(run.cancel()).await.unwrap();
@@ -339,13 +339,13 @@ async fn a_cancelled_run_that_crashes_stays_cancelled() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_10_a_child_over_its_time_fails_and_its_parent_hears_of_it() {
-    let model = Scripted::new(|request| match (is_parent(request), turn_of(request)) {
+    let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
         (true, 0) => Turn::call("agent", json!({"task": "slow", "timeout_ms": 30})),
         (true, _) => Turn::say(last_of(request)),
         (false, _) => Turn::Hang("so far"),
     });
-    let world = World::open(model).await;
-    let run = world.runtime().start(Start::new("x").mode(RunMode::Orchestrator)).await.unwrap();
+    let world = TestRuntime::open(model).await;
+    let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator)).await.unwrap();
     let outcome = soon(run.wait()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed);
     assert!(outcome.output.contains("\"timeout\"") && outcome.output.contains("so far"), "{}", outcome.output);
@@ -359,8 +359,8 @@ async fn sub_10_a_child_over_its_time_fails_and_its_parent_hears_of_it() {
 async fn restarts_are_counted_in_the_tree_and_told_on_the_stream() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
-    let model = Scripted::new(move |_| Turn::When(Arc::clone(&told), "ok".into()));
-    let world = World::open(model.clone()).await;
+    let model = ScriptedModel::new(move |_| Turn::When(Arc::clone(&told), "ok".into()));
+    let world = TestRuntime::open(model.clone()).await;
     let run = world.runtime().start("x").await.unwrap();
     for n in 1..=2 {
         patiently("it thinks", || model.in_flight() == 1).await;
@@ -399,13 +399,14 @@ impl Store for Dying {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_that_dies_is_noticed_and_nothing_waits_for_it() {
-    let model = Scripted::new(|request| match turn_of(request) {
+    let model = ScriptedModel::new(|request| match turn_of(request) {
         0..=4 => Turn::call("read", json!({"path": "a.txt"})),
         _ => Turn::say("end"),
     });
-    let world =
-        World::with(model, |builder| builder.wrap_store(|store| Box::new(Dying { store: Box::new(store), left: 4 })))
-            .await;
+    let world = TestRuntime::with(model, |builder| {
+        builder.wrap_store(|store| Box::new(Dying { store: Box::new(store), left: 4 }))
+    })
+    .await;
     let run = world.runtime().start("x").await.unwrap();
     let events = world.runtime().session_events(run.session_id(), 0);
     let failure = soon(run.wait()).await.unwrap_err();
@@ -432,8 +433,8 @@ async fn a_writer_that_dies_is_noticed_and_nothing_waits_for_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_supervisor_that_crashes_too_often_ends_the_intake_and_leaves_nobody_waiting() {
-    let model = Scripted::new(|_| Turn::Hang("x"));
-    let world = World::open(model.clone()).await;
+    let model = ScriptedModel::new(|_| Turn::Hang("x"));
+    let world = TestRuntime::open(model.clone()).await;
     let run = world.runtime().start("x").await.unwrap();
     for n in 1..=6 {
         patiently("it thinks", || model.in_flight() == 1 && model.calls.load(SeqCst) == n).await;
@@ -448,9 +449,9 @@ async fn a_supervisor_that_crashes_too_often_ends_the_intake_and_leaves_nobody_w
 async fn a_driven_run_ends_as_its_program_said_also_after_a_crash() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
-    let model = Scripted::new(move |_| Turn::When(Arc::clone(&told), "child's".into()));
-    let world = World::open(model.clone()).await;
-    let parent = world.runtime().start(Start::driven("by program")).await.unwrap();
+    let model = ScriptedModel::new(move |_| Turn::When(Arc::clone(&told), "child's".into()));
+    let world = TestRuntime::open(model.clone()).await;
+    let parent = world.runtime().start(RunRequest::driven("by program")).await.unwrap();
     let child = parent.spawn(soong::ChildSpec::new("x")).await.unwrap();
     patiently("the child thinks", || model.in_flight() == 1).await;
     parent.finish("all done").unwrap();
@@ -466,14 +467,14 @@ async fn a_driven_run_ends_as_its_program_said_also_after_a_crash() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_beside_a_crash_of_its_session_is_either_run_or_refused() {
-    let world = World::open(Scripted::new(|request| Turn::say(task_of(request)))).await;
+    let world = TestRuntime::open(ScriptedModel::new(|request| Turn::say(task_of(request)))).await;
     let (mut accepted, mut refused) = (0, 0);
     for round in 0..40 {
         // Four crashes a session: the fifth in 30 s would still be mended, a sixth not.
         let session = format!("s{}", round / 4);
         let runtime = world.runtime().clone();
         let id = session.clone();
-        let starting = tokio::spawn(async move { runtime.start(Start::new("x").session(id)).await });
+        let starting = tokio::spawn(async move { runtime.start(RunRequest::new("x").session(id)).await });
         for _ in 0..round % 7 {
             tokio::task::yield_now().await;
         }
@@ -508,9 +509,9 @@ async fn sub_7_a_run_whose_actor_crashes_when_its_time_is_over_ends_all_the_same
     let hook: soong::FaultHook = Arc::new(move |_, point| {
         assert!(point != FaultPoint::BeforeAppend || !crash.swap(false, SeqCst), "provoked");
     });
-    let model = Scripted::new(|_| Turn::Hang("half"));
-    let world = World::with(model.clone(), |builder| builder.config(quick()).fault_hook(hook)).await;
-    let run = world.runtime().start(Start { timeout_ms: Some(300), ..Start::new("x") }).await.unwrap();
+    let model = ScriptedModel::new(|_| Turn::Hang("half"));
+    let world = TestRuntime::with(model.clone(), |builder| builder.config(quick()).fault_hook(hook)).await;
+    let run = world.runtime().start(RunRequest { timeout_ms: Some(300), ..RunRequest::new("x") }).await.unwrap();
     patiently("the model is asked", || model.in_flight() == 1).await;
     // What follows from the time that is over is the next thing to be recorded.
     armed.store(true, SeqCst);

@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::json;
 use soong::{
-    ErrorCode, FaultPoint, RuntimeBuilder, Start,
+    ErrorCode, FaultPoint, RunRequest, RuntimeBuilder,
     protocol::{GoalTree, RunMode, RunStatus, SessionId, TraceId, Write},
     storage::store::{Ack, Append, Store, StoreError},
     task_journal::{
@@ -19,13 +19,13 @@ use soong::{
 use tokio::sync::Notify;
 
 use crate::support::{
-    model::{Scripted, Turn, is_parent, turn_of},
-    world::{World, hasty, patiently, soon},
+    model::{ScriptedModel, Turn, is_parent, turn_of},
+    world::{TestRuntime, hasty, patiently, soon},
 };
 
 /// Plans three goals, closes one of them, has children work on another, and answers.
-fn planner() -> Arc<Scripted> {
-    Scripted::new(|request| match (is_parent(request), turn_of(request)) {
+fn planner() -> Arc<ScriptedModel> {
+    ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
         (true, 0) => Turn::call("goal", json!({"add": ["look", "write", "check"], "focus": "1"})),
         (true, 1) => Turn::call("goal", json!({"done": "looked", "focus": "2"})),
         (true, 2) => Turn::call("agent", json!({"task": ["left", "right"]})),
@@ -34,16 +34,16 @@ fn planner() -> Arc<Scripted> {
     })
 }
 
-fn orchestrate(session: &str) -> Start {
-    Start::new("Explore this project!").session(session).mode(RunMode::Orchestrator)
+fn orchestrate(session: &str) -> RunRequest {
+    RunRequest::new("Explore this project!").session(session).mode(RunMode::Orchestrator)
 }
 
-fn tasks(world: &World) -> Vec<ProjectTask> {
+fn tasks(world: &TestRuntime) -> Vec<ProjectTask> {
     read_tasks(Some(&world.home()), &world.project().canonicalize().unwrap()).unwrap()
 }
 
 /// Waits until that many journals are there, all of them of tasks that are over.
-async fn complete(world: &World, count: usize) -> Vec<ProjectTask> {
+async fn complete(world: &TestRuntime, count: usize) -> Vec<ProjectTask> {
     let is_over = |task: &ProjectTask| task.status != TaskStatus::Unfinished;
     let what = format!("{count} journals are complete");
     patiently(&what, || tasks(world).iter().filter(|task| is_over(task)).count() == count).await;
@@ -59,7 +59,7 @@ fn lines(path: &Path) -> Vec<TaskLine> {
 }
 
 /// The goals of a session as its store has them, without what they cost.
-async fn goals(world: &World, session: &str) -> GoalTree {
+async fn goals(world: &TestRuntime, session: &str) -> GoalTree {
     let mut tree = world.runtime().goal_tree(&TraceId::new(session)).await.unwrap();
     for goal in &mut tree.goals {
         goal.sub_trace_metadata.clear();
@@ -94,7 +94,7 @@ fn never_done(builder: RuntimeBuilder) -> RuntimeBuilder {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn task_1_each_orchestrator_run_keeps_its_plan_in_the_project() {
-    let world = World::open(planner()).await;
+    let world = TestRuntime::open(planner()).await;
     let runtime = world.runtime();
     let first = runtime.start(orchestrate("s")).await.unwrap();
     soon(first.wait()).await.unwrap();
@@ -121,9 +121,9 @@ async fn task_1_each_orchestrator_run_keeps_its_plan_in_the_project() {
     // The next run of the session brings its goals; runs that plan nothing, or that a program drives, have none.
     let second = runtime.start(orchestrate("s")).await.unwrap();
     soon(second.wait()).await.unwrap();
-    let normal = runtime.start(Start::new("x").session("n")).await.unwrap();
+    let normal = runtime.start(RunRequest::new("x").session("n")).await.unwrap();
     soon(normal.wait()).await.unwrap();
-    let driven = Start::driven("x").session("d").mode(RunMode::Orchestrator);
+    let driven = RunRequest::driven("x").session("d").mode(RunMode::Orchestrator);
     let driven = runtime.start(driven).await.unwrap();
     driven.finish("it is done").unwrap();
     soon(driven.wait()).await.unwrap();
@@ -144,8 +144,8 @@ async fn task_1_each_orchestrator_run_keeps_its_plan_in_the_project() {
 async fn a_queued_run_has_no_journal_before_it_begins_and_none_if_it_never_does() {
     let go = Arc::new(Notify::new());
     let told = Arc::clone(&go);
-    let model = Scripted::new(move |_| Turn::When(Arc::clone(&told), "done".into()));
-    let world = World::open(model.clone()).await;
+    let model = ScriptedModel::new(move |_| Turn::When(Arc::clone(&told), "done".into()));
+    let world = TestRuntime::open(model.clone()).await;
     let active = world.runtime().start(orchestrate("s")).await.unwrap();
     patiently("it thinks", || model.in_flight() == 1).await;
     let waiting = world.runtime().start(orchestrate("s")).await.unwrap();
@@ -169,7 +169,7 @@ async fn a_queued_run_has_no_journal_before_it_begins_and_none_if_it_never_does(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn task_1_an_end_that_was_told_is_in_the_file_when_the_runtime_has_closed() {
     for _ in 0..8 {
-        let mut world = World::with(planner(), |builder| builder.config(hasty())).await;
+        let mut world = TestRuntime::with(planner(), |builder| builder.config(hasty())).await;
         let run = world.runtime().start(orchestrate("s")).await.unwrap();
         soon(run.wait()).await.unwrap();
         world.shut().await;
@@ -180,7 +180,7 @@ async fn task_1_an_end_that_was_told_is_in_the_file_when_the_runtime_has_closed(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn task_1_the_next_owner_completes_what_a_crash_left_of_the_file() {
-    let mut world = World::with(planner(), never_done).await;
+    let mut world = TestRuntime::with(planner(), never_done).await;
     let run = world.runtime().start(orchestrate("s")).await.unwrap();
     soon(run.wait()).await.unwrap();
     let path = complete(&world, 1).await.remove(0).path;
@@ -223,11 +223,11 @@ async fn task_1_the_next_owner_completes_what_a_crash_left_of_the_file() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_was_cut_off_with_its_process_gets_its_last_line_from_the_next_owner() {
     for file_is_lost in [false, true] {
-        let model = Scripted::new(|request| match turn_of(request) {
+        let model = ScriptedModel::new(|request| match turn_of(request) {
             0 => Turn::call("goal", json!({"add": ["one"], "focus": "1"})),
             _ => Turn::Hang("thinking"),
         });
-        let mut world = World::open(model.clone()).await;
+        let mut world = TestRuntime::open(model.clone()).await;
         world.runtime().start(orchestrate("s")).await.unwrap();
         patiently("the plan is in the file", || tasks(&world).first().is_some_and(|task| task.lines == 3)).await;
         world.shut().await;
@@ -238,7 +238,7 @@ async fn a_run_that_was_cut_off_with_its_process_gets_its_last_line_from_the_nex
         }
         let ending = |builder: soong::RuntimeBuilder| {
             let mut config = crate::support::world::quick();
-            config.runtime.recovery = soong::protocol::Recovery::Fail;
+            config.runtime.recovery = soong::protocol::RecoveryMode::Fail;
             builder.config(config)
         };
         world.reopen_with(planner(), ending).await;
@@ -267,7 +267,7 @@ async fn a_crash_of_the_runs_actor_at_any_point_leaves_no_trace_in_the_journal()
                 };
                 assert!(!is_root || here != point || count != nth, "provoked");
             });
-            let world = World::with(planner(), |builder| builder.config(hasty()).fault_hook(hook)).await;
+            let world = TestRuntime::with(planner(), |builder| builder.config(hasty()).fault_hook(hook)).await;
             let run = world.runtime().start(orchestrate("s")).await.unwrap();
             let outcome = soon(run.wait()).await.unwrap();
             assert_eq!(outcome.status, RunStatus::Completed, "{point:?} {nth}");
@@ -284,7 +284,7 @@ async fn a_crash_of_the_runs_actor_at_any_point_leaves_no_trace_in_the_journal()
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn task_1_a_project_that_takes_no_journal_has_it_under_the_home() {
-    type Prepare = fn(&World);
+    type Prepare = fn(&TestRuntime);
     let cases: [(&str, TaskPlace, Prepare); 4] = [
         ("nothing is to be written there", TaskPlace::Home, |_| {}),
         ("a file is in the way", TaskPlace::Project, |world| {
@@ -299,7 +299,7 @@ async fn task_1_a_project_that_takes_no_journal_has_it_under_the_home() {
         }),
     ];
     for (what, place, prepare) in cases {
-        let mut world = World::with(planner(), |builder| builder.task_journals(place)).await;
+        let mut world = TestRuntime::with(planner(), |builder| builder.task_journals(place)).await;
         prepare(&world);
         let before: Vec<_> = fs::read_dir(world.project()).unwrap().map(|entry| entry.unwrap().path()).collect();
         let run = world.runtime().start(orchestrate("s")).await.unwrap();
@@ -327,11 +327,11 @@ async fn task_1_a_project_that_takes_no_journal_has_it_under_the_home() {
 async fn a_journal_whose_project_vanishes_goes_on_whole_under_the_home() {
     let go = Arc::new(Notify::new());
     let told = Arc::clone(&go);
-    let model = Scripted::new(move |request| match turn_of(request) {
+    let model = ScriptedModel::new(move |request| match turn_of(request) {
         0 => Turn::call("goal", json!({"add": ["one"], "focus": "1"})),
         _ => Turn::When(Arc::clone(&told), "done".into()),
     });
-    let world = World::open(model.clone()).await;
+    let world = TestRuntime::open(model.clone()).await;
     let project = world.project().canonicalize().unwrap();
     let run = world.runtime().start(orchestrate("s")).await.unwrap();
     let in_project = || read_tasks(None, &project).unwrap();
@@ -350,17 +350,17 @@ async fn a_journal_whose_project_vanishes_goes_on_whole_under_the_home() {
 async fn task_2_a_cleanup_lists_before_it_deletes_and_leaves_a_run_at_work_alone() {
     let go = Arc::new(Notify::new());
     let told = Arc::clone(&go);
-    let model = Scripted::new(move |request| match (is_parent(request), request.messages.len()) {
+    let model = ScriptedModel::new(move |request| match (is_parent(request), request.messages.len()) {
         (true, _) if request.messages.iter().any(|message| message.content.contains("wait")) => {
             Turn::When(Arc::clone(&told), "done".into())
         }
         _ => Turn::say("done"),
     });
-    let world = World::open(model.clone()).await;
+    let world = TestRuntime::open(model.clone()).await;
     let runtime = world.runtime();
     soon(runtime.start(orchestrate("over")).await.unwrap().wait()).await.unwrap();
     complete(&world, 1).await;
-    let at_work = Start::new("wait for me").session("at-work").mode(RunMode::Orchestrator);
+    let at_work = RunRequest::new("wait for me").session("at-work").mode(RunMode::Orchestrator);
     let at_work = runtime.start(at_work).await.unwrap();
     patiently("both have begun", || tasks(&world).len() == 2).await;
     let plain = || TaskCleanup::of(world.project());

@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::json;
 use soong::{
-    ChildSpec, ErrorCode, ErrorInfo, NewSessionSpec, RunHandle, Runtime, Start,
+    ChildSpec, ErrorCode, ErrorInfo, NewSessionSpec, RunHandle, RunRequest, Runtime,
     model::ModelRequest,
     protocol::{Config, Decision, Role, RunStatus, SessionId, TraceId},
     storage::{
@@ -21,9 +21,9 @@ use soong::{
 
 use crate::support::{
     history::check_session,
-    model::{Scripted, Turn, last_of},
-    stamp::Stamp,
-    world::{World, asked, each_in_turn, hasty, leave_asked, patiently, soon},
+    model::{ScriptedModel, Turn, last_of},
+    stamp::StampTool,
+    world::{TestRuntime, asked, each_in_turn, hasty, leave_asked, patiently, soon},
 };
 
 /// How many commits behind a command may fail.
@@ -144,11 +144,11 @@ fn config(command: Command) -> Config {
 }
 
 async fn begin(runtime: &Runtime, message: &str) -> RunHandle {
-    runtime.start(Start::new(message).session("s")).await.unwrap()
+    runtime.start(RunRequest::new(message).session("s")).await.unwrap()
 }
 
 /// Prepares the world, lets commits fail, asks, and returns the run that has to end.
-async fn ask(world: &World, plan: &FaultPlan, faults: &[(u64, bool)], command: Command) -> Option<RunHandle> {
+async fn ask(world: &TestRuntime, plan: &FaultPlan, faults: &[(u64, bool)], command: Command) -> Option<RunHandle> {
     let runtime = world.runtime();
     let fail = || {
         let next = plan.commits();
@@ -157,7 +157,7 @@ async fn ask(world: &World, plan: &FaultPlan, faults: &[(u64, bool)], command: C
             plan.at(next + at, if *is_stored { Fault::After(error) } else { Fault::Before(error) });
         }
     };
-    let start = async |message: &str| insist(async || runtime.start(Start::new(message).session("s")).await).await;
+    let start = async |message: &str| insist(async || runtime.start(RunRequest::new(message).session("s")).await).await;
     match command {
         Command::Start => {
             fail();
@@ -210,7 +210,7 @@ async fn ask(world: &World, plan: &FaultPlan, faults: &[(u64, bool)], command: C
             Some(run)
         }
         Command::Spawn => {
-            let parent = runtime.start(Start::driven("work").session("s")).await.unwrap();
+            let parent = runtime.start(RunRequest::driven("work").session("s")).await.unwrap();
             fail();
             let child = insist(async || parent.spawn(ChildSpec::new("hello")).await).await;
             soon(child.unwrap().wait()).await.unwrap();
@@ -218,7 +218,7 @@ async fn ask(world: &World, plan: &FaultPlan, faults: &[(u64, bool)], command: C
             Some(parent)
         }
         Command::Finish => {
-            let parent = runtime.start(Start::driven("work").session("s")).await.unwrap();
+            let parent = runtime.start(RunRequest::driven("work").session("s")).await.unwrap();
             fail();
             parent.finish("done").unwrap();
             Some(parent)
@@ -238,10 +238,10 @@ async fn ask(world: &World, plan: &FaultPlan, faults: &[(u64, bool)], command: C
             fail();
             match command {
                 Command::Rewind => {
-                    let back = || Start::new("again").session("s").after(2);
+                    let back = || RunRequest::new("again").session("s").after(2);
                     insist(async || runtime.start(back()).await).await
                 }
-                Command::Reflect => insist(async || runtime.start(Start::reflect("s", None)).await).await,
+                Command::Reflect => insist(async || runtime.start(RunRequest::reflect("s", None)).await).await,
                 _ => {
                     insist(async || runtime.switch_head(&SessionId::new("s"), 2).await).await;
                     assert_eq!(runtime.trace(&TraceId::new("s")).await.unwrap().head_sequence, 2);
@@ -250,7 +250,7 @@ async fn ask(world: &World, plan: &FaultPlan, faults: &[(u64, bool)], command: C
             }
         }
         Command::SpawnSeveral => {
-            let parent = runtime.start(Start::driven("work").session("s")).await.unwrap();
+            let parent = runtime.start(RunRequest::driven("work").session("s")).await.unwrap();
             fail();
             let children = insist(async || parent.spawn_all(["one", "two"]).await).await;
             for outcome in soon(children.unwrap().join()).await {
@@ -307,9 +307,9 @@ fn dur_6_no_commit_that_is_unclear_leaves_anybody_waiting() {
     let ended = AtomicU64::new(0);
     each_in_turn(async |number| {
         let Some((command, faults)) = cases.get(number as usize - 1) else { return false };
-        let (plan, tool) = (FaultPlan::new(), Stamp::new());
+        let (plan, tool) = (FaultPlan::new(), StampTool::new());
         let wrapped = plan.clone();
-        let world = World::with(Scripted::new(script), |builder| {
+        let world = TestRuntime::with(ScriptedModel::new(script), |builder| {
             let builder = builder.config(config(*command)).register_tool(tool.clone()).permissions_by_people();
             builder.wrap_store(move |store| Box::new(FaultStore::new(store, wrapped)))
         })

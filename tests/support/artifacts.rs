@@ -15,8 +15,8 @@ use std::{
 use futures::future::{BoxFuture, FutureExt};
 use serde_json::{Value, json};
 use soong::{
-    RunHandle, RunOutcome, RuntimeBuilder, Start,
-    artifact::{Content, Place, Save},
+    RunHandle, RunOutcome, RunRequest, RuntimeBuilder,
+    artifact::{ArtifactOwner, Content, Save},
     model::{Failure, ModelError, ModelRequest},
     protocol::{Artifact, ArtifactEvent, Event, EventRecord, Role, SessionId, ToolEvent, ToolSpec, Write},
     storage::store::{Ack, Append, Store, StoreError},
@@ -25,20 +25,20 @@ use soong::{
 use tokio::sync::Semaphore;
 
 use super::{
-    model::{Scripted, Turn, last_of},
-    world::{World, patiently, soon},
+    model::{ScriptedModel, Turn, last_of},
+    world::{TestRuntime, patiently, soon},
 };
 
 /// Returns a model that executes the steps in its prompt.
-pub fn obedient() -> Arc<Scripted> {
-    Scripted::new(obey)
+pub fn obedient() -> Arc<ScriptedModel> {
+    ScriptedModel::new(obey)
 }
 
 /// Returns such a model and the list of its requests, in order.
-pub fn recorded() -> (Arc<Scripted>, Arc<Mutex<Vec<ModelRequest>>>) {
+pub fn recorded() -> (Arc<ScriptedModel>, Arc<Mutex<Vec<ModelRequest>>>) {
     let asked: Arc<Mutex<Vec<ModelRequest>>> = Arc::default();
     let kept = Arc::clone(&asked);
-    let model = Scripted::new(move |request| {
+    let model = ScriptedModel::new(move |request| {
         kept.lock().unwrap().push(request.clone());
         obey(request)
     });
@@ -46,11 +46,11 @@ pub fn recorded() -> (Arc<Scripted>, Arc<Mutex<Vec<ModelRequest>>>) {
 }
 
 /// Opens a world with such a model and a tool `pause`, which waits at the gate.
-pub async fn paused(build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) -> (World, Arc<Gate>) {
+pub async fn paused(build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) -> (TestRuntime, Arc<Gate>) {
     let gate = Arc::new(Gate { go: Semaphore::new(0), came: AtomicUsize::new(0) });
     let pause =
         Pause { spec: ToolSpec::read("pause", "Pause", "Waits.", json!({"type": "object"})), gate: gate.clone() };
-    (World::with(obedient(), |builder| build(builder.register_tool(Arc::new(pause)))).await, gate)
+    (TestRuntime::with(obedient(), |builder| build(builder.register_tool(Arc::new(pause)))).await, gate)
 }
 
 /// Gate at which runs wait until the test releases them.
@@ -94,19 +94,19 @@ impl Tool for Pause {
 
 /// A store that calls a hook before and after it commits an edit, with the number of the edit (from 1) and whether it
 /// is committed.
-pub struct AtEdits<F> {
+pub struct EditHookStore<F> {
     store: Box<dyn Store>,
     edits: usize,
     hook: F,
 }
 
-impl<F: FnMut(usize, bool) -> Result<(), StoreError> + Send> AtEdits<F> {
+impl<F: FnMut(usize, bool) -> Result<(), StoreError> + Send> EditHookStore<F> {
     pub fn new(store: impl Store + 'static, hook: F) -> Self {
         Self { store: Box::new(store), edits: 0, hook }
     }
 }
 
-impl<F: FnMut(usize, bool) -> Result<(), StoreError> + Send> Store for AtEdits<F> {
+impl<F: FnMut(usize, bool) -> Result<(), StoreError> + Send> Store for EditHookStore<F> {
     fn commit(&mut self, batch: &[Append]) -> Result<Vec<Result<Ack, StoreError>>, StoreError> {
         let is_edit = batch.iter().flat_map(|append| &append.writes).any(|write| matches!(write, Write::Edit(_)));
         if is_edit {
@@ -174,47 +174,47 @@ pub fn turns(steps: &[Value]) -> String {
 }
 
 /// Starts a run of a session with these turns.
-pub async fn begin(world: &World, session: &str, steps: &[Value]) -> RunHandle {
-    world.runtime().start(Start::new(turns(steps)).session(session)).await.unwrap()
+pub async fn begin(world: &TestRuntime, session: &str, steps: &[Value]) -> RunHandle {
+    world.runtime().start(RunRequest::new(turns(steps)).session(session)).await.unwrap()
 }
 
 /// Runs these turns in a session and waits until the run has ended.
-pub async fn run(world: &World, session: &str, steps: &[Value]) -> (RunHandle, Arc<RunOutcome>) {
+pub async fn run(world: &TestRuntime, session: &str, steps: &[Value]) -> (RunHandle, Arc<RunOutcome>) {
     let run = begin(world, session, steps).await;
     let outcome = soon(run.wait()).await.unwrap();
     (run, outcome)
 }
 
 /// Returns the namespace of a session of the local user.
-pub fn place(session: &str) -> Place {
-    Place { session_id: SessionId::new(session), uid: "local".into() }
+pub fn place(session: &str) -> ArtifactOwner {
+    ArtifactOwner { session_id: SessionId::new(session), uid: "local".into() }
 }
 
 /// Returns the current text of an artifact.
-pub async fn text(world: &World, place: &Place, key: &str) -> String {
+pub async fn text(world: &TestRuntime, place: &ArtifactOwner, key: &str) -> String {
     soon(world.runtime().artifact(place, key, None)).await.unwrap().text().await.unwrap()
 }
 
 /// Returns the text of a stored version.
-pub async fn text_at(world: &World, place: &Place, key: &str, version: u64) -> String {
+pub async fn text_at(world: &TestRuntime, place: &ArtifactOwner, key: &str, version: u64) -> String {
     soon(world.runtime().artifact(place, key, Some(version))).await.unwrap().text().await.unwrap()
 }
 
 /// Returns the numbers of the stored versions.
-pub async fn versions(world: &World, place: &Place, key: &str) -> Vec<u64> {
+pub async fn versions(world: &TestRuntime, place: &ArtifactOwner, key: &str) -> Vec<u64> {
     let service = world.runtime().artifact_service();
     let versions = soon(service.list_versions(place, key)).await.unwrap();
     versions.iter().map(|version| version.version).collect()
 }
 
 /// Returns the record of an artifact as listed.
-pub async fn listed(world: &World, place: &Place, key: &str) -> Artifact {
+pub async fn listed(world: &TestRuntime, place: &ArtifactOwner, key: &str) -> Artifact {
     let all = world.runtime().artifacts(place).await.unwrap();
     all.into_iter().find(|artifact| artifact.key() == key).unwrap_or_else(|| panic!("{key} is not listed"))
 }
 
 /// Stores a text through the library.
-pub async fn save(world: &World, place: &Place, key: &str, text: impl Into<Content>) -> Artifact {
+pub async fn save(world: &TestRuntime, place: &ArtifactOwner, key: &str, text: impl Into<Content>) -> Artifact {
     let service = world.runtime().artifact_service();
     soon(service.save(place, Save::new(key, "text/markdown", text.into()))).await.unwrap()
 }
@@ -251,12 +251,12 @@ pub fn calls(events: &[Arc<EventRecord>], tool: &str) -> Vec<Result<(), String>>
 }
 
 /// Whether an actor with this id is in the actor tree.
-pub fn is_alive(world: &World, actor_id: &str) -> bool {
+pub fn is_alive(world: &TestRuntime, actor_id: &str) -> bool {
     serde_json::to_string(&world.runtime().tree()).unwrap().contains(&format!("\"{actor_id}\""))
 }
 
 /// Returns the folder that contains the versions of an artifact.
-pub fn folder(world: &World, artifact: &Artifact) -> PathBuf {
+pub fn folder(world: &TestRuntime, artifact: &Artifact) -> PathBuf {
     let owner = match &artifact.scope {
         soong::protocol::ArtifactScope::Session { session_id } => format!("sessions/{session_id}"),
         soong::protocol::ArtifactScope::User { uid } => format!("users/{uid}"),

@@ -43,14 +43,14 @@ impl Turn {
 type Script = dyn Fn(&ModelRequest) -> Turn + Send + Sync;
 
 /// Scripted model that counts its calls and the maximum number of simultaneous calls.
-pub struct Scripted {
+pub struct ScriptedModel {
     script: Box<Script>,
     pub calls: AtomicUsize,
     in_flight: AtomicUsize,
     pub most_in_flight: AtomicUsize,
 }
 
-impl Scripted {
+impl ScriptedModel {
     pub fn new(script: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self {
             script: Box::new(script),
@@ -73,7 +73,7 @@ impl Drop for InFlight<'_> {
     }
 }
 
-impl Model for Scripted {
+impl Model for ScriptedModel {
     fn name(&self) -> &str {
         "scripted"
     }

@@ -21,18 +21,18 @@ use serde_json::Value;
 /// Maximum time to wait for a process.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-pub(crate) struct World {
+pub(crate) struct TestHome {
     pub(crate) dir: tempfile::TempDir,
 }
 
 /// Output and exit code of a process.
-pub(crate) struct Ran {
+pub(crate) struct ProcessOutput {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-impl Ran {
+impl ProcessOutput {
     #[track_caller]
     pub(crate) fn ends(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "stdout:\n{}\nstderr:\n{}", self.out, self.err);
@@ -60,11 +60,11 @@ impl Ran {
 }
 
 /// A process that is killed when dropped.
-pub(crate) struct Running {
+pub(crate) struct KillOnDrop {
     pub(crate) child: Child,
 }
 
-impl Drop for Running {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -82,9 +82,9 @@ fn drain(mut pipe: impl Read + Send + 'static) -> mpsc::Receiver<String> {
     all
 }
 
-impl Running {
+impl KillOnDrop {
     #[track_caller]
-    pub(crate) fn finish(mut self) -> Ran {
+    pub(crate) fn finish(mut self) -> ProcessOutput {
         let out = self.child.stdout.take().map(drain);
         let err = self.child.stderr.take().map(drain);
         let text = |all: Option<mpsc::Receiver<String>>| {
@@ -92,7 +92,7 @@ impl Running {
         };
         let (out, err) = (text(out), text(err));
         let status: ExitStatus = self.child.wait().unwrap();
-        Ran { code: status.code(), out, err }
+        ProcessOutput { code: status.code(), out, err }
     }
 
     /// Sends SIGINT, like Ctrl-C.
@@ -105,7 +105,7 @@ impl Running {
     }
 }
 
-impl World {
+impl TestHome {
     /// Creates a world whose project has a few files.
     pub(crate) fn new() -> Self {
         let world = Self::empty();
@@ -146,18 +146,18 @@ impl World {
         command
     }
 
-    pub(crate) fn start(&self, args: &[&str]) -> Running {
-        Running { child: self.command(args).spawn().unwrap() }
+    pub(crate) fn start(&self, args: &[&str]) -> KillOnDrop {
+        KillOnDrop { child: self.command(args).spawn().unwrap() }
     }
 
     #[track_caller]
-    pub(crate) fn run(&self, args: &[&str]) -> Ran {
+    pub(crate) fn run(&self, args: &[&str]) -> ProcessOutput {
         self.start(args).finish()
     }
 
     #[track_caller]
-    pub(crate) fn run_with_input(&self, args: &[&str], input: &[u8]) -> Ran {
-        let mut running = Running { child: self.command(args).stdin(Stdio::piped()).spawn().unwrap() };
+    pub(crate) fn run_with_input(&self, args: &[&str], input: &[u8]) -> ProcessOutput {
+        let mut running = KillOnDrop { child: self.command(args).stdin(Stdio::piped()).spawn().unwrap() };
         running.child.stdin.take().unwrap().write_all(input).unwrap();
         running.finish()
     }
@@ -173,12 +173,12 @@ impl World {
 }
 
 /// A model service that accepts requests and never answers.
-pub(crate) struct Hanging {
+pub(crate) struct HangingModelService {
     pub(crate) address: String,
     pub(crate) asked: mpsc::Receiver<TcpStream>,
 }
 
-impl Hanging {
+impl HangingModelService {
     pub(crate) fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}/v1", listener.local_addr().unwrap());

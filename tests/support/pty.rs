@@ -22,19 +22,19 @@ use rustix::{
     termios::LocalModes,
 };
 
-use super::process::{PATIENCE, World};
+use super::process::{PATIENCE, TestHome};
 
 /// Number of rows that the emulator keeps after they have scrolled off.
 const SCROLLBACK: usize = 2_000;
 
 /// A process on a pseudo-terminal. Killed when dropped.
-pub(crate) struct Seat {
+pub(crate) struct TestTerminal {
     pub(crate) child: Child,
     pty: Arc<Pty>,
-    shown: Arc<Shown>,
+    shown: Arc<ScreenState>,
 }
 
-struct Shown {
+struct ScreenState {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -47,7 +47,7 @@ struct State {
     closed: bool,
 }
 
-impl Drop for Seat {
+impl Drop for TestTerminal {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -58,9 +58,9 @@ fn cells(n: u16) -> NonZeroU16 {
     NonZeroU16::new(n).unwrap()
 }
 
-impl Seat {
+impl TestTerminal {
     /// Starts `soong` on a terminal of this size, in the world's folders and environment.
-    pub(crate) fn take(world: &World, args: &[&str], (rows, columns): (u16, u16), more: &[(&str, &str)]) -> Self {
+    pub(crate) fn take(world: &TestHome, args: &[&str], (rows, columns): (u16, u16), more: &[(&str, &str)]) -> Self {
         let (pty, pts) = open().unwrap();
         pty.resize(Size::new(rows, columns)).unwrap();
         let folder = |name: &str| world.dir.path().join(name);
@@ -77,7 +77,7 @@ impl Seat {
         let child = command.spawn(pts).unwrap();
         let emulator = vt100::Parser::new(cells(rows), cells(columns), SCROLLBACK);
         let state = State { emulator, written: Vec::new(), closed: false };
-        let shown = Arc::new(Shown { state: Mutex::new(state), changed: Condvar::new() });
+        let shown = Arc::new(ScreenState { state: Mutex::new(state), changed: Condvar::new() });
         let pty = Arc::new(pty);
         let (screen, from) = (Arc::clone(&shown), Arc::clone(&pty));
         std::thread::spawn(move || {

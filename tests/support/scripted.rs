@@ -41,7 +41,7 @@ pub struct Request {
 
 /// End of a reply.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum End {
+enum ReplyEnd {
     Whole,
     /// The connection is closed before the response is complete.
     Cut,
@@ -60,12 +60,20 @@ pub struct Reply {
     pieces: Vec<Vec<u8>>,
     usage: Option<Value>,
     done: bool,
-    end: End,
+    end: ReplyEnd,
 }
 
 impl Reply {
     fn new(status: Option<u16>, pieces: Vec<Vec<u8>>) -> Self {
-        Self { delay: Duration::ZERO, status, headers: Vec::new(), pieces, usage: None, done: false, end: End::Whole }
+        Self {
+            delay: Duration::ZERO,
+            status,
+            headers: Vec::new(),
+            pieces,
+            usage: None,
+            done: false,
+            end: ReplyEnd::Whole,
+        }
     }
 
     /// Replies with these bytes as an event stream, piece by piece.
@@ -106,12 +114,12 @@ impl Reply {
 
     /// Replies with these raw bytes, including the head, and closes the connection.
     pub fn raw(bytes: impl Into<Vec<u8>>) -> Self {
-        Self { end: End::Cut, ..Self::new(None, vec![bytes.into()]) }
+        Self { end: ReplyEnd::Cut, ..Self::new(None, vec![bytes.into()]) }
     }
 
     /// Reads the request and never replies.
     pub fn hang() -> Self {
-        Self { end: End::Hang, ..Self::new(None, Vec::new()) }
+        Self { end: ReplyEnd::Hang, ..Self::new(None, Vec::new()) }
     }
 
     pub fn header(mut self, name: &str, value: &str) -> Self {
@@ -140,12 +148,12 @@ impl Reply {
 
     /// Closes the connection after the pieces, without usage and without the end of the stream.
     pub fn then_cut(self) -> Self {
-        Self { end: End::Cut, usage: None, done: false, ..self }
+        Self { end: ReplyEnd::Cut, usage: None, done: false, ..self }
     }
 
     /// Sends nothing after the pieces until the client closes the connection.
     pub fn then_hang(self) -> Self {
-        Self { end: End::Hang, usage: None, done: false, ..self }
+        Self { end: ReplyEnd::Hang, usage: None, done: false, ..self }
     }
 
     fn body(&self) -> impl Iterator<Item = Vec<u8>> {
@@ -168,24 +176,24 @@ fn event(chunk: Value) -> Vec<u8> {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Seen {
+struct RequestCounts {
     requests: usize,
     hung_up: usize,
 }
 
-struct Shared {
+struct ServerState {
     handler: Box<dyn Fn(&Request) -> Reply + Send + Sync>,
     requests: Mutex<Vec<Request>>,
     connections: AtomicUsize,
     in_flight: AtomicUsize,
     max_in_flight: AtomicUsize,
-    seen: watch::Sender<Seen>,
+    seen: watch::Sender<RequestCounts>,
 }
 
 /// The service. Stops when dropped.
 pub struct ScriptedServer {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -193,13 +201,13 @@ pub struct ScriptedServer {
 impl ScriptedServer {
     /// Starts a service that replies to each request with the result of `handler`.
     pub fn start(handler: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServerState {
             handler: Box::new(handler),
             requests: Mutex::default(),
             connections: AtomicUsize::new(0),
             in_flight: AtomicUsize::new(0),
             max_in_flight: AtomicUsize::new(0),
-            seen: watch::Sender::new(Seen::default()),
+            seen: watch::Sender::new(RequestCounts::default()),
         });
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -258,7 +266,7 @@ impl Drop for ScriptedServer {
     }
 }
 
-async fn serve(listener: std::net::TcpListener, shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
+async fn serve(listener: std::net::TcpListener, shared: Arc<ServerState>, mut stop: watch::Receiver<bool>) {
     let listener = TcpListener::from_std(listener).unwrap();
     let mut connections = JoinSet::new();
     loop {
@@ -281,7 +289,7 @@ async fn serve(listener: std::net::TcpListener, shared: Arc<Shared>, mut stop: w
 struct Connection {
     socket: TcpStream,
     buffer: Vec<u8>,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
 }
 
 impl Connection {
@@ -296,7 +304,7 @@ impl Connection {
                 self.shared.seen.send_modify(|seen| seen.hung_up += 1);
             }
             result?;
-            if reply.end == End::Cut {
+            if reply.end == ReplyEnd::Cut {
                 return Ok(());
             }
         }
@@ -360,9 +368,9 @@ impl Connection {
             }
         }
         match (reply.end, reply.status) {
-            (End::Whole, Some(_)) => self.socket.write_all(b"0\r\n\r\n").await,
-            (End::Hang, _) => Err(gone(&mut self.socket, &mut self.buffer).await),
-            (End::Cut | End::Whole, _) => Ok(()),
+            (ReplyEnd::Whole, Some(_)) => self.socket.write_all(b"0\r\n\r\n").await,
+            (ReplyEnd::Hang, _) => Err(gone(&mut self.socket, &mut self.buffer).await),
+            (ReplyEnd::Cut | ReplyEnd::Whole, _) => Ok(()),
         }
     }
 }

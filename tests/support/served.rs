@@ -13,7 +13,7 @@ use tokio_tungstenite::{
     tungstenite::{Error, Message, client::IntoClientRequest, http::HeaderValue},
 };
 
-use crate::process::{PATIENCE, Ran, Running, World};
+use crate::process::{KillOnDrop, PATIENCE, ProcessOutput, TestHome};
 
 /// Configuration of a home that uses the offline model.
 pub(crate) const OFFLINE: &str = "[model]\nprovider = \"offline\"\nname = \"offline\"\n";
@@ -22,9 +22,9 @@ pub(crate) const BOB: &str = "bob-bob-bob-bob-bob-bob";
 pub(crate) const EVE: &str = "eve-eve-eve-eve-eve-eve";
 
 /// A server that owns a world's home.
-pub(crate) struct Served {
-    pub(crate) world: World,
-    running: Option<Running>,
+pub(crate) struct TestServer {
+    pub(crate) world: TestHome,
+    running: Option<KillOnDrop>,
     pub(crate) url: String,
     http: reqwest::Client,
     extra: Vec<(String, String)>,
@@ -35,7 +35,7 @@ pub(crate) struct Socket(WebSocketStream<MaybeTlsStream<TcpStream>>);
 
 /// Message received on a WebSocket.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum SocketMessage {
     Event(Value),
     Closed(u16),
     /// The connection ended without a close frame.
@@ -46,18 +46,18 @@ fn client() -> reqwest::Client {
     reqwest::Client::builder().timeout(PATIENCE).build().unwrap()
 }
 
-impl Served {
+impl TestServer {
     /// Starts a server with this configuration on a free port.
     pub(crate) fn new(config: &str) -> Self {
         Self::with(config, &[])
     }
 
     pub(crate) fn with(config: &str, variables: &[(&str, &str)]) -> Self {
-        Self::over(World::new(), config, variables)
+        Self::over(TestHome::new(), config, variables)
     }
 
     /// Starts a server for an existing world.
-    pub(crate) fn over(world: World, config: &str, variables: &[(&str, &str)]) -> Self {
+    pub(crate) fn over(world: TestHome, config: &str, variables: &[(&str, &str)]) -> Self {
         std::fs::create_dir_all(world.home()).unwrap();
         std::fs::write(world.home().join("config.toml"), config).unwrap();
         let extra = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -78,7 +78,7 @@ impl Served {
         let mut first = String::new();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         out.read_line(&mut first).unwrap();
-        let running = Running { child };
+        let running = KillOnDrop { child };
         if first.is_empty() {
             panic!("the server did not begin: {}", running.finish().err);
         }
@@ -100,7 +100,7 @@ impl Served {
     }
 
     /// Waits until the server process has ended.
-    pub(crate) fn ended(&mut self) -> Ran {
+    pub(crate) fn ended(&mut self) -> ProcessOutput {
         self.running.take().unwrap().finish()
     }
 
@@ -204,16 +204,16 @@ impl Served {
 }
 
 impl Socket {
-    pub(crate) async fn next(&mut self) -> Heard {
+    pub(crate) async fn next(&mut self) -> SocketMessage {
         loop {
             let heard = tokio::time::timeout(PATIENCE, self.0.next()).await.expect("something comes");
             match heard {
-                Some(Ok(Message::Text(text))) => return Heard::Event(serde_json::from_str(&text).unwrap()),
+                Some(Ok(Message::Text(text))) => return SocketMessage::Event(serde_json::from_str(&text).unwrap()),
                 Some(Ok(Message::Close(frame))) => {
-                    return frame.map_or(Heard::Gone, |frame| Heard::Closed(frame.code.into()));
+                    return frame.map_or(SocketMessage::Gone, |frame| SocketMessage::Closed(frame.code.into()));
                 }
                 Some(Ok(_)) => {}
-                Some(Err(_)) | None => return Heard::Gone,
+                Some(Err(_)) | None => return SocketMessage::Gone,
             }
         }
     }
@@ -221,7 +221,7 @@ impl Socket {
     /// Returns the next event.
     pub(crate) async fn event(&mut self) -> Value {
         match self.next().await {
-            Heard::Event(event) => event,
+            SocketMessage::Event(event) => event,
             other => panic!("an event, and not {other:?}"),
         }
     }
@@ -230,9 +230,9 @@ impl Socket {
     pub(crate) async fn close_code(&mut self) -> u16 {
         loop {
             match self.next().await {
-                Heard::Event(_) => {}
-                Heard::Closed(code) => return code,
-                Heard::Gone => panic!("it was closed without a word"),
+                SocketMessage::Event(_) => {}
+                SocketMessage::Closed(code) => return code,
+                SocketMessage::Gone => panic!("it was closed without a word"),
             }
         }
     }

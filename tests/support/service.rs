@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::process::PATIENCE;
 
 /// The service. Its requests are queued in order.
-pub(crate) struct Service {
+pub(crate) struct ManualModelService {
     pub(crate) address: String,
     asked: mpsc::Receiver<Request>,
 }
@@ -26,7 +26,7 @@ pub(crate) struct Request {
     calls: usize,
 }
 
-impl Service {
+impl ManualModelService {
     pub(crate) fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}/v1", listener.local_addr().unwrap());

@@ -14,7 +14,7 @@ use soong::{
 };
 
 /// Tool that stamps a word. It accesses the path given by its arguments, within `folder`.
-pub struct Stamp {
+pub struct StampTool {
     spec: ToolSpec,
     /// Stamped words, in order.
     pub done: Arc<Mutex<Vec<String>>>,
@@ -24,7 +24,7 @@ pub struct Stamp {
     pub hanging: AtomicUsize,
 }
 
-impl Stamp {
+impl StampTool {
     pub fn new() -> Arc<Self> {
         Self::of(ToolSpec::write("stamp", "Stamp", "Stamps a word.", json!({ "type": "object" })))
     }
@@ -45,7 +45,7 @@ impl Stamp {
     }
 }
 
-impl Tool for Stamp {
+impl Tool for StampTool {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }

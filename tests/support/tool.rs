@@ -13,12 +13,12 @@ use soong::{
 };
 
 /// Tool that hangs on its first call and counts its calls.
-pub struct Hanging {
+pub struct HangOnceTool {
     pub begun: Arc<AtomicUsize>,
     pub spec: ToolSpec,
 }
 
-impl Hanging {
+impl HangOnceTool {
     pub fn new(idempotent: bool, begun: &Arc<AtomicUsize>) -> Arc<Self> {
         let spec = ToolSpec::read("hang", "Hang", "Hangs the first time.", json!({ "type": "object" }));
         let spec = ToolSpec { idempotent, ..spec };
@@ -26,7 +26,7 @@ impl Hanging {
     }
 }
 
-impl Tool for Hanging {
+impl Tool for HangOnceTool {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }

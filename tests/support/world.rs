@@ -25,13 +25,13 @@ const LEFT: &str = "left";
 /// Number of iterations that [`each_in_turn`] executes at the same time.
 const LANES: usize = 6;
 
-pub struct World {
+pub struct TestRuntime {
     dir: TempDir,
     runtime: Option<Runtime>,
     tasks_before: usize,
 }
 
-impl World {
+impl TestRuntime {
     /// Opens a runtime in which this model serves the default profile.
     pub async fn open(model: Arc<dyn Model>) -> Self {
         Self::with(model, |builder| builder).await
@@ -149,12 +149,12 @@ impl PowerSwitch {
 }
 
 /// Store with a power switch.
-pub struct Powered<S> {
+pub struct PoweredStore<S> {
     pub store: S,
     pub switch: Arc<PowerSwitch>,
 }
 
-impl<S: Store> Store for Powered<S> {
+impl<S: Store> Store for PoweredStore<S> {
     fn commit(&mut self, batch: &[Append]) -> Result<Vec<Result<Ack, StoreError>>, StoreError> {
         if self.switch.commits_left.fetch_sub(1, SeqCst) == 0
             && let Some(world) = self.switch.dir.get()

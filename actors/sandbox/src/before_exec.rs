@@ -25,7 +25,7 @@ use std::{
 
 use rustix::process::Pid;
 
-use super::confinement::Fence;
+use super::confinement::Sandbox;
 
 /// Applies the attribute to all mounts below as well. `libc` lacks the kernel's constant.
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
@@ -36,14 +36,14 @@ const SCRIPT_SHELL: &str = "/bin/sh";
 const NOT_STARTED: i32 = 127;
 
 /// Steps of a child process before it becomes a program.
-pub(super) struct Preparation {
+pub(super) struct ChildSetup {
     mark: u64,
     no_new_privileges: bool,
     merge_stderr: bool,
-    limits: Limits,
+    limits: ResourceLimits,
     /// Sandbox, and the working directory to enter again once the mounts are made.
     #[cfg_attr(not(all(target_os = "linux", feature = "sandbox")), allow(dead_code))]
-    fence: Option<(Fence, CString)>,
+    fence: Option<(Sandbox, CString)>,
     /// Made before the fork, with room for every mount.
     #[cfg(all(target_os = "linux", feature = "sandbox"))]
     trees: mounting::Trees,
@@ -54,7 +54,7 @@ pub(super) struct Preparation {
 
 /// Resource limits of a program, in the units of `setrlimit`. `None`: the limit of this process is kept.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Limits {
+pub struct ResourceLimits {
     /// Maximum size of a file that the program writes, in bytes.
     pub file_bytes: Option<u64>,
     /// Maximum number of processes. Applied only in a user namespace: elsewhere it counts all processes of the user.
@@ -73,14 +73,14 @@ pub(super) struct SupervisorEnds {
     pub(super) reports: OwnedFd,
 }
 
-impl Preparation {
+impl ChildSetup {
     /// Creates a preparation whose process carries the number of a mark.
     pub(super) fn marked(mark: u64) -> Self {
         Self {
             mark,
             no_new_privileges: false,
             merge_stderr: false,
-            limits: Limits::default(),
+            limits: ResourceLimits::default(),
             fence: None,
             #[cfg(all(target_os = "linux", feature = "sandbox"))]
             trees: mounting::Trees::new(),
@@ -104,12 +104,12 @@ impl Preparation {
         Self { merge_stderr: true, ..self }
     }
 
-    pub(super) fn limited(self, limits: Limits) -> Self {
+    pub(super) fn limited(self, limits: ResourceLimits) -> Self {
         Self { limits, ..self }
     }
 
     /// Confines the process; `directory` is its working directory.
-    pub(super) fn within(self, fence: Fence, directory: &Path) -> io::Result<Self> {
+    pub(super) fn within(self, fence: Sandbox, directory: &Path) -> io::Result<Self> {
         Ok(Self {
             #[cfg(all(target_os = "linux", feature = "sandbox"))]
             trees: mounting::Trees::with_capacity(fence.parts().mounts.as_ref().map_or(0, |mounts| mounts.steps.len())),
@@ -120,16 +120,16 @@ impl Preparation {
 }
 
 /// Path, arguments and environment in the form that `execve` takes.
-pub(super) struct Image {
+pub(super) struct ExecImage {
     path: CString,
-    arguments: Strings,
+    arguments: CStringArray,
     /// Arguments of the shell that runs the path as a script.
-    as_script: Strings,
-    variables: Strings,
+    as_script: CStringArray,
+    variables: CStringArray,
 }
 
 /// Strings, with an array of pointers to them that ends in a null pointer.
-struct Strings {
+struct CStringArray {
     pointers: Vec<*const libc::c_char>,
     /// Never changed once the pointers are made.
     _strings: Vec<CString>,
@@ -137,18 +137,18 @@ struct Strings {
 
 // SAFETY: the pointers lead to the strings of the same value, which are never changed; moving the value moves no
 // string.
-unsafe impl Send for Strings {}
+unsafe impl Send for CStringArray {}
 // SAFETY: as above; there is no interior mutability.
-unsafe impl Sync for Strings {}
+unsafe impl Sync for CStringArray {}
 
-impl Strings {
+impl CStringArray {
     fn new(strings: Vec<CString>) -> Self {
         let pointers = strings.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect();
         Self { pointers, _strings: strings }
     }
 }
 
-impl Image {
+impl ExecImage {
     /// Prepares a program that runs with `variables` and no others.
     ///
     /// # Errors
@@ -166,9 +166,9 @@ impl Image {
         let variables = variables.map(|(name, value)| Ok(CString::new(format!("{name}={value}"))?));
         Ok(Self {
             path: string(program)?,
-            arguments: Strings::new(all),
-            as_script: Strings::new(as_script),
-            variables: Strings::new(variables.collect::<io::Result<_>>()?),
+            arguments: CStringArray::new(all),
+            as_script: CStringArray::new(as_script),
+            variables: CStringArray::new(variables.collect::<io::Result<_>>()?),
         })
     }
 
@@ -189,7 +189,7 @@ impl Image {
 /// Has the child of a command supervise the program instead of running a program itself.
 ///
 /// Spawning the command fails if the program cannot be started.
-pub(super) fn supervise(command: &mut Command, mut preparation: Preparation, image: Image, ends: SupervisorEnds) {
+pub(super) fn supervise(command: &mut Command, mut preparation: ChildSetup, image: ExecImage, ends: SupervisorEnds) {
     let prepared = move || start(&mut preparation, &image, &ends);
     // SAFETY: the closure makes system calls only, all of them async-signal-safe: it takes no lock and allocates
     // nothing (an error holds a bare error number), and what it reads was made before the fork.
@@ -197,7 +197,7 @@ pub(super) fn supervise(command: &mut Command, mut preparation: Preparation, ima
 }
 
 /// Runs in the first child: starts the program in a second child and supervises it. Returns only if that fails.
-fn start(preparation: &mut Preparation, image: &Image, ends: &SupervisorEnds) -> io::Result<()> {
+fn start(preparation: &mut ChildSetup, image: &ExecImage, ends: &SupervisorEnds) -> io::Result<()> {
     // The supervisor leads its own session, so that signals of the terminal do not reach it.
     rustix::process::setsid()?;
     block_signals(true)?;
@@ -234,14 +234,14 @@ fn start(preparation: &mut Preparation, image: &Image, ends: &SupervisorEnds) ->
 }
 
 /// Runs in the second child. Returns only if the program cannot be executed.
-fn become_program(preparation: &mut Preparation, image: &Image) -> io::Error {
+fn become_program(preparation: &mut ChildSetup, image: &ExecImage) -> io::Error {
     match prepare(preparation) {
         Ok(()) => image.execute(),
         Err(error) => error,
     }
 }
 
-fn prepare(preparation: &mut Preparation) -> io::Result<()> {
+fn prepare(preparation: &mut ChildSetup) -> io::Result<()> {
     // The program leads its own session and group, so that a signal to the group does not reach the supervisor.
     rustix::process::setsid()?;
     if preparation.merge_stderr {
@@ -264,7 +264,7 @@ fn prepare(preparation: &mut Preparation) -> io::Result<()> {
 }
 
 #[cfg(target_os = "linux")]
-fn on_linux(preparation: &mut Preparation) -> io::Result<()> {
+fn on_linux(preparation: &mut ChildSetup) -> io::Result<()> {
     #[cfg(feature = "sandbox")]
     if let Some((fence, directory)) = &preparation.fence
         && let Some(mounts) = &fence.parts().mounts
@@ -336,7 +336,7 @@ fn drop_capabilities() -> io::Result<()> {
 }
 
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
-fn restrict(fence: &Fence) -> io::Result<()> {
+fn restrict(fence: &Sandbox) -> io::Result<()> {
     // SAFETY: the system call takes two numbers; the descriptor is open, for the fence owns it.
     let result = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, fence.parts().ruleset.as_raw_fd(), 0) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -344,7 +344,7 @@ fn restrict(fence: &Fence) -> io::Result<()> {
 
 /// Adds a rule for a folder that was mounted after the fork.
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
-fn allow_below(fence: &Fence, folder: &std::ffi::CStr, access: u64) -> io::Result<()> {
+fn allow_below(fence: &Sandbox, folder: &std::ffi::CStr, access: u64) -> io::Result<()> {
     /// The kernel's `landlock_path_beneath_attr`, which `libc` lacks.
     #[repr(C, packed)]
     struct PathBeneath {

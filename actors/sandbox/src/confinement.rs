@@ -1,6 +1,6 @@
 //! Confinement: what a child process may read and write, as far as the kernel can enforce it (TOOL-5).
 //!
-//! A [`Reach`] lists the paths. A [`Fence`] is the same policy prepared for the kernel, before the process is
+//! A [`SandboxPolicy`] lists the paths. A [`Sandbox`] is the same policy prepared for the kernel, before the process is
 //! started. It has two parts: a Landlock ruleset, which restricts opening, creating and removing files; and mounts of
 //! the process's own namespace, on which modes, owners and times cannot be changed either. Only files are confined:
 //! not the network, and not sockets in the file system.
@@ -26,7 +26,7 @@ use std::{
 };
 
 pub use self::protection::reachable_in_words;
-pub use self::protection::{Extent, Protection, protections};
+pub use self::protection::{Protection, ProtectionLevel, protections};
 #[cfg(not(all(target_os = "linux", feature = "sandbox")))]
 use self::without as linux;
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
@@ -71,7 +71,7 @@ pub fn confinement() -> Confinement {
 /// File access policy of a process. Everything else is denied, except listing the names in directories, which is
 /// always possible. All paths are absolute, with symlinks resolved.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Reach {
+pub struct SandboxPolicy {
     /// Paths that the process may change, including everything below.
     pub write: Vec<PathBuf>,
     /// Paths in folders of `write` that the process may read but not change. Nothing new can be created directly in a
@@ -91,7 +91,7 @@ pub struct Reach {
 /// Folder of the device nodes.
 const DEVICES: &str = "/dev";
 
-impl Reach {
+impl SandboxPolicy {
     /// Returns the paths that may be read and executed, in addition to those that may be changed.
     pub fn readable(&self) -> Vec<PathBuf> {
         let hidden = [&self.hidden[..], &[DEVICES.into()]].concat();
@@ -110,19 +110,19 @@ impl Reach {
     }
 }
 
-/// A [`Reach`] prepared for the kernel. A process that is started within it cannot leave it, nor can its children.
+/// A [`SandboxPolicy`] prepared for the kernel. A process that is started within it cannot leave it, nor can its children.
 #[derive(Debug, Clone)]
-pub struct Fence(Arc<linux::Parts>);
+pub struct Sandbox(Arc<linux::SandboxParts>);
 
-impl Fence {
+impl Sandbox {
     /// Prepares the policy for the kernel; `None` if this machine cannot confine processes.
-    pub fn around(reach: &Reach) -> io::Result<Option<Self>> {
+    pub fn around(reach: &SandboxPolicy) -> io::Result<Option<Self>> {
         Ok(linux::parts(reach)?.map(|parts| Self(Arc::new(parts))))
     }
 
     /// Returns the Landlock ruleset and the mounts.
     #[cfg_attr(not(all(target_os = "linux", feature = "sandbox")), allow(dead_code))]
-    pub(super) fn parts(&self) -> &linux::Parts {
+    pub(super) fn parts(&self) -> &linux::SandboxParts {
         &self.0
     }
 }
@@ -151,14 +151,14 @@ fn grants_around(root: &Path, hidden: &[PathBuf]) -> Vec<PathBuf> {
 /// Replacement for platforms without Landlock.
 #[cfg(not(all(target_os = "linux", feature = "sandbox")))]
 mod without {
-    use super::{Confinement, Reach, io, means::Means};
+    use super::{Confinement, SandboxPolicy, io, means::Mechanisms};
 
     /// Never constructed.
     #[derive(Debug)]
-    pub(crate) enum Parts {}
+    pub(crate) enum SandboxParts {}
 
-    pub(super) fn means() -> Means {
-        Means::default()
+    pub(super) fn means() -> Mechanisms {
+        Mechanisms::default()
     }
 
     pub(super) fn confinement() -> Confinement {
@@ -170,7 +170,7 @@ mod without {
         Confinement::None { why: why.to_owned() }
     }
 
-    pub(super) fn parts(_: &Reach) -> io::Result<Option<Parts>> {
+    pub(super) fn parts(_: &SandboxPolicy) -> io::Result<Option<SandboxParts>> {
         Ok(None)
     }
 }

@@ -2,7 +2,7 @@
 
 /// Keeps the beginning and the end of a stream, in a bounded amount of memory.
 #[derive(Debug, Clone)]
-pub struct Ends {
+pub struct HeadTailBuffer {
     head: Vec<u8>,
     head_bytes: usize,
     /// Ring buffer once it is full; `next` is then the position of its oldest byte.
@@ -12,7 +12,7 @@ pub struct Ends {
     total: u64,
 }
 
-impl Ends {
+impl HeadTailBuffer {
     /// Creates a buffer that keeps the first `head_bytes` bytes and, of the following bytes, the last `tail_bytes`.
     pub fn new(head_bytes: usize, tail_bytes: usize) -> Self {
         Self { head: Vec::new(), head_bytes, tail: Vec::new(), tail_bytes, next: 0, total: 0 }

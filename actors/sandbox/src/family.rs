@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::net::unix::pipe;
 
 use super::{
-    mark::Mark,
+    mark::ProcessTag,
     owner,
     report::Report,
     table::{self, Process},
@@ -31,22 +31,22 @@ pub(super) const GRACE: Duration = Duration::from_millis(500);
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 /// Time between two checks for remaining processes.
 const LOOK: Duration = Duration::from_millis(2);
-/// Maximum number of processes named in [`Ended`].
+/// Maximum number of processes named in [`EndSummary`].
 const MAX_NAMES: usize = 8;
 
 /// A program and everything that it started. Dropping it asks all processes to end, and kills them after 500 ms.
 #[derive(Debug)]
-pub struct Family {
+pub struct ProcessTree {
     reports: pipe::Receiver,
     status: Option<ExitStatus>,
-    kin: Kin,
+    kin: ProcessIds,
     /// `None` once another owner ends it.
-    household: Option<Household>,
+    household: Option<ProcessOwner>,
 }
 
 /// Result of ending a program and its descendants.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Ended {
+pub struct EndSummary {
     /// Number of processes that were killed. The program itself is counted only if the supervisor had been killed.
     pub killed: usize,
     /// Number of processes that could not be killed.
@@ -57,37 +57,37 @@ pub struct Ended {
 
 /// Measures the resource usage of a program and everything that it started.
 #[derive(Debug, Clone, Copy)]
-pub struct Meter {
+pub struct UsageMeter {
     supervisor: i32,
 }
 
 /// Resource usage of a program and everything that it started, at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Load {
+pub struct ResourceUsage {
     /// Number of processes.
     pub processes: usize,
     /// Memory that is not backed by a file, in bytes. Shared pages count in each process.
     pub memory_bytes: u64,
 }
 
-impl Meter {
+impl UsageMeter {
     /// Reads the process table, which takes about 50 µs per process. If there are more than `most` processes,
     /// counting stops and their memory is not read.
-    pub fn read(self, most: usize) -> Load {
+    pub fn read(self, most: usize) -> ResourceUsage {
         let members = table::descendants(self.supervisor, most + 1);
         if members.len() > most {
-            return Load { processes: members.len(), memory_bytes: 0 };
+            return ResourceUsage { processes: members.len(), memory_bytes: 0 };
         }
         let memory_bytes = members.iter().map(|pid| table::memory_bytes(*pid)).sum();
-        Load { processes: members.len(), memory_bytes }
+        ResourceUsage { processes: members.len(), memory_bytes }
     }
 }
 
 /// Identifies the processes of one program.
 #[derive(Debug, Clone, Copy)]
-struct Kin {
+struct ProcessIds {
     supervisor: Pid,
-    mark: Mark,
+    mark: ProcessTag,
     /// The program; `None` if it ended immediately.
     program: Option<i32>,
     /// Start time of the supervisor, in ticks since boot.
@@ -95,8 +95,8 @@ struct Kin {
 }
 
 /// Owner of the processes: ends them, and then drops the values that were kept for them.
-struct Household {
-    kin: Kin,
+struct ProcessOwner {
+    kin: ProcessIds,
     supervisor: Child,
     /// Closing it makes the supervisor kill all processes.
     lifeline: Option<OwnedFd>,
@@ -107,15 +107,15 @@ struct Household {
     is_gone: bool,
 }
 
-impl std::fmt::Debug for Household {
+impl std::fmt::Debug for ProcessOwner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Household").field("kin", &self.kin).finish_non_exhaustive()
     }
 }
 
-impl Family {
+impl ProcessTree {
     /// Takes ownership of a supervisor and of this process's pipe ends.
-    pub(super) fn of(mut supervisor: Child, mark: Mark, lifeline: OwnedFd, reports: OwnedFd) -> io::Result<Self> {
+    pub(super) fn of(mut supervisor: Child, mark: ProcessTag, lifeline: OwnedFd, reports: OwnedFd) -> io::Result<Self> {
         let ends = reports.try_clone().and_then(|second| Ok((second, pipe::Receiver::from_owned_fd(reports)?)));
         let (second, reports) = match ends {
             Ok(ends) => ends,
@@ -129,9 +129,9 @@ impl Family {
         let since = table::read_one(id.as_raw_pid()).map_or(0, |process| process.started);
         // The first child is the program: orphans are adopted later.
         let program = table::children(id.as_raw_pid()).first().copied();
-        let kin = Kin { supervisor: id, mark, program, since };
+        let kin = ProcessIds { supervisor: id, mark, program, since };
         owner::add_supervisor(id);
-        let household = Household {
+        let household = ProcessOwner {
             kin,
             supervisor,
             lifeline: Some(lifeline),
@@ -176,8 +176,8 @@ impl Family {
     }
 
     /// Returns a meter for the program and everything that it started.
-    pub fn meter(&self) -> Meter {
-        Meter { supervisor: self.kin.supervisor.as_raw_pid() }
+    pub fn meter(&self) -> UsageMeter {
+        UsageMeter { supervisor: self.kin.supervisor.as_raw_pid() }
     }
 
     /// Closes the lifeline and does nothing else, as the kernel does when this process is killed.
@@ -191,13 +191,13 @@ impl Family {
     }
 
     /// Kills all processes and waits until they have ended, even if the future is dropped.
-    pub async fn end(mut self) -> Ended {
-        let Some(mut household) = self.household.take() else { return Ended::default() };
+    pub async fn end(mut self) -> EndSummary {
+        let Some(mut household) = self.household.take() else { return EndSummary::default() };
         tokio::task::spawn_blocking(move || household.kill()).await.unwrap_or_default()
     }
 }
 
-impl Drop for Family {
+impl Drop for ProcessTree {
     fn drop(&mut self) {
         let Some(mut household) = self.household.take() else { return };
         let end = move || {
@@ -214,31 +214,31 @@ impl Drop for Family {
     }
 }
 
-impl Drop for Household {
+impl Drop for ProcessOwner {
     fn drop(&mut self) {
         self.kill();
     }
 }
 
-impl Household {
+impl ProcessOwner {
     /// Kills all processes and waits until they have ended.
-    fn kill(&mut self) -> Ended {
+    fn kill(&mut self) -> EndSummary {
         if std::mem::replace(&mut self.is_gone, true) {
-            return Ended::default();
+            return EndSummary::default();
         }
         let names = self.kin.names();
         drop(self.lifeline.take());
         self.await_supervisor();
         let mut ended = match self.last_report() {
-            Some((killed, left)) => Ended { killed, left, names },
-            None => Ended { names, ..self.kin.kill() },
+            Some((killed, left)) => EndSummary { killed, left, names },
+            None => EndSummary { names, ..self.kin.kill() },
         };
         let _ = self.supervisor.kill();
         self.await_supervisor();
         if ended.killed + ended.left == 0 {
             ended.names.clear();
         } else {
-            let Ended { killed, left, names } = &ended;
+            let EndSummary { killed, left, names } = &ended;
             tracing::info!(killed, left, ?names, "processes that a program had left running were ended");
         }
         owner::remove_supervisor(self.kin.supervisor);
@@ -265,7 +265,7 @@ impl Household {
     }
 }
 
-impl Kin {
+impl ProcessIds {
     fn descendants(self) -> Vec<i32> {
         table::descendants(self.supervisor.as_raw_pid(), usize::MAX)
     }
@@ -284,7 +284,7 @@ impl Kin {
     }
 
     /// Kills the remaining processes of a program whose supervisor was killed, until two checks in a row find none.
-    fn kill(self) -> Ended {
+    fn kill(self) -> EndSummary {
         let until = Instant::now() + KILL_LIMIT;
         let _ = kill_process(self.supervisor, Signal::KILL);
         let (mut met, mut empty_looks) = (std::collections::HashSet::new(), 0);
@@ -295,14 +295,14 @@ impl Kin {
                 owner::reap_adopted();
                 empty_looks += 1;
                 if empty_looks == 2 {
-                    return Ended { killed: met.len(), ..Ended::default() };
+                    return EndSummary { killed: met.len(), ..EndSummary::default() };
                 }
                 continue;
             }
             empty_looks = 0;
             if Instant::now() > until {
                 let killed = met.len().saturating_sub(members.len());
-                return Ended { killed, left: members.len(), ..Ended::default() };
+                return EndSummary { killed, left: members.len(), ..EndSummary::default() };
             }
             let leaders = members.iter().filter(|process| process.group == process.pid && process.pid != owner::id());
             for group in leaders.filter_map(|process| Pid::from_raw(process.pid)) {

@@ -5,7 +5,7 @@
 //! Invariants:
 //! - A program gets the variables that it is given and no others.
 //! - It leads its own session, without a terminal.
-//! - Everything that it started is killed with it, whether its [`Family`] is ended or dropped, or this process is
+//! - Everything that it started is killed with it, whether its [`ProcessTree`] is ended or dropped, or this process is
 //!   killed.
 //!
 //! Elsewhere: which programs are started and why, and how their output is shown.
@@ -30,10 +30,10 @@ use std::{
     time::Duration,
 };
 
-pub use before_exec::Limits;
-pub use confinement::{Confinement, Extent, Fence, Protection, Reach, confinement, protections};
-pub use ends::Ends;
-pub use family::{Ended, Family, Load, Meter};
+pub use before_exec::ResourceLimits;
+pub use confinement::{Confinement, Protection, ProtectionLevel, Sandbox, SandboxPolicy, confinement, protections};
+pub use ends::HeadTailBuffer;
+pub use family::{EndSummary, ProcessTree, ResourceUsage, UsageMeter};
 use futures::{FutureExt, future::FusedFuture};
 pub use mark::MARK_VARIABLE;
 pub use owner::protect_owner;
@@ -44,8 +44,8 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use before_exec::{Image, Preparation, SupervisorEnds};
-use mark::Mark;
+use before_exec::{ChildSetup, ExecImage, SupervisorEnds};
+use mark::ProcessTag;
 
 /// Maximum number of bytes read from a program at once.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -60,51 +60,51 @@ fn landlock_version() -> i64 {
 
 /// Options for starting a program.
 #[derive(Debug, Clone)]
-pub struct Launch {
+pub struct SpawnOptions {
     program: PathBuf,
     arguments: Vec<OsString>,
     directory: PathBuf,
     variables: BTreeMap<String, String>,
-    fence: Option<Fence>,
+    fence: Option<Sandbox>,
     may_gain_privileges: bool,
     has_input: bool,
     merge_stderr: bool,
-    limits: Limits,
+    limits: ResourceLimits,
 }
 
 /// A supervisor that has started its program, with this process's ends of its pipes.
-struct Spawned {
+struct SpawnedSupervisor {
     supervisor: std::process::Child,
-    mark: Mark,
+    mark: ProcessTag,
     lifeline: OwnedFd,
     reports: OwnedFd,
 }
 
 /// A started program and its streams.
 #[derive(Debug)]
-pub struct Started {
-    /// Standard input of the program; `None` after [`Launch::without_input`].
+pub struct StartedProgram {
+    /// Standard input of the program; `None` after [`SpawnOptions::without_input`].
     pub stdin: Option<ChildStdin>,
     /// Standard output of the program.
     pub stdout: ChildStdout,
     /// Standard error of the program.
     pub stderr: ChildStderr,
     /// The program and everything that it starts. Dropping it ends them all.
-    pub family: Family,
+    pub family: ProcessTree,
 }
 
-/// Result of [`Launch::run`].
+/// Result of [`SpawnOptions::run`].
 #[derive(Debug)]
-pub struct Finished {
+pub struct ProgramOutput {
     /// Exit status; `None` if the time limit passed and the program was killed.
     pub status: Option<ExitStatus>,
     /// The first bytes of standard output.
-    pub stdout: Ends,
+    pub stdout: HeadTailBuffer,
     /// The first bytes of standard error.
-    pub stderr: Ends,
+    pub stderr: HeadTailBuffer,
 }
 
-impl Launch {
+impl SpawnOptions {
     /// Prepares a program that runs in `directory` with these variables, [`MARK_VARIABLE`], and no others.
     pub fn new(program: impl Into<PathBuf>, directory: &Path, variables: BTreeMap<String, String>) -> Self {
         Self {
@@ -116,7 +116,7 @@ impl Launch {
             may_gain_privileges: true,
             has_input: true,
             merge_stderr: false,
-            limits: Limits::default(),
+            limits: ResourceLimits::default(),
         }
     }
 
@@ -129,7 +129,7 @@ impl Launch {
 
     /// Confines the program and everything that it starts.
     #[must_use]
-    pub fn within(mut self, fence: Option<Fence>) -> Self {
+    pub fn within(mut self, fence: Option<Sandbox>) -> Self {
         self.fence = fence;
         self
     }
@@ -144,7 +144,7 @@ impl Launch {
 
     /// Sets resource limits for each process of the program.
     #[must_use]
-    pub fn limited(mut self, limits: Limits) -> Self {
+    pub fn limited(mut self, limits: ResourceLimits) -> Self {
         self.limits = limits;
         self
     }
@@ -168,38 +168,44 @@ impl Launch {
     ///
     /// # Errors
     /// The program does not exist, or cannot be run or confined.
-    pub async fn start(self) -> io::Result<Started> {
+    pub async fn start(self) -> io::Result<StartedProgram> {
         self.start_keeping(()).await
     }
 
-    /// Starts the program as [`Launch::start`] does, and keeps a value until the program and everything that it
+    /// Starts the program as [`SpawnOptions::start`] does, and keeps a value until the program and everything that it
     /// started have ended, even if the future is dropped.
     ///
     /// # Errors
-    /// Those of [`Launch::start`]; the value is dropped.
-    pub async fn start_keeping(self, belonging: impl Send + Sync + 'static) -> io::Result<Started> {
+    /// Those of [`SpawnOptions::start`]; the value is dropped.
+    pub async fn start_keeping(self, belonging: impl Send + Sync + 'static) -> io::Result<StartedProgram> {
         // Copying a large process and preparing its sandbox take milliseconds.
         let starting = tokio::task::spawn_blocking(move || self.start_blocking(belonging));
         AbortOnDropHandle::new(starting).await.map_err(io::Error::other)?
     }
 
-    fn start_blocking(self, belonging: impl Send + Sync + 'static) -> io::Result<Started> {
-        let Spawned { mut supervisor, mark, lifeline, reports } = self.spawn([Stdio::piped(), Stdio::piped()])?;
+    fn start_blocking(self, belonging: impl Send + Sync + 'static) -> io::Result<StartedProgram> {
+        let SpawnedSupervisor { mut supervisor, mark, lifeline, reports } =
+            self.spawn([Stdio::piped(), Stdio::piped()])?;
         let pipes = (supervisor.stdin.take(), supervisor.stdout.take(), supervisor.stderr.take());
-        let mut family = Family::of(supervisor, mark, lifeline, reports)?;
+        let mut family = ProcessTree::of(supervisor, mark, lifeline, reports)?;
         family.keep(belonging);
         let (stdin, Some(stdout), Some(stderr)) = pipes else {
             return Err(io::Error::other("a pipe of the child process is missing"));
         };
         let stdin = stdin.map(ChildStdin::from_std).transpose()?;
-        Ok(Started { stdin, stdout: ChildStdout::from_std(stdout)?, stderr: ChildStderr::from_std(stderr)?, family })
+        Ok(StartedProgram {
+            stdin,
+            stdout: ChildStdout::from_std(stdout)?,
+            stderr: ChildStderr::from_std(stderr)?,
+            family,
+        })
     }
 
     /// Runs the program to its end, without input and output, and waits until everything that it started has ended.
     #[cfg_attr(not(all(target_os = "linux", feature = "sandbox")), allow(dead_code))]
     fn run_quietly(self) -> io::Result<ExitStatus> {
         use std::os::unix::process::ExitStatusExt;
-        let Spawned { mut supervisor, lifeline, reports, .. } =
+        let SpawnedSupervisor { mut supervisor, lifeline, reports, .. } =
             self.without_input().spawn([Stdio::null(), Stdio::null()])?;
         let report = report::Report::receive(&reports);
         drop(lifeline);
@@ -211,14 +217,14 @@ impl Launch {
     }
 
     /// Starts a supervisor, which starts the program.
-    fn spawn(self, [stdout, stderr]: [Stdio; 2]) -> io::Result<Spawned> {
-        let mark = Mark::new();
+    fn spawn(self, [stdout, stderr]: [Stdio; 2]) -> io::Result<SpawnedSupervisor> {
+        let mark = ProcessTag::new();
         let mut variables = self.variables;
         variables.insert(MARK_VARIABLE.to_owned(), mark.text());
         let program = located(&self.program, &variables)?;
         let pairs = variables.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let image = Image::new(&program, self.arguments.iter().map(OsString::as_os_str), pairs)?;
-        let mut preparation = Preparation::marked(mark.number()).limited(self.limits);
+        let image = ExecImage::new(&program, self.arguments.iter().map(OsString::as_os_str), pairs)?;
+        let mut preparation = ChildSetup::marked(mark.number()).limited(self.limits);
         if !self.may_gain_privileges {
             preparation = preparation.without_new_privileges();
         }
@@ -237,16 +243,16 @@ impl Launch {
         command.current_dir(&self.directory).stdin(stdin).stdout(stdout).stderr(stderr);
         before_exec::supervise(&mut command, preparation, image, ends);
         let supervisor = command.spawn()?;
-        Ok(Spawned { supervisor, mark, lifeline: lifeline.into(), reports: reports.into() })
+        Ok(SpawnedSupervisor { supervisor, mark, lifeline: lifeline.into(), reports: reports.into() })
     }
 
     /// Runs the program until it ends, or for `limit` at most. Then everything that it started is killed.
     ///
     /// `input` is written to standard input. The first `kept_bytes` of each stream are kept. Dropping the future
     /// kills all processes as well.
-    pub async fn run(self, input: &[u8], limit: Duration, kept_bytes: usize) -> io::Result<Finished> {
-        let Started { stdin, mut stdout, mut stderr, mut family } = self.start().await?;
-        let (mut printed, mut complained) = (Ends::new(kept_bytes, 0), Ends::new(kept_bytes, 0));
+    pub async fn run(self, input: &[u8], limit: Duration, kept_bytes: usize) -> io::Result<ProgramOutput> {
+        let StartedProgram { stdin, mut stdout, mut stderr, mut family } = self.start().await?;
+        let (mut printed, mut complained) = (HeadTailBuffer::new(kept_bytes, 0), HeadTailBuffer::new(kept_bytes, 0));
         let status = {
             let feed = async {
                 if let Some(mut stdin) = stdin {
@@ -273,12 +279,12 @@ impl Launch {
             }
             status.transpose()?
         };
-        Ok(Finished { status, stdout: printed, stderr: complained })
+        Ok(ProgramOutput { status, stdout: printed, stderr: complained })
     }
 }
 
 /// Reads a stream to its end.
-async fn collect(stream: &mut (impl AsyncRead + Unpin), into: &mut Ends) {
+async fn collect(stream: &mut (impl AsyncRead + Unpin), into: &mut HeadTailBuffer) {
     let mut chunk = vec![0; CHUNK_BYTES];
     while let Ok(count @ 1..) = stream.read(&mut chunk).await {
         into.push(&chunk[..count]);

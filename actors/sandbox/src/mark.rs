@@ -15,9 +15,9 @@ const FLOOR: u64 = 1 << 61;
 
 /// The mark of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Mark(Uuid);
+pub(super) struct ProcessTag(Uuid);
 
-impl Mark {
+impl ProcessTag {
     /// Creates a unique mark.
     pub(super) fn new() -> Self {
         Self(Uuid::now_v7())

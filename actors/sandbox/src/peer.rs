@@ -14,14 +14,14 @@ const MOST_PARENTS: usize = 20;
 /// Always `false` on systems other than Linux, where processes cannot be inspected.
 pub fn is_confined_peer(pid: u32) -> bool {
     let own = i32::try_from(std::process::id()).unwrap_or_default();
-    let Some(own_signs) = Signs::of(own) else { return false };
+    let Some(own_signs) = ToolSigns::of(own) else { return false };
     // 0 is a process that is not visible from here.
     let Some(mut pid) = i32::try_from(pid).ok().filter(|pid| *pid > 0) else { return true };
     for _ in 0..=MOST_PARENTS {
         if pid <= 1 || pid == own {
             return false;
         }
-        let (Some(signs), Some(process)) = (Signs::of(pid), table::read_one(pid)) else { return true };
+        let (Some(signs), Some(process)) = (ToolSigns::of(pid), table::read_one(pid)) else { return true };
         if signs.differ_from(&own_signs) {
             return true;
         }
@@ -32,13 +32,13 @@ pub fn is_confined_peer(pid: u32) -> bool {
 
 /// Signs of a command that a tool started.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Signs {
+struct ToolSigns {
     is_without_new_privileges: bool,
     number: Option<u64>,
     text: Option<String>,
 }
 
-impl Signs {
+impl ToolSigns {
     fn of(pid: i32) -> Option<Self> {
         let flag = table::status_line(pid, "NoNewPrivs:")?;
         Some(Self { is_without_new_privileges: flag == "1", number: table::number_of(pid), text: table::text_of(pid) })

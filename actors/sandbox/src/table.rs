@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use super::mark::{Mark, number_in_limits, text_in_environment};
+use super::mark::{ProcessTag, number_in_limits, text_in_environment};
 
 /// A process, as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,7 +125,7 @@ pub(super) fn status_line(pid: i32, name: &str) -> Option<String> {
 /// Reads all processes. The mark is searched for in processes that were started at `since` or later. Processes in
 /// `also` count as marked.
 #[cfg(target_os = "linux")]
-pub(super) fn read_all(mark: Mark, since: u64, also: &[i32]) -> Vec<Process> {
+pub(super) fn read_all(mark: ProcessTag, since: u64, also: &[i32]) -> Vec<Process> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
     let mut table: Vec<Process> = pids.filter_map(read_one).collect();
@@ -138,7 +138,7 @@ pub(super) fn read_all(mark: Mark, since: u64, also: &[i32]) -> Vec<Process> {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn read_all(_: Mark, _: u64, _: &[i32]) -> Vec<Process> {
+pub(super) fn read_all(_: ProcessTag, _: u64, _: &[i32]) -> Vec<Process> {
     Vec::new()
 }
 

@@ -4,14 +4,14 @@ use std::{fs, time::Instant};
 
 use super::*;
 
-fn shell(script: &str) -> Launch {
+fn shell(script: &str) -> SpawnOptions {
     let variables = [("PATH".to_owned(), "/usr/bin:/bin".to_owned())].into();
-    Launch::new("/bin/sh", Path::new("/"), variables).arguments(["-c", script])
+    SpawnOptions::new("/bin/sh", Path::new("/"), variables).arguments(["-c", script])
 }
 
 async fn ran(script: &str, input: &[u8]) -> (Option<i32>, String, String) {
     let finished = shell(script).run(input, Duration::from_secs(60), 1_000).await.unwrap();
-    let text = |ends: &Ends| String::from_utf8_lossy(ends.head()).into_owned();
+    let text = |ends: &HeadTailBuffer| String::from_utf8_lossy(ends.head()).into_owned();
     (finished.status.and_then(|status| status.code()), text(&finished.stdout), text(&finished.stderr))
 }
 
@@ -20,7 +20,7 @@ fn the_ends_of_a_stream_are_kept_however_it_is_cut_up() {
     let bytes: Vec<u8> = (0..100).collect();
     for (head, tail) in [(0, 0), (0, 7), (7, 0), (7, 7), (3, 50), (50, 50), (60, 60), (100, 0), (0, 100)] {
         for chunk in [1, 2, 3, 7, 8, 50, 99, 100] {
-            let mut ends = Ends::new(head, tail);
+            let mut ends = HeadTailBuffer::new(head, tail);
             bytes.chunks(chunk).for_each(|chunk| ends.push(chunk));
             let name = format!("{head} and {tail} of 100 by {chunk}");
             assert_eq!(ends.head(), &bytes[..head], "{name}");
@@ -41,7 +41,7 @@ async fn a_program_is_fed_and_its_streams_are_told_apart() {
     let (status, out, _) = ran("cat", &vec![b'x'; 1_000_000]).await;
     assert_eq!((status, out.len()), (Some(0), 1_000), "only so much is kept");
     assert_eq!(ran("kill -9 $$", b"").await.0, None);
-    let error = Launch::new("/no/such/program", Path::new("/"), BTreeMap::new()).start().await.unwrap_err();
+    let error = SpawnOptions::new("/no/such/program", Path::new("/"), BTreeMap::new()).start().await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::NotFound);
 }
 

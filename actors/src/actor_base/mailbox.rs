@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use ractor::{ActorRef, Message};
 
-use crate::observatory::Gauge;
+use crate::observatory::ActorStatus;
 
 /// The mailbox of an actor, with the actor's status. Cheap to clone.
 pub(crate) struct Mailbox<M> {
     actor: ActorRef<M>,
-    gauge: Arc<Gauge>,
+    gauge: Arc<ActorStatus>,
 }
 
 impl<M> Clone for Mailbox<M> {
@@ -19,7 +19,7 @@ impl<M> Clone for Mailbox<M> {
 }
 
 impl<M: Message> Mailbox<M> {
-    pub(crate) fn new(actor: ActorRef<M>, gauge: Arc<Gauge>) -> Self {
+    pub(crate) fn new(actor: ActorRef<M>, gauge: Arc<ActorStatus>) -> Self {
         Self { actor, gauge }
     }
 
@@ -37,7 +37,7 @@ impl<M: Message> Mailbox<M> {
         &self.actor
     }
 
-    pub(crate) fn gauge(&self) -> &Arc<Gauge> {
+    pub(crate) fn gauge(&self) -> &Arc<ActorStatus> {
         &self.gauge
     }
 }

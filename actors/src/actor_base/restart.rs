@@ -9,7 +9,7 @@ use std::{
 
 /// A restart limit: at most `restarts` within `window`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Intensity {
+pub(crate) struct RestartLimit {
     pub(crate) restarts: u32,
     pub(crate) window: Duration,
     /// The limit for display: `restarts/window`.
@@ -17,24 +17,24 @@ pub(crate) struct Intensity {
 }
 
 /// Limit of runs: 3 restarts in 60 s. After that, the run ends with `actor_crashed`.
-pub(crate) const RUN: Intensity = Intensity { restarts: 3, window: Duration::from_secs(60), shown: "3/60s" };
+pub(crate) const RUN: RestartLimit = RestartLimit { restarts: 3, window: Duration::from_secs(60), shown: "3/60s" };
 /// Limit of sessions, gateways and supervisors: 5 restarts in 30 s.
-pub(crate) const KEEPER: Intensity = Intensity { restarts: 5, window: Duration::from_secs(30), shown: "5/30s" };
+pub(crate) const KEEPER: RestartLimit = RestartLimit { restarts: 5, window: Duration::from_secs(30), shown: "5/30s" };
 /// Limit of MCP servers: 5 restarts in 60 s. After that, their tools are unavailable.
 #[cfg_attr(not(feature = "mcp"), allow(dead_code))]
-pub(crate) const SERVER: Intensity = Intensity { restarts: 5, window: Duration::from_secs(60), shown: "5/60s" };
+pub(crate) const SERVER: RestartLimit = RestartLimit { restarts: 5, window: Duration::from_secs(60), shown: "5/60s" };
 /// Limit of actors that are never restarted automatically.
-pub(crate) const NEVER: Intensity = Intensity { restarts: 0, window: Duration::ZERO, shown: "never" };
+pub(crate) const NEVER: RestartLimit = RestartLimit { restarts: 0, window: Duration::ZERO, shown: "never" };
 
 /// The crashes of one child within its window.
 #[derive(Debug)]
-pub(crate) struct Crashes {
-    intensity: Intensity,
+pub(crate) struct CrashHistory {
+    intensity: RestartLimit,
     times: VecDeque<Instant>,
 }
 
-impl Crashes {
-    pub(crate) fn new(intensity: Intensity) -> Self {
+impl CrashHistory {
+    pub(crate) fn new(intensity: RestartLimit) -> Self {
         Self { intensity, times: VecDeque::new() }
     }
 
@@ -69,7 +69,7 @@ mod tests {
             (vec![0, 100, 200, 300], Some(1)),
             (vec![0, 0, 0], Some(3)),
         ] {
-            let mut crashes = Crashes::new(RUN);
+            let mut crashes = CrashHistory::new(RUN);
             let verdicts: Vec<_> = times.iter().map(|second| crashes.record(at(*second))).collect();
             assert_eq!(verdicts.last(), Some(&last), "{times:?}");
         }

@@ -33,7 +33,7 @@ const MAX_LEVEL: usize = 8;
 pub fn docx(title: &str, markdown: &str) -> Result<Vec<u8>, ErrorInfo> {
     let mut events = TextMergeStream::new(Parser::new_ext(markdown, options())).peekable();
     let has_title = matches!(events.peek(), Some(Event::Start(Tag::Heading { level: HeadingLevel::H1, .. })));
-    let mut walk = walk::Walk::default();
+    let mut walk = walk::Converter::default();
     if !has_title {
         walk.title(title);
     }

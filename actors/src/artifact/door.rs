@@ -8,18 +8,18 @@ use futures::{FutureExt, future::BoxFuture};
 use soong_protocol::{Artifact, ArtifactVersion, ErrorCode, ErrorInfo};
 use tokio_util::task::TaskTracker;
 
-use super::{ArtifactService, ArtifactStore, Cleanup, CleanupReport, Loaded, Place, Save};
+use super::{ArtifactOwner, ArtifactService, ArtifactStore, Cleanup, CleanupReport, Loaded, Save};
 use crate::artifact::change::{EditRequest, Edited};
 
 /// Handle to the artifacts of a home. A change that has started runs in `tasks` and is completed even if the caller
 /// drops its future.
 #[derive(Clone)]
-pub(crate) struct ArtifactDoor {
+pub(crate) struct ArtifactHandle {
     pub(crate) store: Arc<ArtifactStore>,
     pub(crate) tasks: TaskTracker,
 }
 
-impl ArtifactDoor {
+impl ArtifactHandle {
     /// Runs work that must be completed once it has started.
     async fn through<T, F>(&self, work: F) -> Result<T, ErrorInfo>
     where
@@ -33,7 +33,7 @@ impl ArtifactDoor {
     }
 }
 
-impl ArtifactDoor {
+impl ArtifactHandle {
     /// Lists the artifacts that may be deleted, and deletes them unless the request is a dry run (ART-13).
     pub(crate) async fn clean_up(&self, wish: Cleanup) -> Result<CleanupReport, ErrorInfo> {
         let store = Arc::clone(&self.store);
@@ -41,26 +41,26 @@ impl ArtifactDoor {
     }
 }
 
-impl ArtifactService for ArtifactDoor {
-    fn save<'a>(&'a self, place: &'a Place, save: Save) -> BoxFuture<'a, Result<Artifact, ErrorInfo>> {
+impl ArtifactService for ArtifactHandle {
+    fn save<'a>(&'a self, place: &'a ArtifactOwner, save: Save) -> BoxFuture<'a, Result<Artifact, ErrorInfo>> {
         let (store, place) = (Arc::clone(&self.store), place.clone());
         self.through(async move { store.save(&place, save).await }).boxed()
     }
 
     fn load<'a>(
         &'a self,
-        place: &'a Place,
+        place: &'a ArtifactOwner,
         key: &'a str,
         version: Option<u64>,
     ) -> BoxFuture<'a, Result<Option<Loaded>, ErrorInfo>> {
         self.store.load(place, key, version).boxed()
     }
 
-    fn list<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<Vec<Artifact>, ErrorInfo>> {
+    fn list<'a>(&'a self, place: &'a ArtifactOwner) -> BoxFuture<'a, Result<Vec<Artifact>, ErrorInfo>> {
         self.store.reader.list(place).boxed()
     }
 
-    fn list_keys<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<Vec<String>, ErrorInfo>> {
+    fn list_keys<'a>(&'a self, place: &'a ArtifactOwner) -> BoxFuture<'a, Result<Vec<String>, ErrorInfo>> {
         async move {
             let all = self.store.reader.list(place).await?;
             let mut keys: Vec<String> = all.iter().filter(|one| one.name.is_some()).map(Artifact::key).collect();
@@ -72,7 +72,7 @@ impl ArtifactService for ArtifactDoor {
 
     fn list_versions<'a>(
         &'a self,
-        place: &'a Place,
+        place: &'a ArtifactOwner,
         key: &'a str,
     ) -> BoxFuture<'a, Result<Vec<ArtifactVersion>, ErrorInfo>> {
         self.store.reader.versions(place, key).boxed()
@@ -80,7 +80,7 @@ impl ArtifactService for ArtifactDoor {
 
     fn get_version<'a>(
         &'a self,
-        place: &'a Place,
+        place: &'a ArtifactOwner,
         key: &'a str,
         version: u64,
     ) -> BoxFuture<'a, Result<Option<ArtifactVersion>, ErrorInfo>> {
@@ -91,12 +91,12 @@ impl ArtifactService for ArtifactDoor {
         .boxed()
     }
 
-    fn delete<'a>(&'a self, place: &'a Place, key: &'a str) -> BoxFuture<'a, Result<bool, ErrorInfo>> {
+    fn delete<'a>(&'a self, place: &'a ArtifactOwner, key: &'a str) -> BoxFuture<'a, Result<bool, ErrorInfo>> {
         let (store, place, key) = (Arc::clone(&self.store), place.clone(), key.to_owned());
         self.through(async move { store.delete(&place, &key).await }).boxed()
     }
 
-    fn edit<'a>(&'a self, place: &'a Place, request: EditRequest) -> BoxFuture<'a, Result<Edited, ErrorInfo>> {
+    fn edit<'a>(&'a self, place: &'a ArtifactOwner, request: EditRequest) -> BoxFuture<'a, Result<Edited, ErrorInfo>> {
         let (store, place) = (Arc::clone(&self.store), place.clone());
         self.through(async move { store.edit(&place, request).await }).boxed()
     }

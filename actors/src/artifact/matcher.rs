@@ -108,7 +108,7 @@ pub fn find(content: &str, old: &str, is_over: &mut dyn FnMut() -> bool) -> Resu
     if old.is_empty() {
         return Err(MatchError::EmptyOld);
     }
-    let mut patience = Patience::new(is_over);
+    let mut patience = WorkBudget::new(is_over);
     if let Some(range) = exact(content, old, &mut patience)? {
         return Ok(Match { layer: Layer::Exact, similarity: 1.0, range });
     }
@@ -118,13 +118,13 @@ pub fn find(content: &str, old: &str, is_over: &mut dyn FnMut() -> bool) -> Resu
     approximate::find(content, old, &mut patience)
 }
 
-fn exact(content: &str, old: &str, patience: &mut Patience<'_>) -> Result<Option<Range<usize>>, MatchError> {
+fn exact(content: &str, old: &str, patience: &mut WorkBudget<'_>) -> Result<Option<Range<usize>>, MatchError> {
     let found = only(content, old, Layer::Exact, patience)?;
     Ok(found.map(|start| start..start + old.len()))
 }
 
 /// Returns the position of `wanted` if it occurs exactly once. Overlapping occurrences are not counted.
-fn only(text: &str, wanted: &str, layer: Layer, patience: &mut Patience<'_>) -> Result<Option<usize>, MatchError> {
+fn only(text: &str, wanted: &str, layer: Layer, patience: &mut WorkBudget<'_>) -> Result<Option<usize>, MatchError> {
     let mut places = text.match_indices(wanted).map(|(start, _)| start);
     let first = places.next();
     patience.spend(text.len() / 8)?;
@@ -135,7 +135,7 @@ fn only(text: &str, wanted: &str, layer: Layer, patience: &mut Patience<'_>) -> 
 }
 
 /// Counts work, and regularly calls `is_over`.
-struct Patience<'a> {
+struct WorkBudget<'a> {
     is_over: &'a mut dyn FnMut() -> bool,
     left: usize,
 }
@@ -143,7 +143,7 @@ struct Patience<'a> {
 /// Amount of work between two calls of `is_over`. A unit takes one or two nanoseconds.
 const WORK_PER_QUESTION: usize = 1 << 19;
 
-impl<'a> Patience<'a> {
+impl<'a> WorkBudget<'a> {
     fn new(is_over: &'a mut dyn FnMut() -> bool) -> Self {
         // Start with no budget, so that the first unit of work calls `is_over`.
         Self { is_over, left: 0 }

@@ -11,24 +11,24 @@ use bytes::Bytes;
 use futures::StreamExt;
 use soong_protocol::{Artifact, ArtifactScope, ArtifactVersion, DocumentEdit, ErrorCode, ErrorInfo};
 use soong_storage::{
-    blob::{BlobPlace, Blobs},
+    blob::{BlobLocation, BlobStore},
     sqlite::SqliteReader,
     store::StoreError,
 };
 
 #[cfg(feature = "docx")]
 use super::content;
-use super::{Loaded, Place, not_found};
+use super::{ArtifactOwner, Loaded, not_found};
 use crate::{
     environment::Environment,
-    reading::{DATABASE, Reading},
+    reading::{DATABASE, StoreReader},
 };
 
 /// Reads the artifacts of a home, with or without an owner. Cheap to clone.
 #[derive(Clone)]
 pub struct ArtifactReader {
-    pub(super) reading: Reading,
-    blobs: Blobs,
+    pub(super) reading: StoreReader,
+    blobs: BlobStore,
 }
 
 fn failed(error: StoreError) -> ErrorInfo {
@@ -36,21 +36,21 @@ fn failed(error: StoreError) -> ErrorInfo {
 }
 
 impl ArtifactReader {
-    pub(crate) fn new(reading: Reading, blobs: Blobs) -> Self {
+    pub(crate) fn new(reading: StoreReader, blobs: BlobStore) -> Self {
         Self { reading, blobs }
     }
 
     /// Opens a home without becoming its owner. `store` is the value of `artifacts.store` in the configuration.
     pub fn open(home: &Path, store: &str, environment: &Environment) -> Result<Self, ErrorInfo> {
-        let place = BlobPlace::parse(store)
+        let place = BlobLocation::parse(store)
             .map_err(|error| ErrorInfo::new(ErrorCode::ConfigError, format!("artifacts.store: {error}")))?;
         let reader = SqliteReader::open(home.join(DATABASE)).map_err(failed)?;
-        let blobs = Blobs::open(home, &place, &|name| environment.get(name).map(str::to_owned)).map_err(failed)?;
-        Ok(Self::new(Reading::new(Arc::new(reader)), blobs))
+        let blobs = BlobStore::open(home, &place, &|name| environment.get(name).map(str::to_owned)).map_err(failed)?;
+        Ok(Self::new(StoreReader::new(Arc::new(reader)), blobs))
     }
 
     /// Lists the artifacts of both scopes, the session's first, each sorted by name.
-    pub async fn list(&self, place: &Place) -> Result<Vec<Artifact>, ErrorInfo> {
+    pub async fn list(&self, place: &ArtifactOwner) -> Result<Vec<Artifact>, ErrorInfo> {
         let [session, user] = place.scopes();
         self.reading
             .read(move |reader| {
@@ -63,7 +63,7 @@ impl ArtifactReader {
 
     /// Loads the current content of an artifact, including edits, or a stored version. Fails with
     /// `artifact_not_found` or `version_not_found`.
-    pub async fn find(&self, place: &Place, key: &str, version: Option<u64>) -> Result<Loaded, ErrorInfo> {
+    pub async fn find(&self, place: &ArtifactOwner, key: &str, version: Option<u64>) -> Result<Loaded, ErrorInfo> {
         match self.load_knowing(place, key, version, |_| None).await? {
             Some(loaded) => Ok(loaded),
             None => Err(self.missing(place, key, version).await?),
@@ -71,7 +71,7 @@ impl ArtifactReader {
     }
 
     /// Lists the stored versions of an artifact in order. Fails with `artifact_not_found`.
-    pub async fn versions_of(&self, place: &Place, key: &str) -> Result<Vec<ArtifactVersion>, ErrorInfo> {
+    pub async fn versions_of(&self, place: &ArtifactOwner, key: &str) -> Result<Vec<ArtifactVersion>, ErrorInfo> {
         let (scope, name) = place.split(key);
         match self.row(&scope, &name).await? {
             Some(_) => self.versions(place, key).await,
@@ -82,7 +82,7 @@ impl ArtifactReader {
     /// Exports the last stored version of a text as a `.docx` file. Markdown is rendered; any other text is included
     /// verbatim (ART-12).
     #[cfg(feature = "docx")]
-    pub async fn export_docx(&self, place: &Place, key: &str) -> Result<Vec<u8>, ErrorInfo> {
+    pub async fn export_docx(&self, place: &ArtifactOwner, key: &str) -> Result<Vec<u8>, ErrorInfo> {
         let Some(last) = self.versions_of(place, key).await?.pop() else {
             let message = format!(
                 "nothing of {key:?} is stored as a version yet: it is when its run ends, or is ended by the home's next \
@@ -109,7 +109,7 @@ impl ArtifactReader {
     }
 
     /// Lists the stored versions of an artifact in order. The list is empty if the artifact does not exist.
-    pub(super) async fn versions(&self, place: &Place, key: &str) -> Result<Vec<ArtifactVersion>, ErrorInfo> {
+    pub(super) async fn versions(&self, place: &ArtifactOwner, key: &str) -> Result<Vec<ArtifactVersion>, ErrorInfo> {
         let (scope, name) = place.split(key);
         self.reading
             .read(move |reader| match reader.artifact(&scope, &name)? {
@@ -120,7 +120,12 @@ impl ArtifactReader {
     }
 
     /// Returns the error for a load that found nothing: the artifact or the version is missing.
-    pub(crate) async fn missing(&self, place: &Place, key: &str, version: Option<u64>) -> Result<ErrorInfo, ErrorInfo> {
+    pub(crate) async fn missing(
+        &self,
+        place: &ArtifactOwner,
+        key: &str,
+        version: Option<u64>,
+    ) -> Result<ErrorInfo, ErrorInfo> {
         let (scope, name) = place.split(key);
         let (Some(version), Some(_)) = (version, self.row(&scope, &name).await?) else { return Ok(not_found(key)) };
         let known: Vec<String> = self.versions(place, key).await?.iter().map(|one| one.version.to_string()).collect();
@@ -133,7 +138,7 @@ impl ArtifactReader {
     /// cached.
     pub(super) async fn load_knowing(
         &self,
-        place: &Place,
+        place: &ArtifactOwner,
         key: &str,
         version: Option<u64>,
         known: impl Fn(&Artifact) -> Option<Arc<str>> + Send,

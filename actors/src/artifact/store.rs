@@ -30,19 +30,19 @@ use soong_protocol::{
     EventDraft, NewVersion, TraceId, UpdateType, Write,
 };
 use soong_storage::{
-    blob::{Blobs, version_path},
+    blob::{BlobStore, version_path},
     store::{Append, StoreError},
 };
 
 use super::{
-    ArtifactReader, Content, IfExists, Loaded, Place, Save,
+    ArtifactOwner, ArtifactReader, Content, IfExists, Loaded, Save,
     content::{self, is_text},
     inventory::Inventories,
     working_set::{DocumentAccess, WorkingSets},
 };
 use crate::artifact::change::exists;
 use crate::artifact::change::{Change, EditRequest, Edited};
-use crate::{clock::now, journal::JournalHandle, reading::Reading, redaction::Redactor};
+use crate::{clock::now, journal::JournalHandle, reading::StoreReader, redaction::Redactor};
 
 /// Number of locks for names. Names with the same hash share a lock, so the number does not depend on the number of
 /// names.
@@ -57,8 +57,8 @@ const SUMMARY_BYTES: usize = 4_096;
 /// All artifacts of a home.
 pub(crate) struct ArtifactStore {
     pub(super) journal: JournalHandle,
-    pub(super) reading: Reading,
-    pub(super) blobs: Blobs,
+    pub(super) reading: StoreReader,
+    pub(super) blobs: BlobStore,
     pub(crate) reader: ArtifactReader,
     limits: ArtifactsConfig,
     hasher: RandomState,
@@ -69,18 +69,18 @@ pub(crate) struct ArtifactStore {
 }
 
 /// Request to store a version under a name or without one.
-pub(super) struct Put {
+pub(super) struct PutRequest {
     pub(super) scope: ArtifactScope,
     /// `None`: a captured product without a name.
     pub(super) name: Option<ArtifactName>,
     pub(super) save: Save,
-    /// Recorded type of the change. `None`: `Create` for the first version, else `Rewrite`.
+    /// Recorded type of the change. `None`: `CreateArguments` for the first version, else `RewriteArguments`.
     pub(super) update_type: Option<UpdateType>,
 }
 
 /// Precondition of a put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Expect {
+pub(super) enum Precondition {
     /// No precondition.
     Any,
     /// The artifact is at this version; 0 if it must not exist.
@@ -94,8 +94,8 @@ pub(super) fn failed(error: StoreError) -> ErrorInfo {
 impl ArtifactStore {
     pub(crate) fn new(
         journal: JournalHandle,
-        reading: Reading,
-        blobs: Blobs,
+        reading: StoreReader,
+        blobs: BlobStore,
         limits: ArtifactsConfig,
         redactor: Redactor,
     ) -> Self {
@@ -148,8 +148,8 @@ impl ArtifactStore {
     }
 
     /// Stores a version. Returns `None` if the precondition is not met.
-    pub(super) async fn put(&self, put: Put, expect: Expect) -> Result<Option<Artifact>, ErrorInfo> {
-        let Put { scope, name, save, update_type } = put;
+    pub(super) async fn put(&self, put: PutRequest, expect: Precondition) -> Result<Option<Artifact>, ErrorInfo> {
+        let PutRequest { scope, name, save, update_type } = put;
         if let Content::Bytes(bytes) = &save.content {
             let label = name.as_ref().map_or("the output", ArtifactName::as_str);
             self.check_size(label, is_text(&save.content_type), bytes.len() as u64)?;
@@ -159,7 +159,7 @@ impl ArtifactStore {
         let label = name.as_ref().map_or("the output", ArtifactName::as_str).to_owned();
         let body = self.take_in(&scope, &label, is_text(&save.content_type), content).await?;
         let outcome = self.put_body(scope, name, save, update_type, &body, expect).await;
-        if let Taken::Aside(path) = &body
+        if let ReceivedContent::Aside(path) = &body
             && let Err(error) = self.discard(path).await
         {
             tracing::warn!(path, %error, "what a save was taken in by stays until the home is opened again");
@@ -173,8 +173,8 @@ impl ArtifactStore {
         mut name: Option<ArtifactName>,
         save: Save,
         update_type: Option<UpdateType>,
-        body: &Taken,
-        expect: Expect,
+        body: &ReceivedContent,
+        expect: Precondition,
     ) -> Result<Option<Artifact>, ErrorInfo> {
         let wanted = name.clone();
         let mut overtaken = 0;
@@ -188,7 +188,7 @@ impl ArtifactStore {
                 None => (None, None),
             };
             match (&existing, save.if_exists, expect) {
-                (existing, _, Expect::Version(version))
+                (existing, _, Precondition::Version(version))
                     if existing.as_ref().map_or(0, |artifact| artifact.current_version) != version =>
                 {
                     return Ok(None);
@@ -218,8 +218,8 @@ impl ArtifactStore {
             artifact.size = self.write_blob(&path, body, &artifact).await?;
             if artifact.summary.is_none() && is_text(&artifact.content_type) {
                 artifact.summary = match body {
-                    Taken::Bytes(bytes) => summary(bytes),
-                    Taken::File(_) | Taken::Aside(_) => self.read_summary(&path).await?,
+                    ReceivedContent::Bytes(bytes) => summary(bytes),
+                    ReceivedContent::File(_) | ReceivedContent::Aside(_) => self.read_summary(&path).await?,
                 };
             }
             let first = if artifact.current_version == 1 { UpdateType::Create } else { UpdateType::Rewrite };
@@ -275,10 +275,10 @@ impl ArtifactStore {
         label: &str,
         is_text: bool,
         content: Content,
-    ) -> Result<Taken, ErrorInfo> {
+    ) -> Result<ReceivedContent, ErrorInfo> {
         let mut stream = match content {
-            Content::Bytes(bytes) => return Ok(Taken::Bytes(bytes)),
-            Content::File(file) => return Ok(Taken::File(file)),
+            Content::Bytes(bytes) => return Ok(ReceivedContent::Bytes(bytes)),
+            Content::File(file) => return Ok(ReceivedContent::File(file)),
             Content::Stream(stream) => stream,
         };
         let broken = |error: ErrorInfo| failed(StoreError::Source(error.message));
@@ -288,7 +288,7 @@ impl ArtifactStore {
                 Some(piece) => head.extend_from_slice(&piece.map_err(broken)?),
                 None => {
                     self.check_size(label, is_text, head.len() as u64)?;
-                    return Ok(Taken::Bytes(head.freeze()));
+                    return Ok(ReceivedContent::Bytes(head.freeze()));
                 }
             }
         }
@@ -298,18 +298,18 @@ impl ArtifactStore {
         let pieces = futures::stream::once(async move { Ok(head.freeze()) }).chain(rest);
         let written = self.blobs.put_stream(&path, self.limit(is_text).0, pieces.boxed()).await;
         self.written(&path, label, is_text, written).await?;
-        Ok(Taken::Aside(path))
+        Ok(ReceivedContent::Aside(path))
     }
 
     /// Announces a blob and writes it. Returns its size.
-    async fn write_blob(&self, path: &str, body: &Taken, artifact: &Artifact) -> Result<u64, ErrorInfo> {
+    async fn write_blob(&self, path: &str, body: &ReceivedContent, artifact: &Artifact) -> Result<u64, ErrorInfo> {
         self.announce(path).await?;
         let is_text = is_text(&artifact.content_type);
         let (limit, _) = self.limit(is_text);
         let written = match body {
-            Taken::Bytes(bytes) => self.blobs.put(path, bytes.clone()).await.map(|()| bytes.len() as u64),
-            Taken::File(file) => self.blobs.put_file(path, limit, file).await,
-            Taken::Aside(aside) => {
+            ReceivedContent::Bytes(bytes) => self.blobs.put(path, bytes.clone()).await.map(|()| bytes.len() as u64),
+            ReceivedContent::File(file) => self.blobs.put_file(path, limit, file).await,
+            ReceivedContent::Aside(aside) => {
                 let missing = || ErrorInfo::new(ErrorCode::StorageError, format!("{aside} is gone"));
                 let (_, pieces) = self.blobs.get_stream(aside).await.map_err(failed)?.ok_or_else(missing)?;
                 let pieces = pieces.map(|piece| piece.map_err(std::io::Error::other));
@@ -370,7 +370,7 @@ impl ArtifactStore {
 
     /// Edits a text. A session document is edited in the working set if the request has an effect; otherwise the next
     /// version is stored immediately.
-    pub(super) async fn edit(&self, place: &Place, mut request: EditRequest) -> Result<Edited, ErrorInfo> {
+    pub(super) async fn edit(&self, place: &ArtifactOwner, mut request: EditRequest) -> Result<Edited, ErrorInfo> {
         match &mut request.change {
             Change::Create { content, title, .. } => {
                 self.redactor.redact(content);
@@ -388,7 +388,7 @@ impl ArtifactStore {
         }
     }
 
-    pub(crate) async fn save(&self, place: &Place, mut save: Save) -> Result<Artifact, ErrorInfo> {
+    pub(crate) async fn save(&self, place: &ArtifactOwner, mut save: Save) -> Result<Artifact, ErrorInfo> {
         if content::is_text(&save.content_type) {
             save.content = save.content.redacted(&self.redactor, self.limits.max_text_bytes).await?;
         }
@@ -400,20 +400,20 @@ impl ArtifactStore {
             }
             None => (ArtifactScope::Session { session_id: place.session_id.clone() }, None),
         };
-        let stored = self.put(Put { scope, name, save, update_type: None }, Expect::Any).await?;
+        let stored = self.put(PutRequest { scope, name, save, update_type: None }, Precondition::Any).await?;
         stored.ok_or_else(|| ErrorInfo::new(ErrorCode::InternalError, "a save that expects nothing was not made"))
     }
 
     pub(super) async fn load(
         &self,
-        place: &Place,
+        place: &ArtifactOwner,
         key: &str,
         version: Option<u64>,
     ) -> Result<Option<Loaded>, ErrorInfo> {
         self.reader.load_knowing(place, key, version, |artifact| self.working_text(artifact)).await
     }
 
-    pub(super) async fn delete(&self, place: &Place, key: &str) -> Result<bool, ErrorInfo> {
+    pub(super) async fn delete(&self, place: &ArtifactOwner, key: &str) -> Result<bool, ErrorInfo> {
         let (scope, name) = place.split(key);
         let Some(artifact) = self.row(&scope, &name).await? else { return Ok(false) };
         self.remove(&artifact, |_| true).await
@@ -421,7 +421,7 @@ impl ArtifactStore {
 }
 
 /// Content received for a save. Every attempt reuses it.
-enum Taken {
+enum ReceivedContent {
     /// In memory.
     Bytes(Bytes),
     /// In a file of the producer.

@@ -15,63 +15,64 @@ use tokio::sync::oneshot;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::working_set::{
-    ArtifactStoreSupervisorMsg, DocumentAccess, Idle, Open, Opened, Seat, WorkingSetActor, WorkingSets,
+    ArtifactStoreSupervisorMsg, DocumentAccess, IdleReport, OpenReply, OpenRequest, RunningSet, WorkingSetActor,
+    WorkingSets,
 };
 use crate::{
     actor_base::{
         Mailbox, ONLY, closing,
-        restart::{self, Crashes},
+        restart::{self, CrashHistory},
     },
-    observatory::{ActorKind, Gauge, Observatory},
+    observatory::{ActorKind, ActorStatus, ActorTree},
 };
 
 /// The supervisor and its handles.
 pub(crate) struct ArtifactStoreSupervisorActor {
     pub(crate) sets: Arc<WorkingSets>,
     pub(crate) documents: DocumentAccess,
-    pub(crate) observatory: Arc<Observatory>,
+    pub(crate) observatory: Arc<ActorTree>,
     pub(crate) tasks: TaskTracker,
     pub(crate) closing: CancellationToken,
     /// Time after which an idle working set is stopped.
     pub(crate) idle_after: Duration,
-    pub(crate) gauge: Arc<Gauge>,
+    pub(crate) gauge: Arc<ActorStatus>,
 }
 
-struct Kept {
+struct SetEntry {
     /// `None`: it crashed and has not been restarted.
-    seat: Option<Seat>,
-    crashes: Crashes,
+    seat: Option<RunningSet>,
+    crashes: CrashHistory,
     /// Callers that noticed the crash of the set before this supervisor did.
-    waiting: Vec<oneshot::Sender<Opened>>,
+    waiting: Vec<oneshot::Sender<OpenReply>>,
 }
 
 /// Mutable state of the supervisor.
 #[derive(Default)]
-pub(crate) struct Sets {
-    kept: HashMap<SessionId, Kept>,
+pub(crate) struct SupervisorState {
+    kept: HashMap<SessionId, SetEntry>,
     by_actor: HashMap<ActorId, SessionId>,
 }
 
 impl Actor for ArtifactStoreSupervisorActor {
     type Msg = ArtifactStoreSupervisorMsg;
-    type State = Sets;
+    type State = SupervisorState;
     type Arguments = ();
 
-    async fn pre_start(&self, myself: ActorRef<Self::Msg>, (): ()) -> Result<Sets, ActorProcessingErr> {
+    async fn pre_start(&self, myself: ActorRef<Self::Msg>, (): ()) -> Result<SupervisorState, ActorProcessingErr> {
         // The sets of an earlier incarnation ended with it. They are started again on demand.
         for session in self.sets.take_all() {
             self.observatory.leave(ActorKind::WorkingSet, session.as_str());
         }
         self.sets.supervised_by(myself);
         self.gauge.show("running", "");
-        Ok(Sets::default())
+        Ok(SupervisorState::default())
     }
 
     async fn handle(
         &self,
         myself: ActorRef<Self::Msg>,
         message: Self::Msg,
-        sets: &mut Sets,
+        sets: &mut SupervisorState,
     ) -> Result<(), ActorProcessingErr> {
         self.gauge.took();
         match message {
@@ -87,7 +88,7 @@ impl Actor for ArtifactStoreSupervisorActor {
         &self,
         myself: ActorRef<Self::Msg>,
         event: SupervisionEvent,
-        sets: &mut Sets,
+        sets: &mut SupervisorState,
     ) -> Result<(), ActorProcessingErr> {
         if let SupervisionEvent::ActorFailed(actor, error) = event
             && let Some(session) = sets.by_actor.remove(&actor.get_id())
@@ -103,14 +104,14 @@ impl ArtifactStoreSupervisorActor {
     async fn open(
         &self,
         myself: &ActorRef<ArtifactStoreSupervisorMsg>,
-        sets: &mut Sets,
-        open: Open,
+        sets: &mut SupervisorState,
+        open: OpenRequest,
     ) -> Result<(), ActorProcessingErr> {
         if self.closing.is_cancelled() {
             let _ = open.reply.send(Err(closing()));
             return Ok(());
         }
-        let fresh = || Kept { seat: None, crashes: Crashes::new(restart::KEEPER), waiting: Vec::new() };
+        let fresh = || SetEntry { seat: None, crashes: CrashHistory::new(restart::KEEPER), waiting: Vec::new() };
         let kept = sets.kept.entry(open.session.clone()).or_insert_with(fresh);
         match &kept.seat {
             Some(seat) if Some(seat.mailbox.actor().get_id()) == open.dead => kept.waiting.push(open.reply),
@@ -127,10 +128,10 @@ impl ArtifactStoreSupervisorActor {
     async fn spawn(
         &self,
         myself: &ActorRef<ArtifactStoreSupervisorMsg>,
-        sets: &mut Sets,
+        sets: &mut SupervisorState,
         session: &SessionId,
-    ) -> Result<Seat, ActorProcessingErr> {
-        let parent = Some(Gauge::actor_id(ActorKind::ArtifactStoreSupervisor, ONLY));
+    ) -> Result<RunningSet, ActorProcessingErr> {
+        let parent = Some(ActorStatus::actor_id(ActorKind::ArtifactStoreSupervisor, ONLY));
         let gauge =
             self.observatory.enter(ActorKind::WorkingSet, session.as_str(), parent, restart::KEEPER.shown, None);
         let documents = Arc::default();
@@ -145,7 +146,7 @@ impl ArtifactStoreSupervisorActor {
         };
         let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
         sets.by_actor.insert(actor.get_id(), session.clone());
-        let seat = Seat { mailbox: Mailbox::new(actor, gauge), documents };
+        let seat = RunningSet { mailbox: Mailbox::new(actor, gauge), documents };
         self.sets.seats.insert(session.clone(), seat.clone());
         if let Some(kept) = sets.kept.get_mut(session) {
             kept.seat = Some(seat.clone());
@@ -156,7 +157,7 @@ impl ArtifactStoreSupervisorActor {
     async fn crashed(
         &self,
         myself: &ActorRef<ArtifactStoreSupervisorMsg>,
-        sets: &mut Sets,
+        sets: &mut SupervisorState,
         session: SessionId,
         error: &str,
     ) -> Result<(), ActorProcessingErr> {
@@ -183,8 +184,8 @@ impl ArtifactStoreSupervisorActor {
     }
 
     /// Stops a set that is still idle. A request that arrives meanwhile finds it stopped, and has it started again.
-    fn let_go(&self, sets: &mut Sets, idle: &Idle) {
-        let is_idle = |kept: &Kept| {
+    fn let_go(&self, sets: &mut SupervisorState, idle: &IdleReport) {
+        let is_idle = |kept: &SetEntry| {
             let seat = kept.seat.as_ref().filter(|seat| seat.mailbox.actor().get_id() == idle.actor);
             seat.is_some_and(|seat| seat.mailbox.gauge().handled() == idle.handled)
         };
@@ -194,7 +195,7 @@ impl ArtifactStoreSupervisorActor {
         self.close(sets, &idle.session);
     }
 
-    fn close(&self, sets: &mut Sets, session: &SessionId) {
+    fn close(&self, sets: &mut SupervisorState, session: &SessionId) {
         if let Some(seat) = sets.kept.remove(session).and_then(|kept| kept.seat) {
             sets.by_actor.remove(&seat.mailbox.actor().get_id());
             self.sets.seats.remove(session);

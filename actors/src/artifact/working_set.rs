@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-pub(super) use actor::{EditWish, WorkingSetActor, WorkingSetMsg};
+pub(super) use actor::{EditCommand, WorkingSetActor, WorkingSetMsg};
 use dashmap::DashMap;
 use ractor::{ActorId, ActorRef};
 use soong_protocol::{Artifact, ArtifactScope, ErrorInfo, SessionId};
@@ -31,13 +31,13 @@ const TRIES: usize = 8;
 const REPLACED_BY: Duration = Duration::from_millis(5);
 
 /// Committed documents that a set caches, by name. Readers access them without a message to the actor.
-pub(super) type Documents = DashMap<String, Arc<Document>>;
+pub(super) type DocumentCache = DashMap<String, Arc<Document>>;
 
 /// Address and cache of a running working set.
 #[derive(Clone)]
-pub(super) struct Seat {
+pub(super) struct RunningSet {
     pub(super) mailbox: Mailbox<WorkingSetMsg>,
-    pub(super) documents: Arc<Documents>,
+    pub(super) documents: Arc<DocumentCache>,
 }
 
 /// Handles that a working set needs.
@@ -48,15 +48,15 @@ pub(crate) struct DocumentAccess {
     pub(super) inventories: Arc<Inventories>,
 }
 
-/// Reply to [`Open`].
-pub(super) type Opened = Result<Seat, ErrorInfo>;
+/// Reply to [`OpenRequest`].
+pub(super) type OpenReply = Result<RunningSet, ErrorInfo>;
 
 /// Mailbox of the artifact store supervisor.
 pub(crate) enum ArtifactStoreSupervisorMsg {
     /// Sent by an edit: requests the set of a session.
-    Open(Box<Open>),
+    Open(Box<OpenRequest>),
     /// Sent by a set that has been idle.
-    Idle(Box<Idle>),
+    Idle(Box<IdleReport>),
     /// Sent by the deletion of a session: stops its set.
     Close(SessionId),
     /// For fault-injection tests: makes the actor fail.
@@ -64,14 +64,14 @@ pub(crate) enum ArtifactStoreSupervisorMsg {
 }
 
 /// Requests the working set of a session. `dead` is the actor that did not answer, if any.
-pub(crate) struct Open {
+pub(crate) struct OpenRequest {
     pub(super) session: SessionId,
     pub(super) dead: Option<ActorId>,
-    pub(super) reply: oneshot::Sender<Opened>,
+    pub(super) reply: oneshot::Sender<OpenReply>,
 }
 
 /// Reports that a set is idle. `handled` is the number of messages it had handled by then.
-pub(crate) struct Idle {
+pub(crate) struct IdleReport {
     pub(super) session: SessionId,
     pub(super) actor: ActorId,
     pub(super) handled: u64,
@@ -79,18 +79,18 @@ pub(crate) struct Idle {
 
 /// Returns the message that a set is idle.
 pub(super) fn idle(session: &SessionId, actor: ActorId, handled: u64) -> ArtifactStoreSupervisorMsg {
-    ArtifactStoreSupervisorMsg::Idle(Box::new(Idle { session: session.clone(), actor, handled }))
+    ArtifactStoreSupervisorMsg::Idle(Box::new(IdleReport { session: session.clone(), actor, handled }))
 }
 
 /// Registry of the running working sets.
 #[derive(Default)]
 pub(crate) struct WorkingSets {
-    pub(super) seats: DashMap<SessionId, Seat>,
+    pub(super) seats: DashMap<SessionId, RunningSet>,
     supervisor: OnceLock<RwLock<ActorRef<ArtifactStoreSupervisorMsg>>>,
 }
 
 /// Result of committing an edit.
-pub(super) enum Committed {
+pub(super) enum CommitOutcome {
     /// The edit is recorded.
     Done(Box<Edited>),
     /// The document has changed in the meantime, possibly by an earlier attempt of this edit. `None`: it was deleted.
@@ -147,11 +147,12 @@ impl WorkingSets {
     }
 
     /// Requests a set from the supervisor. `dead` is the actor that did not answer, if any.
-    async fn open(&self, session: &SessionId, dead: Option<ActorId>) -> Result<Seat, ErrorInfo> {
+    async fn open(&self, session: &SessionId, dead: Option<ActorId>) -> Result<RunningSet, ErrorInfo> {
         let mut wait = REPLACED_BY;
         for _ in 0..TRIES {
-            let (reply, answer) = oneshot::channel::<Opened>();
-            let message = ArtifactStoreSupervisorMsg::Open(Box::new(Open { session: session.clone(), dead, reply }));
+            let (reply, answer) = oneshot::channel::<OpenReply>();
+            let message =
+                ArtifactStoreSupervisorMsg::Open(Box::new(OpenRequest { session: session.clone(), dead, reply }));
             let is_sent = self.supervisor().is_some_and(|supervisor| supervisor.cast(message).is_ok());
             if is_sent && let Ok(opened) = answer.await {
                 return opened;
@@ -180,7 +181,7 @@ impl WorkingSetHandle<'_> {
     }
 
     /// Records an edit unless the document has changed in the meantime.
-    pub(super) async fn commit(&self, name: &str, wish: EditWish) -> Result<Committed, ErrorInfo> {
+    pub(super) async fn commit(&self, name: &str, wish: EditCommand) -> Result<CommitOutcome, ErrorInfo> {
         let wish = Arc::new(wish);
         self.ask(|reply| WorkingSetMsg::Commit { name: name.to_owned(), wish: Arc::clone(&wish), reply }).await
     }

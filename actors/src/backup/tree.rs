@@ -12,12 +12,12 @@ use std::{
 
 use soong_protocol::{ErrorCode, ErrorInfo};
 
-use super::{Copying, failed};
+use super::{BackupCopy, failed};
 
 /// Number of bytes read at a time; a cancelled backup ends after at most this much.
 const PIECE_BYTES: usize = 1024 * 1024;
 
-impl Copying<'_> {
+impl BackupCopy<'_> {
     /// Copies the file or folder `name` of the home, if it exists.
     pub(super) fn by_hand(&mut self, name: &str, left_out: &mut Vec<String>) -> Result<bool, ErrorInfo> {
         let path = self.home.join(name);

@@ -24,7 +24,7 @@ const WARN_AT: (u64, u64) = (4, 5);
 
 /// Amounts that were used, or are reserved for a running model call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Spent {
+pub(crate) struct Consumed {
     pub(crate) tokens: u64,
     pub(crate) usd: Usd,
     pub(crate) model_calls: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Spent {
     pub(crate) children: u64,
 }
 
-impl Spent {
+impl Consumed {
     /// Returns what a run itself has used.
     pub(crate) fn of(own: &Stats, children: usize) -> Self {
         Self {
@@ -65,7 +65,7 @@ impl Spent {
 
 /// A model call for which a reservation is requested.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Want {
+pub(crate) struct ReserveRequest {
     /// Estimated tokens of the prompt.
     pub(crate) prompt_tokens: u64,
     /// Maximum number of tokens in the answer.
@@ -74,7 +74,7 @@ pub(crate) struct Want {
     pub(crate) prices: Option<Prices>,
 }
 
-impl Want {
+impl ReserveRequest {
     fn cost(&self, output: u64) -> Usd {
         let usage = Usage { prompt_tokens: self.prompt_tokens, completion_tokens: output, ..Usage::default() };
         self.prices.map(|prices| prices.cost(&usage)).unwrap_or_default()
@@ -101,10 +101,10 @@ impl Want {
 
 /// Result of a reservation request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum ReserveOutcome {
     /// The amount is reserved. The answer may have `max_output_tokens`, which is less than requested if `short_of` is
     /// set.
-    Granted { held: Spent, max_output_tokens: u64, short_of: Option<Mark> },
+    Granted { held: Consumed, max_output_tokens: u64, short_of: Option<Mark> },
     /// Other runs hold reservations that they may not fully use.
     Wait,
     /// The remaining budget is not sufficient, even if all other reservations are released.
@@ -114,12 +114,12 @@ pub(crate) enum Verdict {
 struct Account {
     parent: Option<RunId>,
     budget: Budget,
-    own: Spent,
+    own: Consumed,
     /// Reservations of calls whose outcome is unknown. They count as used until the run reports its use.
-    lost: Spent,
+    lost: Consumed,
     /// Total of the run and of all runs below it: what is used, and what is reserved.
-    used: Spent,
-    held: Spent,
+    used: Consumed,
+    held: Consumed,
     /// Number of changes of these totals.
     version: u64,
 }
@@ -151,23 +151,23 @@ impl Ledger {
         self.accounts.entry(run.clone()).or_insert_with(|| Account {
             parent: parent.cloned(),
             budget,
-            own: Spent::default(),
-            lost: Spent::default(),
-            used: Spent::default(),
-            held: Spent::default(),
+            own: Consumed::default(),
+            lost: Consumed::default(),
+            used: Consumed::default(),
+            held: Consumed::default(),
             version: 0,
         });
     }
 
     /// Sets the total that a run itself has used, and clears its lost reservations.
-    pub(crate) fn report(&mut self, run: &RunId, own: Spent) {
+    pub(crate) fn report(&mut self, run: &RunId, own: Consumed) {
         let Some(account) = self.accounts.get_mut(run) else { return };
         let before = std::mem::replace(&mut account.own, own).plus(std::mem::take(&mut account.lost));
         self.change(run, |account| account.used = account.used.minus(before).plus(own));
     }
 
     /// Sets the same total after an actor crash. Lost reservations still count until the run reports them.
-    pub(crate) fn retell(&mut self, run: &RunId, own: Spent) {
+    pub(crate) fn retell(&mut self, run: &RunId, own: Consumed) {
         let Some(account) = self.accounts.get_mut(run) else { return };
         let before = std::mem::replace(&mut account.own, own);
         self.change(run, |account| account.used = account.used.minus(before).plus(own));
@@ -175,13 +175,13 @@ impl Ledger {
 
     /// Reserves the maximum that a model call may use. If no other reservation is in the way, shortens the answer to
     /// the remaining budget.
-    pub(crate) fn reserve(&mut self, run: &RunId, want: &Want) -> Verdict {
+    pub(crate) fn reserve(&mut self, run: &RunId, want: &ReserveRequest) -> ReserveOutcome {
         let (mut output, mut waits, mut short_of) = (want.max_output_tokens, false, None);
         for account in self.above(run) {
             let (used, held) = (account.used, account.held);
             let mut check = |free_at_best: bool, free_now: Option<u64>, is_held: bool, mark: Mark| {
                 if !free_at_best {
-                    return Some(Verdict::Exceeded(mark));
+                    return Some(ReserveOutcome::Exceeded(mark));
                 }
                 match free_now {
                     Some(room) if room >= output => {}
@@ -219,21 +219,21 @@ impl Ledger {
             }
         }
         if waits {
-            return Verdict::Wait;
+            return ReserveOutcome::Wait;
         }
         let tokens = want.prompt_tokens.saturating_add(output);
-        let held = Spent { tokens, usd: want.cost(output), model_calls: 1, ..Spent::default() };
+        let held = Consumed { tokens, usd: want.cost(output), model_calls: 1, ..Consumed::default() };
         self.change(run, |account| account.held = account.held.plus(held));
-        Verdict::Granted { held, max_output_tokens: output, short_of }
+        ReserveOutcome::Granted { held, max_output_tokens: output, short_of }
     }
 
     /// Releases a reservation.
-    pub(crate) fn release(&mut self, run: &RunId, held: Spent) {
+    pub(crate) fn release(&mut self, run: &RunId, held: Consumed) {
         self.change(run, |account| account.held = account.held.minus(held));
     }
 
     /// Counts a reservation as used: the actor that made the call crashed, and its successor will report the use.
-    pub(crate) fn lose(&mut self, run: &RunId, held: Spent) {
+    pub(crate) fn lose(&mut self, run: &RunId, held: Consumed) {
         let Some(account) = self.accounts.get_mut(run) else { return };
         account.lost = account.lost.plus(held);
         self.change(run, |account| {
@@ -243,22 +243,22 @@ impl Ledger {
     }
 
     /// Returns the reservations of a run that were lost in a crash.
-    pub(crate) fn lost(&self, run: &RunId) -> Spent {
+    pub(crate) fn lost(&self, run: &RunId) -> Consumed {
         self.accounts.get(run).map(|account| account.lost).unwrap_or_default()
     }
 
     /// Counts `count` sub-agents, or none if that exceeds a limit.
     pub(crate) fn take_children(&mut self, run: &RunId, count: u64) -> Result<(), Mark> {
-        let used = |spent: &Spent| spent.children;
-        self.take(run, Spent { children: count, ..Spent::default() }, BudgetDimension::Children, used, |budget| {
+        let used = |spent: &Consumed| spent.children;
+        self.take(run, Consumed { children: count, ..Consumed::default() }, BudgetDimension::Children, used, |budget| {
             budget.children
         })
     }
 
     /// Counts a tool call.
     pub(crate) fn take_tool_call(&mut self, run: &RunId) -> Result<(), Mark> {
-        let used = |spent: &Spent| spent.tool_calls;
-        self.take(run, Spent { tool_calls: 1, ..Spent::default() }, BudgetDimension::ToolCalls, used, |budget| {
+        let used = |spent: &Consumed| spent.tool_calls;
+        self.take(run, Consumed { tool_calls: 1, ..Consumed::default() }, BudgetDimension::ToolCalls, used, |budget| {
             budget.tool_calls
         })
     }
@@ -266,9 +266,9 @@ impl Ledger {
     fn take(
         &mut self,
         run: &RunId,
-        wish: Spent,
+        wish: Consumed,
         dimension: BudgetDimension,
-        used: impl Fn(&Spent) -> u64,
+        used: impl Fn(&Consumed) -> u64,
         limit: impl Fn(&Budget) -> Option<u64>,
     ) -> Result<(), Mark> {
         for account in self.above(run) {
@@ -312,7 +312,7 @@ impl Ledger {
 
     /// Returns the total that a run and all runs below it have used.
     #[cfg(test)]
-    pub(crate) fn used(&self, run: &RunId) -> Spent {
+    pub(crate) fn used(&self, run: &RunId) -> Consumed {
         self.accounts.get(run).map(|account| account.used).unwrap_or_default()
     }
 

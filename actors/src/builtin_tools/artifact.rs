@@ -12,15 +12,15 @@ use soong_protocol::MatchLayer;
 pub(crate) use write::{CreateArtifact, RewriteArtifact, UpdateArtifact};
 
 use crate::{
-    artifact::{Edited, Place},
+    artifact::{ArtifactOwner, Edited},
     tool::{ToolContext, ToolOutput},
 };
 
 /// Maximum length of the replaced text that a result repeats, in characters.
 const REPLACED_CHARS: usize = 2_000;
 
-fn place(context: &ToolContext) -> Place {
-    Place { session_id: context.session_id.clone(), uid: context.uid.to_string() }
+fn place(context: &ToolContext) -> ArtifactOwner {
+    ArtifactOwner { session_id: context.session_id.clone(), uid: context.uid.to_string() }
 }
 
 /// Escapes text for XML content and attributes.

@@ -12,11 +12,11 @@ use serde_json::Value;
 use soong_protocol::{ErrorCode, ErrorInfo, Experience, ToolSpec};
 
 use crate::{
-    memory::{Memories, matching, plain_tags},
+    memory::{MemoryFiles, matching, plain_tags},
     text::visible,
     tool::{
         Tool, ToolContext, ToolOutput, ToolResult, arguments,
-        project::{Page, blocking},
+        project::{OutputPage, blocking},
         schema_of,
     },
 };
@@ -27,7 +27,7 @@ const MAX_SHOWN: usize = 20;
 /// The tool `get_experience`.
 pub(super) struct GetExperience {
     spec: ToolSpec,
-    memory: Option<Arc<Memories>>,
+    memory: Option<Arc<MemoryFiles>>,
 }
 
 /// Finds experiences.
@@ -44,7 +44,7 @@ struct Arguments {
 
 impl GetExperience {
     /// Makes the tool.
-    pub(crate) fn new(memory: Option<Arc<Memories>>) -> Self {
+    pub(crate) fn new(memory: Option<Arc<MemoryFiles>>) -> Self {
         let spec = ToolSpec::read(
             "get_experience",
             "Experience",
@@ -72,7 +72,7 @@ impl Tool for GetExperience {
                 return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
             }
             let found = if wanted.is_empty() { best(all) } else { matching(all, &wanted, MAX_SHOWN) };
-            let mut page = Page::new(context.output_limit_bytes);
+            let mut page = OutputPage::new(context.output_limit_bytes);
             let shown = found.iter().take_while(|known| page.line(&entry(known))).count();
             let note = match (all.len(), shown) {
                 (0, _) => "nothing has been learned yet".to_owned(),

@@ -12,16 +12,16 @@ use serde_json::Value;
 use soong_protocol::ToolSpec;
 
 use crate::{
-    project_text::ProjectText,
+    project_text::ProjectInstructions,
     skill::Skills,
-    tool::{Roots, Tool, ToolContext, ToolOutput, ToolResult, arguments, project::blocking, schema_of},
+    tool::{PathPolicy, Tool, ToolContext, ToolOutput, ToolResult, arguments, project::blocking, schema_of},
 };
 
 /// The tool `skill`.
 pub(super) struct LoadSkill {
     spec: ToolSpec,
     skills: Arc<Skills>,
-    roots: Arc<Roots>,
+    roots: Arc<PathPolicy>,
 }
 
 /// Loads a skill.
@@ -35,7 +35,7 @@ struct Arguments {
 
 impl LoadSkill {
     /// Makes the tool for the skills of a runtime.
-    pub(crate) fn new(skills: Arc<Skills>, roots: Arc<Roots>) -> Self {
+    pub(crate) fn new(skills: Arc<Skills>, roots: Arc<PathPolicy>) -> Self {
         let spec = ToolSpec::read(
             "skill",
             "Skill",
@@ -56,7 +56,7 @@ impl Tool for LoadSkill {
         let (skills, roots) = (Arc::clone(&self.skills), Arc::clone(&self.roots));
         blocking(context, move |context, _| {
             let Arguments { name } = arguments(value)?;
-            let of_project = || ProjectText::read(&roots, &context.project_dir).skills;
+            let of_project = || ProjectInstructions::read(&roots, &context.project_dir).skills;
             let all = if skills.get(&name).is_some() { skills } else { skills.with_project(&of_project()) };
             let skill = all.get(&name).ok_or_else(|| all.missing(&name))?;
             Ok(ToolOutput::text(format!("skill {name}"), format!("## Skill: {name}\n\n{}", skill.told())))

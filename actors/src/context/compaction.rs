@@ -6,11 +6,11 @@
 
 use soong_protocol::Role;
 
-use super::{Entry, summary::is_summary, unit::units};
+use super::{SizedMessage, summary::is_summary, unit::units};
 
 /// The part covered by a summary: `entries[..covered]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Cut {
+pub(crate) struct CompactionPlan {
     /// Number of covered entries. The kept entries start here, at the beginning of a unit.
     pub(crate) covered: usize,
     /// Index of the last user request if it is covered; it is shown in full nevertheless.
@@ -20,7 +20,11 @@ pub(crate) struct Cut {
 /// Plans what a summary covers. Returns `None` if nothing would be gained.
 ///
 /// `budget_tokens` is the maximum for all messages together.
-pub(crate) fn plan_compaction(entries: &[Entry], keep_recent: usize, budget_tokens: u64) -> Option<Cut> {
+pub(crate) fn plan_compaction(
+    entries: &[SizedMessage],
+    keep_recent: usize,
+    budget_tokens: u64,
+) -> Option<CompactionPlan> {
     let recent = entries.len().saturating_sub(keep_recent);
     let mut covered = entries.len();
     let mut kept_tokens = 0;
@@ -32,8 +36,8 @@ pub(crate) fn plan_compaction(entries: &[Entry], keep_recent: usize, budget_toke
         }
         covered = unit.range.start;
     }
-    let is_request = |entry: &Entry| entry.message.role == Role::User && !is_summary(&entry.message);
+    let is_request = |entry: &SizedMessage| entry.message.role == Role::User && !is_summary(&entry.message);
     let pinned = entries.iter().rposition(is_request).filter(|place| *place < covered);
-    let is_news = |(place, entry): (usize, &Entry)| Some(place) != pinned && !is_summary(&entry.message);
-    entries[..covered].iter().enumerate().any(is_news).then_some(Cut { covered, pinned })
+    let is_news = |(place, entry): (usize, &SizedMessage)| Some(place) != pinned && !is_summary(&entry.message);
+    entries[..covered].iter().enumerate().any(is_news).then_some(CompactionPlan { covered, pinned })
 }

@@ -13,8 +13,8 @@ use std::{collections::HashMap, sync::Arc};
 use soong_protocol::{Goal, GoalId, GoalStatus, GoalTree, Message, Role};
 
 use super::{
-    Entry,
-    unit::{Unit, units},
+    SizedMessage,
+    unit::{MessageGroup, units},
 };
 
 /// Beginning of a replacement message, before the number of its goal.
@@ -26,7 +26,7 @@ const PLAN_TOOL: &str = "goal";
 
 /// Messages of a path as a model receives them.
 #[derive(Debug)]
-pub(crate) struct Built {
+pub(crate) struct PrunedContext {
     pub(crate) messages: Vec<Arc<Message>>,
     /// Total tokens of these messages.
     pub(crate) tokens: u64,
@@ -44,15 +44,15 @@ pub(crate) fn is_stand_in(text: &str) -> bool {
 /// Builds the messages for a model from `path`. The last `keep_recent` messages are always kept. `count` returns the
 /// tokens of the replacement messages.
 pub(crate) fn level_one(
-    path: &[Entry],
+    path: &[SizedMessage],
     goals: &GoalTree,
     keep_recent: usize,
     count: impl Fn(&Message) -> u64,
-) -> Built {
+) -> PrunedContext {
     let over = goals_to_leave_out(goals);
     let recent = path.len().saturating_sub(keep_recent);
-    let mut built = Built { messages: Vec::with_capacity(path.len()), tokens: 0, left_out: 0 };
-    let mut stand_ins = StandIns { told: vec![false; goals.goals.len()], pending: None };
+    let mut built = PrunedContext { messages: Vec::with_capacity(path.len()), tokens: 0, left_out: 0 };
+    let mut stand_ins = Replacements { told: vec![false; goals.goals.len()], pending: None };
     for unit in units(path) {
         let left_out = if unit.range.end > recent { None } else { goal_left_out(path, &unit, &over) };
         let entries = &path[unit.range.clone()];
@@ -97,7 +97,7 @@ fn goals_to_leave_out(goals: &GoalTree) -> HashMap<&GoalId, usize> {
 }
 
 /// Returns the index of the goal because of which a unit is omitted, or `None` if it is kept.
-fn goal_left_out(path: &[Entry], unit: &Unit, over: &HashMap<&GoalId, usize>) -> Option<usize> {
+fn goal_left_out(path: &[SizedMessage], unit: &MessageGroup, over: &HashMap<&GoalId, usize>) -> Option<usize> {
     let first = &path[unit.range.start].message;
     match first.role {
         Role::User | Role::System => return None,
@@ -110,7 +110,7 @@ fn goal_left_out(path: &[Entry], unit: &Unit, over: &HashMap<&GoalId, usize>) ->
         Role::Assistant | Role::Tool => {}
     }
     let place = *over.get(first.goal_id.as_ref()?)?;
-    let is_over = |result: &Entry| {
+    let is_over = |result: &SizedMessage| {
         let goal = result.message.goal_id.as_ref();
         goal == first.goal_id.as_ref() || goal.is_some_and(|goal| over.contains_key(goal)) || is_of_plan(first, result)
     };
@@ -118,20 +118,20 @@ fn goal_left_out(path: &[Entry], unit: &Unit, over: &HashMap<&GoalId, usize>) ->
 }
 
 /// Returns whether `result` answers a call of `asking` that only changed the plan.
-fn is_of_plan(asking: &Message, result: &Entry) -> bool {
+fn is_of_plan(asking: &Message, result: &SizedMessage) -> bool {
     let id = result.message.tool_call_id.as_deref();
     asking.tool_calls.iter().any(|call| Some(call.id.as_str()) == id && call.name == PLAN_TOOL)
 }
 
 /// Replacement messages: one at the position of each goal's first omitted message. Adjacent ones are merged.
-struct StandIns {
+struct Replacements {
     /// Whether a goal has been replaced already, by index in the goal tree.
     told: Vec<bool>,
     /// Not added yet, because the next omitted goal is merged into it.
     pending: Option<Message>,
 }
 
-impl StandIns {
+impl Replacements {
     fn leave_out(&mut self, place: usize, goals: &GoalTree, first: &Message) {
         if std::mem::replace(&mut self.told[place], true) {
             return;
@@ -146,7 +146,7 @@ impl StandIns {
         }
     }
 
-    fn flush(&mut self, built: &mut Built, count: impl Fn(&Message) -> u64) {
+    fn flush(&mut self, built: &mut PrunedContext, count: impl Fn(&Message) -> u64) {
         if let Some(message) = self.pending.take() {
             built.tokens += count(&message);
             built.messages.push(Arc::new(message));

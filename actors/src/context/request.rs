@@ -6,10 +6,10 @@
 use soong_protocol::GoalTree;
 
 use super::{
-    Entry,
+    SizedMessage,
     clip::clip_tokens,
     summary::SECTIONS,
-    transcript::{Kind, Transcript, indented},
+    transcript::{MessageKind, Transcript, indented},
 };
 use crate::model::tokens::estimate_tokens;
 
@@ -28,7 +28,7 @@ const NOTE_TOKENS: u64 = 24;
 /// Returns the request: system prompt and user message, together within `budget_tokens` by estimate.
 ///
 /// The budget should be thousands of tokens; if it barely fits the system prompt, nothing useful remains.
-pub(crate) fn summary_request(covered: &[Entry], goals: &GoalTree, budget_tokens: u64) -> (String, String) {
+pub(crate) fn summary_request(covered: &[SizedMessage], goals: &GoalTree, budget_tokens: u64) -> (String, String) {
     let system = system();
     let budget = budget_tokens.saturating_sub(estimate_tokens(&system));
     let plan = format!("{GOALS_HEAD}\n{}\n{CONVERSATION_HEAD}\n", plan(goals, budget / 4));
@@ -41,7 +41,7 @@ pub(crate) fn summary_request(covered: &[Entry], goals: &GoalTree, budget_tokens
 }
 
 /// Formats a conversation as text for a reflection on it, within `budget_tokens` by estimate.
-pub(crate) fn conversation_text(entries: &[Entry], goals: &GoalTree, budget_tokens: u64) -> String {
+pub(crate) fn conversation_text(entries: &[SizedMessage], goals: &GoalTree, budget_tokens: u64) -> String {
     const END: &str = "=== End ===\n";
     let plan = format!("{GOALS_HEAD}\n{}\n{CONVERSATION_HEAD}\n", plan(goals, budget_tokens / 4));
     let frame = estimate_tokens(&plan) + estimate_tokens(END);
@@ -86,7 +86,7 @@ fn plan(goals: &GoalTree, max_tokens: u64) -> String {
 }
 
 /// Formats as many messages as fit: first those that must be kept, then from the newest backwards.
-fn conversation(covered: &[Entry], budget: u64) -> String {
+fn conversation(covered: &[SizedMessage], budget: u64) -> String {
     let transcript = Transcript::new(covered);
     let mut written: Vec<Option<String>> = vec![None; transcript.len()];
     let mut room = budget.saturating_sub(MAX_NOTES * NOTE_TOKENS);
@@ -114,9 +114,10 @@ fn conversation(covered: &[Entry], budget: u64) -> String {
 /// summary, the last user request, and the first one.
 fn staying(transcript: &Transcript<'_>) -> Vec<(usize, u64)> {
     let places = || 0..transcript.len();
-    let summary = places().rev().find(|place| transcript.kind(*place) == Kind::Summary);
-    let last = places().rev().find(|place| transcript.kind(*place) == Kind::Request);
-    let first = places().find(|place| transcript.kind(*place) == Kind::Request).filter(|first| Some(*first) != last);
+    let summary = places().rev().find(|place| transcript.kind(*place) == MessageKind::Summary);
+    let last = places().rev().find(|place| transcript.kind(*place) == MessageKind::Request);
+    let first =
+        places().find(|place| transcript.kind(*place) == MessageKind::Request).filter(|first| Some(*first) != last);
     [(summary, 2), (last, 3), (first, 4)].into_iter().filter_map(|(place, share)| Some((place?, share))).collect()
 }
 

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 use soong_protocol::{GoalEvent, GoalId, GoalStatus, GoalTree, Message, Role, Timestamp, ToolCall, TraceId};
 
-use super::Entry;
+use super::SizedMessage;
 
 /// Counts tokens in a way that is easy to verify by hand.
 fn count(message: &Message) -> u64 {
@@ -40,7 +40,7 @@ fn goals(wanted: &[(&str, Option<&str>, GoalStatus, &str)], focus: Option<&str>)
 
 /// A conversation, built message by message.
 #[derive(Default)]
-struct Talk(Vec<Entry>);
+struct Talk(Vec<SizedMessage>);
 
 impl Talk {
     fn add(&mut self, role: Role, goal: Option<&str>, content: &str, complete: impl FnOnce(&mut Message)) {
@@ -49,7 +49,7 @@ impl Talk {
         let mut message = Message::text(TraceId::new("t"), sequence, None, role, content.to_owned(), at);
         message.goal_id = goal.map(GoalId::new);
         complete(&mut message);
-        self.0.push(Entry { tokens: count(&message), message: Arc::new(message) });
+        self.0.push(SizedMessage { tokens: count(&message), message: Arc::new(message) });
     }
 
     fn user(mut self, text: &str) -> Self {
@@ -137,7 +137,7 @@ fn any_goals() -> impl Strategy<Value = GoalTree> {
 }
 
 /// Generates valid conversations about goals 1 to 8 that start with a user message.
-fn any_path() -> impl Strategy<Value = Vec<Entry>> {
+fn any_path() -> impl Strategy<Value = Vec<SizedMessage>> {
     let goal = || prop::option::weighted(0.8, 1u8..9);
     let step = (0u8..8, goal(), prop::collection::vec((any::<bool>(), goal()), 1..4));
     prop::collection::vec(step, 0..30).prop_map(|steps| {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use soong_protocol::Role;
 
 use super::{
-    Entry,
+    SizedMessage,
     clip::clip,
     summary::{is_summary, without_goals},
 };
@@ -21,7 +21,7 @@ const ARGUMENTS_CHARS: usize = 600;
 
 /// Role of a message for the summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MessageKind {
     /// Summary of earlier messages.
     Summary,
     /// Request of a user.
@@ -32,13 +32,13 @@ pub(super) enum Kind {
 
 /// A conversation whose messages are formatted on demand, because formatting all of a long one is slow.
 pub(super) struct Transcript<'a> {
-    entries: &'a [Entry],
+    entries: &'a [SizedMessage],
     /// Name of the tool whose result the message is, by index.
     tools: Vec<Option<&'a str>>,
 }
 
 impl<'a> Transcript<'a> {
-    pub(super) fn new(entries: &'a [Entry]) -> Self {
+    pub(super) fn new(entries: &'a [SizedMessage]) -> Self {
         // Latest call with each id, because ids may be reused.
         let mut calls: HashMap<&str, &str> = HashMap::new();
         let mut tools = Vec::with_capacity(entries.len());
@@ -54,12 +54,12 @@ impl<'a> Transcript<'a> {
         self.entries.len()
     }
 
-    pub(super) fn kind(&self, place: usize) -> Kind {
+    pub(super) fn kind(&self, place: usize) -> MessageKind {
         let message = self.entries[place].message.as_ref();
         match message.role {
-            _ if is_summary(message) => Kind::Summary,
-            Role::User => Kind::Request,
-            _ => Kind::Work,
+            _ if is_summary(message) => MessageKind::Summary,
+            Role::User => MessageKind::Request,
+            _ => MessageKind::Work,
         }
     }
 
@@ -70,7 +70,7 @@ impl<'a> Transcript<'a> {
         let goal = message.goal_id.as_ref().map(|goal| format!(" (goal id {goal})")).unwrap_or_default();
         let content = &message.content;
         let mut text = match (self.kind(place), message.role) {
-            (Kind::Summary, _) => format!("[{number}] earlier summary:\n{}", indented(without_goals(content))),
+            (MessageKind::Summary, _) => format!("[{number}] earlier summary:\n{}", indented(without_goals(content))),
             (_, Role::User | Role::System) => said(number, message.role.as_str(), content, SAID_CHARS),
             (_, Role::Tool) => {
                 let tool = self.tools[place].unwrap_or("a tool");

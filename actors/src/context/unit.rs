@@ -7,19 +7,19 @@ use std::ops::Range;
 
 use soong_protocol::Role;
 
-use super::Entry;
+use super::SizedMessage;
 
 /// Consecutive entries that are shown completely or not at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Unit {
+pub(super) struct MessageGroup {
     pub(super) range: Range<usize>,
     /// Whether it is a result without a call, which every provider rejects.
     pub(super) is_orphan: bool,
 }
 
 /// Splits a path into its units, in order and without gaps.
-pub(super) fn units(path: &[Entry]) -> Vec<Unit> {
-    let mut units: Vec<Unit> = Vec::with_capacity(path.len());
+pub(super) fn units(path: &[SizedMessage]) -> Vec<MessageGroup> {
+    let mut units: Vec<MessageGroup> = Vec::with_capacity(path.len());
     let mut takes_results = false;
     for (place, entry) in path.iter().enumerate() {
         let message = &entry.message;
@@ -28,7 +28,7 @@ pub(super) fn units(path: &[Entry]) -> Vec<Unit> {
             Some(unit) => unit.range.end = place + 1,
             None => {
                 takes_results = message.role == Role::Assistant && !message.tool_calls.is_empty();
-                units.push(Unit { range: place..place + 1, is_orphan: is_result });
+                units.push(MessageGroup { range: place..place + 1, is_orphan: is_result });
             }
         }
     }

@@ -99,7 +99,7 @@ struct Envelope<'a, T> {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Why<'a> {
+struct LostData<'a> {
     error: Cow<'a, ErrorInfo>,
 }
 
@@ -112,7 +112,7 @@ impl Serialize for LostRun {
             session_id: Cow::Borrowed(session_id),
             run_id: Cow::Borrowed(run_id),
             ts: *ts,
-            data: Why { error: Cow::Borrowed(error) },
+            data: LostData { error: Cow::Borrowed(error) },
         }
         .serialize(serializer)
     }
@@ -121,7 +121,7 @@ impl Serialize for LostRun {
 impl<'de> Deserialize<'de> for LostRun {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Envelope { event, trace_id, session_id, run_id, ts, data } =
-            Envelope::<'_, Why<'_>>::deserialize(deserializer)?;
+            Envelope::<'_, LostData<'_>>::deserialize(deserializer)?;
         if event != Self::KIND {
             return Err(serde::de::Error::custom(format!("{event} is no {}", Self::KIND)));
         }

@@ -10,25 +10,25 @@ use soong_protocol::{ErrorCode, ErrorInfo, EventRecord};
 use soong_storage::store::{Reader, StoreError};
 use tokio::sync::mpsc;
 
-use super::{Aside, Hub, Live, LostRun, Scope, StreamItem, cursor_unknown};
-use crate::reading::Reading;
+use super::{BufferedItem, EventBus, LagState, LostRun, Scope, StreamItem, cursor_unknown};
+use crate::reading::StoreReader;
 
 /// Maximum number of stored events read at once.
 const PAGE_EVENTS: usize = 512;
 
 /// Stream of every event after a cursor, once and in order, as long as the subject exists.
 pub struct EventStream {
-    hub: Arc<Hub>,
+    hub: Arc<EventBus>,
     scope: Scope,
-    reading: Reading,
+    reading: StoreReader,
     /// Number of the last passed event: `event_id`, or `session_seq` for a session.
     cursor: u64,
     /// The cursor with which the stream was opened.
     since: u64,
     /// The lsn to read on from in a session; `None` until it is looked up for the cursor.
     lsn: Option<u64>,
-    live: mpsc::Receiver<Live>,
-    aside: Arc<Aside>,
+    live: mpsc::Receiver<BufferedItem>,
+    aside: Arc<LagState>,
     stored: VecDeque<Arc<EventRecord>>,
     behind: bool,
     /// Whether the initial cursor was checked against the store.
@@ -42,7 +42,7 @@ pub struct EventStream {
 }
 
 impl EventStream {
-    pub(crate) fn open(hub: Arc<Hub>, reading: Reading, scope: Scope, since: u64) -> Self {
+    pub(crate) fn open(hub: Arc<EventBus>, reading: StoreReader, scope: Scope, since: u64) -> Self {
         let (live, aside) = hub.register(&scope);
         Self {
             hub,
@@ -206,12 +206,12 @@ impl EventStream {
             return None;
         }
         match self.live.recv().await? {
-            Live::Look => {
+            BufferedItem::Look => {
                 self.aside.lagged.store(false, Ordering::Release);
                 self.behind = true;
                 Some(None)
             }
-            Live::Event(record) => {
+            BufferedItem::Event(record) => {
                 let number = self.number(&record);
                 if number > self.cursor + 1 {
                     self.behind = true;
@@ -220,7 +220,7 @@ impl EventStream {
                 self.lsn = self.lsn.max(Some(record.lsn));
                 Some(self.pass(record))
             }
-            Live::Delta(delta) => {
+            BufferedItem::Delta(delta) => {
                 let wanted = !matches!(&self.scope, Scope::Run { run, .. } if *run != delta.run_id);
                 Some(wanted.then_some(StreamItem::Delta(delta)))
             }
@@ -314,7 +314,7 @@ mod tests {
         let mut store = SqliteStore::open(&path, Durability::Normal).unwrap();
         let append = Append { fence: None, writes: session_with_events(last) };
         assert!(store.commit(&[append]).unwrap().iter().all(Result::is_ok));
-        let reading = Reading::new(Arc::new(SqliteReader::open(&path).unwrap()));
+        let reading = StoreReader::new(Arc::new(SqliteReader::open(&path).unwrap()));
         for scope in [Scope::Session(SessionId::new("s")), Scope::Trace(TraceId::new("s"))] {
             for since in [0, 1, PAGE_EVENTS as u64, last - 1, last] {
                 let mut stream = EventStream::open(Arc::default(), reading.clone(), scope.clone(), since);

@@ -22,8 +22,8 @@ impl Home {
     }
 }
 
-fn told(event: HookPoint) -> Told {
-    Told {
+fn told(event: HookPoint) -> HookInput {
+    HookInput {
         event,
         session_id: SessionId::new("s"),
         trace_id: TraceId::new("s"),
@@ -55,7 +55,9 @@ async fn hook_1_a_hook_hears_what_happens_and_may_refuse_before_a_call_and_at_th
             (&json!(name), &json!("write"), &json!("src/a.rs"))
         );
         match point {
-            HookPoint::PreToolUse => assert_eq!(heard, Heard { refused: Some("not today".into()), failures: vec![] }),
+            HookPoint::PreToolUse => {
+                assert_eq!(heard, HookResult { refused: Some("not today".into()), failures: vec![] })
+            }
             _ => assert!(heard.refused.is_none() && heard.failures[0].contains("cannot refuse"), "{heard:?}"),
         }
     }
@@ -140,7 +142,7 @@ fn a_path_prefix_matches_the_file_that_is_opened() {
     ] {
         let matcher: Matcher = serde_json::from_value(json!({ "path_prefix": prefix })).unwrap();
         // The name in the arguments does not show the opened file.
-        let told = Told { resolved_path: Some(project.join(opened)), ..told(HookPoint::PreToolUse) };
+        let told = HookInput { resolved_path: Some(project.join(opened)), ..told(HookPoint::PreToolUse) };
         assert_eq!(fits(&matcher, &told, &project), fit, "{prefix} {opened}");
     }
 }

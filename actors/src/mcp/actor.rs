@@ -12,8 +12,8 @@ use tokio_util::{
     task::TaskTracker,
 };
 
-use super::{Mcp, Server, message::McpServerMsg, work::Work};
-use crate::{actor_base::Mailbox, observatory::Gauge};
+use super::{McpServers, Server, message::McpServerMsg, work::ConnectionTask};
+use crate::{actor_base::Mailbox, observatory::ActorStatus};
 
 /// Delay before the first attempt to reconnect. It doubles after each failed attempt, up to [`MAX_BACKOFF`].
 const FIRST_BACKOFF: Duration = Duration::from_millis(250);
@@ -22,14 +22,14 @@ const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
 /// The actor and its handles.
 pub(super) struct McpServerActor {
-    pub(super) mcp: Arc<Mcp>,
+    pub(super) mcp: Arc<McpServers>,
     pub(super) tasks: TaskTracker,
     pub(super) server: Arc<Server>,
-    pub(super) gauge: Arc<Gauge>,
+    pub(super) gauge: Arc<ActorStatus>,
 }
 
 /// Mutable state of the actor. Dropping it cancels the connection task.
-pub(super) struct AtWork {
+pub(super) struct McpServerState {
     cut_off: CancellationToken,
     _guard: DropGuard,
     /// Number of consecutive failed attempts to connect.
@@ -38,23 +38,23 @@ pub(super) struct AtWork {
 
 impl Actor for McpServerActor {
     type Msg = McpServerMsg;
-    type State = AtWork;
+    type State = McpServerState;
     type Arguments = ();
 
-    async fn pre_start(&self, myself: ActorRef<McpServerMsg>, (): ()) -> Result<AtWork, ActorProcessingErr> {
+    async fn pre_start(&self, myself: ActorRef<McpServerMsg>, (): ()) -> Result<McpServerState, ActorProcessingErr> {
         self.gauge.show("starting", "connecting");
         let actor = Mailbox::new(myself, Arc::clone(&self.gauge));
         self.server.sit(actor.clone());
         let cut_off = CancellationToken::new();
         self.connect(actor, cut_off.clone(), Duration::ZERO);
-        Ok(AtWork { _guard: cut_off.clone().drop_guard(), cut_off, failures: 0 })
+        Ok(McpServerState { _guard: cut_off.clone().drop_guard(), cut_off, failures: 0 })
     }
 
     async fn handle(
         &self,
         myself: ActorRef<McpServerMsg>,
         message: McpServerMsg,
-        at_work: &mut AtWork,
+        at_work: &mut McpServerState,
     ) -> Result<(), ActorProcessingErr> {
         self.gauge.took();
         let mcp = &self.mcp;
@@ -91,7 +91,7 @@ impl McpServerActor {
     fn connect(&self, actor: Mailbox<McpServerMsg>, cut_off: CancellationToken, wait: Duration) {
         let (mcp, server) = (Arc::clone(&self.mcp), Arc::clone(&self.server));
         // The runtime waits for this task when it closes.
-        self.tasks.spawn(Work { mcp, server, actor, cut_off, wait }.run());
+        self.tasks.spawn(ConnectionTask { mcp, server, actor, cut_off, wait }.run());
     }
 }
 

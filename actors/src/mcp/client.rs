@@ -30,16 +30,16 @@ const MAX_PROGRESS_CHARS: usize = 200;
 
 /// Handle for calls to a server. Cheap to clone, and used by many calls concurrently.
 #[derive(Clone)]
-pub(super) struct Line {
+pub(super) struct ServerClient {
     pub(super) peer: Peer<RoleClient>,
-    pub(super) listeners: Arc<Listeners>,
+    pub(super) listeners: Arc<ProgressListeners>,
     /// Cancelled when the server's output ends.
     pub(super) over: CancellationToken,
     /// Number of messages that were discarded because they were too long.
     pub(super) long_messages: watch::Receiver<u64>,
 }
 
-impl Line {
+impl ServerClient {
     /// Resolves with an error when the server sends a message over the size limit, after this call.
     ///
     /// Such a message cannot be matched to a request, so every pending request fails.
@@ -63,13 +63,13 @@ impl Line {
 
 /// Receivers of progress notifications, by token.
 #[derive(Default)]
-pub(super) struct Listeners(Mutex<HashMap<ProgressToken, Progress>>);
+pub(super) struct ProgressListeners(Mutex<HashMap<ProgressToken, Progress>>);
 
-impl Listeners {
+impl ProgressListeners {
     /// Forwards the progress of a call to `progress` until the returned guard is dropped.
-    pub(super) fn listen(self: &Arc<Self>, token: ProgressToken, progress: Progress) -> Listening {
+    pub(super) fn listen(self: &Arc<Self>, token: ProgressToken, progress: Progress) -> ProgressSubscription {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(token.clone(), progress);
-        Listening { listeners: Arc::clone(self), token }
+        ProgressSubscription { listeners: Arc::clone(self), token }
     }
 
     fn tell(&self, news: &ProgressNotificationParam) {
@@ -81,12 +81,12 @@ impl Listeners {
 }
 
 /// Guard that ends the forwarding of progress when it is dropped.
-pub(super) struct Listening {
-    listeners: Arc<Listeners>,
+pub(super) struct ProgressSubscription {
+    listeners: Arc<ProgressListeners>,
     token: ProgressToken,
 }
 
-impl Drop for Listening {
+impl Drop for ProgressSubscription {
     fn drop(&mut self) {
         self.listeners.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.token);
     }
@@ -104,13 +104,13 @@ fn told(news: &ProgressNotificationParam) -> String {
 }
 
 /// Handler of notifications and requests from the server.
-pub(super) struct Client {
-    pub(super) listeners: Arc<Listeners>,
+pub(super) struct NotificationHandler {
+    pub(super) listeners: Arc<ProgressListeners>,
     /// Notified when the tools of the server have changed.
     pub(super) changed: Arc<Notify>,
 }
 
-impl ClientHandler for Client {
+impl ClientHandler for NotificationHandler {
     fn get_info(&self) -> ClientConfig {
         let ours = Implementation::new("soong", env!("CARGO_PKG_VERSION"));
         ClientConfig::new(ClientCapabilities::default(), ours).with_protocol_version(PROTOCOL)

@@ -18,10 +18,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Server,
-    client::{Client, Line, Listeners},
+    client::{NotificationHandler, ProgressListeners, ServerClient},
     http,
     listing::{ListedTool, MAX_TOOLS, ToolPage, accept, clean},
-    means::Means,
+    means::Target,
     process::{Pipes, Process},
     task_tools::TaskTools,
 };
@@ -35,7 +35,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 const MAX_SAID_CHARS: usize = 500;
 
 /// Reason why there is no connection.
-pub(super) struct Lost {
+pub(super) struct ConnectionError {
     pub(super) error: ErrorInfo,
     /// Whether another attempt may succeed. `false` if the configuration must be changed first.
     pub(super) may_mend: bool,
@@ -43,7 +43,7 @@ pub(super) struct Lost {
 
 /// An initialized connection.
 pub(super) struct Connection {
-    line: Line,
+    line: ServerClient,
     changed: Arc<Notify>,
     /// Completes when the connection has ended; dropping it ends the connection. `None`: it has ended.
     service: Option<BoxFuture<'static, ()>>,
@@ -51,20 +51,20 @@ pub(super) struct Connection {
     process: Option<Process>,
     /// Tools that the server only allows to be called as tasks.
     task_tools: TaskTools,
-    _guard: GivenUp,
+    _guard: CancelOnDrop,
 }
 
 /// Cancels its token when it is dropped.
 #[derive(Default)]
-struct GivenUp(CancellationToken);
+struct CancelOnDrop(CancellationToken);
 
-impl GivenUp {
+impl CancelOnDrop {
     fn token(&self) -> CancellationToken {
         self.0.clone()
     }
 }
 
-impl Drop for GivenUp {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.cancel();
     }
@@ -72,15 +72,19 @@ impl Drop for GivenUp {
 
 impl Connection {
     /// Connects to a server and initializes it.
-    pub(super) async fn open(server: &Server, tools: &ToolsConfig, environment: &Environment) -> Result<Self, Lost> {
-        let fatal = |error| Lost { error, may_mend: false };
-        let guard = GivenUp::default();
-        let (listeners, changed) = (Arc::<Listeners>::default(), Arc::<Notify>::default());
-        let client = Client { listeners: Arc::clone(&listeners), changed: Arc::clone(&changed) };
-        let means = Means::of(&server.name, &server.config, tools, environment).map_err(fatal)?;
+    pub(super) async fn open(
+        server: &Server,
+        tools: &ToolsConfig,
+        environment: &Environment,
+    ) -> Result<Self, ConnectionError> {
+        let fatal = |error| ConnectionError { error, may_mend: false };
+        let guard = CancelOnDrop::default();
+        let (listeners, changed) = (Arc::<ProgressListeners>::default(), Arc::<Notify>::default());
+        let client = NotificationHandler { listeners: Arc::clone(&listeners), changed: Arc::clone(&changed) };
+        let means = Target::of(&server.name, &server.config, tools, environment).map_err(fatal)?;
         let task_tools = TaskTools::default();
         let (hello, process, over, long_messages) = match means {
-            Means::Program { command, args, variables } => {
+            Target::Program { command, args, variables } => {
                 let (mut process, Pipes { stdin, stdout }) =
                     Process::start(&server.name, &command, &args, &variables, &task_tools).await.map_err(fatal)?;
                 let (over, long_lines) = (stdout.over.clone(), stdout.long_lines());
@@ -91,18 +95,18 @@ impl Connection {
                     Ok(()) = is_too_long.changed() => {
                         let message = "its answer to `initialize` is larger than 16 MiB";
                         let error = ErrorInfo::new(ErrorCode::ProviderError, message);
-                        return Err(Lost { error, may_mend: true });
+                        return Err(ConnectionError { error, may_mend: true });
                     }
                 };
                 // The process may have ended before or during the handshake.
                 use ClientInitializeError::{ConnectionClosed, TransportError};
                 if let Ok(Err(ConnectionClosed(_) | TransportError { .. })) = &hello {
                     let error = ErrorInfo::new(ErrorCode::ProviderError, process.obituary().await);
-                    return Err(Lost { error, may_mend: true });
+                    return Err(ConnectionError { error, may_mend: true });
                 }
                 (hello, Some(process), over, long_lines)
             }
-            Means::Address { url, headers } => {
+            Target::Address { url, headers } => {
                 let transport =
                     http::transport(&url, headers, server.timeout(), guard.token(), &task_tools).map_err(fatal)?;
                 let hello = tokio::time::timeout(server.initialize_timeout(), serve_client(client, transport)).await;
@@ -111,23 +115,23 @@ impl Connection {
         };
         match hello {
             Ok(Ok(service)) => {
-                let line = Line { peer: service.peer().clone(), listeners, over, long_messages };
+                let line = ServerClient { peer: service.peer().clone(), listeners, over, long_messages };
                 let stop = service.cancellation_token();
                 let service = Some(service.waiting().map(drop).boxed());
                 Ok(Self { line, changed, service, stop, process, task_tools, _guard: guard })
             }
-            Ok(Err(error)) => Err(Lost { error: refused(&error), may_mend: true }),
+            Ok(Err(error)) => Err(ConnectionError { error: refused(&error), may_mend: true }),
             Err(_) => {
                 let limit = server.initialize_timeout().as_millis();
                 let message =
                     format!("it did not answer `initialize` within {limit} ms (mcp.{}.timeout_ms)", server.name);
-                Err(Lost { error: ErrorInfo::new(ErrorCode::Timeout, message), may_mend: true })
+                Err(ConnectionError { error: ErrorInfo::new(ErrorCode::Timeout, message), may_mend: true })
             }
         }
     }
 
     /// Returns the client for calls.
-    pub(super) fn line(&self) -> Line {
+    pub(super) fn line(&self) -> ServerClient {
         self.line.clone()
     }
 
@@ -256,7 +260,7 @@ pub(super) fn failed(what: &str, error: &ServiceError) -> ErrorInfo {
 /// Returns whether a request certainly did not reach the server, because no connection was established.
 pub(super) fn is_unsent(error: &ServiceError) -> bool {
     let ServiceError::TransportSend(error) = error else { return false };
-    matches!(error.error.downcast_ref(), Some(http::Failed::Client(error)) if error.is_connect())
+    matches!(error.error.downcast_ref(), Some(http::TransportError::Client(error)) if error.is_connect())
 }
 
 /// Formats an error with its causes, without repeating a text.

@@ -48,7 +48,7 @@ pub(super) fn transport(
     timeout: Duration,
     given_up: CancellationToken,
     task_tools: &TaskTools,
-) -> Result<StreamableHttpClientTransport<Caller>, ErrorInfo> {
+) -> Result<StreamableHttpClientTransport<CancellableHttpClient>, ErrorInfo> {
     let mut builder = Client::builder()
         .user_agent(concat!("soong/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(CONNECT_TIMEOUT.min(timeout))
@@ -68,23 +68,29 @@ pub(super) fn transport(
         .custom_headers(headers)
         .max_sse_event_size(MAX_EVENT_BYTES)
         .max_concurrent_requests(MAX_CONCURRENT_CALLS);
-    Ok(StreamableHttpClientTransport::with_client(Caller { client, given_up, task_tools: task_tools.clone() }, config))
+    Ok(StreamableHttpClientTransport::with_client(
+        CancellableHttpClient { client, given_up, task_tools: task_tools.clone() },
+        config,
+    ))
 }
 
 /// HTTP client whose requests end when the connection is given up. The SDK alone would wait for the first response.
 #[derive(Clone)]
-pub(super) struct Caller {
+pub(super) struct CancellableHttpClient {
     client: Client,
     given_up: CancellationToken,
     task_tools: TaskTools,
 }
 
-pub(super) type Failed = StreamableHttpError<reqwest::Error>;
-type Events = BoxStream<'static, Result<Sse, SseError>>;
+pub(super) type TransportError = StreamableHttpError<reqwest::Error>;
+type EventStream = BoxStream<'static, Result<Sse, SseError>>;
 type Headers = HashMap<HeaderName, HeaderValue>;
 
-impl Caller {
-    async fn unless_given_up<T>(&self, request: impl Future<Output = Result<T, Failed>>) -> Result<T, Failed> {
+impl CancellableHttpClient {
+    async fn unless_given_up<T>(
+        &self,
+        request: impl Future<Output = Result<T, TransportError>>,
+    ) -> Result<T, TransportError> {
         let answer = tokio::select! {
             biased;
             () = self.given_up.cancelled() => Err(StreamableHttpError::TransportChannelClosed),
@@ -96,12 +102,12 @@ impl Caller {
         answer
     }
 
-    fn cut(&self, stream: Events) -> Events {
+    fn cut(&self, stream: EventStream) -> EventStream {
         stream.take_until(self.given_up.clone().cancelled_owned()).boxed()
     }
 }
 
-impl StreamableHttpClient for Caller {
+impl StreamableHttpClient for CancellableHttpClient {
     type Error = reqwest::Error;
 
     async fn post_message(
@@ -111,7 +117,7 @@ impl StreamableHttpClient for Caller {
         session: Option<Arc<str>>,
         auth: Option<String>,
         headers: Headers,
-    ) -> Result<StreamableHttpPostResponse, Failed> {
+    ) -> Result<StreamableHttpPostResponse, TransportError> {
         self.post_message_with_max_sse_event_size(uri, message, session, auth, headers, MAX_EVENT_BYTES).await
     }
 
@@ -123,7 +129,7 @@ impl StreamableHttpClient for Caller {
         auth: Option<String>,
         headers: Headers,
         max_bytes: usize,
-    ) -> Result<StreamableHttpPostResponse, Failed> {
+    ) -> Result<StreamableHttpPostResponse, TransportError> {
         let client = &self.client;
         let id = match &message {
             ClientJsonRpcMessage::Request(request) => Some(request.id.clone()),
@@ -161,7 +167,7 @@ impl StreamableHttpClient for Caller {
         session: Arc<str>,
         auth: Option<String>,
         headers: Headers,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), TransportError> {
         self.unless_given_up(self.client.delete_session(uri, session, auth, headers)).await
     }
 
@@ -172,7 +178,7 @@ impl StreamableHttpClient for Caller {
         last_event: Option<String>,
         auth: Option<String>,
         headers: Headers,
-    ) -> Result<Events, Failed> {
+    ) -> Result<EventStream, TransportError> {
         self.get_stream_with_max_sse_event_size(uri, session, last_event, auth, headers, MAX_EVENT_BYTES).await
     }
 
@@ -184,7 +190,7 @@ impl StreamableHttpClient for Caller {
         auth: Option<String>,
         headers: Headers,
         max_bytes: usize,
-    ) -> Result<Events, Failed> {
+    ) -> Result<EventStream, TransportError> {
         let (client, takes_up) = (&self.client, last_event.is_some());
         let request = client.get_stream_with_max_sse_event_size(uri, session, last_event, auth, headers, max_bytes);
         let stream = self.unless_given_up(request).await;
@@ -197,10 +203,10 @@ impl StreamableHttpClient for Caller {
 
 /// Inserts an error response if the stream of a request ends without a response and cannot be resumed, or if an event
 /// is too large. Otherwise the SDK would wait for the response, or end the connection for all requests.
-fn answered(stream: Events, id: Option<RequestId>) -> Events {
+fn answered(stream: EventStream, id: Option<RequestId>) -> EventStream {
     let Some(id) = id else { return stream };
     let state = Some((stream, false));
-    let next = move |state: Option<(Events, bool)>| {
+    let next = move |state: Option<(EventStream, bool)>| {
         let id = id.clone();
         async move {
             let (mut stream, is_over) = state?;

@@ -9,7 +9,7 @@
 use rmcp::model::{ListToolsResult, ServerResult, Tool as Offered};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use soong_protocol::{Effect, McpConfig, NETWORK, ToolSpec};
+use soong_protocol::{McpConfig, NETWORK, ToolEffect, ToolSpec};
 
 /// Maximum number of tools of a server.
 pub(super) const MAX_TOOLS: usize = 200;
@@ -95,7 +95,7 @@ pub(super) fn accept(server: &str, config: &McpConfig, offered: Offered) -> Resu
         title,
         description,
         parameters: schema,
-        effect: if reads { Effect::Read } else { Effect::Dangerous },
+        effect: if reads { ToolEffect::Read } else { ToolEffect::Dangerous },
         idempotent: reads,
         tags: vec![TAG.to_owned(), NETWORK.to_owned()],
         timeout_ms: Some(config.timeout_ms),

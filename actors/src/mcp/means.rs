@@ -16,7 +16,7 @@ use soong_protocol::{ErrorCode, ErrorInfo, McpConfig, ToolsConfig};
 use crate::environment::Environment;
 
 /// How to reach a server, with all values looked up.
-pub(super) enum Means {
+pub(super) enum Target {
     /// Child process.
     Program {
         command: String,
@@ -28,7 +28,7 @@ pub(super) enum Means {
     Address { url: Url, headers: HashMap<HeaderName, HeaderValue> },
 }
 
-impl Means {
+impl Target {
     /// Looks up all values. An error names the value to set and the key that refers to it.
     pub(super) fn of(
         server: &str,

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use super::{client::Line, connection::Lost};
-use crate::tool::Registered;
+use super::{client::ServerClient, connection::ConnectionError};
+use crate::tool::RegisteredTool;
 
 /// Mailbox of the actor of an MCP server.
 pub(super) enum McpServerMsg {
     /// Sent by the connection task: the server is connected and has these tools.
-    Opened { line: Line, tools: Vec<Arc<Registered>> },
+    Opened { line: ServerClient, tools: Vec<Arc<RegisteredTool>> },
     /// Sent by the connection task: the tools of the server have changed.
-    Listed(Vec<Arc<Registered>>),
+    Listed(Vec<Arc<RegisteredTool>>),
     /// Sent by the connection task: the connection was lost or could not be established, and is completely closed.
-    Lost(Box<Lost>),
+    Lost(Box<ConnectionError>),
     /// For fault-injection tests: makes the actor fail.
     Crash,
 }

@@ -6,15 +6,15 @@ use ractor::{ActorCell, ActorId, SpawnErr};
 use soong_protocol::{Config, ErrorCode, ErrorInfo};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{environment::Environment, observatory::Observatory, tool::ToolRegistry};
+use crate::{environment::Environment, observatory::ActorTree, tool::ToolRegistry};
 
 /// The built-in tools, and the names of the configured servers, none of which is available.
-pub(crate) struct Mcp {
+pub(crate) struct McpServers {
     registry: Arc<ToolRegistry>,
     servers: Vec<String>,
 }
 
-impl Mcp {
+impl McpServers {
     pub(crate) fn new(built_in: ToolRegistry, config: &Config, _: &Environment) -> Self {
         let servers: Vec<String> = config.mcp.keys().cloned().collect();
         if !servers.is_empty() {
@@ -43,8 +43,8 @@ impl Mcp {
 }
 
 pub(crate) async fn start(
-    _: &Arc<Mcp>,
-    _: &Arc<Observatory>,
+    _: &Arc<McpServers>,
+    _: &Arc<ActorTree>,
     _: &TaskTracker,
     _: &CancellationToken,
     _: ActorCell,
@@ -52,4 +52,4 @@ pub(crate) async fn start(
     Ok(None)
 }
 
-pub(crate) fn give_up(_: &Mcp, _: &Observatory) {}
+pub(crate) fn give_up(_: &McpServers, _: &ActorTree) {}

@@ -1,6 +1,6 @@
 //! An MCP server that is a child process: its environment, its output, and its termination.
 //!
-//! Standard error is logged, and its end is kept for error messages. [`Family`] ensures that no process of the server
+//! Standard error is logged, and its end is kept for error messages. [`ProcessTree`] ensures that no process of the server
 //! remains after it has ended or was dropped.
 //!
 //! Elsewhere: the protocol (`connection.rs`).
@@ -23,7 +23,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{listing::clean, task_tools::TaskTools};
-use soong_sandbox::{Family, Launch, Started};
+use soong_sandbox::{ProcessTree, SpawnOptions, StartedProgram};
 
 /// Maximum length of a line of output, in bytes. The SDK discards longer lines.
 pub(super) const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
@@ -40,7 +40,7 @@ const LAST_WORDS_BYTES: usize = 512;
 
 /// A running server program.
 pub(super) struct Process {
-    family: Family,
+    family: ProcessTree,
     last_words: Arc<Mutex<Vec<u8>>>,
     stderr: Option<AbortOnDropHandle<()>>,
 }
@@ -48,11 +48,11 @@ pub(super) struct Process {
 /// Standard input and output of the program.
 pub(super) struct Pipes {
     pub(super) stdin: ChildStdin,
-    pub(super) stdout: Output,
+    pub(super) stdout: ProcessOutput,
 }
 
 /// Standard output of a program. It signals the end of the output before the reader of the protocol notices it.
-pub(super) struct Output {
+pub(super) struct ProcessOutput {
     stdout: ChildStdout,
     pub(super) over: CancellationToken,
     /// Number of bytes read of the current line.
@@ -64,7 +64,7 @@ pub(super) struct Output {
     long_lines: watch::Sender<u64>,
 }
 
-impl Output {
+impl ProcessOutput {
     fn new(stdout: ChildStdout, task_tools: TaskTools) -> Self {
         let (over, long_lines) = (CancellationToken::new(), watch::Sender::default());
         Self { stdout, over, line_bytes: 0, line: Vec::new(), task_tools, long_lines }
@@ -93,7 +93,7 @@ impl Output {
     }
 }
 
-impl AsyncRead for Output {
+impl AsyncRead for ProcessOutput {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let (before, filled) = (into.remaining(), into.filled().len());
         let read = Pin::new(&mut self.stdout).poll_read(context, into);
@@ -125,14 +125,14 @@ impl Process {
             ErrorInfo::new(ErrorCode::ConfigError, message)
         };
         // The program runs in the working directory of this process.
-        let launch = Launch::new(command, Path::new("."), variables.iter().cloned().collect()).arguments(args);
+        let launch = SpawnOptions::new(command, Path::new("."), variables.iter().cloned().collect()).arguments(args);
         let started = launch.start().await.map_err(|error| failed(error.to_string()))?;
-        let Started { stdin, stdout, stderr, family } = started;
+        let StartedProgram { stdin, stdout, stderr, family } = started;
         let last_words = Arc::<Mutex<Vec<u8>>>::default();
         let logging = log(server.to_owned(), stderr, Arc::clone(&last_words));
         let stderr = Some(AbortOnDropHandle::new(tokio::spawn(logging)));
         let Some(stdin) = stdin else { return Err(failed("it has no standard input".to_owned())) };
-        let stdout = Output::new(stdout, task_tools.clone());
+        let stdout = ProcessOutput::new(stdout, task_tools.clone());
         Ok((Self { family, last_words, stderr }, Pipes { stdin, stdout }))
     }
 

@@ -16,13 +16,13 @@ use tokio_util::{
     task::{AbortOnDropHandle, TaskTracker},
 };
 
-use super::{Mcp, Server, actor::McpServerActor};
+use super::{McpServers, Server, actor::McpServerActor};
 use crate::{
     actor_base::{
         ONLY,
-        restart::{self, Crashes},
+        restart::{self, CrashHistory},
     },
-    observatory::{ActorKind, Gauge, Observatory},
+    observatory::{ActorKind, ActorStatus, ActorTree},
 };
 
 /// Delay before the first restart. It doubles with each further restart, up to [`MAX_BACKOFF`].
@@ -39,41 +39,50 @@ pub(super) enum McpSupervisorMsg {
 
 /// The supervisor and its handles.
 pub(super) struct McpSupervisorActor {
-    pub(super) mcp: Arc<Mcp>,
-    pub(super) observatory: Arc<Observatory>,
+    pub(super) mcp: Arc<McpServers>,
+    pub(super) observatory: Arc<ActorTree>,
     pub(super) tasks: TaskTracker,
     pub(super) closing: CancellationToken,
-    pub(super) gauge: Arc<Gauge>,
+    pub(super) gauge: Arc<ActorStatus>,
 }
 
-struct Kept {
+struct ServerEntry {
     server: Arc<Server>,
-    gauge: Arc<Gauge>,
-    crashes: Crashes,
+    gauge: Arc<ActorStatus>,
+    crashes: CrashHistory,
     /// Running during the delay before a restart; it is aborted when the supervisor ends.
     timer: Option<AbortOnDropHandle<()>>,
 }
 
 /// Mutable state of the supervisor.
 #[derive(Default)]
-pub(super) struct Servers {
-    kept: HashMap<Arc<str>, Kept>,
+pub(super) struct SupervisorState {
+    kept: HashMap<Arc<str>, ServerEntry>,
     by_actor: HashMap<ActorId, Arc<str>>,
 }
 
 impl Actor for McpSupervisorActor {
     type Msg = McpSupervisorMsg;
-    type State = Servers;
+    type State = SupervisorState;
     type Arguments = ();
 
-    async fn pre_start(&self, myself: ActorRef<McpSupervisorMsg>, (): ()) -> Result<Servers, ActorProcessingErr> {
+    async fn pre_start(
+        &self,
+        myself: ActorRef<McpSupervisorMsg>,
+        (): (),
+    ) -> Result<SupervisorState, ActorProcessingErr> {
         self.gauge.show("running", "");
-        let mut servers = Servers::default();
-        let parent = Gauge::actor_id(ActorKind::McpSupervisor, ONLY);
+        let mut servers = SupervisorState::default();
+        let parent = ActorStatus::actor_id(ActorKind::McpSupervisor, ONLY);
         for server in self.mcp.servers.values() {
             let (kind, limit) = (ActorKind::McpServer, restart::SERVER.shown);
             let gauge = self.observatory.enter(kind, &server.name, Some(parent.clone()), limit, None);
-            let kept = Kept { server: Arc::clone(server), gauge, crashes: Crashes::new(restart::SERVER), timer: None };
+            let kept = ServerEntry {
+                server: Arc::clone(server),
+                gauge,
+                crashes: CrashHistory::new(restart::SERVER),
+                timer: None,
+            };
             servers.kept.insert(Arc::clone(&server.name), kept);
             self.spawn(&myself, &mut servers, &server.name).await?;
         }
@@ -84,7 +93,7 @@ impl Actor for McpSupervisorActor {
         &self,
         myself: ActorRef<McpSupervisorMsg>,
         message: McpSupervisorMsg,
-        servers: &mut Servers,
+        servers: &mut SupervisorState,
     ) -> Result<(), ActorProcessingErr> {
         self.gauge.took();
         match message {
@@ -97,7 +106,7 @@ impl Actor for McpSupervisorActor {
         &self,
         myself: ActorRef<McpSupervisorMsg>,
         event: SupervisionEvent,
-        servers: &mut Servers,
+        servers: &mut SupervisorState,
     ) -> Result<(), ActorProcessingErr> {
         if let SupervisionEvent::ActorFailed(actor, error) = event
             && let Some(name) = servers.by_actor.remove(&actor.get_id())
@@ -113,7 +122,7 @@ impl McpSupervisorActor {
     async fn spawn(
         &self,
         myself: &ActorRef<McpSupervisorMsg>,
-        servers: &mut Servers,
+        servers: &mut SupervisorState,
         name: &Arc<str>,
     ) -> Result<(), ActorProcessingErr> {
         let Some(kept) = servers.kept.get_mut(name) else { return Ok(()) };
@@ -129,7 +138,13 @@ impl McpSupervisorActor {
         Ok(())
     }
 
-    fn crashed(&self, myself: &ActorRef<McpSupervisorMsg>, servers: &mut Servers, name: &Arc<str>, error: &str) {
+    fn crashed(
+        &self,
+        myself: &ActorRef<McpSupervisorMsg>,
+        servers: &mut SupervisorState,
+        name: &Arc<str>,
+        error: &str,
+    ) {
         let Some(kept) = servers.kept.get_mut(name) else { return };
         let crash = kept.crashes.record(Instant::now());
         let Some(number) = crash else {

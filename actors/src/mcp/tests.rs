@@ -3,12 +3,12 @@
 use reqwest::header::HeaderName;
 use rmcp::model::{CallToolResult, ServerResult};
 use serde_json::{Value, json};
-use soong_protocol::{Config, Effect, ErrorCode, McpConfig, ToolsConfig};
+use soong_protocol::{Config, ErrorCode, McpConfig, ToolEffect, ToolsConfig};
 
 use super::{
     Server,
     listing::{ListedTool, ToolPage, accept, clean},
-    means::Means,
+    means::Target,
     result::outcome,
     tool::registered,
 };
@@ -18,11 +18,11 @@ fn config(table: &str) -> McpConfig {
     Config::parse("c", &format!("[mcp.s]\n{table}")).unwrap().mcp.remove("s").unwrap()
 }
 
-fn means(table: &str) -> Result<Means, String> {
+fn means(table: &str) -> Result<Target, String> {
     let variables = [("PATH", "/bin"), ("HOME", "/home/x"), ("KEY", "k3y"), ("SECRET", "s3cret"), ("BAD", "a\nb")];
     let environment = Environment::of(variables);
     let tools = ToolsConfig { env_allowlist: vec!["PATH".into(), "LANG".into()], ..ToolsConfig::default() };
-    Means::of("s", &config(table), &tools, &environment).map_err(|error| {
+    Target::of("s", &config(table), &tools, &environment).map_err(|error| {
         assert_eq!(error.code, ErrorCode::ConfigError, "{error}");
         error.message
     })
@@ -36,7 +36,7 @@ fn a_program_gets_the_variables_that_are_named_and_no_others() {
         // A variable of the server replaces one of the allowlist.
         ("env = { PATH = \"KEY\" }", vec![("PATH", "k3y")]),
     ] {
-        let Ok(Means::Program { variables, .. }) = means(&format!("command = \"x\"\n{env}")) else { panic!("{env}") };
+        let Ok(Target::Program { variables, .. }) = means(&format!("command = \"x\"\n{env}")) else { panic!("{env}") };
         let variables: Vec<(&str, &str)> = variables.iter().map(|(name, value)| (&**name, &**value)).collect();
         assert_eq!(variables, want, "{env}");
     }
@@ -45,7 +45,7 @@ fn a_program_gets_the_variables_that_are_named_and_no_others() {
 #[test]
 fn headers_hold_the_whole_value_of_their_variable() {
     let table = "url = \"https://h/mcp\"\nheader_env = { Authorization = \"SECRET\" }";
-    let Ok(Means::Address { url, headers }) = means(table) else { panic!("{table}") };
+    let Ok(Target::Address { url, headers }) = means(table) else { panic!("{table}") };
     assert_eq!(url.as_str(), "https://h/mcp");
     let value = &headers[&HeaderName::from_static("authorization")];
     assert!(value == "s3cret" && value.is_sensitive(), "it is kept out of logs");
@@ -98,23 +98,23 @@ fn a_tool_is_offered_as_its_server_describes_it_within_limits() {
     assert!(spec.description.starts_with("Finds things.\nIn files. x"), "{}", spec.description);
     assert_eq!(spec.description.chars().count(), 2_001, "cut, and it shows");
     assert_eq!(spec.parameters["type"], "object", "arguments are one, whether it says so or not");
-    assert_eq!((spec.effect, spec.idempotent, spec.timeout_ms), (Effect::Read, true, Some(7)));
+    assert_eq!((spec.effect, spec.idempotent, spec.timeout_ms), (ToolEffect::Read, true, Some(7)));
     assert_eq!(spec.tags, ["mcp", "network"]);
 }
 
 #[test]
 fn perm_1_every_tool_of_a_server_asks_whatever_it_says_of_itself() {
     for (annotations, effect) in [
-        (Value::Null, Effect::Dangerous),
-        (json!({"readOnlyHint": false, "idempotentHint": true}), Effect::Dangerous),
-        (json!({"readOnlyHint": true, "openWorldHint": false}), Effect::Read),
+        (Value::Null, ToolEffect::Dangerous),
+        (json!({"readOnlyHint": false, "idempotentHint": true}), ToolEffect::Dangerous),
+        (json!({"readOnlyHint": true, "openWorldHint": false}), ToolEffect::Read),
     ] {
         let mut tool = json!({"name": "t", "inputSchema": {"type": "object"}});
         if !annotations.is_null() {
             tool["annotations"] = annotations.clone();
         }
         let listed = taken(tool).unwrap();
-        assert_eq!((listed.spec.effect, listed.spec.idempotent), (effect, effect == Effect::Read), "{annotations}");
+        assert_eq!((listed.spec.effect, listed.spec.idempotent), (effect, effect == ToolEffect::Read), "{annotations}");
         assert!(listed.spec.needs_leave(), "{annotations}");
         assert_eq!((listed.spec.title.as_str(), listed.spec.description.as_str()), ("t", "t"), "it says nothing");
     }

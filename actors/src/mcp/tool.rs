@@ -21,7 +21,7 @@ use super::{
     listing::ListedTool,
     result,
 };
-use crate::tool::{RegisterError, Registered, Tool, ToolContext, ToolResult};
+use crate::tool::{RegisterError, RegisteredTool, Tool, ToolContext, ToolResult};
 
 /// A tool of an MCP server.
 struct McpTool {
@@ -34,11 +34,11 @@ pub(super) fn registered(
     server: &Arc<Server>,
     listed: Vec<ListedTool>,
     mut left_out: impl FnMut(RegisterError),
-) -> Vec<Arc<Registered>> {
+) -> Vec<Arc<RegisteredTool>> {
     let mut tools = Vec::with_capacity(listed.len());
     for listed in listed {
         let spec = listed.spec.clone();
-        match Registered::new(Some(Arc::new(McpTool { server: Arc::clone(server), listed })), spec) {
+        match RegisteredTool::new(Some(Arc::new(McpTool { server: Arc::clone(server), listed })), spec) {
             Ok(tool) => tools.push(Arc::new(tool)),
             Err(error) => left_out(error),
         }
@@ -81,7 +81,7 @@ impl Tool for McpTool {
                 sent => sent,
             };
             let pending = pending.map_err(failed)?;
-            let mut guard = Unanswered { peer: line.peer.clone(), id: Some(pending.id.clone()) };
+            let mut guard = CancelOnDrop { peer: line.peer.clone(), id: Some(pending.id.clone()) };
             let _listening = line.listeners.listen(pending.progress_token.clone(), context.progress.clone());
             let answer = tokio::select! {
                 biased;
@@ -102,12 +102,12 @@ fn told(server: &str, error: &ErrorInfo) -> String {
 
 /// A call without a response. If it is dropped before the response arrives, the server is notified of the
 /// cancellation.
-struct Unanswered {
+struct CancelOnDrop {
     peer: Peer<RoleClient>,
     id: Option<RequestId>,
 }
 
-impl Drop for Unanswered {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current()) else { return };
         let peer = self.peer.clone();

@@ -9,16 +9,16 @@ use soong_protocol::{ErrorCode, ErrorInfo};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Mcp, Server,
-    connection::{Connection, Lost},
+    McpServers, Server,
+    connection::{Connection, ConnectionError},
     message::McpServerMsg,
     tool,
 };
-use crate::{actor_base::Mailbox, tool::Registered};
+use crate::{actor_base::Mailbox, tool::RegisteredTool};
 
 /// The task and its handles.
-pub(super) struct Work {
-    pub(super) mcp: Arc<Mcp>,
+pub(super) struct ConnectionTask {
+    pub(super) mcp: Arc<McpServers>,
     pub(super) server: Arc<Server>,
     pub(super) actor: Mailbox<McpServerMsg>,
     /// Cancelled when the actor has stopped or the runtime closes.
@@ -27,7 +27,7 @@ pub(super) struct Work {
     pub(super) wait: Duration,
 }
 
-impl Work {
+impl ConnectionTask {
     pub(super) async fn run(self) {
         if !self.wait.is_zero() {
             tokio::select! {
@@ -63,7 +63,7 @@ impl Work {
     }
 
     /// Keeps the connection open. Returns the reason when it is no longer usable, or `None` if the task is cancelled.
-    async fn stay(&self, connection: &mut Connection) -> Option<Lost> {
+    async fn stay(&self, connection: &mut Connection) -> Option<ConnectionError> {
         let mut is_open = false;
         loop {
             let tools = tokio::select! {
@@ -81,7 +81,9 @@ impl Work {
                 Err(error) if is_open && error.code != ErrorCode::Interrupted => {
                     tracing::warn!(server = %self.server.name, %error, "an MCP server did not list its tools anew");
                 }
-                Err(error) if error.code != ErrorCode::Interrupted => return Some(Lost { error, may_mend: true }),
+                Err(error) if error.code != ErrorCode::Interrupted => {
+                    return Some(ConnectionError { error, may_mend: true });
+                }
                 Err(_) => {}
             }
             let changed = connection.changes();
@@ -89,14 +91,14 @@ impl Work {
                 biased;
                 () = self.cut_off.cancelled() => return None,
                 how = connection.ended() => {
-                    return Some(Lost { error: ErrorInfo::new(ErrorCode::ProviderError, how), may_mend: true });
+                    return Some(ConnectionError { error: ErrorInfo::new(ErrorCode::ProviderError, how), may_mend: true });
                 }
                 () = changed.notified() => {}
             }
         }
     }
 
-    async fn tools(&self, connection: &mut Connection) -> Result<Vec<Arc<Registered>>, ErrorInfo> {
+    async fn tools(&self, connection: &mut Connection) -> Result<Vec<Arc<RegisteredTool>>, ErrorInfo> {
         let name = &self.server.name;
         let listed = connection.list(&self.server, |why| leave_out(name, &why)).await?;
         let server = Arc::clone(&self.server);

@@ -12,7 +12,7 @@ use soong_protocol::{Experience, ExperienceId, Metrics, Tags, Timestamp, TraceId
 
 use super::{
     date::read_date,
-    head::{self, Head},
+    head::{self, Metadata},
     rank::{plain_category, plain_tags},
 };
 use crate::front_matter::value::Value;
@@ -36,12 +36,12 @@ const PREFIX: &str = "ex_";
 
 /// Text of the experiences file and the experiences parsed from it.
 #[derive(Debug, Clone, Default)]
-pub struct Book {
+pub struct ExperienceText {
     bytes: Vec<u8>,
     experiences: Vec<Experience>,
     /// Editable positions of each experience, in the same order.
-    places: Vec<Place>,
-    faults: Vec<BookFault>,
+    places: Vec<BlockPositions>,
+    faults: Vec<ExperienceFault>,
     /// Largest number in an id of the file, whether its block is usable or not.
     last_number: u64,
 }
@@ -49,7 +49,7 @@ pub struct Book {
 /// Problem in a block of the experiences file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("line {line}: {message}")]
-pub struct BookFault {
+pub struct ExperienceFault {
     /// Line in the file, starting at 1.
     pub line: usize,
     /// Description of the problem and how to fix it.
@@ -60,10 +60,10 @@ pub struct BookFault {
 
 /// Positions in the file of the values of a block that may be changed.
 #[derive(Debug, Clone, Default)]
-struct Place {
-    helpful: Spot,
-    harmful: Spot,
-    reflection: Spot,
+struct BlockPositions {
+    helpful: ValuePosition,
+    harmful: ValuePosition,
+    reflection: ValuePosition,
     /// Id of the reflection that changed the block last.
     by: Option<String>,
     /// End of the front matter, as a byte offset, and its number of lines.
@@ -73,7 +73,7 @@ struct Place {
 
 /// Position of a value; without a range if the value is missing or is not a single text.
 #[derive(Debug, Clone, Default)]
-struct Spot {
+struct ValuePosition {
     range: Option<Range<usize>>,
     is_inline: bool,
 }
@@ -105,11 +105,11 @@ pub struct Changes {
     pub rated: Vec<(ExperienceId, bool)>,
 }
 
-impl Book {
+impl ExperienceText {
     /// Parses a file. Never fails: parts that cannot be used are listed as faults.
     pub fn read(bytes: Vec<u8>) -> Self {
         let mut book = Self::default();
-        let lines = Lines::of(&bytes);
+        let lines = FileLines::of(&bytes);
         let heads = lines.heads();
         let mut known: HashMap<String, usize> = HashMap::new();
         for (at, begin) in heads.iter().enumerate() {
@@ -127,13 +127,13 @@ impl Book {
             });
             match checked {
                 Ok((experience, place, fault)) => {
-                    let fault = fault.map(|(line, message)| BookFault { line, message, is_left_out: false });
+                    let fault = fault.map(|(line, message)| ExperienceFault { line, message, is_left_out: false });
                     book.faults.extend(fault);
                     known.insert(experience.id.to_string(), number);
                     book.experiences.push(experience);
                     book.places.push(place);
                 }
-                Err((line, message)) => book.faults.push(BookFault { line, message, is_left_out: true }),
+                Err((line, message)) => book.faults.push(ExperienceFault { line, message, is_left_out: true }),
             }
         }
         book.last_number = lines.last_number(&heads);
@@ -147,7 +147,7 @@ impl Book {
     }
 
     /// Returns the problems of all blocks, including problems of usable blocks.
-    pub fn faults(&self) -> &[BookFault] {
+    pub fn faults(&self) -> &[ExperienceFault] {
         &self.faults
     }
 
@@ -222,11 +222,12 @@ impl Book {
     }
 }
 
-impl Place {
+impl BlockPositions {
     /// Adds the edits that write new counters and the id of the reflection into the block.
     fn rate(&self, helpful: u32, harmful: u32, reflection: &str, edits: &mut Vec<(Range<usize>, String)>) {
         let mut behind = String::new();
-        let mut set = |spot: &Spot, text: String| spot.range.clone().map(|range| edits.push((range, text))).is_some();
+        let mut set =
+            |spot: &ValuePosition, text: String| spot.range.clone().map(|range| edits.push((range, text))).is_some();
         match (set(&self.helpful, helpful.to_string()), set(&self.harmful, harmful.to_string())) {
             (true, true) => {}
             (false, false) => {
@@ -257,20 +258,20 @@ impl Place {
 }
 
 /// First and last line of the front matter of a block. `last` is `None` if it is not closed.
-struct Found {
+struct HeadRange {
     first: usize,
     last: Option<usize>,
 }
 
 /// Lines of a file: the start offset and the text of each, and whether it is not valid UTF-8.
-struct Lines<'a> {
+struct FileLines<'a> {
     lines: Vec<(usize, Cow<'a, str>, bool)>,
     /// Length of the file, in bytes.
     end: usize,
     bytes: &'a [u8],
 }
 
-impl<'a> Lines<'a> {
+impl<'a> FileLines<'a> {
     fn of(bytes: &'a [u8]) -> Self {
         let mut lines = Vec::new();
         let mut at = 0;
@@ -303,7 +304,7 @@ impl<'a> Lines<'a> {
     }
 
     /// Finds the front matter of all blocks: lines between two fences, one of which contains an id.
-    fn heads(&self) -> Vec<Found> {
+    fn heads(&self) -> Vec<HeadRange> {
         let mut found = Vec::new();
         let mut line = 0;
         while line < self.count() {
@@ -318,7 +319,7 @@ impl<'a> Lines<'a> {
             let names_id = lines.clone().any(|line| self.text(line).starts_with("id:"));
             // Without an id it is a horizontal rule in the text, or front matter of something else.
             if names_id {
-                found.push(Found { first: line, last });
+                found.push(HeadRange { first: line, last });
             }
             line = match last {
                 Some(last) if names_id => last + 1,
@@ -335,12 +336,12 @@ impl<'a> Lines<'a> {
         first: usize,
         last: usize,
         until: usize,
-    ) -> Result<(Experience, Place, Option<head::Fault>), head::Fault> {
+    ) -> Result<(Experience, BlockPositions, Option<head::LineFault>), head::LineFault> {
         if let Some(line) = (first..until).find(|line| self.lines[*line].2) {
             return Err((line + 1, "this is no UTF-8: save the file in that encoding".to_owned()));
         }
         let lines = (first + 1..last).map(|line| (line + 1, self.start(line), self.text(line)));
-        let head = Head::read(lines, self.start(last))?;
+        let head = Metadata::read(lines, self.start(last))?;
         let at = |message: &str| (first + 1, message.to_owned());
         let id = head
             .text("id")?
@@ -359,11 +360,11 @@ impl<'a> Lines<'a> {
         }
         let spot = |key: &str| match head.get(key) {
             Some(entry) if matches!(entry.value, Value::Plain(_) | Value::Quoted(_)) => {
-                Spot { range: Some(entry.range.clone()), is_inline: entry.is_inline }
+                ValuePosition { range: Some(entry.range.clone()), is_inline: entry.is_inline }
             }
-            _ => Spot::default(),
+            _ => ValuePosition::default(),
         };
-        let place = Place {
+        let place = BlockPositions {
             helpful: spot("metrics.helpful"),
             harmful: spot("metrics.harmful"),
             reflection: spot("reflection"),
@@ -387,7 +388,7 @@ impl<'a> Lines<'a> {
     }
 
     /// Finds the largest number in an id, including blocks that cannot be used, so that no id is assigned twice.
-    fn last_number(&self, heads: &[Found]) -> u64 {
+    fn last_number(&self, heads: &[HeadRange]) -> u64 {
         let number = |line: usize| {
             let id = self.text(line).strip_prefix("id:")?.trim().trim_matches(['"', '\'']);
             id.strip_prefix(PREFIX)?.parse::<u64>().ok().filter(|number| *number < MAX_NUMBER)
@@ -424,7 +425,7 @@ fn without_fences(text: &str) -> String {
 
 /// Appends a block. Everything before it keeps its meaning, even if a block there is not closed.
 fn appended(bytes: Vec<u8>, block: &str) -> Vec<u8> {
-    let before = Book::read(bytes);
+    let before = ExperienceText::read(bytes);
     let mut whole = before.bytes.clone();
     match whole.last() {
         None => whole.extend_from_slice(format!("{TITLE}\n").as_bytes()),
@@ -433,7 +434,7 @@ fn appended(bytes: Vec<u8>, block: &str) -> Vec<u8> {
     }
     let end = whole.len();
     whole.extend_from_slice(block.as_bytes());
-    let after = Book::read(whole);
+    let after = ExperienceText::read(whole);
     let is_behind = after.experiences.len() == before.experiences.len() + 1
         && after.faults == before.faults
         && after.experiences.starts_with(&before.experiences);

@@ -19,7 +19,7 @@ use std::{
 use soong_protocol::{Config, ErrorCode, ErrorInfo, ExperienceId};
 use uuid::Uuid;
 
-use super::book::{Book, BookFault, Changes, is_id};
+use super::book::{Changes, ExperienceFault, ExperienceText, is_id};
 use crate::environment::Environment;
 
 /// Maximum size of the file, in bytes.
@@ -35,21 +35,21 @@ const MAX_TRIES: usize = 20;
 pub struct MemoryFile {
     path: PathBuf,
     /// Content that was read last, and the stamp of the file at that time.
-    known: Mutex<Option<(Stamp, Arc<Book>)>>,
+    known: Mutex<Option<(FileVersion, Arc<ExperienceText>)>>,
     /// Faults that have been logged.
-    logged: Mutex<HashSet<BookFault>>,
+    logged: Mutex<HashSet<ExperienceFault>>,
 }
 
 /// File metadata that tells whether the file has changed since it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
+struct FileVersion {
     bytes: u64,
     inode: u64,
     modified: Option<SystemTime>,
     changed: (i64, i64),
 }
 
-impl Stamp {
+impl FileVersion {
     fn of(metadata: &Metadata) -> Self {
         Self {
             bytes: metadata.len(),
@@ -91,10 +91,10 @@ impl MemoryFile {
     ///
     /// # Errors
     /// `storage_error` if the file cannot be read.
-    pub fn read(&self) -> Result<Arc<Book>, ErrorInfo> {
+    pub fn read(&self) -> Result<Arc<ExperienceText>, ErrorInfo> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let stamp = match self.path.metadata() {
-            Ok(metadata) => Stamp::of(&metadata),
+            Ok(metadata) => FileVersion::of(&metadata),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 *known = None;
                 return Ok(Arc::default());
@@ -104,7 +104,7 @@ impl MemoryFile {
         if let Some((_, book)) = known.as_ref().filter(|(of, _)| *of == stamp) {
             return Ok(Arc::clone(book));
         }
-        let book = Arc::new(Book::read(self.load().map_err(|error| self.failed("read", &error))?.1));
+        let book = Arc::new(ExperienceText::read(self.load().map_err(|error| self.failed("read", &error))?.1));
         *known = Some((stamp, Arc::clone(&book)));
         Ok(book)
     }
@@ -113,7 +113,7 @@ impl MemoryFile {
     ///
     /// # Errors
     /// `storage_error` if the file cannot be read.
-    pub(crate) fn read_and_log(&self) -> Result<Arc<Book>, ErrorInfo> {
+    pub(crate) fn read_and_log(&self) -> Result<Arc<ExperienceText>, ErrorInfo> {
         let book = self.read()?;
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         for fault in book.faults() {
@@ -149,15 +149,15 @@ impl MemoryFile {
         remove_drafts(&path);
         for _ in 0..MAX_TRIES {
             let (stamp, bytes) = self.load()?;
-            let book = Book::read(bytes);
+            let book = ExperienceText::read(bytes);
             let (after, added) = book.with(changes);
             if after == book.bytes() {
                 return Ok(added);
             }
             let mode = path.metadata().map_or(0o600, |metadata| metadata.permissions().mode() & 0o777);
-            let draft = Draft::write(&path, &after, mode)?;
+            let draft = TempFile::write(&path, &after, mode)?;
             // The file may have been saved by an editor in the meantime.
-            if path.metadata().ok().map(|metadata| Stamp::of(&metadata)) == stamp {
+            if path.metadata().ok().map(|metadata| FileVersion::of(&metadata)) == stamp {
                 draft.place(&path)?;
                 return Ok(added);
             }
@@ -166,7 +166,7 @@ impl MemoryFile {
     }
 
     /// Reads the current file. The stamp is `None` if the file does not exist.
-    fn load(&self) -> io::Result<(Option<Stamp>, Vec<u8>)> {
+    fn load(&self) -> io::Result<(Option<FileVersion>, Vec<u8>)> {
         let is_fit = |metadata: &Metadata| metadata.is_file() && metadata.len() <= MAX_BYTES;
         let unfit = || Err(io::Error::other(format!("it is no file of at most {MAX_BYTES} bytes")));
         // Check before opening: opening a named pipe would block until its other end is opened.
@@ -182,7 +182,7 @@ impl MemoryFile {
         }
         let mut bytes = Vec::new();
         io::Read::read_to_end(&mut file, &mut bytes)?;
-        Ok((Some(Stamp::of(&metadata)), bytes))
+        Ok((Some(FileVersion::of(&metadata)), bytes))
     }
 
     fn failed(&self, what: &str, error: &io::Error) -> ErrorInfo {
@@ -219,12 +219,12 @@ impl Drop for Lock {
 }
 
 /// Temporary copy of the file. It is removed on drop unless it was renamed into place.
-struct Draft {
+struct TempFile {
     path: PathBuf,
     is_placed: bool,
 }
 
-impl Draft {
+impl TempFile {
     fn write(of: &Path, bytes: &[u8], mode: u32) -> io::Result<Self> {
         let path = beside(of, &format!(".{}.tmp", Uuid::now_v7().simple()));
         let mut file = File::options().create_new(true).write(true).mode(mode).open(&path)?;
@@ -246,7 +246,7 @@ impl Draft {
     }
 }
 
-impl Drop for Draft {
+impl Drop for TempFile {
     fn drop(&mut self) {
         if !self.is_placed {
             let _ = fs::remove_file(&self.path);

@@ -9,15 +9,15 @@ use crate::front_matter::value::{self, Value};
 
 /// Parsed front matter.
 #[derive(Debug, Default)]
-pub(super) struct Head {
-    entries: Vec<Entry>,
+pub(super) struct Metadata {
+    entries: Vec<MetadataEntry>,
     /// Byte offset after the last line, where lines can be inserted.
     pub(super) end: usize,
 }
 
 /// A key with its value.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct MetadataEntry {
     key: String,
     pub(super) value: Value,
     /// Byte range of the value in the file.
@@ -28,17 +28,17 @@ pub(super) struct Entry {
 }
 
 /// A line: its number, its byte offset in the file, and its text.
-pub(super) type Line<'a> = (usize, usize, &'a str);
+pub(super) type NumberedLine<'a> = (usize, usize, &'a str);
 
 /// A problem: the line number and the message.
-pub(super) type Fault = (usize, String);
+pub(super) type LineFault = (usize, String);
 
-impl Head {
+impl Metadata {
     /// Parses the lines between the two fences.
-    pub(super) fn read<'a>(lines: impl IntoIterator<Item = Line<'a>>, end: usize) -> Result<Self, Fault> {
+    pub(super) fn read<'a>(lines: impl IntoIterator<Item = NumberedLine<'a>>, end: usize) -> Result<Self, LineFault> {
         let mut head = Self { entries: Vec::new(), end };
         // `above`: a top-level key whose values follow in lines of their own. `open`: the list that is being read.
-        let (mut above, mut open): (Option<(usize, String)>, Option<Entry>) = (None, None);
+        let (mut above, mut open): (Option<(usize, String)>, Option<MetadataEntry>) = (None, None);
         for (number, start, raw) in lines {
             let line = raw.trim();
             if line.is_empty() || line.starts_with('#') {
@@ -51,7 +51,13 @@ impl Head {
                     Some(entry) => entry,
                     None => {
                         let (line, key) = above.take().ok_or_else(|| at("an item `- …` belongs to no key".into()))?;
-                        open.insert(Entry { key, value: Value::Nothing, range: start..start, is_inline: false, line })
+                        open.insert(MetadataEntry {
+                            key,
+                            value: Value::Nothing,
+                            range: start..start,
+                            is_inline: false,
+                            line,
+                        })
                     }
                 };
                 entry.value.push(item).map_err(|message| at(format!("`{}` {message}", entry.key)))?;
@@ -77,14 +83,14 @@ impl Head {
             let range = from..from + extent(text.trim());
             match value::of(text.trim()).map_err(|message| at(format!("`{key}` {message}")))? {
                 Value::Nothing if is_below => {
-                    open = Some(Entry { key, value: Value::Nothing, range, is_inline: false, line: number });
+                    open = Some(MetadataEntry { key, value: Value::Nothing, range, is_inline: false, line: number });
                 }
                 Value::Nothing => above = Some((number, key)),
                 value => {
                     if !is_below {
                         above = None;
                     }
-                    head.add(Entry { key, value, range, is_inline: false, line: number })?;
+                    head.add(MetadataEntry { key, value, range, is_inline: false, line: number })?;
                 }
             }
         }
@@ -92,17 +98,17 @@ impl Head {
         Ok(head)
     }
 
-    fn close(&mut self, open: &mut Option<Entry>) -> Result<(), Fault> {
+    fn close(&mut self, open: &mut Option<MetadataEntry>) -> Result<(), LineFault> {
         open.take().map_or(Ok(()), |entry| self.add(entry))
     }
 
     /// Returns the entry of a key.
-    pub(super) fn get(&self, key: &str) -> Option<&Entry> {
+    pub(super) fn get(&self, key: &str) -> Option<&MetadataEntry> {
         self.entries.iter().find(|entry| entry.key == key)
     }
 
     /// Returns a one-line text, or `None` if the key is missing.
-    pub(super) fn text(&self, key: &str) -> Result<Option<&str>, Fault> {
+    pub(super) fn text(&self, key: &str) -> Result<Option<&str>, LineFault> {
         let Some(entry) = self.get(key) else { return Ok(None) };
         let wrong = || (entry.line, format!("`{key}` must be one text in one line"));
         entry.value.text().map(Some).ok_or_else(wrong)
@@ -118,13 +124,13 @@ impl Head {
     }
 
     /// Returns a number, or `None` if the key is missing.
-    pub(super) fn number(&self, key: &str) -> Result<Option<u32>, Fault> {
+    pub(super) fn number(&self, key: &str) -> Result<Option<u32>, LineFault> {
         let Some(entry) = self.get(key) else { return Ok(None) };
         let wrong = || (entry.line, format!("`{key}` must be a whole number from 0 on"));
         entry.value.plain().and_then(|text| text.parse().ok()).map(Some).ok_or_else(wrong)
     }
 
-    fn add(&mut self, entry: Entry) -> Result<(), Fault> {
+    fn add(&mut self, entry: MetadataEntry) -> Result<(), LineFault> {
         if let Some(earlier) = self.get(&entry.key) {
             let message = format!("`{}` stands in line {} already: keep one of the two", entry.key, earlier.line);
             return Err((entry.line, message));
@@ -134,7 +140,7 @@ impl Head {
     }
 
     /// Parses the keys in braces. `inner` is the text after the opening brace.
-    fn add_inline(&mut self, outer: &str, inner: &str, start: usize, line: usize) -> Result<(), Fault> {
+    fn add_inline(&mut self, outer: &str, inner: &str, start: usize, line: usize) -> Result<(), LineFault> {
         let wrong = |message: &str| (line, format!("`{outer}` {message}"));
         let Some((inner, _)) = inner.rsplit_once('}') else { return Err(wrong("has no closing } in its line")) };
         let mut at = 0;
@@ -151,7 +157,7 @@ impl Head {
             let key = format!("{outer}.{}", key.trim());
             let value = value::of(text.trim()).map_err(|message| (line, format!("`{key}` {message}")))?;
             let begin = from + part.len() - text.trim_start().len();
-            self.add(Entry { key, value, range: begin..begin + text.trim().len(), is_inline: true, line })?;
+            self.add(MetadataEntry { key, value, range: begin..begin + text.trim().len(), is_inline: true, line })?;
         }
         Ok(())
     }

@@ -79,21 +79,21 @@ pub(crate) fn reflection_schema() -> Value {
 }
 
 #[derive(Deserialize)]
-struct Answer {
-    experiences: Vec<Learned>,
+struct ReflectionAnswer {
+    experiences: Vec<LearnedExperience>,
     #[serde(default)]
-    used: Vec<Used>,
+    used: Vec<UsedExperience>,
 }
 
 #[derive(Deserialize)]
-struct Learned {
+struct LearnedExperience {
     category: String,
     tags: Tags,
     text: String,
 }
 
 #[derive(Deserialize)]
-struct Used {
+struct UsedExperience {
     id: String,
     helped: bool,
 }
@@ -101,9 +101,9 @@ struct Used {
 /// Parses an answer that fits the schema. Returns the new experiences, and the ratings of experiences that the agent
 /// was given, each once.
 pub(crate) fn read_reflection(answer: &str, told: &HashSet<String>) -> (Vec<NewExperience>, Vec<(ExperienceId, bool)>) {
-    let Ok(answer) = serde_json::from_str::<Answer>(answer) else { return (Vec::new(), Vec::new()) };
+    let Ok(answer) = serde_json::from_str::<ReflectionAnswer>(answer) else { return (Vec::new(), Vec::new()) };
     let mut texts = HashSet::new();
-    let new = answer.experiences.into_iter().filter_map(|Learned { category, tags, text }| {
+    let new = answer.experiences.into_iter().filter_map(|LearnedExperience { category, tags, text }| {
         let text: String = visible(&text).trim().chars().take(MAX_TEXT_CHARS).collect();
         let tags = plain_tags(&tags.intent, &tags.state);
         (!text.is_empty() && texts.insert(text.clone())).then(|| NewExperience {

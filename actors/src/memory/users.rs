@@ -17,13 +17,13 @@ const LOCAL: &str = "local";
 
 /// Experiences files of a home, by user.
 #[derive(Debug)]
-pub struct Memories {
+pub struct MemoryFiles {
     home: PathBuf,
     local: Arc<MemoryFile>,
     others: DashMap<String, Arc<MemoryFile>>,
 }
 
-impl Memories {
+impl MemoryFiles {
     /// Returns the experiences files of a home. Reads nothing yet.
     pub fn of_home(home: &Path, config: &Config, environment: &Environment) -> Self {
         let local = Arc::new(MemoryFile::of_home(home, config, environment));
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn each_user_has_a_file_of_their_own_and_none_leaves_the_home() {
-        let memories = Memories::of_home(Path::new("/home"), &Config::default(), &Environment::default());
+        let memories = MemoryFiles::of_home(Path::new("/home"), &Config::default(), &Environment::default());
         for (uid, want) in [
             ("local", "/home/memory/experiences.md"),
             ("bob", "/home/users/bob/memory/experiences.md"),

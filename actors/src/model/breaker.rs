@@ -14,7 +14,7 @@ pub(crate) const TRIPS_AFTER: u32 = 5;
 
 /// Status of a provider that is down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Down {
+pub(crate) struct Outage {
     pub(crate) since: Duration,
     /// Failures in a row.
     pub(crate) failures: u32,
@@ -49,14 +49,14 @@ impl Breaker {
     }
 
     /// Returns why no call may pass at the moment, or `None` if calls may pass.
-    pub(crate) fn down(&self, now: Duration) -> Option<Down> {
+    pub(crate) fn down(&self, now: Duration) -> Option<Outage> {
         let until = match self.state {
             State::Closed => return None,
             State::Open { until, .. } if until <= now => return None,
             State::Open { until, .. } => Some(until),
             State::HalfOpen { .. } => None,
         };
-        Some(Down { since: self.since, failures: self.failures, until })
+        Some(Outage { since: self.since, failures: self.failures, until })
     }
 
     /// Records that a call was admitted. After a pause, this call is the probe.
@@ -130,9 +130,9 @@ mod tests {
     #[test]
     fn each_event_leads_where_the_table_says() {
         type Step = fn(&mut Breaker);
-        let down = |failures, until: Option<u64>| Some(Down { since: at(10), failures, until: until.map(at) });
+        let down = |failures, until: Option<u64>| Some(Outage { since: at(10), failures, until: until.map(at) });
         let half_open: Step = |b| b.enter(9);
-        let cases: Vec<(&str, Vec<Step>, u64, Option<Down>)> = vec![
+        let cases: Vec<(&str, Vec<Step>, u64, Option<Outage>)> = vec![
             ("it opens", vec![], 11, down(5, Some(12))),
             ("the pause is over", vec![], 12, None),
             ("one probe", vec![half_open], 12, down(5, None)),

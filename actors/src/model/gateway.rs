@@ -25,14 +25,14 @@ use soong_protocol::{ErrorCode, ErrorInfo, ModelConfig, ModelEvent, SessionId};
 
 pub(crate) use self::{actor::GatewayActor, books::GatewayMsg};
 use self::{
-    books::{Books, Shown},
+    books::{GatewayShared, GatewayStatusSource},
     call::Call,
 };
 use super::{Completion, DeltaSink, Model, ModelRequest};
 use crate::{
     actor_base::Mailbox,
     meter::{GatewayMetrics, count},
-    observatory::Gauge,
+    observatory::ActorStatus,
 };
 
 /// Handle of a gateway. It identifies a profile, not an actor incarnation. Cheap to clone.
@@ -40,12 +40,12 @@ use crate::{
 pub(crate) struct Gateway {
     pub(crate) profile: Arc<str>,
     model: Arc<dyn Model>,
-    books: Arc<Books>,
+    books: Arc<GatewayShared>,
 }
 
 /// Outcome of a call, and how long the call only waited.
 #[derive(Debug)]
-pub(crate) struct Called {
+pub(crate) struct CallResult {
     pub(crate) outcome: Result<Completion, ErrorInfo>,
     /// Time in the queue (for limits, pauses and a provider that is down) and between attempts, in milliseconds.
     pub(crate) waited_ms: u64,
@@ -67,12 +67,12 @@ pub(crate) trait CallSink: DeltaSink {
 impl Gateway {
     /// Creates the gateway of a profile. Its supervisor starts the actor.
     pub(crate) fn new(profile: &str, model: Arc<dyn Model>, config: &ModelConfig) -> Self {
-        Self { profile: profile.into(), model, books: Arc::new(Books::new(config)) }
+        Self { profile: profile.into(), model, books: Arc::new(GatewayShared::new(config)) }
     }
 
     /// Creates an actor of the gateway. After it is started, pass its mailbox to [`sit`](Self::sit).
-    pub(crate) fn actor(&self, gauge: Arc<Gauge>) -> GatewayActor {
-        gauge.set_face(Shown(Arc::clone(&self.books)));
+    pub(crate) fn actor(&self, gauge: Arc<ActorStatus>) -> GatewayActor {
+        gauge.set_face(GatewayStatusSource(Arc::clone(&self.books)));
         GatewayActor { books: Arc::clone(&self.books), gauge }
     }
 
@@ -116,11 +116,11 @@ impl Gateway {
         request: &ModelRequest,
         estimated_tokens: u64,
         sink: &mut dyn CallSink,
-    ) -> Called {
+    ) -> CallResult {
         if !request.tools.is_empty() && !self.model.supports_tools() {
             let message = format!("model {} takes no tools: use another profile", self.model.name());
             let outcome = Err(ErrorInfo::new(ErrorCode::UnsupportedCapability, message));
-            return Called { outcome, waited_ms: 0 };
+            return CallResult { outcome, waited_ms: 0 };
         }
         Call::new(&self.books, session, estimated_tokens, sink).complete(&*self.model, request).await
     }

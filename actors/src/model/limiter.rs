@@ -29,7 +29,7 @@ pub(crate) enum Limit {
 
 /// Why a call does not fit at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Full {
+pub(crate) struct LimitReached {
     pub(crate) limit: Limit,
     /// The earliest time at which the call fits, unless tokens are given back sooner.
     pub(crate) until: Duration,
@@ -75,14 +75,14 @@ impl Limiter {
     ///
     /// A call larger than the whole limit is admitted when nothing else counts, so that it runs alone instead of
     /// never.
-    pub(crate) fn reserve(&mut self, id: u64, tokens: u64, now: Duration) -> Result<(), Full> {
+    pub(crate) fn reserve(&mut self, id: u64, tokens: u64, now: Duration) -> Result<(), LimitReached> {
         if !self.counts() {
             return Ok(());
         }
         self.forget(now);
         let tokens = self.cost(tokens);
-        let by_requests = self.requests_free_at(now).map(|until| Full { limit: Limit::Requests, until });
-        let by_tokens = self.tokens_free_at(tokens, now).map(|until| Full { limit: Limit::Tokens, until });
+        let by_requests = self.requests_free_at(now).map(|until| LimitReached { limit: Limit::Requests, until });
+        let by_tokens = self.tokens_free_at(tokens, now).map(|until| LimitReached { limit: Limit::Tokens, until });
         if let Some(full) = [by_requests, by_tokens].into_iter().flatten().max_by_key(|full| full.until) {
             return Err(full);
         }

@@ -34,11 +34,11 @@ use soong_protocol::ModelConfig;
 
 pub use self::http::DEFAULT_BASE_URL;
 use self::{
-    failure::{Origin, Told},
+    failure::{ErrorBody, ServiceInfo},
     headers::Headers,
-    http::Http,
-    names::Names,
-    request::{Body, Dialect},
+    http::HttpClient,
+    names::ToolNames,
+    request::{Dialect, RequestBody},
 };
 use super::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest, limits::AnswerLimits};
 use crate::{environment::Environment, redaction::Redactor};
@@ -56,8 +56,8 @@ pub struct OpenAi {
     /// Parameters of the profile, without `temperature`.
     params: Map<String, Value>,
     limits: AnswerLimits,
-    http: Http,
-    origin: Origin,
+    http: HttpClient,
+    origin: ServiceInfo,
     /// Dialects by model name: one service may serve different kinds of models.
     dialects: Mutex<HashMap<String, Dialect>>,
 }
@@ -108,7 +108,7 @@ impl OpenAi {
             temperature: config.temperature.or(own_temperature),
             params,
             limits: AnswerLimits::of(config),
-            origin: Origin {
+            origin: ServiceInfo {
                 host: base_url.port().map_or(host.clone(), |port| format!("{host}:{port}")),
                 is_local: http::is_loopback(&base_url),
                 has_key: key.is_some() || headers.carries_key(),
@@ -116,7 +116,7 @@ impl OpenAi {
                 key_env: config.api_key_env.clone(),
                 timeout,
             },
-            http: Http::new(&base_url, &config.query, key.as_deref().unwrap_or("none"), headers, timeout)?,
+            http: HttpClient::new(&base_url, &config.query, key.as_deref().unwrap_or("none"), headers, timeout)?,
             dialects: Mutex::default(),
         })
     }
@@ -124,8 +124,8 @@ impl OpenAi {
     async fn attempt(&self, request: &ModelRequest, deltas: &mut dyn DeltaSink) -> Result<Completion, ModelError> {
         let model = request.model.as_deref().unwrap_or(&self.name);
         let known = self.dialect(model);
-        let names = Names::of(request);
-        let mut body = Body {
+        let names = ToolNames::of(request);
+        let mut body = RequestBody {
             model,
             max_output_tokens: request.max_output_tokens.unwrap_or(u64::MAX).min(self.max_output_tokens),
             temperature: request.temperature.or(self.temperature),
@@ -147,7 +147,7 @@ impl OpenAi {
             }
             let status = response.status().as_u16();
             let headers = response.headers().clone();
-            let told = Told::read(&error_body(response).await);
+            let told = ErrorBody::read(&error_body(response).await);
             match told.other_dialect(status, body.dialect, body.temperature.is_some()) {
                 Some(dialect) if changes < MAX_DIALECT_CHANGES => body.dialect = dialect,
                 _ => return Err(self.origin.refused(status, &headers, &told)),

@@ -1,6 +1,6 @@
 //! Token counts of texts: exact if a tokenizer fits the model, otherwise estimated (CTX-4).
 //!
-//! [`Counter::load_soon`] starts a thread that reads the vocabulary. Until it is loaded, counts are estimated, so
+//! [`TokenCounter::load_soon`] starts a thread that reads the vocabulary. Until it is loaded, counts are estimated, so
 //! nothing waits for it. Counting takes a bounded time for any text: long texts are counted in pieces, very long ones
 //! by samples.
 //!
@@ -23,7 +23,7 @@ const CALL_TOKENS: u64 = 4;
 
 /// Token counter for one model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Counter {
+pub(crate) enum TokenCounter {
     /// Counts with the vocabulary `o200k_base`, once it is loaded.
     #[cfg(feature = "tokenizer")]
     O200k,
@@ -31,7 +31,7 @@ pub(crate) enum Counter {
     Estimate,
 }
 
-impl Counter {
+impl TokenCounter {
     /// Returns the counter for a model name. Loads nothing yet.
     pub(crate) fn of_model(name: &str) -> Self {
         match name {

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{ActorView, Observatory, RunEnd, view};
+use super::{ActorTree, ActorView, RunEnd, view};
 use crate::redaction::Redactor;
 
 /// Minimum interval between two polls.
@@ -63,28 +63,28 @@ struct Change {
 
 /// The watchers. `None` if there are none.
 #[derive(Debug, Default)]
-pub(crate) struct Watched(Mutex<Option<Audience>>);
+pub(crate) struct Watchers(Mutex<Option<WatchChannel>>);
 
 #[derive(Debug)]
-struct Audience {
+struct WatchChannel {
     changes: broadcast::Sender<Arc<Change>>,
-    left: Left,
+    left: RemovedActors,
 }
 
 /// Actors that watchers may know, and that were removed since the last poll.
 #[derive(Debug, Default)]
-struct Left {
+struct RemovedActors {
     gone: Vec<String>,
     ended: Vec<RunEnd>,
 }
 
-impl Watched {
-    fn audience(&self) -> MutexGuard<'_, Option<Audience>> {
+impl Watchers {
+    fn audience(&self) -> MutexGuard<'_, Option<WatchChannel>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn gone(&self, actor_id: String, end: Option<RunEnd>) {
-        if let Some(Audience { left, .. }) = self.audience().as_mut() {
+        if let Some(WatchChannel { left, .. }) = self.audience().as_mut() {
             left.gone.push(actor_id);
             left.ended.extend(end);
         }
@@ -93,7 +93,7 @@ impl Watched {
 
 /// Subscription to the supervision tree; see [`Runtime::watch_tree`](crate::Runtime::watch_tree).
 pub struct TreeWatch {
-    observatory: Arc<Observatory>,
+    observatory: Arc<ActorTree>,
     redactor: Redactor,
     changes: broadcast::Receiver<Arc<Change>>,
     /// Whether a snapshot must be sent next.
@@ -110,7 +110,7 @@ impl std::fmt::Debug for TreeWatch {
 impl TreeWatch {
     /// Starts a watch. The polling task is spawned on `tasks` and runs until `closing` is cancelled.
     pub(crate) fn begin(
-        observatory: &Arc<Observatory>,
+        observatory: &Arc<ActorTree>,
         redactor: &Redactor,
         tasks: &TaskTracker,
         closing: &CancellationToken,
@@ -120,7 +120,7 @@ impl TreeWatch {
             Some(audience) => audience.changes.subscribe(),
             None => {
                 let (fresh, changes) = broadcast::channel(WAITING_CHANGES);
-                *audience = Some(Audience { changes: fresh, left: Left::default() });
+                *audience = Some(WatchChannel { changes: fresh, left: RemovedActors::default() });
                 // Mark everything as published before the snapshot is taken: changes from now on are sent.
                 observatory.gauges.iter().for_each(|gauge| _ = gauge.tell());
                 tasks.spawn(look(Arc::clone(observatory), redactor.clone(), closing.clone()));
@@ -159,7 +159,7 @@ impl TreeWatch {
 }
 
 /// Returns the changes since the last poll. `left` holds the actors removed since then.
-fn changes(observatory: &Observatory, redactor: &Redactor, left: Left) -> Change {
+fn changes(observatory: &ActorTree, redactor: &Redactor, left: RemovedActors) -> Change {
     let gauges = observatory.gauges.iter();
     let mut changed: Vec<ActorView> = gauges.filter(|gauge| gauge.tell()).map(|gauge| view(gauge.value())).collect();
     changed.iter_mut().for_each(|view| view.redact(redactor));
@@ -167,7 +167,7 @@ fn changes(observatory: &Observatory, redactor: &Redactor, left: Left) -> Change
 }
 
 /// Polls for changes and sends them, until there are no watchers or the runtime closes.
-async fn look(observatory: Arc<Observatory>, redactor: Redactor, closing: CancellationToken) {
+async fn look(observatory: Arc<ActorTree>, redactor: Redactor, closing: CancellationToken) {
     let mut wait = LOOK;
     loop {
         tokio::select! {
@@ -187,7 +187,7 @@ async fn look(observatory: Arc<Observatory>, redactor: Redactor, closing: Cancel
         let change = changes(&observatory, &redactor, left);
         wait = LOOK.max(begun.elapsed() * LOOK_SHARE);
         if (!change.changed.is_empty() || !change.gone.is_empty())
-            && let Some(Audience { changes, .. }) = observatory.watched.audience().as_ref()
+            && let Some(WatchChannel { changes, .. }) = observatory.watched.audience().as_ref()
         {
             let _ = changes.send(Arc::new(change)); // the last watcher may be gone
         }

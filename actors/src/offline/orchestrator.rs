@@ -33,18 +33,26 @@ pub(super) fn is_asked(conversation: &Conversation<'_>) -> bool {
 
 /// Decides the orchestrator's next turn.
 pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
-    let work = Work { conversation };
-    let steps = [Work::look, Work::plan, Work::begin, Work::explore, Work::report, Work::judge, Work::close];
+    let work = Progress { conversation };
+    let steps = [
+        Progress::look,
+        Progress::plan,
+        Progress::begin,
+        Progress::explore,
+        Progress::report,
+        Progress::judge,
+        Progress::close,
+    ];
     let turn = steps.iter().find_map(|step| step(&work)).unwrap_or_else(|| work.finish());
     work.tick(turn)
 }
 
 /// Progress of the work, read from the conversation.
-struct Work<'c, 'a> {
+struct Progress<'c, 'a> {
     conversation: &'c Conversation<'a>,
 }
 
-impl Work<'_, '_> {
+impl Progress<'_, '_> {
     fn look(&self) -> Option<Turn> {
         let wanted = self.conversation.offers("list_files") && !self.conversation.has_called("list_files");
         let list = |recursive: bool| ("list_files", json!({"path": ".", "recursive": recursive, "limit": 1000}));

@@ -14,7 +14,7 @@ pub(super) fn is_asked(conversation: &Conversation<'_>) -> bool {
 
 /// Answers with the experiences to keep.
 pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
-    let seen = summary::Seen::read(conversation.task);
+    let seen = summary::ConversationFacts::read(conversation.task);
     let tags = tagger::tags("", &seen.request);
     let failed = !seen.errors.is_empty();
     let (category, text) = match seen.errors.first() {

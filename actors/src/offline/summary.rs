@@ -27,7 +27,7 @@ pub(super) fn is_asked(conversation: &Conversation<'_>) -> bool {
 
 /// Answers with the summary.
 pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
-    let shown = Shown::read(conversation.task);
+    let shown = SummaryInput::read(conversation.task);
     let earlier = shown.passages.iter().rfind(|passage| passage.who == "earlier summary");
     let earlier = earlier.map(|passage| sections_of(&passage.text)).unwrap_or_default();
     let lines = [requests(&shown), artifacts(&shown), tools(&shown, &earlier), errors(&shown)];
@@ -54,7 +54,7 @@ pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
 
 /// Data that the reflector extracts from a conversation.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct ConversationFacts {
     /// The first request.
     pub(super) request: String,
     /// The errors.
@@ -65,10 +65,10 @@ pub(super) struct Seen {
     pub(super) told: Vec<String>,
 }
 
-impl Seen {
+impl ConversationFacts {
     /// Parses the text of a conversation.
     pub(super) fn read(text: &str) -> Self {
-        let shown = Shown::read(text);
+        let shown = SummaryInput::read(text);
         let told = shown.by("user").flat_map(str::lines);
         let told = told.filter_map(|line| Some(line.strip_prefix("- [")?.split_once(']')?.0.to_owned()));
         Self {
@@ -90,12 +90,12 @@ struct Passage {
 
 /// Contents of the request.
 #[derive(Debug, Default)]
-struct Shown<'a> {
+struct SummaryInput<'a> {
     goals: Vec<&'a str>,
     passages: Vec<Passage>,
 }
 
-impl<'a> Shown<'a> {
+impl<'a> SummaryInput<'a> {
     fn read(request: &'a str) -> Self {
         let mut shown = Self::default();
         let mut in_goals = false;
@@ -141,7 +141,7 @@ fn quote(text: &str) -> String {
     format!("\"{}\"", plain_line(text, MAX_CHARS))
 }
 
-fn requests(shown: &Shown<'_>) -> Vec<String> {
+fn requests(shown: &SummaryInput<'_>) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for line in shown.by("user").map(quote) {
         if !lines.contains(&line) {
@@ -152,7 +152,7 @@ fn requests(shown: &Shown<'_>) -> Vec<String> {
 }
 
 /// Lists artifacts and files, each with the tools that used it.
-fn artifacts(shown: &Shown<'_>) -> Vec<String> {
+fn artifacts(shown: &SummaryInput<'_>) -> Vec<String> {
     let mut touched: Vec<(String, Vec<&str>)> = Vec::new();
     for (tool, arguments) in shown.calls() {
         let noun = if tool.ends_with("_artifact") { "artifact" } else { "file" };
@@ -177,7 +177,7 @@ fn argument<'a>(arguments: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// Counts the calls of each tool, including those counted by an earlier summary.
-fn tools(shown: &Shown<'_>, earlier: &BTreeMap<&str, Vec<String>>) -> Vec<String> {
+fn tools(shown: &SummaryInput<'_>, earlier: &BTreeMap<&str, Vec<String>>) -> Vec<String> {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     for line in earlier.get(SECTIONS[2]).into_iter().flatten() {
         if let Some((tool, rest)) = line.split_once(": ")
@@ -192,23 +192,23 @@ fn tools(shown: &Shown<'_>, earlier: &BTreeMap<&str, Vec<String>>) -> Vec<String
     counts.into_iter().map(|(tool, number)| format!("{tool}: {}", count(number, "call"))).collect()
 }
 
-fn errors(shown: &Shown<'_>) -> Vec<String> {
+fn errors(shown: &SummaryInput<'_>) -> Vec<String> {
     let results =
         shown.passages.iter().filter_map(|passage| Some((passage.who.strip_prefix("result of ")?, &passage.text)));
     let failed = results.filter(|(_, text)| is_error(text));
     failed.map(|(tool, text)| format!("{tool}: {}", plain_line(text, MAX_CHARS))).collect()
 }
 
-fn open_goals(shown: &Shown<'_>) -> Vec<String> {
+fn open_goals(shown: &SummaryInput<'_>) -> Vec<String> {
     let is_open = |line: &&str| ["[ ]", "[→]"].iter().any(|mark| line.trim_start().starts_with(mark));
     shown.goals.iter().copied().filter(is_open).map(|line| plain_line(line, MAX_CHARS)).collect()
 }
 
-fn current_goal<'a>(shown: &Shown<'a>) -> Option<&'a str> {
+fn current_goal<'a>(shown: &SummaryInput<'a>) -> Option<&'a str> {
     shown.goals.iter().find_map(|line| line.trim_end().strip_suffix(" ← current"))
 }
 
-fn current_work(shown: &Shown<'_>) -> Vec<String> {
+fn current_work(shown: &SummaryInput<'_>) -> Vec<String> {
     let goal = current_goal(shown)
         .map(|goal| format!("goal {}", plain_line(goal.trim_start_matches([' ', '[', ']', '→']), MAX_CHARS)));
     let said =
@@ -220,7 +220,7 @@ fn current_work(shown: &Shown<'_>) -> Vec<String> {
     [goal, said, called].into_iter().flatten().collect()
 }
 
-fn next_step(shown: &Shown<'_>) -> Vec<String> {
+fn next_step(shown: &SummaryInput<'_>) -> Vec<String> {
     let wish = shown.by("user").next_back().map(|text| format!("go on with what was asked last: {}", quote(text)));
     let goal = current_goal(shown).map(|_| "go on with the current goal".to_owned());
     wish.or(goal).into_iter().collect()
@@ -265,11 +265,11 @@ mod tests {
 
     use super::{super::decide, *};
     use crate::{
-        context::{Entry, accept_summary, summary_message, summary_request},
+        context::{SizedMessage, accept_summary, summary_message, summary_request},
         model::ModelRequest,
     };
 
-    fn entry(sequence: u64, role: Role, content: &str, call: Option<(&str, &str)>) -> Entry {
+    fn entry(sequence: u64, role: Role, content: &str, call: Option<(&str, &str)>) -> SizedMessage {
         let at = Timestamp::default();
         let mut message = Message::text(TraceId::new("t"), sequence, None, role, content.to_owned(), at);
         let covers = soong_protocol::Covers { first: 1, last: 3, next: 5, system: None, request: None };
@@ -280,7 +280,7 @@ mod tests {
         } else if role == Role::Tool {
             message.tool_call_id = Some(id);
         }
-        Entry { tokens: 0, message: Arc::new(message) }
+        SizedMessage { tokens: 0, message: Arc::new(message) }
     }
 
     fn goals() -> GoalTree {
@@ -292,7 +292,7 @@ mod tests {
         tree
     }
 
-    fn summed_up(covered: &[Entry], goals: &GoalTree) -> String {
+    fn summed_up(covered: &[SizedMessage], goals: &GoalTree) -> String {
         let (system, user) = summary_request(covered, goals, 50_000);
         asked(&system, &user)
     }

@@ -4,7 +4,7 @@ mod world;
 
 use serde_json::json;
 use soong_protocol::{GoalStatus, GoalTree, Message, Role, Timestamp, TraceId};
-use world::{Ended, MAX_TURNS, Streamed, World, add};
+use world::{Ended, MAX_TURNS, Streamed, TestSession, add};
 
 use super::*;
 use crate::tool::{ToolRegistry, read::TestProject};
@@ -28,7 +28,7 @@ fn small_repository() -> TestProject {
 
 #[tokio::test]
 async fn a_small_repository_gets_a_report_that_passes() {
-    let world = World::new(small_repository());
+    let world = TestSession::new(small_repository());
     let ended = world.orchestrate("What is this project?").await;
     let report = world.artifact("report");
     for told in [
@@ -62,7 +62,7 @@ async fn a_small_repository_gets_a_report_that_passes() {
 async fn the_same_project_gets_the_same_report_and_a_restart_changes_nothing() {
     let mut reports = Vec::new();
     for _ in 0..2 {
-        let world = World::new(small_repository());
+        let world = TestSession::new(small_repository());
         let ended = world.orchestrate("Describe it.").await;
         reports.push((world.artifact("report"), ended.answer.clone()));
         // The next turn is the same, whichever point the conversation is resumed from.
@@ -107,7 +107,7 @@ async fn odd_projects_end_in_a_truthful_report() {
             vec!["`tick\\u{60}/a\\u{60}b.md` (12 bytes)", "`new\\nline/x\\ty.rs` (8 bytes)", "`=== Findings 9/`"],
         ),
     ] {
-        let world = World::new(project);
+        let world = TestSession::new(project);
         let ended = world.orchestrate("What is here?").await;
         let report = world.artifact("report");
         for told in told {
@@ -121,7 +121,7 @@ async fn odd_projects_end_in_a_truthful_report() {
 async fn exactly_as_many_children_explore_as_were_asked_for() {
     for number in [1, 2, 12, 200] {
         for project in [small_repository(), TestProject::new(&[])] {
-            let world = World::new(project);
+            let world = TestSession::new(project);
             let ended = world.orchestrate(&format!("Describe it, with exactly {number} children.")).await;
             let call = called(&ended, "agent").next().unwrap();
             let arguments: Value = serde_json::from_str(&call.arguments).unwrap();
@@ -138,7 +138,7 @@ async fn exactly_as_many_children_explore_as_were_asked_for() {
 
 #[tokio::test]
 async fn a_child_that_failed_is_told_as_missing() {
-    let mut world = World::new(small_repository());
+    let mut world = TestSession::new(small_repository());
     world.tamper = |index, mode, mut result| {
         if mode == "explore" && index == 1 {
             result["status"] = json!("failed");
@@ -167,7 +167,7 @@ async fn a_report_that_lacks_a_folder_or_names_what_is_not_there_is_sent_back_on
         }
         result
     };
-    let mut world = World::new(small_repository());
+    let mut world = TestSession::new(small_repository());
     world.tamper = without_docs;
     let ended = world.orchestrate("Describe it.").await;
     let told = &ended.answer;
@@ -184,7 +184,7 @@ async fn a_report_that_lacks_a_folder_or_names_what_is_not_there_is_sent_back_on
     assert!(!world.artifact("report").is_empty() && !world.artifact("report-2").is_empty());
 
     // The second attempt is correct.
-    let mut world = World::new(small_repository());
+    let mut world = TestSession::new(small_repository());
     world.tamper = |_, mode, mut result| {
         let text = result["summary"].as_str().unwrap().to_owned();
         if mode == "delegate" && !text.contains("again") {
@@ -232,7 +232,7 @@ async fn tools_that_all_fail_end_the_run_all_the_same() {
 
 #[tokio::test]
 async fn a_second_task_in_the_same_trace_starts_anew() {
-    let world = World::new(small_repository());
+    let world = TestSession::new(small_repository());
     let first = world.orchestrate("Describe it.").await;
     let second = world.run("orchestrator", "# Once more\nplease".to_owned(), first.messages.clone()).await;
     assert!(second.answer.contains("artifact `report-2`") && second.answer.contains("passed"), "{}", second.answer);
@@ -243,7 +243,7 @@ async fn a_second_task_in_the_same_trace_starts_anew() {
 
 #[tokio::test]
 async fn context_between_the_results_is_no_new_task() {
-    let world = World::new(small_repository());
+    let world = TestSession::new(small_repository());
     let ended = world.orchestrate("Describe it.").await;
     let place = ended.messages.iter().position(|message| message.role == Role::Tool).unwrap() + 2;
     let mut messages = ended.messages[..place].to_vec();
@@ -259,7 +259,7 @@ async fn context_between_the_results_is_no_new_task() {
 
 #[tokio::test]
 async fn what_stands_for_messages_is_no_new_task() {
-    let world = World::new(small_repository());
+    let world = TestSession::new(small_repository());
     let ended = world.orchestrate("Describe it.").await;
     let place = ended.messages.iter().position(|message| message.role == Role::Tool).unwrap() + 2;
     let summary = crate::context::summary_message("## Next step\nnone", 1, 9, &GoalTree::new("m"));
@@ -280,7 +280,7 @@ async fn what_stands_for_messages_is_no_new_task() {
 
 #[tokio::test]
 async fn a_plain_question_is_looked_up_and_answered_honestly() {
-    let world = World::new(small_repository());
+    let world = TestSession::new(small_repository());
     let ended = world.run("default", "Where does it say \"fn main(\"?".to_owned(), Vec::new()).await;
     assert!(
         ended.answer.contains("no language model") && ended.answer.contains("`src/main.rs`, first in line 2"),
@@ -295,7 +295,7 @@ async fn a_plain_question_is_looked_up_and_answered_honestly() {
 
 #[tokio::test]
 async fn a_folder_that_cannot_be_read_is_named() {
-    let world = World::new(TestProject::new(&[]));
+    let world = TestSession::new(TestProject::new(&[]));
     let scope = plan::Scope {
         label: "`closed/`".into(),
         folders: vec!["closed/".into()],

@@ -16,7 +16,7 @@ mod tables;
 
 use soong_protocol::Scope;
 
-use line::{CommandLine, Reading, SimpleCommand};
+use line::{CommandLine, Invocation, SimpleCommand};
 
 /// Command pattern of a grant: `bash(PATTERN)`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(crate) struct CommandPattern {
 
 /// Decision about a call by the grants and deny rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum CommandVerdict {
     /// The call runs.
     Run,
     /// The call requires permission.
@@ -92,7 +92,7 @@ impl CommandPattern {
     fn denies(&self, part: &SimpleCommand) -> bool {
         let Some((program, arguments)) = self.words.split_first() else { return false };
         let program = program.rsplit('/').next().unwrap_or(program);
-        let is_same = |reading: &Reading<'_>| {
+        let is_same = |reading: &Invocation<'_>| {
             (reading.program == program
                 && reading.arguments.starts_with(arguments)
                 && (self.is_open || reading.arguments.len() == arguments.len()))
@@ -102,7 +102,7 @@ impl CommandPattern {
     }
 
     /// Whether the pattern of a git command also matches the separate program that git has for it, such as `git-push`.
-    fn denies_git_program(&self, reading: &Reading<'_>) -> bool {
+    fn denies_git_program(&self, reading: &Invocation<'_>) -> bool {
         let rest = self.words.get(2..).unwrap_or_default();
         self.words.get(1) == Some(&reading.program)
             && reading.arguments.starts_with(rest)
@@ -111,47 +111,47 @@ impl CommandPattern {
 }
 
 /// Decides about a command line that is called in a directory. The first rule that applies decides.
-pub(crate) fn decide(command: &str, directory: &str, rules: Rules<'_>) -> Verdict {
+pub(crate) fn decide(command: &str, directory: &str, rules: Rules<'_>) -> CommandVerdict {
     let parsed = CommandLine::parse(command);
     let parts = parsed.as_ref().map_or(&[][..], |line| &line.parts);
     if parts.iter().any(|part| rules.denied.iter().any(|pattern| pattern.denies(part))) {
-        return Verdict::Refuse;
+        return CommandVerdict::Refuse;
     }
     let hides_words = parsed.is_none() || parts.iter().any(|part| part.readings().iter().any(tables::runs_text));
     if !rules.denied.is_empty() && hides_words {
-        return Verdict::AskOrRefuse;
+        return CommandVerdict::AskOrRefuse;
     }
     if rules.allows_all {
-        return Verdict::Run;
+        return CommandVerdict::Run;
     }
     let Some(line) = parsed else { return by_exact_line(command, directory, rules) };
     let of_start = |part: &SimpleCommand| rules.patterns.iter().any(|pattern| pattern.covers(part));
     if line.parts.iter().all(of_start) {
-        return Verdict::Run;
+        return CommandVerdict::Run;
     }
     let is_destructive = line.is_destructive();
     let of_program =
         |part: &SimpleCommand| rules.programs.iter().any(|program| CommandPattern::of_program(program).covers(part));
     if !is_destructive && line.parts.iter().all(|part| of_start(part) || of_program(part)) {
-        return Verdict::Run;
+        return CommandVerdict::Run;
     }
     if is_destructive {
-        return Verdict::Ask;
+        return CommandVerdict::Ask;
     }
     let of_session = |part: &SimpleCommand| match tables::harmless(part) {
         Some(name) => rules.session.iter().any(|scope| is_command(scope, &name, directory)),
         None => false,
     };
     match line.parts.iter().all(|part| of_start(part) || of_program(part) || of_session(part)) {
-        true => Verdict::Run,
+        true => CommandVerdict::Run,
         false => by_exact_line(command, directory, rules),
     }
 }
 
 /// Decides by the session grants for exactly this line.
-fn by_exact_line(command: &str, directory: &str, rules: Rules<'_>) -> Verdict {
+fn by_exact_line(command: &str, directory: &str, rules: Rules<'_>) -> CommandVerdict {
     let wanted = Scope::CommandLine { command: command.to_owned(), directory: directory.to_owned() };
-    if rules.session.contains(&&wanted) { Verdict::Run } else { Verdict::Ask }
+    if rules.session.contains(&&wanted) { CommandVerdict::Run } else { CommandVerdict::Ask }
 }
 
 fn is_command(scope: &Scope, name: &str, in_directory: &str) -> bool {
@@ -188,7 +188,7 @@ pub(crate) fn exact_patterns(command: &str) -> Option<Vec<String>> {
     patterns.dedup();
     let parsed = patterns.iter().map(|text| CommandPattern::parse(text)).collect::<Option<Vec<_>>>()?;
     let rules = Rules { patterns: &parsed.iter().collect::<Vec<_>>(), ..Rules::default() };
-    (decide(command, "", rules) == Verdict::Run).then_some(patterns)
+    (decide(command, "", rules) == CommandVerdict::Run).then_some(patterns)
 }
 
 fn quoted_line(words: &[String]) -> String {

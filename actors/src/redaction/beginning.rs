@@ -6,7 +6,7 @@
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
-use super::{Known, Redactor};
+use super::{Redactor, SecretIndex};
 
 /// Minimum length of a first part, in bytes. Shorter ones occur in ordinary words.
 const LEAST_BYTES: usize = 12;
@@ -48,7 +48,7 @@ impl Redactor {
     }
 }
 
-impl Known {
+impl SecretIndex {
     /// Returns the length of the secret's part at the start of a text, and its replacement; `None` if the part is not
     /// followed by a cut.
     fn cut_off(&self, text: &str) -> Option<(usize, &str)> {

@@ -21,38 +21,38 @@ use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunStatus, Write};
 use soong_storage::{
     fault::FaultPoint,
     store::{Ack, Append, Fence, StoreError},
-    writer::Done,
+    writer::AppendCallback,
 };
 use tokio::sync::oneshot;
 
 use crate::{
     actor_base::{Lifetime, Mailbox},
     artifact::ArtifactStore,
-    budget::{Reservation, Spent},
+    budget::{Consumed, Reservation},
     clock::now,
     fault::Faults,
     journal::JournalHandle,
     run::{
         approvals::Approvals,
-        clock::Standstill,
+        clock::ClockPause,
         machine::{
             effect::{ChildEffect, Effect},
-            ending::Ending,
+            ending::Termination,
             errors,
-            input::{Again, ChildInput, EndInput, News},
+            input::{ChildInput, EndInput, ResumeReason, RunInput},
             outcome,
             spec::RunSpec,
             state::RunState,
             view::patience_ms,
         },
-        message::{Loaded, RunMsg, SpawnReply, Start, SubAgentMsg},
+        message::{LoadedRun, RunMsg, RunStart, SpawnReply, SubAgentMsg},
         registry::{
             RunRegistry,
             entry::{RunEntry, RunPhase},
             view,
         },
         step::decide,
-        tasks::{TaskServices, Work, finalize::Finalizer},
+        tasks::{RunTasks, TaskServices, finalize::Finalizer},
     },
     task_journal::TaskJournals,
 };
@@ -86,7 +86,7 @@ pub(crate) struct RunActor {
 pub(crate) struct RunActorState {
     /// `None` until the state is rebuilt.
     pub(in crate::run) run: Option<RunState>,
-    news: VecDeque<News>,
+    news: VecDeque<RunInput>,
     epoch: u64,
     appends: u64,
     /// Whether events of the run are recorded in addition to its rows.
@@ -97,9 +97,9 @@ pub(crate) struct RunActorState {
     accepted: Option<oneshot::Sender<Result<(), ErrorInfo>>>,
     pub(in crate::run) tickets: HashMap<u64, SpawnReply>,
     next_ticket: u64,
-    pub(in crate::run) work: Work,
+    pub(in crate::run) work: RunTasks,
     /// Why this incarnation was started; set if it loads its state from the store.
-    restarted: Option<Again>,
+    restarted: Option<ResumeReason>,
     /// Whether it has returned its slot because it waits for children (ACT-5).
     pub(in crate::run) yielded: bool,
     pub(in crate::run) held_back: Vec<Effect>,
@@ -107,8 +107,8 @@ pub(crate) struct RunActorState {
     reservations: Vec<Reservation>,
     booked: Vec<Reservation>,
     /// Guards that stop the clock while the run waits for a user, or for its slot.
-    pub(in crate::run) waits_for_people: Option<Standstill>,
-    pub(in crate::run) waits_for_slot: Option<Standstill>,
+    pub(in crate::run) waits_for_people: Option<ClockPause>,
+    pub(in crate::run) waits_for_slot: Option<ClockPause>,
     /// Whether the actor is being passivated because the run has waited for a long time (ACT-7), and the number of the
     /// passivation attempt.
     pub(in crate::run) leaving: bool,
@@ -134,9 +134,9 @@ impl RunActorState {
 impl Actor for RunActor {
     type Msg = RunMsg;
     type State = RunActorState;
-    type Arguments = Start;
+    type Arguments = RunStart;
 
-    async fn pre_start(&self, myself: ActorRef<RunMsg>, start: Start) -> Result<RunActorState, ActorProcessingErr> {
+    async fn pre_start(&self, myself: ActorRef<RunMsg>, start: RunStart) -> Result<RunActorState, ActorProcessingErr> {
         let (before, tracker) = self.live.door.renew_tasks();
         let mut state = RunActorState {
             run: None,
@@ -149,7 +149,7 @@ impl Actor for RunActor {
             accepted: None,
             tickets: HashMap::new(),
             next_ticket: 0,
-            work: Work::new(&self.services.tasks, &self.live, tracker),
+            work: RunTasks::new(&self.services.tasks, &self.live, tracker),
             restarted: None,
             yielded: false,
             held_back: Vec::new(),
@@ -162,18 +162,18 @@ impl Actor for RunActor {
         };
         self.open_door(&myself, &mut state);
         match start {
-            Start::Fresh { rows, accepted } => {
+            RunStart::Fresh { rows, accepted } => {
                 state.accepted = accepted;
                 state.run = Some(RunState::fresh(Arc::clone(&self.spec)));
                 self.open(&myself, &mut state, rows);
                 // The run may have been cancelled before its actor had a mailbox.
                 if self.live.token.is_cancelled() {
-                    state.news.push_back(News::End(EndInput::Cancel));
+                    state.news.push_back(RunInput::End(EndInput::Cancel));
                 }
             }
-            Start::Load { restarted } => {
+            RunStart::Load { restarted } => {
                 // A child returned its slot before it was passivated.
-                state.yielded = matches!(restarted, Some(Again::Activated)) && self.live.parent_run_id.is_some();
+                state.yielded = matches!(restarted, Some(ResumeReason::Activated)) && self.live.parent_run_id.is_some();
                 state.restarted = restarted;
                 state.work.load(myself, before, Duration::ZERO);
             }
@@ -205,7 +205,7 @@ impl Actor for RunActor {
                 let ticket = state.next_ticket;
                 state.next_ticket += 1;
                 state.tickets.insert(ticket, reply);
-                state.news.push_back(News::Child(ChildInput::Spawn { orders, ticket }));
+                state.news.push_back(RunInput::Child(ChildInput::Spawn { orders, ticket }));
             }
             RunMsg::Appended(outcome) => self.appended(&myself, *outcome, state)?,
             RunMsg::Loaded(loaded) => {
@@ -240,7 +240,7 @@ impl RunActor {
     /// Makes the first append of a run of which nothing is stored except its rows.
     fn open(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState, rows: Vec<Write>) {
         let Some(run) = &mut state.run else { return };
-        let mut step = decide(run, News::Begin, Some(&self.live));
+        let mut step = decide(run, RunInput::Begin, Some(&self.live));
         let mut writes = rows;
         writes.push(Write::OpenRun(self.live.run_id.clone()));
         writes.append(&mut step.writes);
@@ -250,9 +250,9 @@ impl RunActor {
         self.submit(myself, Append { fence: None, writes });
     }
 
-    fn loaded(&self, loaded: Loaded, state: &mut RunActorState) {
+    fn loaded(&self, loaded: LoadedRun, state: &mut RunActorState) {
         // The children of a passivated run are running already.
-        if !matches!(state.restarted, Some(Again::Activated)) {
+        if !matches!(state.restarted, Some(ResumeReason::Activated)) {
             self.live.clock.renew_time_limit();
             self.revive(loaded.children);
         }
@@ -261,25 +261,25 @@ impl RunActor {
         let run = RunState::rebuild(Arc::clone(&self.spec), loaded.stored);
         let again = match state.restarted.take() {
             // Also if the actor that should have resumed the run crashed before it could record that.
-            _ if self.live.published().interrupted => Again::Reopened,
+            _ if self.live.published().interrupted => ResumeReason::Reopened,
             Some(again) => again,
-            None => Again::Crashed { count: 0, error: String::new() },
+            None => ResumeReason::Crashed { count: 0, error: String::new() },
         };
         state.begun = begun;
-        let first = if begun { News::Resume(again) } else { News::Begin };
+        let first = if begun { RunInput::Resume(again) } else { RunInput::Begin };
         self.live.begin();
         state.news.push_front(first);
         if let Some(summary) = self.live.published().finish.clone() {
-            state.news.push_back(News::End(EndInput::Finish { summary }));
+            state.news.push_back(RunInput::End(EndInput::Finish { summary }));
         }
         if self.live.token.is_cancelled() {
-            state.news.push_back(News::End(EndInput::Cancel));
+            state.news.push_back(RunInput::End(EndInput::Cancel));
         }
         if run.is_cancel_requested() {
             self.live.set_cancel_recorded();
         }
         if let Some(purse) = &self.live.purse {
-            purse.retell(Spent::of(&run.own_with_calls_on_their_way(), run.child_count()));
+            purse.retell(Consumed::of(&run.own_with_calls_on_their_way(), run.child_count()));
         }
         state.run = Some(run);
     }
@@ -288,7 +288,7 @@ impl RunActor {
     fn revive(&self, children: Vec<Run>) {
         let lost: Vec<Run> = children.into_iter().filter(|run| !self.services.runs.contains(&run.run_id)).collect();
         if let Some(links) = self.services.runs.links(&self.live.session_id).filter(|_| !lost.is_empty()) {
-            let again = Again::Crashed { count: 0, error: "its parent's actor crashed".to_owned() };
+            let again = ResumeReason::Crashed { count: 0, error: "its parent's actor crashed".to_owned() };
             links.sub_agents.cast(SubAgentMsg::Restore { runs: lost, again });
         }
     }
@@ -313,7 +313,7 @@ impl RunActor {
             return;
         }
         // A report that the run is stuck is not progress.
-        if state.news.iter().any(|news| !matches!(news, News::End(EndInput::Stuck { .. }))) {
+        if state.news.iter().any(|news| !matches!(news, RunInput::End(EndInput::Stuck { .. }))) {
             self.live.clock.progress(now());
             self.live.gauge.show_run(|view| view.stuck = false);
         }
@@ -354,7 +354,7 @@ impl RunActor {
 
     fn submit(&self, myself: &ActorRef<RunMsg>, append: Append) {
         let mailbox = self.mailbox(myself);
-        let done: Done = Box::new(move |outcome| {
+        let done: AppendCallback = Box::new(move |outcome| {
             mailbox.cast(RunMsg::Appended(Box::new(outcome)));
         });
         self.services.journal.append(append, done);
@@ -455,7 +455,7 @@ impl RunActor {
     /// Stops the actor, and has the finalizer end the run from its stored state.
     fn end_without_state(&self, myself: &ActorRef<RunMsg>, error: ErrorInfo) {
         if error.code != ErrorCode::Closing {
-            let ending = Ending { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error) };
+            let ending = Termination { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error) };
             self.services.finalizer.finalize_orphan(Arc::clone(&self.live), ending);
         }
         myself.stop(None);
@@ -497,7 +497,7 @@ impl RunActor {
             state.waits_for_people = waits_for_people.then(|| self.live.clock.stop());
         }
         if let Some(purse) = &self.live.purse {
-            purse.report(Spent::of(&run.own_with_calls_on_their_way(), run.child_count()));
+            purse.report(Consumed::of(&run.own_with_calls_on_their_way(), run.child_count()));
         }
         let (look, activity) = run.activity();
         self.live.gauge.show(look, activity);

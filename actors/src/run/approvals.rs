@@ -14,34 +14,34 @@ use dashmap::DashSet;
 use futures::FutureExt;
 use soong_protocol::{
     Decision, ErrorCode, ErrorInfo, Permission, PermissionDecision, PermissionId, PermissionStatus, PermissionsConfig,
-    Remember, Write,
+    RememberPolicy, Write,
 };
 use soong_storage::store::{Append, PermissionFilter, StoreError};
 
 use crate::run::machine::input::ToolInput;
 
-pub(crate) use self::unclear::Awaited;
+pub(crate) use self::unclear::PendingRow;
 use crate::{
     actor_base::Lifetime,
     clock::now,
     journal::JournalHandle,
-    permission::{Answer, Answerer, PermissionHandler, Permissions, already_decided_permission},
-    reading::Reading,
-    run::{News, registry::RunRegistry},
+    permission::{ApprovalDecision, Approver, PermissionHandler, Permissions, already_decided_permission},
+    reading::StoreReader,
+    run::{RunInput, registry::RunRegistry},
 };
 
 /// The permission requests and questions of a runtime.
 pub(crate) struct Approvals {
     runs: Arc<RunRegistry>,
     journal: JournalHandle,
-    reader: Reading,
+    reader: StoreReader,
     permissions: Arc<Permissions>,
     /// Whether a decision for the session is remembered (`permissions.remember`).
     remembers: bool,
     /// Timeout of a request, in seconds; 0 = unlimited.
     timeout_s: u64,
     /// Requests and questions whose decision may or may not be stored.
-    unclear: DashSet<Awaited>,
+    unclear: DashSet<PendingRow>,
     lifetime: Lifetime,
 }
 
@@ -50,9 +50,9 @@ impl Approvals {
         config: &PermissionsConfig,
         permissions: Arc<Permissions>,
         runs: Arc<RunRegistry>,
-        (journal, reader, lifetime): (JournalHandle, Reading, Lifetime),
+        (journal, reader, lifetime): (JournalHandle, StoreReader, Lifetime),
     ) -> Self {
-        let (remembers, timeout_s) = (config.remember == Remember::Session, config.timeout_s);
+        let (remembers, timeout_s) = (config.remember == RememberPolicy::Session, config.timeout_s);
         Self { runs, journal, reader, permissions, remembers, timeout_s, unclear: DashSet::new(), lifetime }
     }
 
@@ -64,7 +64,7 @@ impl Approvals {
     /// - `storage_error` if the write failed. The decision may have been stored anyway; the run is then notified later.
     pub(crate) async fn decide(self: &Arc<Self>, ruling: PermissionDecision) -> Result<Permission, ErrorInfo> {
         let id = ruling.permission_id.clone();
-        let (asked, awaited) = (self.read(&id).await?, Awaited::Permission(id.clone()));
+        let (asked, awaited) = (self.read(&id).await?, PendingRow::Permission(id.clone()));
         let write = || Append { fence: None, writes: vec![Write::Decision(ruling.clone())] };
         let (written, is_second) = self.journal.append_again(write).await;
         match written {
@@ -84,7 +84,7 @@ impl Approvals {
             }
         }
         if let Some(run) = self.runs.get(&asked.run_id) {
-            self.runs.notify(&run, News::Tool(ToolInput::PermissionDecided(Box::new(ruling))));
+            self.runs.notify(&run, RunInput::Tool(ToolInput::PermissionDecided(Box::new(ruling))));
         }
         let decided = self.read(&id).await?;
         self.settle(&decided).await?;
@@ -142,8 +142,8 @@ impl Approvals {
     pub(crate) fn request(self: &Arc<Self>, id: PermissionId) {
         let timeout_s = self.timeout_s;
         let handler = match &self.permissions.answerer {
-            Answerer::Program(handler) => Some(Arc::clone(handler)),
-            Answerer::Nobody | Answerer::People => None,
+            Approver::Program(handler) => Some(Arc::clone(handler)),
+            Approver::Nobody | Approver::People => None,
         };
         if (handler.is_none() && timeout_s == 0) || !self.permissions.asking.insert(id.clone()) {
             return;
@@ -156,7 +156,7 @@ impl Approvals {
                     if let (Some(run), Some(ruling)) =
                         (approvals.runs.get(&asked.run_id), PermissionDecision::of(asked))
                     {
-                        approvals.runs.notify(&run, News::Tool(ToolInput::PermissionDecided(Box::new(ruling))));
+                        approvals.runs.notify(&run, RunInput::Tool(ToolInput::PermissionDecided(Box::new(ruling))));
                     }
                     return Ok(());
                 }
@@ -167,7 +167,7 @@ impl Approvals {
                     () = gone.cancelled() => return Ok(()),
                     answered = answer(&asked, handler, timeout_s) => answered,
                 };
-                let Answer { decision, reason } = answer;
+                let ApprovalDecision { decision, reason } = answer;
                 let ruling =
                     PermissionDecision { permission_id: id.clone(), decision, by: by.to_owned(), reason, at: now() };
                 let record = || async { approvals.decide(ruling.clone()).await.map(drop) };
@@ -189,8 +189,8 @@ async fn answer(
     asked: &Permission,
     handler: Option<Arc<dyn PermissionHandler>>,
     timeout_s: u64,
-) -> (&'static str, Answer) {
-    let deny = |reason: String| Answer { decision: Decision::Deny, reason: Some(reason) };
+) -> (&'static str, ApprovalDecision) {
+    let deny = |reason: String| ApprovalDecision { decision: Decision::Deny, reason: Some(reason) };
     let too_late = async {
         match timeout_s {
             0 => std::future::pending().await,

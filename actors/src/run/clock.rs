@@ -14,13 +14,13 @@ use soong_protocol::Timestamp;
 use tokio::time::Instant;
 
 #[derive(Debug, Default)]
-struct Stand {
+struct PauseTimer {
     holders: usize,
     since: Option<Instant>,
     total: Duration,
 }
 
-impl Stand {
+impl PauseTimer {
     /// Returns how long the clock has been stopped so far.
     fn total(&self) -> Duration {
         self.total + self.since.map_or(Duration::ZERO, |since| since.elapsed())
@@ -29,7 +29,7 @@ impl Stand {
 
 /// The state of the clock when measuring began.
 #[derive(Debug)]
-struct Begun {
+struct Measurement {
     at: Instant,
     used: Duration,
     stood_still: Duration,
@@ -46,10 +46,10 @@ enum TimeLimit {
 }
 
 #[derive(Debug)]
-struct State {
-    stand: Stand,
+struct ClockState {
+    stand: PauseTimer,
     /// Set once the run has started.
-    begun: Option<Begun>,
+    begun: Option<Measurement>,
     /// Time of the last progress: by the monotonic clock (`progress`), and by the wall clock (`progress_at`).
     progress: Instant,
     progress_at: Timestamp,
@@ -62,12 +62,12 @@ struct State {
 
 /// The clock of a run, over all incarnations of its actor.
 #[derive(Debug)]
-pub(crate) struct RunClock(Mutex<State>);
+pub(crate) struct RunClock(Mutex<ClockState>);
 
 impl Default for RunClock {
     fn default() -> Self {
-        Self(Mutex::new(State {
-            stand: Stand::default(),
+        Self(Mutex::new(ClockState {
+            stand: PauseTimer::default(),
             begun: None,
             progress: Instant::now(),
             progress_at: Timestamp::from_millis(0),
@@ -80,11 +80,11 @@ impl Default for RunClock {
 
 impl RunClock {
     /// Stops the clock until the returned guard is dropped.
-    pub(crate) fn stop(self: &Arc<Self>) -> Standstill {
+    pub(crate) fn stop(self: &Arc<Self>) -> ClockPause {
         let mut state = self.state();
         state.stand.holders += 1;
         state.stand.since.get_or_insert_with(Instant::now);
-        Standstill(Arc::clone(self))
+        ClockPause(Arc::clone(self))
     }
 
     /// Returns whether the clock is stopped.
@@ -96,7 +96,7 @@ impl RunClock {
     pub(crate) fn begin(&self, used_ms: u64) {
         let mut state = self.state();
         let begun =
-            Begun { at: Instant::now(), used: Duration::from_millis(used_ms), stood_still: state.stand.total() };
+            Measurement { at: Instant::now(), used: Duration::from_millis(used_ms), stood_still: state.stand.total() };
         state.begun.get_or_insert(begun);
     }
 
@@ -109,7 +109,7 @@ impl RunClock {
     /// count.
     pub(crate) fn used(&self) -> Duration {
         let state = self.state();
-        let used = |begun: &Begun| {
+        let used = |begun: &Measurement| {
             let stood = state.stand.total().saturating_sub(begun.stood_still);
             (begun.used + begun.at.elapsed()).saturating_sub(stood)
         };
@@ -173,16 +173,16 @@ impl RunClock {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ClockState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Guard that stops the clock of a run.
 #[derive(Debug)]
-pub(crate) struct Standstill(Arc<RunClock>);
+pub(crate) struct ClockPause(Arc<RunClock>);
 
-impl Drop for Standstill {
+impl Drop for ClockPause {
     fn drop(&mut self) {
         let stand = &mut self.0.state().stand;
         stand.holders -= 1;

@@ -7,23 +7,23 @@ use tokio::sync::oneshot;
 use crate::{
     budget::Reservation,
     run::machine::{
-        input::{Again, ChildOrder, News},
-        replay::Stored,
+        input::{ChildRequest, ResumeReason, RunInput},
+        replay::StoredRun,
     },
 };
 
 /// Mailbox of a run actor.
 pub(crate) enum RunMsg {
     /// From effects, children or the caller: an input of the state machine.
-    News(Box<News>),
+    News(Box<RunInput>),
     /// From a task that called the model: its outcome, and the budget reservation to settle once that is recorded.
-    Called { news: Box<News>, held: Option<Reservation> },
+    Called { news: Box<RunInput>, held: Option<Reservation> },
     /// From a program: requests children.
-    Spawn { orders: Vec<ChildOrder>, reply: SpawnReply },
+    Spawn { orders: Vec<ChildRequest>, reply: SpawnReply },
     /// From the writer: the outcome of an append.
     Appended(Box<Result<Ack, (StoreError, Append)>>),
     /// From its own loading task: the stored state, and the epoch.
-    Loaded(Box<Loaded>),
+    Loaded(Box<LoadedRun>),
     /// From its own loading task: the stored state cannot be read, and no retry can fix that.
     Unreadable(Box<ErrorInfo>),
     /// From its own timer: retry the refused append.
@@ -53,15 +53,15 @@ impl SpawnReply {
 }
 
 /// The result of a loading task.
-pub(crate) struct Loaded {
+pub(crate) struct LoadedRun {
     pub(crate) epoch: u64,
-    pub(crate) stored: Stored,
+    pub(crate) stored: StoredRun,
     /// Rows of the run's children that have not ended.
     pub(crate) children: Vec<Run>,
 }
 
 /// How the actor of a run starts.
-pub(crate) enum Start {
+pub(crate) enum RunStart {
     /// Nothing is stored, or only the run's rows. `rows` are written with its first append.
     Fresh {
         rows: Vec<Write>,
@@ -72,7 +72,7 @@ pub(crate) enum Start {
     /// From the stored state.
     Load {
         /// Why the actor is restarted; `None` if the run has not started yet.
-        restarted: Option<Again>,
+        restarted: Option<ResumeReason>,
     },
 }
 
@@ -99,7 +99,7 @@ pub(crate) enum RunSupervisorMsg {
     /// From the session: it is this run's turn.
     Start {
         run: Box<Run>,
-        start: Start,
+        start: RunStart,
     },
     /// From the registry: a message has arrived for a passivated run; start its actor (ACT-7).
     Activate(RunId),
@@ -115,7 +115,7 @@ pub(crate) enum SubAgentMsg {
     /// From the session or the parent, after a crash or in a new process: these children have not ended.
     Restore {
         runs: Vec<Run>,
-        again: Again,
+        again: ResumeReason,
     },
     /// From a child: it has ended, and that is recorded.
     Ended {

@@ -14,21 +14,21 @@ use soong_protocol::{ChildResult, ErrorInfo, Run, RunId, RunStatus, SessionId, S
 
 use crate::{
     actor_base::{Lifetime, Mailbox, restart},
-    budget::Purse,
+    budget::BudgetAccount,
     clock::now,
     journal::JournalHandle,
-    observatory::{ActorKind, Gauge, Observatory},
+    observatory::{ActorKind, ActorStatus, ActorTree},
     run::{
         clock::RunClock,
         machine::{
-            input::{ChildInput, EndInput, News},
+            input::{ChildInput, EndInput, RunInput},
             outcome::RunOutcome,
         },
         message::{RunMsg, RunSupervisorMsg, SubAgentMsg},
         registry::{
-            address::Sent,
+            address::SendOutcome,
             entry::{RunEntry, RunPhase},
-            view::{RunFace, first_view},
+            view::{RunStatusSource, first_view},
         },
         spans,
     },
@@ -59,13 +59,13 @@ pub(crate) struct SessionLinks {
 pub(crate) struct RunRegistry {
     runs: DashMap<RunId, Arc<RunEntry>>,
     sessions: DashMap<SessionId, SessionLinks>,
-    observatory: Arc<Observatory>,
+    observatory: Arc<ActorTree>,
     journal: JournalHandle,
     lifetime: Lifetime,
 }
 
 impl RunRegistry {
-    pub(crate) fn new(observatory: Arc<Observatory>, journal: JournalHandle, lifetime: Lifetime) -> Self {
+    pub(crate) fn new(observatory: Arc<ActorTree>, journal: JournalHandle, lifetime: Lifetime) -> Self {
         Self { runs: DashMap::new(), sessions: DashMap::new(), observatory, journal, lifetime }
     }
 
@@ -112,7 +112,7 @@ impl RunRegistry {
     fn new_entry(&self, run: &Run) -> Arc<RunEntry> {
         let parent = run.parent_run_id.as_ref().and_then(|id| self.get(id));
         let purse = parent.as_ref().and_then(|parent| parent.purse.as_ref());
-        let purse = Purse::open(&run.run_id, purse, run.settings.budget);
+        let purse = BudgetAccount::open(&run.run_id, purse, run.settings.budget);
         let span = spans::of_run(run, parent.as_ref().map(|parent| parent.span()).as_ref());
         let clock = Arc::new(RunClock::default());
         clock.progress(now());
@@ -123,13 +123,13 @@ impl RunRegistry {
         let gauge = self.observatory.enter(
             ActorKind::Run,
             run.run_id.as_str(),
-            Some(Gauge::actor_id(supervisor, run.session_id.as_str())),
+            Some(ActorStatus::actor_id(supervisor, run.session_id.as_str())),
             restart::RUN.shown,
             Some(first_view(run)),
         );
         let budget = purse.clone().filter(|_| !run.settings.budget.is_open());
         let wall_time_s = run.settings.budget.wall_time_s;
-        gauge.set_face(RunFace { clock: Arc::clone(&clock), budget, wall_time_s });
+        gauge.set_face(RunStatusSource { clock: Arc::clone(&clock), budget, wall_time_s });
         gauge.show("queued", "");
         let token = parent.map(|parent| parent.token.child_token()).unwrap_or_default();
         Arc::new(RunEntry::new(run, token, gauge, (purse, clock, span)))
@@ -211,20 +211,20 @@ impl RunRegistry {
     /// Notifies a parent that one of its children has ended.
     pub(crate) fn notify_parent(&self, parent: &RunId, result: Option<Box<ChildResult>>) {
         if let (Some(parent), Some(result)) = (self.get(parent), result) {
-            self.notify(&parent, News::Child(ChildInput::Ended(result)));
+            self.notify(&parent, RunInput::Child(ChildInput::Ended(result)));
         }
     }
 
     /// Sends an input to a run. Returns `false` if no actor receives it: the actor has crashed, and the next one reads
     /// the input from the store, or the run has ended.
-    pub(crate) fn notify(&self, live: &RunEntry, news: News) -> bool {
+    pub(crate) fn notify(&self, live: &RunEntry, news: RunInput) -> bool {
         self.send(live, RunMsg::News(Box::new(news)))
     }
 
     /// Sends a message to a run, like [`notify`](Self::notify); a passivated run gets its actor back for it (ACT-7).
     pub(crate) fn send(&self, live: &RunEntry, message: RunMsg) -> bool {
         let sent = live.door.send(message);
-        if sent == Sent::Calls
+        if sent == SendOutcome::Calls
             && let Some(links) = self.links(&live.session_id)
         {
             match live.parent_run_id {
@@ -232,7 +232,7 @@ impl RunRegistry {
                 None => links.runs.cast(RunSupervisorMsg::Activate(live.run_id.clone())),
             };
         }
-        sent != Sent::Dropped
+        sent != SendOutcome::Dropped
     }
 
     /// Cancels a run and everything below it: tokens first, so that nothing new starts (RT-6).
@@ -240,7 +240,7 @@ impl RunRegistry {
         live.token.cancel();
         live.gauge.show("cancelling", "");
         if live.has_begun() {
-            self.notify(live, News::End(EndInput::Cancel));
+            self.notify(live, RunInput::End(EndInput::Cancel));
             return;
         }
         if let Some(links) = self.links(&live.session_id) {

@@ -17,15 +17,15 @@ use soong_protocol::{
 
 use crate::{
     hook::Hooks,
-    mcp::Mcp,
-    memory::Memories,
+    mcp::McpServers,
+    memory::MemoryFiles,
     model::gateways::ModelGateways,
-    project_text::{Notes, ProjectText, ProjectTexts},
+    project_text::{ProjectInstructions, ProjectInstructionsCache, ProjectNotes},
     redaction::Redactor,
     run::machine::{
-        inline::Limits,
-        output_schema::AnswerSchema,
-        spec::{Catalog, Helper, OfferedTools, ParentLink, RunIdentity, RunLimits, RunSpec},
+        inline::InlineLimits,
+        output_schema::OutputSchema,
+        spec::{AuxiliaryModel, Catalog, OfferedTools, ParentLink, RunIdentity, RunLimits, RunSpec},
     },
     skill::{self, Skill, Skills},
     tool::ToolRegistry,
@@ -36,23 +36,23 @@ pub(crate) struct RunResolver {
     pub(crate) config: Arc<Config>,
     pub(crate) models: Arc<ModelGateways>,
     /// The built-in tools, and the tools of MCP servers.
-    pub(crate) mcp: Arc<Mcp>,
+    pub(crate) mcp: Arc<McpServers>,
     pub(crate) presets: Arc<BTreeMap<String, Preset>>,
     pub(crate) skills: Arc<Skills>,
     /// Experiences of earlier runs.
-    pub(crate) memory: Arc<Memories>,
+    pub(crate) memory: Arc<MemoryFiles>,
     /// Instructions and skills of each project.
-    pub(crate) projects: Arc<ProjectTexts>,
-    pub(crate) prompts: Prompts,
+    pub(crate) projects: Arc<ProjectInstructionsCache>,
+    pub(crate) prompts: PromptCache,
     pub(crate) hooks: Arc<Hooks>,
     pub(crate) redactor: Redactor,
 }
 
 /// The system prompts of runs. Equal prompts are stored once.
 #[derive(Default)]
-pub(crate) struct Prompts(Mutex<HashSet<Arc<str>>>);
+pub(crate) struct PromptCache(Mutex<HashSet<Arc<str>>>);
 
-impl Prompts {
+impl PromptCache {
     /// Returns the stored copy of a prompt, or stores it.
     fn share(&self, prompt: String) -> Arc<str> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -77,7 +77,7 @@ impl RunResolver {
         self.resolve_with(run, project, &self.projects.known(project))
     }
 
-    fn resolve_with(&self, run: &Run, project: &Path, text: &ProjectText) -> Result<RunSpec, ErrorInfo> {
+    fn resolve_with(&self, run: &Run, project: &Path, text: &ProjectInstructions) -> Result<RunSpec, ErrorInfo> {
         let (config, settings) = (&*self.config, &run.settings);
         let preset = self.preset(run)?;
         let (tools, registry) = self.offered_tools(run, &preset)?;
@@ -151,7 +151,7 @@ impl RunResolver {
     }
 
     /// Returns whether a run searches the experiences of earlier runs: the first run of a conversation with a user does.
-    fn recalls(&self, run: &Run, utility: &Helper) -> bool {
+    fn recalls(&self, run: &Run, utility: &AuxiliaryModel) -> bool {
         let settings = &run.settings;
         self.config.memory.enabled
             && settings.enable_memory != Some(false)
@@ -165,7 +165,7 @@ impl RunResolver {
 
     /// Resolves a run only to end it or to read its outcome; settings that are no longer valid are dropped.
     pub(crate) fn resolve_ended(&self, run: &Run) -> RunSpec {
-        let (project, nothing) = (Path::new("."), ProjectText::default());
+        let (project, nothing) = (Path::new("."), ProjectInstructions::default());
         self.resolve_with(run, project, &nothing).unwrap_or_else(|_| {
             let mut plain = run.clone();
             // A preset of this name always exists, and these settings request nothing that may be missing.
@@ -188,7 +188,7 @@ impl RunResolver {
         preset: &Preset,
         tools: &[Arc<ToolSpec>],
         project: &Path,
-        text: &ProjectText,
+        text: &ProjectInstructions,
         (all, chosen): (&Skills, &[&Skill]),
     ) -> String {
         let has = |tool: &str| tools.iter().any(|spec| spec.name == tool);
@@ -205,7 +205,7 @@ impl RunResolver {
             }
         }
         // Project notes come from outside. They come last, so that no built-in instruction follows them.
-        prompt.push_str(&text.notes.as_ref().map(Notes::render).unwrap_or_default());
+        prompt.push_str(&text.notes.as_ref().map(ProjectNotes::render).unwrap_or_default());
         prompt
     }
 }
@@ -249,7 +249,7 @@ fn run_limits(config: &Config, run: &Run, preset: &Preset) -> RunLimits {
         max_depth: config.agents.max_depth,
         max_children: config.agents.max_children_per_run,
         child_timeout_ms: config.agents.child_timeout_ms,
-        inline: Limits {
+        inline: InlineLimits {
             bytes: config.artifacts.max_inline_bytes,
             tokens: config.artifacts.max_inline_tokens,
             stored_bytes: config.artifacts.max_text_bytes,
@@ -257,11 +257,11 @@ fn run_limits(config: &Config, run: &Run, preset: &Preset) -> RunLimits {
     }
 }
 
-fn answer_schema(run: &Run) -> Result<Option<AnswerSchema>, ErrorInfo> {
+fn answer_schema(run: &Run) -> Result<Option<OutputSchema>, ErrorInfo> {
     Ok(match (&run.settings.expected_output_schema, run.trace_id.child_mode()) {
-        _ if run.settings.reflects.is_some() => Some(AnswerSchema::reflection()),
-        (Some(schema), _) => Some(AnswerSchema::new(schema)?),
-        (None, Some(ChildMode::Evaluate)) => Some(AnswerSchema::judgement()),
+        _ if run.settings.reflects.is_some() => Some(OutputSchema::reflection()),
+        (Some(schema), _) => Some(OutputSchema::new(schema)?),
+        (None, Some(ChildMode::Evaluate)) => Some(OutputSchema::judgement()),
         (None, _) => None,
     })
 }

@@ -5,18 +5,18 @@ use soong_protocol::RunId;
 use crate::{
     clock::now,
     run::{
-        machine::{effect::Step, input::News, state::RunState, transition::Now},
+        machine::{effect::Step, input::RunInput, state::RunState, transition::StepContext},
         registry::entry::RunEntry,
     },
 };
 
 /// Handles one input with the current time, new ids, and the run's budget. `live`: `None` if no actor of this process
 /// executed the run.
-pub(crate) fn decide(run: &mut RunState, news: News, live: Option<&RunEntry>) -> Step {
+pub(crate) fn decide(run: &mut RunState, news: RunInput, live: Option<&RunEntry>) -> Step {
     let mut new_run_id = RunId::generate;
     let used_ms = live.map_or(0, |live| live.clock.used_ms());
     let purse = live.and_then(|live| live.purse.as_ref());
-    let step = run.decide(news, &mut Now { at: now(), used_ms, new_run_id: &mut new_run_id, purse });
+    let step = run.decide(news, &mut StepContext { at: now(), used_ms, new_run_id: &mut new_run_id, purse });
     if let Some(live) = live.filter(|_| run.has_started()) {
         live.clock.begin(run.used_ms());
     }

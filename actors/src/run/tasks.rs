@@ -19,7 +19,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use ractor::ActorRef;
-use soong_protocol::{ErrorCode, ErrorInfo, FlushFailure, Flushed, TraceId, Write};
+use soong_protocol::{ErrorCode, ErrorInfo, FlushFailure, FlushReport, TraceId, Write};
 use soong_storage::store::Append;
 use tokio::time::Instant;
 use tokio_util::{
@@ -30,29 +30,31 @@ use tracing::Instrument;
 
 use crate::{
     actor_base::{Lifetime, Mailbox},
-    artifact::{ArtifactStore, Place},
-    hook::{Heard, Told},
+    artifact::{ArtifactOwner, ArtifactStore},
+    hook::{HookInput, HookResult},
     journal::JournalHandle,
-    memory::{Changes, Memories},
-    reading::Reading,
+    memory::{Changes, MemoryFiles},
+    reading::StoreReader,
     redaction::Redactor,
     run::{
         machine::{
-            effect::{LongResults, ModelCall, SummaryCall, ToolJob},
-            input::{HookInput, MemoryInput, ModelInput, News, Recalled, StoredInput, SummaryInput, ToolInput},
+            effect::{ModelCall, OversizedResults, SummaryCall, ToolCallTask},
+            input::{
+                HookReport, MemoryInput, ModelInput, RecallResult, RunInput, StoredInput, SummaryInput, ToolInput,
+            },
             outcome,
             spec::RunSpec,
         },
-        message::{Loaded, RunMsg},
+        message::{LoadedRun, RunMsg},
         registry::entry::RunEntry,
         spans,
         tasks::{
             hook_calls::HookCalls,
             load::{last_settings, read_stored},
-            model_call::{Line, ModelCaller},
+            model_call::{CallObserver, ModelCaller},
             panicked::panicked,
-            tool_call::{Ran, ToolRunner, resolved_path},
-            tool_output::About,
+            tool_call::{ToolAttempt, ToolRunner, resolved_path},
+            tool_output::TextSource,
         },
     },
     tool::ToolOutput,
@@ -63,18 +65,18 @@ pub(crate) struct TaskServices {
     pub(crate) models: ModelCaller,
     pub(crate) tools: ToolRunner,
     pub(crate) hooks: HookCalls,
-    pub(crate) memory: Arc<Memories>,
+    pub(crate) memory: Arc<MemoryFiles>,
     /// Number of experiences that a run gets when it starts (`memory.top_k`).
     pub(crate) recalled: usize,
     pub(crate) artifacts: Arc<ArtifactStore>,
     pub(crate) journal: JournalHandle,
-    pub(crate) reader: Reading,
+    pub(crate) reader: StoreReader,
     pub(crate) redactor: Redactor,
     pub(crate) lifetime: Lifetime,
 }
 
 /// The tasks of one incarnation. Dropping it cancels all of them.
-pub(crate) struct Work {
+pub(crate) struct RunTasks {
     services: Arc<TaskServices>,
     live: Arc<RunEntry>,
     tracker: TaskTracker,
@@ -83,7 +85,7 @@ pub(crate) struct Work {
     _guard: DropGuard,
 }
 
-impl Work {
+impl RunTasks {
     pub(crate) fn new(services: &Arc<TaskServices>, live: &Arc<RunEntry>, tracker: TaskTracker) -> Self {
         let token = live.token.child_token();
         let (services, live) = (Arc::clone(services), Arc::clone(live));
@@ -109,7 +111,7 @@ impl Work {
         let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.tracker.spawn(async move {
-            let mut line = Line::new(&services.journal, &live, &spec, Some(mailbox.clone()));
+            let mut line = CallObserver::new(&services.journal, &live, &spec, Some(mailbox.clone()));
             let start = Instant::now();
             let span = spans::of_model(&spec, &live.span());
             let calling = services.models.complete(&spec, call, &mut line).instrument(span.clone());
@@ -120,11 +122,16 @@ impl Work {
                 Ok(completion) => {
                     let short_of = line.held.as_ref().and_then(|held| held.short_of.clone());
                     let (completion, duration_ms) = (Box::new(completion), elapsed_ms(start));
-                    News::Model(ModelInput::Answered { completion, duration_ms, waited_ms, short_of })
+                    RunInput::Model(ModelInput::Answered { completion, duration_ms, waited_ms, short_of })
                 }
                 Err(error) => {
                     let error = spec.redactor.error(error);
-                    News::Model(ModelInput::Failed { error, partial: line.partial, was_sent: line.was_sent, waited_ms })
+                    RunInput::Model(ModelInput::Failed {
+                        error,
+                        partial: line.partial,
+                        was_sent: line.was_sent,
+                        waited_ms,
+                    })
                 }
             };
             mailbox.cast(RunMsg::Called { news: Box::new(news), held: line.held });
@@ -136,15 +143,15 @@ impl Work {
         let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.tracker.spawn(async move {
-            let mut line = Line::new(&services.journal, &live, &spec, None);
-            let mut recalled = Recalled::default();
+            let mut line = CallObserver::new(&services.journal, &live, &spec, None);
+            let mut recalled = RecallResult::default();
             let memory = services.memory.of(&spec.identity.uid);
             let look = recall::look((&services.models, memory, services.recalled), &spec, &mut line, &mut recalled);
             let found = until_cut_off((&token, &services.redactor), look).await;
             recalled.was_sent = line.was_sent;
             recalled.error = found.err().map(|error| spec.redactor.error(error));
             mailbox.cast(RunMsg::Called {
-                news: Box::new(News::Memory(MemoryInput::Recalled(Box::new(recalled)))),
+                news: Box::new(RunInput::Memory(MemoryInput::Recalled(Box::new(recalled)))),
                 held: line.held,
             });
         });
@@ -160,7 +167,7 @@ impl Work {
                 let panic = failed.try_into_panic().unwrap_or_else(|_| Box::new("it was cut off"));
                 (Err(panicked(&redactor, "the memory", &*panic)), Changes::default())
             });
-            mailbox.cast(RunMsg::News(Box::new(News::Memory(MemoryInput::Learned {
+            mailbox.cast(RunMsg::News(Box::new(RunInput::Memory(MemoryInput::Learned {
                 changes: Box::new(changes),
                 outcome,
             }))));
@@ -172,20 +179,20 @@ impl Work {
         let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.tracker.spawn(async move {
-            let mut line = Line::new(&services.journal, &live, &spec, None);
+            let mut line = CallObserver::new(&services.journal, &live, &spec, None);
             let news =
                 match until_cut_off((&token, &services.redactor), services.models.summarise(&spec, call, &mut line))
                     .await
                 {
-                    Ok(completion) => News::Summary(SummaryInput::Completed(Box::new(completion))),
-                    Err(error) => News::Summary(SummaryInput::Failed { error, was_sent: line.was_sent }),
+                    Ok(completion) => RunInput::Summary(SummaryInput::Completed(Box::new(completion))),
+                    Err(error) => RunInput::Summary(SummaryInput::Failed { error, was_sent: line.was_sent }),
                 };
             mailbox.cast(RunMsg::Called { news: Box::new(news), held: line.held });
         });
     }
 
     /// Runs a tool; reports its outcome.
-    pub(crate) fn run_tool(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, job: ToolJob) {
+    pub(crate) fn run_tool(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, job: ToolCallTask) {
         let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.tracker.spawn(async move {
@@ -196,29 +203,29 @@ impl Work {
             let context = services.tools.context(&live, &spec, &job, &token, &storing);
             let after = hook_calls::after_call(&spec, &job, resolved_path(&spec, &job, &context));
             let note = |event| {
-                mailbox.cast(RunMsg::News(Box::new(News::Hook(HookInput::Note(Box::new(event))))));
+                mailbox.cast(RunMsg::News(Box::new(RunInput::Hook(HookReport::Event(Box::new(event))))));
             };
             let span = spans::of_tool(&job.id, &job.spec.name, &live.span());
             let work = services.tools.run(&spec, job, context, &token, note).instrument(span.clone());
             let work = AssertUnwindSafe(work).catch_unwind();
             let ran = tokio::select! {
                 biased;
-                () = token.cancelled() => Ran::Ended(Box::new(Err(cancelled()))),
+                () = token.cancelled() => ToolAttempt::Ended(Box::new(Err(cancelled()))),
                 ran = work => ran.unwrap_or_else(|panic| {
-                    Ran::Ended(Box::new(Err(panicked(&services.redactor, "the tool", &*panic))))
+                    ToolAttempt::Ended(Box::new(Err(panicked(&services.redactor, "the tool", &*panic))))
                 }),
             };
             let result = match ran {
-                Ran::Ended(result) => {
+                ToolAttempt::Ended(result) => {
                     spans::failed(&span, result.as_ref().as_ref().err());
                     *result
                 }
-                Ran::Passed => {
-                    mailbox.cast(RunMsg::News(Box::new(News::Tool(ToolInput::HooksPassed { id }))));
+                ToolAttempt::Passed => {
+                    mailbox.cast(RunMsg::News(Box::new(RunInput::Tool(ToolInput::HooksPassed { id }))));
                     return;
                 }
-                Ran::NeedsLeave(asked) => {
-                    mailbox.cast(RunMsg::News(Box::new(News::Tool(ToolInput::PermissionRequired(asked)))));
+                ToolAttempt::NeedsLeave(asked) => {
+                    mailbox.cast(RunMsg::News(Box::new(RunInput::Tool(ToolInput::PermissionRequired(asked)))));
                     return;
                 }
             };
@@ -230,9 +237,10 @@ impl Work {
             };
             if let Some(told) = after {
                 let outcome = Some(hook_calls::outcome(&result, |text| services.redactor.redact(text)));
-                services.hooks.notify(&live, &spec, Told { outcome, ..told });
+                services.hooks.notify(&live, &spec, HookInput { outcome, ..told });
             }
-            let news = News::Tool(ToolInput::Ended { id, result: Box::new(result), duration_ms: elapsed_ms(start) });
+            let news =
+                RunInput::Tool(ToolInput::Ended { id, result: Box::new(result), duration_ms: elapsed_ms(start) });
             mailbox.cast(RunMsg::News(Box::new(news)));
         });
     }
@@ -249,7 +257,7 @@ impl Work {
                 settings = read => settings,
             };
             if !services.lifetime.is_closing() {
-                mailbox.cast(RunMsg::News(Box::new(News::Tool(ToolInput::SettingsRead { id, settings }))));
+                mailbox.cast(RunMsg::News(Box::new(RunInput::Tool(ToolInput::SettingsRead { id, settings }))));
             }
         });
     }
@@ -261,10 +269,10 @@ impl Work {
         self.tracker.spawn(async move {
             let heard = tokio::select! {
                 biased;
-                () = token.cancelled() => Heard::default(),
+                () = token.cancelled() => HookResult::default(),
                 heard = services.hooks.before_end(&spec, answer) => heard,
             };
-            mailbox.cast(RunMsg::News(Box::new(News::Hook(HookInput::StopHeard(heard)))));
+            mailbox.cast(RunMsg::News(Box::new(RunInput::Hook(HookReport::Stop(heard)))));
         });
     }
 
@@ -276,18 +284,18 @@ impl Work {
             let flushed =
                 services.lifetime.keep_trying("storing a run's documents", flush).await.unwrap_or_else(not_found_out);
             if !services.lifetime.is_closing() {
-                mailbox.cast(RunMsg::News(Box::new(News::Stored(StoredInput::Edits(flushed)))));
+                mailbox.cast(RunMsg::News(Box::new(RunInput::Stored(StoredInput::Edits(flushed)))));
             }
         });
     }
 
     /// Stores the results of a call's children, which are too long for the conversation; reports the call's outcome.
-    pub(crate) fn store_results(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, results: LongResults) {
+    pub(crate) fn store_results(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, results: OversizedResults) {
         let (services, mailbox, spec) = (Arc::clone(&self.services), self.mailbox(myself), Arc::clone(spec));
         self.tracker.spawn(async move {
             let start = Instant::now();
-            let LongResults { id, asked_in, title, whole, short } = results;
-            let about = About { title: &title, asked_in, call: Some(&id) };
+            let OversizedResults { id, asked_in, title, whole, short } = results;
+            let about = TextSource { title: &title, asked_in, call: Some(&id) };
             let output = match tool_output::keep(&services.artifacts, &spec, &about, whole).await {
                 Ok(reference) => {
                     let note = tool_output::shortened_note(&reference, spec.tool("read_artifact").is_some());
@@ -303,7 +311,7 @@ impl Work {
                 }
             };
             let news =
-                News::Tool(ToolInput::Ended { id, result: Box::new(Ok(output)), duration_ms: elapsed_ms(start) });
+                RunInput::Tool(ToolInput::Ended { id, result: Box::new(Ok(output)), duration_ms: elapsed_ms(start) });
             mailbox.cast(RunMsg::News(Box::new(news)));
         });
     }
@@ -313,9 +321,9 @@ impl Work {
     pub(crate) fn store_answer(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, answer: String) {
         let (services, mailbox, spec) = (Arc::clone(&self.services), self.mailbox(myself), Arc::clone(spec));
         self.tracker.spawn(async move {
-            let about = About { title: "answer", asked_in: None, call: None };
+            let about = TextSource { title: "answer", asked_in: None, call: None };
             let stored = tool_output::keep(&services.artifacts, &spec, &about, answer).await;
-            mailbox.cast(RunMsg::News(Box::new(News::Stored(StoredInput::Answer(stored)))));
+            mailbox.cast(RunMsg::News(Box::new(RunInput::Stored(StoredInput::Answer(stored)))));
         });
     }
 
@@ -357,9 +365,9 @@ async fn until_cut_off<T>(
 }
 
 /// Returns the outcome of a flush whose documents cannot be determined.
-pub(crate) fn not_found_out(error: ErrorInfo) -> Flushed {
+pub(crate) fn not_found_out(error: ErrorInfo) -> FlushReport {
     let name = "(what it edited cannot be read)".to_owned();
-    Flushed { failed: vec![FlushFailure { name, error }], ..Flushed::default() }
+    FlushReport { failed: vec![FlushFailure { name, error }], ..FlushReport::default() }
 }
 
 fn cancelled() -> ErrorInfo {
@@ -371,11 +379,11 @@ fn elapsed_ms(start: Instant) -> u64 {
 }
 
 /// Returns the owner of the artifacts that a run writes.
-pub(crate) fn place(spec: &RunSpec) -> Place {
-    Place { session_id: spec.identity.session_id.clone(), uid: spec.identity.uid.to_string() }
+pub(crate) fn place(spec: &RunSpec) -> ArtifactOwner {
+    ArtifactOwner { session_id: spec.identity.session_id.clone(), uid: spec.identity.uid.to_string() }
 }
 
-async fn load(services: &TaskServices, live: &RunEntry) -> Result<Loaded, ErrorInfo> {
+async fn load(services: &TaskServices, live: &RunEntry) -> Result<LoadedRun, ErrorInfo> {
     let open = Append { fence: None, writes: vec![Write::OpenRun(live.run_id.clone())] };
     let ack = services.journal.append_and_wait(open).await.map_err(|error| ErrorInfo::from(&error))?;
     let (run_id, trace_id) = (live.run_id.clone(), live.trace_id.clone());
@@ -395,5 +403,5 @@ async fn load(services: &TaskServices, live: &RunEntry) -> Result<Loaded, ErrorI
         }
     }
     let children = children.into_iter().filter(|child| !child.status.is_terminal()).collect();
-    Ok(Loaded { epoch: ack.epoch.unwrap_or_default(), stored, children })
+    Ok(LoadedRun { epoch: ack.epoch.unwrap_or_default(), stored, children })
 }

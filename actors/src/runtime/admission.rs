@@ -10,12 +10,12 @@ use soong_protocol::{
     ErrorCode, ErrorInfo, Event, Message, NewSession, NewTrace, Role, Run, RunEvent, RunId, RunMode, RunSettings,
     RunStatus, Session, SessionId, TraceId, Write,
 };
-use soong_storage::store::{Append, Place, Reader, StoreError};
+use soong_storage::store::{Append, Reader, ResumePoint, StoreError};
 use tokio::sync::oneshot;
 
 use super::{
-    RunHandle, Runtime, Start, builder,
-    settings::{self, Before},
+    RunHandle, RunRequest, Runtime, builder,
+    settings::{self, InheritedSettings},
 };
 use crate::{
     actor_base::closing,
@@ -23,7 +23,7 @@ use crate::{
     model::params::check_params,
     permission::Grant,
     run::RunEntry,
-    session::{Past, SessionSupervisorMsg, StartRequest, deleted_meanwhile},
+    session::{SessionHistory, SessionSupervisorMsg, StartRequest, deleted_meanwhile},
     text::shorten,
 };
 
@@ -33,11 +33,11 @@ const NAME_CHARS: usize = 60;
 const COPIES: usize = 32;
 
 /// A run prepared for its session, and the channel on which the session replies.
-pub(super) type Prepared = (StartRequest, oneshot::Receiver<Result<Arc<RunEntry>, ErrorInfo>>);
+pub(super) type PreparedStart = (StartRequest, oneshot::Receiver<Result<Arc<RunEntry>, ErrorInfo>>);
 
 impl Runtime {
     /// Starts a run. Returns once the run is durable, either running or queued after other runs of its session.
-    pub async fn start(&self, start: impl Into<Start>) -> Result<RunHandle, ErrorInfo> {
+    pub async fn start(&self, start: impl Into<RunRequest>) -> Result<RunHandle, ErrorInfo> {
         let start = start.into();
         let services = &self.inner.services;
         if services.lifetime.is_closing() {
@@ -55,7 +55,8 @@ impl Runtime {
             () = services.lifetime.closing().cancelled() => return Err(closing()),
         }
         let (request, reply) = self.prepare(start).await?;
-        let is_known = request.past != Past::None || matches!(request.rows.first(), Some(Write::FirstTask(_)));
+        let is_known =
+            request.past != SessionHistory::None || matches!(request.rows.first(), Some(Write::FirstTask(_)));
         self.ensure_gateways(&request.run).await?;
         let run = request.run.clone();
         if !services.sessions.to_supervisor(SessionSupervisorMsg::Start(Box::new(request))) {
@@ -85,7 +86,7 @@ impl Runtime {
 
     /// Resumes the interrupted run of a session if the request asks for no more than that: it has no message and
     /// names no earlier message, or it is a reflection and a reflection was interrupted.
-    async fn take_up_left_behind(&self, start: &Start) -> Result<Option<RunHandle>, ErrorInfo> {
+    async fn take_up_left_behind(&self, start: &RunRequest) -> Result<Option<RunHandle>, ErrorInfo> {
         let reflects = start.reflects.is_some();
         let Some(Ok(id)) = start.session_id.as_deref().map(SessionId::parse) else { return Ok(None) };
         if !reflects && (start.message.is_some() || start.after_sequence.is_some()) {
@@ -123,7 +124,7 @@ impl Runtime {
         }
     }
 
-    async fn prepare(&self, mut start: Start) -> Result<Prepared, ErrorInfo> {
+    async fn prepare(&self, mut start: RunRequest) -> Result<PreparedStart, ErrorInfo> {
         if start.reflects.is_some() {
             return self.prepare_reflection(start).await;
         }
@@ -149,7 +150,7 @@ impl Runtime {
                 return Err(refuse("after_sequence: there is no conversation to go back in".to_owned()));
             }
         };
-        let is_left_behind = |known: &Known| {
+        let is_left_behind = |known: &ExistingSession| {
             known.live.iter().any(|run| !services.runs.contains(run)) && !services.sessions.contains(&session_id)
         };
         if (after_sequence.is_some() || start.reject_if_busy) && stored.as_ref().is_some_and(is_left_behind) {
@@ -166,7 +167,7 @@ impl Runtime {
                 return Err(refuse("there is no conversation to go on with: say what is to be done".to_owned()));
             }
         };
-        let before = stored.as_ref().and_then(Known::before);
+        let before = stored.as_ref().and_then(ExistingSession::before);
         let copied = stored.as_ref().and_then(|known| known.copied);
         let mode = settings::mode(&start, before.as_ref().map(|before| before.mode).or(copied));
         let inherits = before.is_some();
@@ -201,9 +202,9 @@ impl Runtime {
             .and_then(|known| Some(known.last.as_ref()?.run_id.clone()));
         // In a session without runs, the first run is committed together with its start, as in a new session.
         let past = match &stored {
-            Some(known) if known.live.iter().any(|run| !services.runs.contains(run)) => Past::LeftBehind,
-            Some(known) if known.last.is_some() || known.copied.is_some() => Past::Settled,
-            _ => Past::None,
+            Some(known) if known.live.iter().any(|run| !services.runs.contains(run)) => SessionHistory::LeftBehind,
+            Some(known) if known.last.is_some() || known.copied.is_some() => SessionHistory::Settled,
+            _ => SessionHistory::None,
         };
         let stored = stored.map(|known| known.session);
         let uid = start.uid.clone().unwrap_or_else(|| "local".to_owned());
@@ -284,7 +285,7 @@ impl Runtime {
 }
 
 /// State of an existing session, as far as a new run needs it.
-struct Known {
+struct ExistingSession {
     session: Session,
     /// The last run of the root trace. `None` if the session was created without a run, or is a copy without runs.
     last: Option<Run>,
@@ -292,17 +293,17 @@ struct Known {
     copied: Option<RunMode>,
     /// The settings that a new run inherits: those of the last run that is queued or has started. For a copy without
     /// runs, those of the last run of its source.
-    before: Option<Before>,
+    before: Option<InheritedSettings>,
     /// The runs of the session that have not ended.
     live: Vec<RunId>,
     /// The point from which to continue. Read only if the new run has no message.
-    left_off: Option<LeftOff>,
+    left_off: Option<ConversationEnd>,
     /// The position of the message after which the new run continues.
-    place: Option<Place>,
+    place: Option<ResumePoint>,
 }
 
 /// The end of a conversation.
-struct LeftOff {
+struct ConversationEnd {
     /// The last run that started; a run that was cancelled in the queue is skipped. `None` if the source of a copy
     /// was deleted.
     run: Option<Run>,
@@ -317,7 +318,7 @@ fn read_known(
     id: &SessionId,
     goes_on: bool,
     after: Option<u64>,
-) -> Result<Option<Known>, StoreError> {
+) -> Result<Option<ExistingSession>, StoreError> {
     let root = TraceId::root(id);
     let Some(session) = reader.session(id)? else { return Ok(None) };
     let last = reader.last_run(&root)?;
@@ -326,7 +327,7 @@ fn read_known(
         Some(_) => None,
     };
     let before = match last.as_ref().filter(|last| !last.status.is_terminal() || last.started_at.is_some()) {
-        Some(last) => Some(Before::of(last)),
+        Some(last) => Some(InheritedSettings::of(last)),
         // The session has had no run, or the last one was cancelled in the queue.
         None => last_before(reader, &root)?,
     };
@@ -336,10 +337,14 @@ fn read_known(
     };
     let left_off = if goes_on { read_left_off(reader, &root, place.as_ref())? } else { None };
     let live = reader.live_runs(Some(id))?.into_iter().map(|run| run.run_id).collect();
-    Ok(Some(Known { session, last, copied, before, live, left_off, place }))
+    Ok(Some(ExistingSession { session, last, copied, before, live, left_off, place }))
 }
 
-fn read_left_off(reader: &dyn Reader, root: &TraceId, place: Option<&Place>) -> Result<Option<LeftOff>, StoreError> {
+fn read_left_off(
+    reader: &dyn Reader,
+    root: &TraceId,
+    place: Option<&ResumePoint>,
+) -> Result<Option<ConversationEnd>, StoreError> {
     let Some(trace) = reader.trace(root)? else { return Ok(None) };
     // A run that continues after an earlier message uses the settings of the run that wrote that message.
     let said_by = match place.and_then(|place| place.run_id.as_ref()) {
@@ -349,20 +354,20 @@ fn read_left_off(reader: &dyn Reader, root: &TraceId, place: Option<&Place>) -> 
     let run = if said_by.is_some() { said_by } else { last_begun_run(reader, root)? };
     let head = place.map_or(trace.head_sequence, |place| place.sequence);
     let head = reader.messages_at(root, &[head])?.pop();
-    Ok(head.map(|head| LeftOff { run, task: trace.task, head }))
+    Ok(head.map(|head| ConversationEnd { run, task: trace.task, head }))
 }
 
 /// Reads the settings that a new run of a conversation inherits. For a copy without runs, reads those of its source.
-pub(super) fn last_before(reader: &dyn Reader, root: &TraceId) -> Result<Option<Before>, StoreError> {
+pub(super) fn last_before(reader: &dyn Reader, root: &TraceId) -> Result<Option<InheritedSettings>, StoreError> {
     let mut trace = root.clone();
     for _ in 0..COPIES {
         if let Some(run) = reader.last_begun_run(&trace)? {
-            return Ok(Some(Before::of(&run)));
+            return Ok(Some(InheritedSettings::of(&run)));
         }
         match reader.events(&trace, 0, 1)?.pop().map(|first| first.event) {
             Some(Event::Run(RunEvent::SessionForked { settings: Some(settings), .. })) => {
                 let mode = reader.trace(&trace)?.map(|trace| trace.run_mode).unwrap_or_default();
-                return Ok(Some(Before { mode, settings: *settings }));
+                return Ok(Some(InheritedSettings { mode, settings: *settings }));
             }
             Some(Event::Run(RunEvent::SessionForked { source, .. })) => trace = source,
             _ => break,
@@ -387,11 +392,11 @@ fn last_begun_run(reader: &dyn Reader, root: &TraceId) -> Result<Option<Run>, St
     Ok(None)
 }
 
-impl Known {
+impl ExistingSession {
     /// Returns the settings that a new run inherits.
-    fn before(&self) -> Option<Before> {
+    fn before(&self) -> Option<InheritedSettings> {
         let run = self.left_off.as_ref().and_then(|left_off| left_off.run.as_ref());
-        run.map(Before::of).or_else(|| self.before.clone())
+        run.map(InheritedSettings::of).or_else(|| self.before.clone())
     }
 
     /// Returns the message to rewind to. `None` if the conversation ends there already.

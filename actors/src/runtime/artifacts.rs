@@ -14,8 +14,8 @@ use super::{Runtime, builder, fork::taken};
 use crate::{
     actor_base::closing,
     artifact::{
-        ArtifactDoor, ArtifactService, Change, Cleanup, CleanupReport, Content, EditRequest, Edited, IfExists, Loaded,
-        Place, Save, not_found,
+        ArtifactHandle, ArtifactOwner, ArtifactService, Change, Cleanup, CleanupReport, Content, EditRequest, Edited,
+        IfExists, Loaded, Save, not_found,
     },
     clock::now,
 };
@@ -88,25 +88,25 @@ impl Runtime {
         Arc::new(self.door())
     }
 
-    fn door(&self) -> ArtifactDoor {
+    fn door(&self) -> ArtifactHandle {
         let services = &self.inner.services;
-        ArtifactDoor { store: Arc::clone(&services.artifacts), tasks: services.lifetime.tasks().clone() }
+        ArtifactHandle { store: Arc::clone(&services.artifacts), tasks: services.lifetime.tasks().clone() }
     }
 
     /// Returns the owner of a session's artifact names. Fails with `session_not_found` if the session does not exist.
-    pub async fn artifact_place(&self, session_id: &SessionId) -> Result<Place, ErrorInfo> {
+    pub async fn artifact_place(&self, session_id: &SessionId) -> Result<ArtifactOwner, ErrorInfo> {
         let session = self.session(session_id).await?;
-        Ok(Place { session_id: session.session_id, uid: session.uid })
+        Ok(ArtifactOwner { session_id: session.session_id, uid: session.uid })
     }
 
     /// Lists the current artifacts of a session and of its user, including unsaved edits (ART-6).
-    pub async fn artifacts(&self, place: &Place) -> Result<Vec<Artifact>, ErrorInfo> {
+    pub async fn artifacts(&self, place: &ArtifactOwner) -> Result<Vec<Artifact>, ErrorInfo> {
         self.door().list(place).await
     }
 
     /// Loads the current content of an artifact, or a stored version. Errors: `artifact_not_found`,
     /// `version_not_found`.
-    pub async fn artifact(&self, place: &Place, key: &str, version: Option<u64>) -> Result<Loaded, ErrorInfo> {
+    pub async fn artifact(&self, place: &ArtifactOwner, key: &str, version: Option<u64>) -> Result<Loaded, ErrorInfo> {
         let door = self.door();
         if let Some(loaded) = door.load(place, key, version).await? {
             return Ok(loaded);
@@ -115,12 +115,17 @@ impl Runtime {
     }
 
     /// Lists the stored versions of an artifact in order. Error: `artifact_not_found`.
-    pub async fn artifact_versions(&self, place: &Place, key: &str) -> Result<Vec<ArtifactVersion>, ErrorInfo> {
+    pub async fn artifact_versions(&self, place: &ArtifactOwner, key: &str) -> Result<Vec<ArtifactVersion>, ErrorInfo> {
         self.door().store.reader.versions_of(place, key).await
     }
 
     /// Reads the record of a stored version. Errors: `artifact_not_found`, `version_not_found`.
-    pub async fn artifact_version(&self, place: &Place, key: &str, version: u64) -> Result<ArtifactVersion, ErrorInfo> {
+    pub async fn artifact_version(
+        &self,
+        place: &ArtifactOwner,
+        key: &str,
+        version: u64,
+    ) -> Result<ArtifactVersion, ErrorInfo> {
         let door = self.door();
         let found = door.get_version(place, key, version).await?;
         match found {
@@ -132,7 +137,7 @@ impl Runtime {
     /// Stores a client's content as the next version immediately (ART-5).
     pub async fn put_artifact(
         &self,
-        place: &Place,
+        place: &ArtifactOwner,
         key: &str,
         content_type: &str,
         content: Content,
@@ -145,7 +150,7 @@ impl Runtime {
     /// is inserted before the extension (ART-11).
     pub async fn upload_artifact(
         &self,
-        place: &Place,
+        place: &ArtifactOwner,
         filename: &str,
         content_type: &str,
         content: Content,
@@ -161,7 +166,13 @@ impl Runtime {
     }
 
     /// Replaces one passage of an artifact's text, matched as defined by ART-7. Stores the next version immediately.
-    pub async fn edit_artifact(&self, place: &Place, key: &str, old: &str, new: &str) -> Result<Edited, ErrorInfo> {
+    pub async fn edit_artifact(
+        &self,
+        place: &ArtifactOwner,
+        key: &str,
+        old: &str,
+        new: &str,
+    ) -> Result<Edited, ErrorInfo> {
         let request = EditRequest {
             key: key.to_owned(),
             change: Change::Update { old: old.to_owned(), new: new.to_owned() },
@@ -173,7 +184,7 @@ impl Runtime {
     }
 
     /// Deletes an artifact with all its versions. Error: `artifact_not_found`.
-    pub async fn delete_artifact(&self, place: &Place, key: &str) -> Result<(), ErrorInfo> {
+    pub async fn delete_artifact(&self, place: &ArtifactOwner, key: &str) -> Result<(), ErrorInfo> {
         match self.door().delete(place, key).await? {
             true => Ok(()),
             false => Err(not_found(key)),
@@ -182,7 +193,7 @@ impl Runtime {
 
     /// Exports the last stored version of a text as a `.docx` file (ART-12).
     #[cfg(feature = "docx")]
-    pub async fn export_docx(&self, place: &Place, key: &str) -> Result<Vec<u8>, ErrorInfo> {
+    pub async fn export_docx(&self, place: &ArtifactOwner, key: &str) -> Result<Vec<u8>, ErrorInfo> {
         self.door().store.reader.export_docx(place, key).await
     }
 

@@ -10,17 +10,17 @@ use std::{
 use ractor::{Actor, ActorRef};
 use soong_protocol::{Config, Durability, ErrorCode, ErrorInfo, Preset, Provider};
 use soong_storage::{
-    blob::{BlobPlace, Blobs},
+    blob::{BlobLocation, BlobStore},
     fault::{FaultPlan, FaultStore},
     sqlite::{SqliteReader, SqliteStore},
-    store::{Removal, Store, StoreError},
+    store::{SessionDeletion, Store, StoreError},
 };
 use tokio::sync::oneshot;
 
 use super::{
     Inner, Runtime,
     provider::{self, config_error},
-    recovery::{self, LeftBehind, Recover},
+    recovery::{self, InterruptedRuns, RecoveryPolicy},
     services::Services,
     wiring::{self, OpenStore, Settings},
 };
@@ -30,24 +30,24 @@ use crate::{
     fault::{FaultHook, Faults, plan_of},
     home_file,
     hook::Hooks,
-    mcp::Mcp,
-    memory::Memories,
+    mcp::McpServers,
+    memory::MemoryFiles,
     model::{
         Model,
         gateways::{ModelFactory, ModelGateways, StartGateway},
     },
     observatory::ActorKind,
-    permission::{Answerer, PermissionHandler, Permissions, unknown_tools},
+    permission::{Approver, PermissionHandler, Permissions, unknown_tools},
     preset::{self, KnownPreset, PresetFiles},
-    project_text::ProjectTexts,
+    project_text::ProjectInstructionsCache,
     reading::DATABASE,
     redaction::Redactor,
-    run::{Prompts, RunResolver, watch_for_idle_runs, watch_for_stuck_runs},
+    run::{PromptCache, RunResolver, watch_for_idle_runs, watch_for_stuck_runs},
     runtime::supervisor::RuntimeSupervisorActor,
     session::{SessionServices, SessionSupervisorMsg},
     skill::Skills,
     task_journal::TaskPlace,
-    tool::{Roots, Surroundings, Tool, ToolRegistry},
+    tool::{PathPolicy, Tool, ToolEnvironment, ToolRegistry},
 };
 
 /// Builder of a [`Runtime`].
@@ -65,12 +65,12 @@ pub struct RuntimeBuilder {
     environment: Option<Environment>,
     models: BTreeMap<String, Arc<dyn Model>>,
     tools: Vec<Arc<dyn Tool>>,
-    answerer: Answerer,
+    answerer: Approver,
     presets: Vec<Preset>,
     ignores_home_files: bool,
     faults: Faults,
     faults_from_env: bool,
-    recover: Recover,
+    recover: RecoveryPolicy,
     wrap_store: Option<StoreWrapper>,
     task_place: Option<TaskPlace>,
 }
@@ -88,7 +88,7 @@ impl RuntimeBuilder {
     }
 
     /// Rejects new sessions whose project is the user's home folder or one of its parents, unless they set
-    /// [`Start::allow_home_project`](field@crate::Start::allow_home_project). By default they are allowed.
+    /// [`RunRequest::allow_home_project`](field@crate::RunRequest::allow_home_project). By default they are allowed.
     #[must_use]
     pub fn refuse_home_projects(mut self) -> Self {
         self.refuses_home_projects = true;
@@ -160,7 +160,7 @@ impl RuntimeBuilder {
     /// permission are denied immediately.
     #[must_use]
     pub fn permission_handler(mut self, handler: Arc<dyn PermissionHandler>) -> Self {
-        self.answerer = Answerer::Program(handler);
+        self.answerer = Approver::Program(handler);
         self
     }
 
@@ -168,7 +168,7 @@ impl RuntimeBuilder {
     /// the command line or the server. The wait is unlimited unless `permissions.timeout_s` is set.
     #[must_use]
     pub fn permissions_by_people(mut self) -> Self {
-        self.answerer = Answerer::People;
+        self.answerer = Approver::People;
         self
     }
 
@@ -231,7 +231,7 @@ impl RuntimeBuilder {
 
     /// Sets which interrupted runs of an earlier process are resumed when the home is opened. Default: all.
     #[must_use]
-    pub fn recover(mut self, recover: Recover) -> Self {
+    pub fn recover(mut self, recover: RecoveryPolicy) -> Self {
         self.recover = recover;
         self
     }
@@ -268,7 +268,7 @@ impl RuntimeBuilder {
             .or_else(|| environment.home())
             .ok_or_else(|| config_error("no home directory: set SOONG_AGENT_HOME, or give one".to_owned()))?;
         let config = Arc::new(self.effective_config(&home)?);
-        let place = BlobPlace::parse(&config.artifacts.store)
+        let place = BlobLocation::parse(&config.artifacts.store)
             .map_err(|error| config_error(format!("artifacts.store: {error}")))?;
         let redactor = Redactor::new(&environment, &config);
         let permissions = Permissions::new(self.answerer.clone(), &config)
@@ -297,12 +297,12 @@ impl RuntimeBuilder {
         let root = start_tree(&services, wired.sessions).await?;
         services.task_journals.complete(journals);
         // Deletions that an earlier owner started continue in the background.
-        for Removal { session_id: session, .. } in removals {
+        for SessionDeletion { session_id: session, .. } in removals {
             services.sessions.to_supervisor(SessionSupervisorMsg::Delete { session, reply: oneshot::channel().0 });
         }
         let (threads, lock) = (Mutex::new(Some(threads)), Mutex::new(Some(lock)));
         let project_dir = project_dir.into();
-        let LeftBehind { resumed, ended, untouched } = left_behind;
+        let InterruptedRuns { resumed, ended, untouched } = left_behind;
         let version = env!("CARGO_PKG_VERSION");
         tracing::info!(home = %services.home.display(), version, resumed, ended, untouched, "the home is open");
         let closed = tokio::sync::OnceCell::new();
@@ -320,7 +320,7 @@ impl RuntimeBuilder {
         &mut self,
         home: &Path,
         durability: Durability,
-        place: BlobPlace,
+        place: BlobLocation,
         environment: Environment,
     ) -> Result<OpenStore, ErrorInfo> {
         let home = home.to_owned();
@@ -328,7 +328,7 @@ impl RuntimeBuilder {
             let database = home.join(DATABASE);
             let store = SqliteStore::open(&database, durability)?;
             let reader = SqliteReader::open(&database)?;
-            Ok((store, reader, Blobs::open(&home, &place, &|name| environment.get(name).map(str::to_owned))?))
+            Ok((store, reader, BlobStore::open(&home, &place, &|name| environment.get(name).map(str::to_owned))?))
         };
         let opened = tokio::task::spawn_blocking(open).await;
         let opened = opened.map_err(|error| ErrorInfo::new(ErrorCode::InternalError, error.to_string()))?;
@@ -376,8 +376,8 @@ impl RuntimeBuilder {
         let hooks = Arc::new(hooks);
         let broken = |error| ErrorInfo::new(ErrorCode::InternalError, format!("a built-in tool: {error}"));
         let skills = Arc::new(if self.ignores_home_files { Skills::default() } else { Skills::load(home)? });
-        let memory = Arc::new(Memories::of_home(home, config, &environment));
-        let surroundings = Surroundings {
+        let memory = Arc::new(MemoryFiles::of_home(home, config, &environment));
+        let surroundings = ToolEnvironment {
             tools: config.tools.clone(),
             permissions: config.permissions.clone(),
             environment: environment.clone(),
@@ -416,12 +416,12 @@ impl RuntimeBuilder {
         let resolver = RunResolver {
             config: Arc::clone(config),
             models: Arc::new(ModelGateways::new(Arc::clone(config), make_model, registered)),
-            mcp: Arc::new(Mcp::new(tools, config, &variables)),
+            mcp: Arc::new(McpServers::new(tools, config, &variables)),
             presets: Arc::new(presets),
             skills,
             memory,
-            projects: Arc::new(ProjectTexts::new(Arc::new(Roots::new(&surroundings)))),
-            prompts: Prompts::default(),
+            projects: Arc::new(ProjectInstructionsCache::new(Arc::new(PathPolicy::new(&surroundings)))),
+            prompts: PromptCache::default(),
             hooks,
             redactor,
         };

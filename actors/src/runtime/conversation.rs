@@ -3,17 +3,17 @@
 //! Elsewhere: rewinding as part of a run (`run/machine/lifecycle/start.rs`), copies of a conversation (`fork.rs`).
 
 use soong_protocol::{ErrorCode, ErrorInfo, EventDraft, MessageEvent, SessionId, TraceId, Write};
-use soong_storage::store::{Append, Place, StoreError};
+use soong_storage::store::{Append, ResumePoint, StoreError};
 
 use super::Runtime;
-use crate::{artifact::Moved, clock::now, run::no_head};
+use crate::{artifact::RestorePlan, clock::now, run::no_head};
 
 /// Maximum number of attempts if a document is changed concurrently.
 const ROUNDS: usize = 20;
 
 /// Result of a head switch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Switched {
+pub struct HeadSwitched {
     /// The new head: the requested message, or, if it makes or answers tool calls, the last of their results (MSG-3).
     pub sequence: u64,
     /// The previous head.
@@ -32,7 +32,7 @@ impl Runtime {
     /// `session_not_found`; `session_active` while a run of the session has not ended; `validation_error` if the
     /// conversation cannot continue from that message; `overloaded` (retryable) if documents are changed during every
     /// attempt; `storage_error`.
-    pub async fn switch_head(&self, id: &SessionId, sequence: u64) -> Result<Switched, ErrorInfo> {
+    pub async fn switch_head(&self, id: &SessionId, sequence: u64) -> Result<HeadSwitched, ErrorInfo> {
         self.session(id).await?;
         let trace = TraceId::root(id);
         for _ in 0..ROUNDS {
@@ -44,7 +44,12 @@ impl Runtime {
         Err(ErrorInfo::retryable(ErrorCode::Overloaded, "its documents are changed all the time: try again"))
     }
 
-    async fn try_switch(&self, id: &SessionId, trace: &TraceId, sequence: u64) -> Result<Option<Switched>, ErrorInfo> {
+    async fn try_switch(
+        &self,
+        id: &SessionId,
+        trace: &TraceId,
+        sequence: u64,
+    ) -> Result<Option<HeadSwitched>, ErrorInfo> {
         let services = &self.inner.services;
         let wanted = trace.clone();
         let (place, last, before, (then, collaborators)) = services
@@ -63,16 +68,16 @@ impl Runtime {
             })
             .await?;
         let Some(place) = place else { return Err(no_head(trace, sequence)) };
-        let Place { sequence, lsn, head, .. } = place;
+        let ResumePoint { sequence, lsn, head, .. } = place;
         if sequence == head {
             let (restored, left) = (Vec::new(), Vec::new());
-            return Ok(Some(Switched { sequence, from_sequence: head, restored, left }));
+            return Ok(Some(HeadSwitched { sequence, from_sequence: head, restored, left }));
         }
         let mut goal_tree = then.unwrap_or_default();
         goal_tree.rewind(sequence);
         let moved = match &last {
             Some(last) => services.artifacts.plan_to_go_back(trace, (&last.run_id, None), lsn).await?,
-            None => Moved::default(), // a copy without runs: it has no edits
+            None => RestorePlan::default(), // a copy without runs: it has no edits
         };
         let event = MessageEvent::HeadSwitched {
             sequence,
@@ -91,6 +96,6 @@ impl Runtime {
             Err(error) => return Err(ErrorInfo::from(&error)),
         }
         services.artifacts.have_moved(id, &moved.restored);
-        Ok(Some(Switched { sequence, from_sequence: head, restored: moved.restored, left: moved.left }))
+        Ok(Some(HeadSwitched { sequence, from_sequence: head, restored: moved.restored, left: moved.left }))
     }
 }

@@ -30,7 +30,7 @@ pub struct Fork {
 }
 
 /// Contents to copy.
-struct Found {
+struct ForkSource {
     source: Session,
     trace: TraceId,
     at: u64,
@@ -82,7 +82,7 @@ pub(super) fn taken(id: &SessionId) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::ValidationError, message)
 }
 
-async fn look(services: &Services, id: &SessionId, at: Option<u64>) -> Result<Found, ErrorInfo> {
+async fn look(services: &Services, id: &SessionId, at: Option<u64>) -> Result<ForkSource, ErrorInfo> {
     let wanted = id.clone();
     match services.reader.read(move |reader| read(reader, &wanted, at)).await? {
         Some(found) => found,
@@ -90,7 +90,11 @@ async fn look(services: &Services, id: &SessionId, at: Option<u64>) -> Result<Fo
     }
 }
 
-fn read(reader: &dyn Reader, id: &SessionId, at: Option<u64>) -> Result<Option<Result<Found, ErrorInfo>>, StoreError> {
+fn read(
+    reader: &dyn Reader,
+    id: &SessionId,
+    at: Option<u64>,
+) -> Result<Option<Result<ForkSource, ErrorInfo>>, StoreError> {
     let trace = TraceId::root(id);
     let (Some(source), Some(state)) = (reader.session(id)?, reader.trace(&trace)?) else { return Ok(None) };
     let wanted = at.unwrap_or(state.head_sequence);
@@ -113,12 +117,17 @@ fn read(reader: &dyn Reader, id: &SessionId, at: Option<u64>) -> Result<Option<R
         }
     };
     let settings = last_before(reader, &trace)?.map(|before| Box::new(before.settings));
-    Ok(Some(Ok(Found { source, trace, at: place.sequence, goal_tree, artifacts, settings })))
+    Ok(Some(Ok(ForkSource { source, trace, at: place.sequence, goal_tree, artifacts, settings })))
 }
 
 /// Copies the artifact bytes, then creates the session.
-async fn copy(services: &Services, found: Found, session_id: SessionId, name: Option<String>) -> Result<(), ErrorInfo> {
-    let Found { source, trace, at, goal_tree, artifacts, settings } = found;
+async fn copy(
+    services: &Services,
+    found: ForkSource,
+    session_id: SessionId,
+    name: Option<String>,
+) -> Result<(), ErrorInfo> {
+    let ForkSource { source, trace, at, goal_tree, artifacts, settings } = found;
     let copies = services.artifacts.copy_all(&session_id, artifacts).await?;
     let paths: Vec<String> = copies.iter().map(|copy| copy.version.path.clone()).collect();
     let (time, trace_id): (Timestamp, TraceId) = (now(), TraceId::root(&session_id));

@@ -11,7 +11,7 @@ use super::services::Services;
 use crate::{
     events::{EventStream, Scope},
     run::{
-        ChildOrder, ChildSpec, EndInput, News, RunEntry, RunMsg, RunOutcome, RunPhase, SpawnReply, last_settings,
+        ChildRequest, ChildSpec, EndInput, RunEntry, RunInput, RunMsg, RunOutcome, RunPhase, SpawnReply, last_settings,
         takes_no_children,
     },
     text::find_json,
@@ -20,7 +20,7 @@ use crate::{
 /// Handle with which a program controls a run. It identifies the run, not its actor, so it stays valid when the actor
 /// crashes. Cheap to clone.
 ///
-/// A run that is driven by a program needs a handle: see [`Start::driven`](fn@crate::Start::driven).
+/// A run that is driven by a program needs a handle: see [`RunRequest::driven`](fn@crate::RunRequest::driven).
 #[derive(Clone)]
 pub struct RunHandle {
     services: Arc<Services>,
@@ -195,7 +195,7 @@ impl RunHandle {
                 Some(trace) => Some(last_settings(&self.services.reader, trace).await?),
                 None => None,
             };
-            orders.push(ChildOrder { spec, before, index: place + 1 });
+            orders.push(ChildRequest { spec, before, index: place + 1 });
         }
         for model in orders.iter().filter_map(|order| order.spec.model.as_ref()) {
             self.services.resolver.models.open(model).await?;
@@ -273,7 +273,7 @@ impl RunHandle {
     ///
     /// # Errors
     /// `validation_error` if the run is driven by a model instead of a program
-    /// ([`Start::driven`](fn@crate::Start::driven)); such a run ends automatically.
+    /// ([`RunRequest::driven`](fn@crate::RunRequest::driven)); such a run ends automatically.
     pub fn finish(&self, summary: impl Into<String>) -> Result<(), ErrorInfo> {
         if !self.live.driven {
             let message = format!("run {} is driven by a model: it ends by itself, or by `cancel`", self.run_id());
@@ -281,7 +281,7 @@ impl RunHandle {
         }
         let summary = self.live.request_finish(|| summary.into());
         // If the actor is being restarted, it reads the request when it loads.
-        self.services.runs.notify(&self.live, News::End(EndInput::Finish { summary }));
+        self.services.runs.notify(&self.live, RunInput::End(EndInput::Finish { summary }));
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use soong_protocol::{ErrorCode, ErrorInfo, Question, QuestionId, QuestionStatus,
 use soong_storage::store::{Append, QuestionFilter, StoreError};
 
 use super::{Runtime, not_found};
-use crate::{clock::now, run::Awaited};
+use crate::{clock::now, run::PendingRow};
 
 impl Runtime {
     /// Lists questions, oldest first.
@@ -37,7 +37,7 @@ impl Runtime {
             return Err(crate::actor_base::closing());
         }
         self.question(id).await?;
-        let (at, awaited) = (now(), Awaited::Question(id.clone()));
+        let (at, awaited) = (now(), PendingRow::Question(id.clone()));
         let write = || Write::Answer { question_id: id.clone(), answer: answer.clone(), at };
         let append = || Append { fence: None, writes: vec![write()] };
         let (written, is_second) = services.journal.append_again(append).await;

@@ -9,18 +9,18 @@
 
 use std::{collections::HashSet, path::Path, sync::Arc};
 
-use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Recovery, Run, RunStatus, SessionId, TraceId};
+use soong_protocol::{EndReason, ErrorCode, ErrorInfo, RecoveryMode, Run, RunStatus, SessionId, TraceId};
 
 use super::{RunHandle, Runtime, services::Services};
 use crate::{
     actor_base::closing,
-    run::{Ending, RunEntry},
-    session::{Lost, SessionSupervisorMsg},
+    run::{RunEntry, Termination},
+    session::{SessionKey, SessionSupervisorMsg},
 };
 
 /// Which interrupted runs are resumed when a home is opened.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Recover {
+pub enum RecoveryPolicy {
     /// All interrupted runs.
     #[default]
     All,
@@ -32,7 +32,7 @@ pub enum Recover {
 
 /// Number of interrupted runs that were found when the home was opened, by outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct LeftBehind {
+pub struct InterruptedRuns {
     /// Runs that were resumed.
     pub resumed: usize,
     /// Runs that were ended as `interrupted`, because of `runtime.recovery = "fail"`.
@@ -41,7 +41,7 @@ pub struct LeftBehind {
     pub untouched: usize,
 }
 
-impl Recover {
+impl RecoveryPolicy {
     fn takes(&self, run: &Run) -> bool {
         match self {
             Self::All => true,
@@ -51,17 +51,17 @@ impl Recover {
     }
 
     /// Finds interrupted runs, and ends them if `runtime.recovery = "fail"`. Returns the runs to resume.
-    pub(super) async fn look(&self, services: &Arc<Services>) -> Result<(LeftBehind, Vec<Run>), ErrorInfo> {
+    pub(super) async fn look(&self, services: &Arc<Services>) -> Result<(InterruptedRuns, Vec<Run>), ErrorInfo> {
         let found = services.reader.read(|reader| reader.live_runs(None)).await?;
         let all = found.len();
         let taken: Vec<Run> = found.into_iter().filter(|run| self.takes(run)).collect();
         let untouched = all - taken.len();
-        if services.config.runtime.recovery == Recovery::Fail {
+        if services.config.runtime.recovery == RecoveryMode::Fail {
             let ended = taken.len();
             services.finalizer.finalize_interrupted(taken).await?;
-            return Ok((LeftBehind { ended, untouched, ..LeftBehind::default() }, Vec::new()));
+            return Ok((InterruptedRuns { ended, untouched, ..InterruptedRuns::default() }, Vec::new()));
         }
-        Ok((LeftBehind { resumed: taken.len(), untouched, ..LeftBehind::default() }, taken))
+        Ok((InterruptedRuns { resumed: taken.len(), untouched, ..InterruptedRuns::default() }, taken))
     }
 }
 
@@ -78,7 +78,7 @@ pub(super) async fn take_up(services: &Arc<Services>, runs: &[Run]) -> Result<()
     services.finalizer.register_interrupted(runs, &used);
     for session in found.into_iter().flatten() {
         let project_dir: Arc<Path> = Path::new(&session.project_dir).into();
-        let lost = Lost { session_id: session.session_id, project_dir };
+        let lost = SessionKey { session_id: session.session_id, project_dir };
         if !services.sessions.to_supervisor(SessionSupervisorMsg::Recover(lost)) {
             return Err(closing());
         }
@@ -88,7 +88,7 @@ pub(super) async fn take_up(services: &Arc<Services>, runs: &[Run]) -> Result<()
 
 impl Runtime {
     /// Returns the number of interrupted runs that were found when the home was opened.
-    pub fn left_behind(&self) -> LeftBehind {
+    pub fn left_behind(&self) -> InterruptedRuns {
         self.inner.left_behind
     }
 
@@ -115,7 +115,7 @@ impl Runtime {
         if runs.is_empty() {
             return Ok(None);
         }
-        if services.config.runtime.recovery == Recovery::Fail {
+        if services.config.runtime.recovery == RecoveryMode::Fail {
             let ids = runs.iter().map(|run| run.run_id.clone()).collect();
             services.finalizer.finalize_interrupted(runs).await?;
             services.task_journals.complete(ids);
@@ -151,7 +151,7 @@ impl Runtime {
             }
         }
         for ended in below.into_iter().rev() {
-            let ending = Ending { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
+            let ending = Termination { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
             services.finalizer.finalize(&ended.run_id, &ended.trace_id, ending).await?;
         }
         services.task_journals.complete(vec![run.run_id.clone()]);

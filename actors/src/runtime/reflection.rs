@@ -7,11 +7,11 @@ use std::{path::Path, sync::Arc};
 use soong_protocol::{ErrorCode, ErrorInfo, Run, RunSettings, SessionId, TraceId};
 use tokio::sync::oneshot;
 
-use super::{Runtime, Start, admission::Prepared};
+use super::{RunRequest, Runtime, admission::PreparedStart};
 use crate::{
     clock::now,
     memory::{reflect_question, reflector},
-    session::{Past, StartRequest},
+    session::{SessionHistory, StartRequest},
 };
 
 /// Maximum number of turns: one for the answer, one to correct an invalid answer, one in reserve.
@@ -19,7 +19,7 @@ const MAX_TURNS: u32 = 3;
 
 impl Runtime {
     /// Prepares a reflection run from a caller's request.
-    pub(super) async fn prepare_reflection(&self, start: Start) -> Result<Prepared, ErrorInfo> {
+    pub(super) async fn prepare_reflection(&self, start: RunRequest) -> Result<PreparedStart, ErrorInfo> {
         let services = &self.inner.services;
         let refuse = |message: &str| Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         let Some(text) = &start.session_id else { return refuse("a look back needs the session that it is about") };
@@ -67,7 +67,7 @@ impl Runtime {
         let request = StartRequest {
             run,
             rows: Vec::new(),
-            past: Past::Settled,
+            past: SessionHistory::Settled,
             project_dir,
             reject_if_busy: true,
             follows: None,

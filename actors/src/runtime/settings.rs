@@ -4,23 +4,23 @@
 
 use soong_protocol::{Budget, ErrorCode, ErrorInfo, Run, RunMode, RunSettings};
 
-use super::{RunSetting, Start};
+use super::{RunRequest, RunSetting};
 
 /// Mode and settings of an earlier run.
 #[derive(Debug, Clone)]
-pub(super) struct Before {
+pub(super) struct InheritedSettings {
     pub(super) mode: RunMode,
     pub(super) settings: RunSettings,
 }
 
-impl Before {
+impl InheritedSettings {
     pub(super) fn of(run: &Run) -> Self {
         Self { mode: run.mode, settings: run.settings.clone() }
     }
 }
 
 /// Returns the mode of a new run. `before` is the mode of the session so far.
-pub(super) fn mode(start: &Start, before: Option<RunMode>) -> RunMode {
+pub(super) fn mode(start: &RunRequest, before: Option<RunMode>) -> RunMode {
     let before = before.filter(|_| !start.reset.contains(&RunSetting::Mode));
     start.mode.or(before).unwrap_or_default()
 }
@@ -30,10 +30,10 @@ pub(super) fn mode(start: &Start, before: Option<RunMode>) -> RunMode {
 /// Only an option that the caller sets or resets can extend what the run may do (SUB-6). `goes_on` is set if the run
 /// has no message. `configured` fills in limits that neither the caller nor the earlier run sets.
 pub(super) fn resolve(
-    start: &Start,
+    start: &RunRequest,
     mode: RunMode,
     goes_on: bool,
-    before: Option<&Before>,
+    before: Option<&InheritedSettings>,
     configured: &Budget,
 ) -> RunSettings {
     let kept = kept(start, mode, before);
@@ -71,7 +71,7 @@ pub(super) fn resolve(
 }
 
 /// Returns the settings that a run inherits from the one before it, with the budget as the caller gave it.
-fn kept(start: &Start, mode: RunMode, before: Option<&Before>) -> RunSettings {
+fn kept(start: &RunRequest, mode: RunMode, before: Option<&InheritedSettings>) -> RunSettings {
     let open = RunSettings::default();
     let Some(before) = before else { return open };
     let mut kept = before.settings.clone();
@@ -102,7 +102,7 @@ fn kept(start: &Start, mode: RunMode, before: Option<&Before>) -> RunSettings {
 }
 
 /// Adds to an error about settings that they were inherited, if the caller set none of those that can be wrong.
-pub(super) fn explain(start: &Start, mut error: ErrorInfo) -> ErrorInfo {
+pub(super) fn explain(start: &RunRequest, mut error: ErrorInfo) -> ErrorInfo {
     let is_kept = start.agent_type.is_none() && start.tools.is_none() && start.skills.is_none();
     let codes = [ErrorCode::ValidationError, ErrorCode::ToolNotAvailable, ErrorCode::SkillNotFound];
     if is_kept && codes.contains(&error.code) {
@@ -118,10 +118,10 @@ mod tests {
     use super::*;
 
     /// Returns a run with every setting set.
-    fn full() -> Before {
+    fn full() -> InheritedSettings {
         let budget = Budget { tokens: Some(100), usd: None, model_calls: Some(7), ..Budget::default() };
         let given = Budget { tokens: Some(100), ..Budget::default() };
-        Before {
+        InheritedSettings {
             mode: RunMode::Orchestrator,
             settings: RunSettings {
                 agent_type: "orchestrator".into(),
@@ -145,7 +145,7 @@ mod tests {
         }
     }
 
-    fn further(start: Start, before: &Before) -> (RunMode, RunSettings) {
+    fn further(start: RunRequest, before: &InheritedSettings) -> (RunMode, RunSettings) {
         let mode = mode(&start, Some(before.mode));
         let configured = Budget { model_calls: Some(9), ..Budget::default() };
         (mode, resolve(&start, mode, start.message.is_none(), Some(before), &configured))
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn a_further_message_keeps_what_is_left_out() {
         let before = full();
-        let (mode, settings) = further(Start::new("more"), &before);
+        let (mode, settings) = further(RunRequest::new("more"), &before);
         assert_eq!(mode, RunMode::Orchestrator);
         let kept = RunSettings {
             expected_output_schema: None,
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_run_without_a_message_keeps_schema_and_time_limit() {
-        let (_, settings) = further(Start::go_on("s"), &full());
+        let (_, settings) = further(RunRequest::go_on("s"), &full());
         assert!(settings.goes_on);
         assert_eq!(settings.timeout_ms, Some(9));
         assert!(settings.expected_output_schema.is_some());
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_preset_drops_prompt_tools_and_model() {
-        let start = Start { agent_type: Some("orchestrator".into()), ..Start::new("more") };
+        let start = RunRequest { agent_type: Some("orchestrator".into()), ..RunRequest::new("more") };
         let (_, settings) = further(start, &full());
         assert_eq!((settings.system_prompt, settings.tools, settings.model.as_str()), (None, None, "default"));
         assert_eq!(settings.max_iterations, Some(3));
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn another_mode_has_the_preset_of_its_own() {
-        let start = Start::new("more").mode(RunMode::Normal);
+        let start = RunRequest::new("more").mode(RunMode::Normal);
         let (_, settings) = further(start, &full());
         assert_eq!(settings.agent_type, "default");
         assert_eq!(settings.tools, Some(vec!["read".to_owned()]));
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn each_setting_resets_alone() {
         let before = full();
-        let (_, kept) = further(Start::new("more"), &before);
+        let (_, kept) = further(RunRequest::new("more"), &before);
         let (open, configured) = (RunSettings::default(), Budget { model_calls: Some(9), ..Budget::default() });
         for (setting, wanted) in [
             (RunSetting::SystemPrompt, RunSettings { system_prompt: None, ..kept.clone() }),
@@ -213,21 +213,21 @@ mod tests {
                 RunSettings { budget: configured, given_budget: Some(Budget::default()), ..kept.clone() },
             ),
         ] {
-            let (mode, settings) = further(Start::new("more").reset(setting), &before);
+            let (mode, settings) = further(RunRequest::new("more").reset(setting), &before);
             assert_eq!((mode, settings), (RunMode::Orchestrator, wanted), "{setting:?}");
         }
-        let (mode, settings) = further(Start::new("more").reset(RunSetting::Mode), &before);
+        let (mode, settings) = further(RunRequest::new("more").reset(RunSetting::Mode), &before);
         assert_eq!((mode, settings.agent_type.as_str()), (RunMode::Normal, "default"));
     }
 
     #[test]
     fn explicit_values_replace_and_a_value_wins_over_its_reset() {
-        let start = Start {
+        let start = RunRequest {
             tools: Some(vec!["write".into()]),
             llm_params: Some(Map::new()),
             budget: Budget { usd: Some("1".parse().unwrap()), ..Budget::default() },
             reset: vec![RunSetting::Tools],
-            ..Start::new("more")
+            ..RunRequest::new("more")
         };
         let (_, settings) = further(start, &full());
         assert_eq!(settings.tools, Some(vec!["write".to_owned()]));

@@ -8,12 +8,12 @@ use soong_protocol::{Budget, GivenMessage, Reflection, RunMode};
 /// Request to start a run.
 ///
 /// In an existing session, each setting of [`RunSetting`] that is `None` takes the value of the session's last run.
-/// Settings named in [`Start::reset`] take the configured value instead. The preset is inherited only if the mode
+/// Settings named in [`RunRequest::reset`] take the configured value instead. The preset is inherited only if the mode
 /// does not change. Setting a preset here drops the system prompt, the tools and the model of the last run. The
 /// output schema and the time limit are inherited only by a run without a message.
 #[derive(Debug, Clone, Default)]
-pub struct Start {
-    /// The message. `None`: resume where the trace stopped, see [`Start::go_on`]. An empty or blank message is
+pub struct RunRequest {
+    /// The message. `None`: resume where the trace stopped, see [`RunRequest::go_on`]. An empty or blank message is
     /// rejected.
     pub message: Option<String>,
     /// The session. `None`: a new session. An unknown id creates a session with that id.
@@ -31,7 +31,7 @@ pub struct Start {
     /// System prompt that replaces the preset's.
     pub system_prompt: Option<String>,
     /// Messages inserted before the message; the first one must be a user message. Without a message: the results of
-    /// the tool calls that the last run returned unexecuted, see [`Start::auto_execute_tools`]. A call without a
+    /// the tool calls that the last run returned unexecuted, see [`RunRequest::auto_execute_tools`]. A call without a
     /// result counts as interrupted.
     pub messages: Vec<GivenMessage>,
     /// Sampling temperature, from 0 to 2. Default: the preset's, else the profile's.
@@ -42,13 +42,13 @@ pub struct Start {
     pub llm_params: Option<Map<String, Value>>,
     /// Whether the run executes the tool calls of its model. Default: yes. With `Some(false)`, the run completes with
     /// the first answer that contains tool calls, and its outcome lists them (RUN-3). Execute them, and resume with
-    /// their results in [`Start::messages`].
+    /// their results in [`RunRequest::messages`].
     pub auto_execute_tools: Option<bool>,
     /// Skills included in the system prompt. Default: the preset's.
     pub skills: Option<Vec<String>>,
     /// Whether a new conversation receives the experiences of earlier runs (MEM-3). Default: `memory.enabled`.
     pub enable_memory: Option<bool>,
-    /// If set, the run only reflects on the finished conversation; see [`Start::reflect`].
+    /// If set, the run only reflects on the finished conversation; see [`RunRequest::reflect`].
     pub reflects: Option<Reflection>,
     /// JSON schema of the answer. If the answer does not match, the model may correct it once; then the run fails
     /// with `result_schema_validation_failed`. See [`RunHandle::wait_as`](crate::RunHandle::wait_as).
@@ -74,7 +74,7 @@ pub struct Start {
     /// Reject the run with `session_active`, instead of queuing it, while another run of the session is running or
     /// queued. A run without a message is always rejected then.
     pub reject_if_busy: bool,
-    /// Whether a program drives the run instead of a model; see [`Start::driven`].
+    /// Whether a program drives the run instead of a model; see [`RunRequest::driven`].
     pub driven: bool,
     /// Permissions of the run and its descendants: `TOOL` or `TOOL:SCOPE`, such as `write:src`, `bash:cargo` or
     /// `webfetch:example.org` (PERM-1). Never inherited from an earlier run.
@@ -92,33 +92,33 @@ pub struct Start {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RunSetting {
-    /// [`Start::system_prompt`].
+    /// [`RunRequest::system_prompt`].
     SystemPrompt,
-    /// [`Start::tools`].
+    /// [`RunRequest::tools`].
     Tools,
-    /// [`Start::agent_type`].
+    /// [`RunRequest::agent_type`].
     Preset,
-    /// [`Start::model`].
+    /// [`RunRequest::model`].
     Model,
-    /// [`Start::mode`].
+    /// [`RunRequest::mode`].
     Mode,
-    /// [`Start::llm_params`].
+    /// [`RunRequest::llm_params`].
     LlmParams,
-    /// [`Start::temperature`].
+    /// [`RunRequest::temperature`].
     Temperature,
-    /// [`Start::max_iterations`].
+    /// [`RunRequest::max_iterations`].
     MaxIterations,
-    /// [`Start::skills`].
+    /// [`RunRequest::skills`].
     Skills,
-    /// [`Start::enable_memory`].
+    /// [`RunRequest::enable_memory`].
     EnableMemory,
-    /// [`Start::auto_execute_tools`].
+    /// [`RunRequest::auto_execute_tools`].
     AutoExecuteTools,
-    /// [`Start::budget`].
+    /// [`RunRequest::budget`].
     Budget,
 }
 
-impl Start {
+impl RunRequest {
     /// Creates a request with this message and defaults for everything else.
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: Some(message.into()), ..Self::default() }
@@ -174,7 +174,7 @@ impl Start {
         self
     }
 
-    /// Denies a tool, a tool within a scope, or commands; see [`Start::deny`](field@Start::deny).
+    /// Denies a tool, a tool within a scope, or commands; see [`RunRequest::deny`](field@RunRequest::deny).
     #[must_use]
     pub fn deny(mut self, what: impl Into<String>) -> Self {
         self.deny.push(what.into());
@@ -188,7 +188,7 @@ impl Start {
         self
     }
 
-    /// Resets a setting to its configured value; see [`Start::reset`](field@Start::reset).
+    /// Resets a setting to its configured value; see [`RunRequest::reset`](field@RunRequest::reset).
     #[must_use]
     pub fn reset(mut self, setting: RunSetting) -> Self {
         self.reset.push(setting);
@@ -210,7 +210,7 @@ impl Start {
     }
 }
 
-impl<T: Into<String>> From<T> for Start {
+impl<T: Into<String>> From<T> for RunRequest {
     fn from(message: T) -> Self {
         Self::new(message)
     }

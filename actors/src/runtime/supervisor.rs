@@ -21,14 +21,14 @@ use soong_protocol::{ErrorCode, ErrorInfo};
 use crate::{
     actor_base::{
         Lifetime, Mailbox, ONLY,
-        restart::{self, Crashes},
+        restart::{self, CrashHistory},
     },
     artifact::{ArtifactStore, ArtifactStoreSupervisorActor},
-    events::Hub,
+    events::EventBus,
     journal::{JournalActor, JournalHandle},
-    mcp::{self, Mcp},
+    mcp::{self, McpServers},
     model::{gateway::Gateway, gateways::StartGateway},
-    observatory::{ActorKind, Gauge, Observatory},
+    observatory::{ActorKind, ActorStatus, ActorTree},
     run::{RunPhase, RunRegistry},
     session::{SessionServices, SessionSupervisorActor},
 };
@@ -45,21 +45,21 @@ enum Child {
 pub(crate) struct RuntimeSupervisorActor {
     pub(crate) journal: JournalHandle,
     pub(crate) artifacts: Arc<ArtifactStore>,
-    pub(crate) mcp: Arc<Mcp>,
+    pub(crate) mcp: Arc<McpServers>,
     pub(crate) runs: Arc<RunRegistry>,
     pub(crate) sessions: Arc<SessionServices>,
-    pub(crate) hub: Arc<Hub>,
-    pub(crate) observatory: Arc<Observatory>,
+    pub(crate) hub: Arc<EventBus>,
+    pub(crate) observatory: Arc<ActorTree>,
     pub(crate) lifetime: Lifetime,
     /// How long a session must be inactive before its working set is passivated (`runtime.idle_session_s`).
     pub(crate) idle_after: Duration,
-    pub(crate) gauge: Arc<Gauge>,
+    pub(crate) gauge: Arc<ActorStatus>,
 }
 
 /// State of the root actor: its children, with their recent crashes.
 #[derive(Default)]
 pub(crate) struct Children {
-    by_actor: HashMap<ActorId, (Child, Crashes)>,
+    by_actor: HashMap<ActorId, (Child, CrashHistory)>,
 }
 
 impl Actor for RuntimeSupervisorActor {
@@ -73,10 +73,10 @@ impl Actor for RuntimeSupervisorActor {
         let gauge = self.enter(ActorKind::Journal, ONLY, restart::NEVER.shown);
         let journal = JournalActor { journal: self.journal.clone(), gauge };
         let (actor, _) = Actor::spawn_linked(None, journal, (), myself.get_cell()).await?;
-        children.by_actor.insert(actor.get_id(), (Child::Journal, Crashes::new(restart::NEVER)));
-        self.start_artifacts(&myself, &mut children, Crashes::new(restart::KEEPER)).await?;
-        self.start_mcp(&myself, &mut children, Crashes::new(restart::KEEPER)).await?;
-        self.start_sessions(&myself, &mut children, Crashes::new(restart::KEEPER)).await?;
+        children.by_actor.insert(actor.get_id(), (Child::Journal, CrashHistory::new(restart::NEVER)));
+        self.start_artifacts(&myself, &mut children, CrashHistory::new(restart::KEEPER)).await?;
+        self.start_mcp(&myself, &mut children, CrashHistory::new(restart::KEEPER)).await?;
+        self.start_sessions(&myself, &mut children, CrashHistory::new(restart::KEEPER)).await?;
         Ok(children)
     }
 
@@ -92,7 +92,7 @@ impl Actor for RuntimeSupervisorActor {
             let _ = started.send(());
             return Ok(());
         }
-        self.start_gateway(&myself, children, gateway, Crashes::new(restart::KEEPER)).await?;
+        self.start_gateway(&myself, children, gateway, CrashHistory::new(restart::KEEPER)).await?;
         let _ = started.send(());
         Ok(())
     }
@@ -152,8 +152,8 @@ fn crashed_too_often(what: &str, error: &str) -> ErrorInfo {
 }
 
 impl RuntimeSupervisorActor {
-    fn enter(&self, kind: ActorKind, id: &str, limit: &'static str) -> Arc<Gauge> {
-        let root = Gauge::actor_id(ActorKind::RuntimeSupervisor, ONLY);
+    fn enter(&self, kind: ActorKind, id: &str, limit: &'static str) -> Arc<ActorStatus> {
+        let root = ActorStatus::actor_id(ActorKind::RuntimeSupervisor, ONLY);
         self.observatory.enter(kind, id, Some(root), limit, None)
     }
 
@@ -195,7 +195,7 @@ impl RuntimeSupervisorActor {
         &self,
         myself: &ActorRef<StartGateway>,
         children: &mut Children,
-        crashes: Crashes,
+        crashes: CrashHistory,
     ) -> Result<(), ActorProcessingErr> {
         let gauge = self.enter(ActorKind::ArtifactStoreSupervisor, ONLY, restart::KEEPER.shown);
         let actor = ArtifactStoreSupervisorActor {
@@ -217,7 +217,7 @@ impl RuntimeSupervisorActor {
         &self,
         myself: &ActorRef<StartGateway>,
         children: &mut Children,
-        crashes: Crashes,
+        crashes: CrashHistory,
     ) -> Result<(), ActorProcessingErr> {
         let (tasks, closing) = (self.lifetime.tasks(), self.lifetime.closing());
         if let Some(actor) = mcp::start(&self.mcp, &self.observatory, tasks, closing, myself.get_cell()).await? {
@@ -231,7 +231,7 @@ impl RuntimeSupervisorActor {
         &self,
         myself: &ActorRef<StartGateway>,
         children: &mut Children,
-        crashes: Crashes,
+        crashes: CrashHistory,
     ) -> Result<(), ActorProcessingErr> {
         let gauge = self.enter(ActorKind::SessionSupervisor, ONLY, restart::KEEPER.shown);
         let lost = self.sessions.sessions.to_restore();
@@ -247,7 +247,7 @@ impl RuntimeSupervisorActor {
         myself: &ActorRef<StartGateway>,
         children: &mut Children,
         gateway: Gateway,
-        crashes: Crashes,
+        crashes: CrashHistory,
     ) -> Result<(), ActorProcessingErr> {
         let gauge = self.enter(ActorKind::ModelGateway, &gateway.profile, restart::KEEPER.shown);
         let actor = gateway.actor(Arc::clone(&gauge));

@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use soong_protocol::{Config, ErrorCode, ErrorInfo};
 use soong_storage::{
-    blob::Blobs,
+    blob::BlobStore,
     store::{Reader, Store},
 };
 
@@ -12,18 +12,18 @@ use super::services::Services;
 use crate::{
     actor_base::Lifetime,
     artifact::ArtifactStore,
-    events::Hub,
+    events::EventBus,
     fault::Faults,
-    journal::{JournalHandle, JournalThreads},
+    journal::{JournalHandle, JournalTasks},
     model::tokens::TokenDeviations,
-    observatory::Observatory,
+    observatory::ActorTree,
     permission::Permissions,
-    reading::Reading,
+    reading::StoreReader,
     run::{
         Approvals, Authorizer, Finalizer, HookCalls, ModelCaller, RunRegistry, RunResolver, RunServices, TaskServices,
         ToolRunner, TrafficDump,
     },
-    session::{Deleter, SessionRegistry, SessionServices},
+    session::{SessionDeleter, SessionRegistry, SessionServices},
     task_journal::{TaskJournals, TaskPlace},
 };
 
@@ -31,7 +31,7 @@ use crate::{
 pub(super) struct OpenStore {
     pub(super) store: Box<dyn Store>,
     pub(super) reader: Arc<dyn Reader>,
-    pub(super) blobs: Blobs,
+    pub(super) blobs: BlobStore,
 }
 
 /// Settings from which the parts of a runtime are built.
@@ -48,7 +48,7 @@ pub(super) struct Wired {
     pub(super) services: Services,
     /// Services of the session supervisor.
     pub(super) sessions: SessionServices,
-    pub(super) threads: JournalThreads,
+    pub(super) threads: JournalTasks,
 }
 
 /// Starts the journal, and creates all handles of a runtime.
@@ -57,10 +57,10 @@ pub(super) fn wire(open: OpenStore, settings: Settings) -> Result<Wired, ErrorIn
     let (resolver, permissions) = (Arc::new(resolver), Arc::new(permissions));
     let (config, redactor) = (Arc::clone(&resolver.config), resolver.redactor.clone());
     let (lifetime, hub, observatory) =
-        (Lifetime::default(), Arc::new(Hub::default()), Arc::new(Observatory::default()));
+        (Lifetime::default(), Arc::new(EventBus::default()), Arc::new(ActorTree::default()));
     let (journal, threads) = JournalHandle::start(open.store, Arc::clone(&hub), redactor.clone())
         .map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("no writer thread: {error}")))?;
-    let reader = Reading::new(open.reader);
+    let reader = StoreReader::new(open.reader);
     let artifacts = ArtifactStore::new(journal.clone(), reader.clone(), open.blobs, config.artifacts.clone(), redactor);
     let artifacts = Arc::new(artifacts);
     let task_journals = Arc::new(TaskJournals {
@@ -121,7 +121,7 @@ fn sessions(services: &Services, permissions: &Arc<Permissions>, faults: Faults)
         lifetime: services.lifetime.clone(),
         stuck_after_ms: stuck_after_ms(&services.config),
     };
-    let deleter = Deleter {
+    let deleter = SessionDeleter {
         sessions: Arc::clone(&services.sessions),
         journal: services.journal.clone(),
         reader: services.reader.clone(),

@@ -11,34 +11,34 @@ use std::{
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use soong_protocol::{
-    EndReason, ErrorCode, ErrorInfo, EventDraft, Recovery, Run, RunEvent, RunId, RunStatus, SessionId, Write,
+    EndReason, ErrorCode, ErrorInfo, EventDraft, RecoveryMode, Run, RunEvent, RunId, RunStatus, SessionId, Write,
 };
 use soong_storage::{
     store::{Append, Reader, StoreError},
-    writer::Done,
+    writer::AppendCallback,
 };
 use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Lost, Past, StartRequest,
+    SessionHistory, SessionKey, StartRequest,
     message::{SessionMsg, SessionSupervisorMsg},
-    registry::SessionOfRuns,
+    registry::RunSessionHandle,
 };
 use crate::{
     actor_base::{Mailbox, restart},
     clock::now,
-    observatory::{ActorKind, Gauge},
+    observatory::{ActorKind, ActorStatus},
     run::{
-        Again, Ending, RunEntry, RunSupervisorActor, RunSupervisorMsg, SessionLinks, Start, SubAgentActor, SubAgentMsg,
-        Used,
+        BudgetUsage, ResumeReason, RunEntry, RunStart, RunSupervisorActor, RunSupervisorMsg, SessionLinks, SubAgentMsg,
+        SubAgentSupervisorActor, Termination,
     },
     session::SessionServices,
 };
 
 /// How the actor of a session is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Birth {
+pub(crate) enum StartMode {
     /// With its first run; the session is not stored yet.
     New,
     /// The session is stored; it has no live runs.
@@ -55,11 +55,11 @@ const MAX_QUEUED_RUNS: usize = 1_000;
 /// The session actor.
 pub(crate) struct SessionActor {
     pub(crate) services: Arc<SessionServices>,
-    pub(crate) gauge: Arc<Gauge>,
-    pub(crate) lost: Lost,
+    pub(crate) gauge: Arc<ActorStatus>,
+    pub(crate) lost: SessionKey,
 }
 
-struct Queued {
+struct QueuedRun {
     run: Run,
     reply: Option<oneshot::Sender<Result<Arc<RunEntry>, ErrorInfo>>>,
     recorded: bool,
@@ -69,7 +69,7 @@ struct Queued {
 pub(crate) struct SessionState {
     runs: Mailbox<RunSupervisorMsg>,
     sub_agents: Mailbox<SubAgentMsg>,
-    birth: Birth,
+    birth: StartMode,
     /// Start requests held until the state of the session is known.
     held: Vec<StartRequest>,
     /// Whether the first run is being accepted, or the session is being read after a crash.
@@ -77,7 +77,7 @@ pub(crate) struct SessionState {
     /// Reply channels of callers that ask whether the session is idle.
     asking: Vec<oneshot::Sender<bool>>,
     active: Option<RunId>,
-    queue: VecDeque<Queued>,
+    queue: VecDeque<QueuedRun>,
     /// The run that was recorded last; `None` if only the store knows it.
     last: Option<RunId>,
     starts: u64,
@@ -88,11 +88,15 @@ pub(crate) struct SessionState {
 impl Actor for SessionActor {
     type Msg = SessionMsg;
     type State = SessionState;
-    type Arguments = Birth;
+    type Arguments = StartMode;
 
-    async fn pre_start(&self, myself: ActorRef<SessionMsg>, birth: Birth) -> Result<SessionState, ActorProcessingErr> {
+    async fn pre_start(
+        &self,
+        myself: ActorRef<SessionMsg>,
+        birth: StartMode,
+    ) -> Result<SessionState, ActorProcessingErr> {
         let id = &self.lost.session_id;
-        let me = Some(Gauge::actor_id(ActorKind::Session, id.as_str()));
+        let me = Some(ActorStatus::actor_id(ActorKind::Session, id.as_str()));
         let session = Mailbox::new(myself.clone(), Arc::clone(&self.gauge));
         let enter = |kind| self.services.observatory.enter(kind, id.as_str(), me.clone(), restart::KEEPER.shown, None);
         let gauge = enter(ActorKind::RunSupervisor);
@@ -105,7 +109,7 @@ impl Actor for SessionActor {
         let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
         let runs = Mailbox::new(actor, gauge);
         let gauge = enter(ActorKind::SubAgentSupervisor);
-        let actor = SubAgentActor {
+        let actor = SubAgentSupervisorActor {
             services: Arc::clone(services),
             resolver: Arc::clone(resolver),
             slots: self.services.config.agents.max_concurrent_children_per_session,
@@ -115,7 +119,7 @@ impl Actor for SessionActor {
         let sub_agents = Mailbox::new(actor, gauge);
         let project_dir = Arc::clone(&self.lost.project_dir);
         let sessions = &self.services.sessions;
-        let of_runs = SessionOfRuns { id: id.clone(), session: session.clone(), sessions: Arc::clone(sessions) };
+        let of_runs = RunSessionHandle { id: id.clone(), session: session.clone(), sessions: Arc::clone(sessions) };
         sessions.insert(id.clone(), session, Arc::clone(&project_dir));
         let links = SessionLinks {
             session: Arc::new(of_runs),
@@ -125,9 +129,9 @@ impl Actor for SessionActor {
         };
         self.services.runs.link_session(id.clone(), links);
         self.gauge.show("idle", "");
-        let restores = matches!(birth, Birth::Restore | Birth::Recover);
+        let restores = matches!(birth, StartMode::Restore | StartMode::Recover);
         if restores {
-            self.restore(&myself, birth == Birth::Recover);
+            self.restore(&myself, birth == StartMode::Recover);
         }
         Ok(SessionState {
             runs,
@@ -159,7 +163,7 @@ impl Actor for SessionActor {
             }
             SessionMsg::Born(born) => {
                 state.holding = false;
-                state.birth = if born { Birth::Known } else { Birth::New };
+                state.birth = if born { StartMode::Known } else { StartMode::New };
                 state.last = state.last.take().filter(|_| born);
                 self.release(&myself, state);
             }
@@ -174,7 +178,7 @@ impl Actor for SessionActor {
             SessionMsg::Restored { known, runs, used } => {
                 self.restored(state, runs, &used);
                 state.holding = false;
-                state.birth = if known { Birth::Known } else { Birth::New };
+                state.birth = if known { StartMode::Known } else { StartMode::New };
                 self.release(&myself, state);
             }
             SessionMsg::Unreadable(error) => self.unreadable(state, &error),
@@ -234,10 +238,10 @@ impl SessionActor {
             let _ = request.reply.send(Err(error));
             return;
         }
-        if request.past != Past::None {
-            state.birth = Birth::Known;
+        if request.past != SessionHistory::None {
+            state.birth = StartMode::Known;
         }
-        if state.birth == Birth::New {
+        if state.birth == StartMode::New {
             self.start_first(myself, state, request);
             return;
         }
@@ -258,12 +262,12 @@ impl SessionActor {
             writes.push(Write::Event(EventDraft::new(run.trace_id.clone(), Some(run.run_id.clone()), now(), event)));
         }
         let (run_id, session) = (run.run_id.clone(), Mailbox::new(myself.clone(), Arc::clone(&self.gauge)));
-        let done: Done = Box::new(move |outcome| {
+        let done: AppendCallback = Box::new(move |outcome| {
             let outcome =
                 outcome.map(|ack| ack.events.first().map_or(0, |event| event.event_id)).map_err(|(error, _)| error);
             session.cast(SessionMsg::Recorded { run_id, outcome });
         });
-        state.queue.push_back(Queued { run, reply: Some(reply), recorded: false });
+        state.queue.push_back(QueuedRun { run, reply: Some(reply), recorded: false });
         self.services.journal.append(Append { fence: None, writes }, done);
     }
 
@@ -312,12 +316,12 @@ impl SessionActor {
                 }
             }
         });
-        let start = Start::Fresh { rows, accepted: Some(accepted) };
+        let start = RunStart::Fresh { rows, accepted: Some(accepted) };
         state.runs.cast(RunSupervisorMsg::Start { run: Box::new(run), start });
     }
 
     fn recorded(&self, state: &mut SessionState, run_id: &RunId, outcome: Result<u64, StoreError>) {
-        let looks_back = |queued: &Queued| queued.run.run_id == *run_id && queued.run.settings.reflects.is_some();
+        let looks_back = |queued: &QueuedRun| queued.run.run_id == *run_id && queued.run.settings.reflects.is_some();
         // A reflecting run cannot be continued, so it does not become the last run.
         if !state.queue.iter().any(looks_back) {
             state.last = outcome.is_ok().then(|| run_id.clone());
@@ -325,7 +329,7 @@ impl SessionActor {
         let outcome = outcome.map_err(|error| match error {
             // The session was deleted after the start request had been prepared. The next start creates it again.
             StoreError::Missing(_) => {
-                state.birth = Birth::New;
+                state.birth = StartMode::New;
                 deleted_meanwhile(&self.lost.session_id)
             }
             error => ErrorInfo::from(&error),
@@ -344,8 +348,11 @@ impl SessionActor {
             Err(error) => {
                 // If it was recorded anyway, it is ended.
                 if let Some(live) = self.services.runs.get(run_id) {
-                    let ending =
-                        Ending { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error.clone()) };
+                    let ending = Termination {
+                        status: RunStatus::Failed,
+                        reason: EndReason::Failed,
+                        error: Some(error.clone()),
+                    };
                     self.services.finalizer.finalize_orphan(live, ending);
                 }
                 if let Some(reply) = state.queue.remove(place).and_then(|queued| queued.reply) {
@@ -359,7 +366,7 @@ impl SessionActor {
         let Some(live) = self.services.runs.get(run) else { return };
         let Some(place) = state.queue.iter().position(|queued| queued.run.run_id == *run) else {
             // It has left the queue: its actor sees the cancelled token, or this input.
-            self.services.runs.notify(&live, crate::run::News::End(crate::run::EndInput::Cancel));
+            self.services.runs.notify(&live, crate::run::RunInput::End(crate::run::EndInput::Cancel));
             return;
         };
         if let Some(queued) = state.queue.remove(place)
@@ -367,7 +374,7 @@ impl SessionActor {
         {
             let _ = reply.send(Ok(Arc::clone(&live)));
         }
-        let ending = Ending { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
+        let ending = Termination { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
         self.services.finalizer.finalize_orphan(live, ending);
     }
 
@@ -392,7 +399,7 @@ impl SessionActor {
                 return self.advance(myself, state);
             }
             state.active = Some(queued.run.run_id.clone());
-            let start = Start::Load { restarted: None };
+            let start = RunStart::Load { restarted: None };
             state.runs.cast(RunSupervisorMsg::Start { run: Box::new(queued.run), start });
         }
         if state.active.is_some() || state.holding || !state.queue.is_empty() {
@@ -426,7 +433,7 @@ impl SessionActor {
             // The empty append completes after every append that the previous incarnation had submitted.
             let _ = services.journal.append_and_wait(Append::default()).await;
             let attempt = || async {
-                if recovers && services.config.runtime.recovery == Recovery::Fail {
+                if recovers && services.config.runtime.recovery == RecoveryMode::Fail {
                     end_left_behind(&services, &id).await?;
                 }
                 let wanted = id.clone();
@@ -450,12 +457,13 @@ impl SessionActor {
             return; // closing interrupts them
         }
         tracing::error!(session = %self.lost.session_id, %error, "a session cannot be read: its runs end");
-        (state.holding, state.birth) = (false, Birth::Known);
+        (state.holding, state.birth) = (false, StartMode::Known);
         for request in std::mem::take(&mut state.held) {
             let _ = request.reply.send(Err(error.clone()));
         }
         for live in self.alive(|_| true) {
-            let ending = Ending { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error.clone()) };
+            let ending =
+                Termination { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error.clone()) };
             self.services.finalizer.finalize_orphan(live, ending);
         }
     }
@@ -465,18 +473,18 @@ impl SessionActor {
         self.services.runs.select(|run| run.session_id == self.lost.session_id && wanted(&run.run_id))
     }
 
-    fn restored(&self, state: &mut SessionState, runs: Vec<Run>, used: &Used) {
+    fn restored(&self, state: &mut SessionState, runs: Vec<Run>, used: &BudgetUsage) {
         let known: HashSet<&RunId> = runs.iter().map(|run| &run.run_id).collect();
         for live in self.alive(|run| !known.contains(run)) {
             // Either never recorded, or recorded as ended before anyone was notified: the store shows which.
-            let ending = Ending { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
+            let ending = Termination { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
             self.services.finalizer.finalize_orphan(live, ending);
         }
         self.services.finalizer.register_interrupted(&runs, used);
         let (own, children): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(|run| run.parent_run_id.is_none());
         let again = match state.birth {
-            Birth::Recover => Again::Reopened,
-            _ => Again::Crashed { count: 0, error: "its session's actor crashed".to_owned() },
+            StartMode::Recover => ResumeReason::Reopened,
+            _ => ResumeReason::Crashed { count: 0, error: "its session's actor crashed".to_owned() },
         };
         // Children first, so that their parents find them running.
         if !children.is_empty() {
@@ -484,14 +492,14 @@ impl SessionActor {
         }
         for run in own {
             if run.status == RunStatus::Queued {
-                state.queue.push_back(Queued { run, reply: None, recorded: true });
+                state.queue.push_back(QueuedRun { run, reply: None, recorded: true });
             } else {
                 state.active = Some(run.run_id.clone());
-                let start = Start::Load { restarted: Some(again.clone()) };
+                let start = RunStart::Load { restarted: Some(again.clone()) };
                 state.runs.cast(RunSupervisorMsg::Start { run: Box::new(run), start });
             }
         }
-        let cancelled = |queued: &Queued| self.services.runs.register(&queued.run).token.is_cancelled();
+        let cancelled = |queued: &QueuedRun| self.services.runs.register(&queued.run).token.is_cancelled();
         let doomed: Vec<RunId> =
             state.queue.iter().filter(|queued| cancelled(queued)).map(|queued| queued.run.run_id.clone()).collect();
         for run in doomed {

@@ -5,8 +5,8 @@ use soong_protocol::{ErrorInfo, Run, RunId, SessionId};
 use soong_storage::store::StoreError;
 use tokio::sync::oneshot;
 
-use super::{Lost, StartRequest};
-use crate::run::Used;
+use super::{SessionKey, StartRequest};
+use crate::run::BudgetUsage;
 
 /// Mailbox of a session.
 pub(crate) enum SessionMsg {
@@ -23,7 +23,7 @@ pub(crate) enum SessionMsg {
     /// From a handle: cancel a queued run.
     Cancel(RunId),
     /// From its own loading task: whether the session is stored, and its runs that have not ended.
-    Restored { known: bool, runs: Vec<Run>, used: Used },
+    Restored { known: bool, runs: Vec<Run>, used: BudgetUsage },
     /// From its own loading task: the session cannot be read, and no retry can fix that.
     Unreadable(ErrorInfo),
     /// From its own timer: the session has been idle for the configured time.
@@ -40,7 +40,7 @@ pub(crate) enum SessionSupervisorMsg {
     /// From a session actor: it has been idle for the configured time, and has received this number of start requests.
     Idle { session: SessionId, actor: ActorId, starts: u64 },
     /// From the runtime: resume the runs that an earlier process left unfinished in this session.
-    Recover(Lost),
+    Recover(SessionKey),
     /// From the runtime, or when a home is opened: delete a session.
     Delete { session: SessionId, reply: oneshot::Sender<Result<(), ErrorInfo>> },
     /// From a run: a part that the session needs is permanently lost, so this process does not continue the session.

@@ -10,7 +10,7 @@ use soong_protocol::{ErrorInfo, RunId, SessionId};
 use tokio::sync::oneshot;
 
 use super::{
-    Lost,
+    SessionKey,
     message::{SessionMsg, SessionSupervisorMsg},
 };
 use crate::{actor_base::Mailbox, run::RunSession};
@@ -65,8 +65,8 @@ impl SessionRegistry {
     }
 
     /// Returns the data with which a restarted supervisor restores the sessions that have actors.
-    pub(crate) fn to_restore(&self) -> Vec<Lost> {
-        let lost = |entry: dashmap::mapref::multiple::RefMulti<'_, SessionId, SessionEntry>| Lost {
+    pub(crate) fn to_restore(&self) -> Vec<SessionKey> {
+        let lost = |entry: dashmap::mapref::multiple::RefMulti<'_, SessionId, SessionEntry>| SessionKey {
             session_id: entry.key().clone(),
             project_dir: Arc::clone(&entry.value().project_dir),
         };
@@ -115,13 +115,13 @@ impl SessionRegistry {
 }
 
 /// Implements [`RunSession`] with messages to the session actor and its supervisor.
-pub(super) struct SessionOfRuns {
+pub(super) struct RunSessionHandle {
     pub(super) id: SessionId,
     pub(super) session: Mailbox<SessionMsg>,
     pub(super) sessions: Arc<SessionRegistry>,
 }
 
-impl RunSession for SessionOfRuns {
+impl RunSession for RunSessionHandle {
     fn run_ended(&self, run: RunId) {
         self.session.cast(SessionMsg::RunEnded(run));
     }

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use serde_json::json;
 use soong_protocol::{ErrorCode, ErrorInfo, SessionId, Write};
 use soong_storage::{
-    blob::NotRemoved,
-    store::{Append, RemovalStage, StoreError},
+    blob::UndeletedFile,
+    store::{Append, DeletionStage, StoreError},
 };
 use tokio::sync::oneshot;
 
@@ -22,10 +22,10 @@ use super::message::{SessionMsg, SessionSupervisorMsg};
 use crate::{
     actor_base::{Lifetime, Mailbox},
     artifact::ArtifactStore,
-    events::Hub,
+    events::EventBus,
     journal::JournalHandle,
     permission::Permissions,
-    reading::Reading,
+    reading::StoreReader,
     session::SessionRegistry,
 };
 
@@ -33,17 +33,17 @@ use crate::{
 const PIECE_ROWS: u64 = 500;
 
 /// Deletes sessions.
-pub(crate) struct Deleter {
+pub(crate) struct SessionDeleter {
     pub(crate) sessions: Arc<SessionRegistry>,
     pub(crate) journal: JournalHandle,
-    pub(crate) reader: Reading,
+    pub(crate) reader: StoreReader,
     pub(crate) artifacts: Arc<ArtifactStore>,
     pub(crate) permissions: Arc<Permissions>,
-    pub(crate) hub: Arc<Hub>,
+    pub(crate) hub: Arc<EventBus>,
     pub(crate) lifetime: Lifetime,
 }
 
-impl Deleter {
+impl SessionDeleter {
     /// Deletes a session in the background, and notifies the callers that wait for it. `session`: its actor, if it has
     /// one.
     ///
@@ -78,8 +78,8 @@ impl Deleter {
         self.permissions.forget(id);
         let stage = self.lifetime.keep_trying("reading how far a deletion came", || self.stage(id)).await;
         match stage? {
-            Some(RemovalStage::Files) => self.remove_files(id).await?,
-            Some(RemovalStage::Rows) => {}
+            Some(DeletionStage::Files) => self.remove_files(id).await?,
+            Some(DeletionStage::Rows) => {}
             None => return Ok(()),
         }
         while self.lifetime.keep_trying("removing rows of a session", || self.remove_piece(id)).await? {}
@@ -91,7 +91,7 @@ impl Deleter {
         self.journal.append_and_wait(Append { fence: None, writes: vec![write] }).await.map(|_| ())
     }
 
-    async fn stage(&self, id: &SessionId) -> Result<Option<RemovalStage>, ErrorInfo> {
+    async fn stage(&self, id: &SessionId) -> Result<Option<DeletionStage>, ErrorInfo> {
         let all = self.reader.read(|reader| reader.removals()).await?;
         Ok(all.into_iter().find(|removal| removal.session_id == *id).map(|removal| removal.stage))
     }
@@ -137,7 +137,7 @@ impl Deleter {
     }
 }
 
-fn not_removed(id: &SessionId, failed: &[NotRemoved]) -> ErrorInfo {
+fn not_removed(id: &SessionId, failed: &[UndeletedFile]) -> ErrorInfo {
     let first = failed.first().map(|one| format!("{}: {}", one.path, one.reason)).unwrap_or_default();
     let more = match failed.len() {
         0 | 1 => String::new(),

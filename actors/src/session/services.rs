@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use soong_protocol::Config;
 
-use super::{Deleter, SessionRegistry};
+use super::{SessionDeleter, SessionRegistry};
 use crate::{
     actor_base::Lifetime,
     artifact::ArtifactStore,
-    events::Hub,
+    events::EventBus,
     journal::JournalHandle,
-    observatory::Observatory,
-    reading::Reading,
+    observatory::ActorTree,
+    reading::StoreReader,
     run::{Finalizer, RunRegistry, RunResolver, RunServices},
 };
 
@@ -23,11 +23,11 @@ pub(crate) struct SessionServices {
     pub(crate) resolver: Arc<RunResolver>,
     pub(crate) finalizer: Arc<Finalizer>,
     pub(crate) journal: JournalHandle,
-    pub(crate) reader: Reading,
+    pub(crate) reader: StoreReader,
     pub(crate) artifacts: Arc<ArtifactStore>,
-    pub(crate) hub: Arc<Hub>,
-    pub(crate) observatory: Arc<Observatory>,
-    pub(crate) deleter: Arc<Deleter>,
+    pub(crate) hub: Arc<EventBus>,
+    pub(crate) observatory: Arc<ActorTree>,
+    pub(crate) deleter: Arc<SessionDeleter>,
     pub(crate) config: Arc<Config>,
     pub(crate) lifetime: Lifetime,
 }

@@ -16,40 +16,40 @@ use soong_storage::store::StoreError;
 use tokio::sync::oneshot;
 
 use super::{
-    Lost, Past, StartRequest,
-    actor::{Birth, SessionActor},
+    SessionHistory, SessionKey, StartRequest,
+    actor::{SessionActor, StartMode},
     message::{SessionMsg, SessionSupervisorMsg},
 };
 use crate::{
     actor_base::{
         Mailbox,
-        restart::{self, Crashes},
+        restart::{self, CrashHistory},
     },
-    observatory::{ActorKind, Gauge},
-    run::{Ending, RunEntry, RunPhase},
+    observatory::{ActorKind, ActorStatus},
+    run::{RunEntry, RunPhase, Termination},
     session::SessionServices,
 };
 
 /// Maximum time that an interrupted session has to stop its actors; the same time applies to its tasks.
 const INTERRUPT_LIMIT: Duration = Duration::from_secs(2);
 
-struct Kept {
+struct Child {
     session: Mailbox<SessionMsg>,
-    lost: Lost,
+    lost: SessionKey,
     starts: u64,
-    crashes: Crashes,
+    crashes: CrashHistory,
 }
 
 /// The session supervisor.
 pub(crate) struct SessionSupervisorActor {
     pub(crate) services: Arc<SessionServices>,
-    pub(crate) gauge: Arc<Gauge>,
+    pub(crate) gauge: Arc<ActorStatus>,
 }
 
 /// Mutable state of the supervisor.
 #[derive(Default)]
-pub(crate) struct Sessions {
-    kept: HashMap<SessionId, Kept>,
+pub(crate) struct SessionSupervisorState {
+    kept: HashMap<SessionId, Child>,
     by_actor: HashMap<ActorId, SessionId>,
     /// Sessions that were interrupted in this process and have had no actor since. Their runs are in the store.
     interrupted: HashSet<SessionId>,
@@ -57,16 +57,20 @@ pub(crate) struct Sessions {
 
 impl Actor for SessionSupervisorActor {
     type Msg = SessionSupervisorMsg;
-    type State = Sessions;
+    type State = SessionSupervisorState;
     /// Sessions of an earlier incarnation.
-    type Arguments = Vec<Lost>;
+    type Arguments = Vec<SessionKey>;
 
-    async fn pre_start(&self, myself: ActorRef<Self::Msg>, lost: Vec<Lost>) -> Result<Sessions, ActorProcessingErr> {
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        lost: Vec<SessionKey>,
+    ) -> Result<SessionSupervisorState, ActorProcessingErr> {
         self.gauge.show("running", "");
-        let mut sessions = Sessions::default();
+        let mut sessions = SessionSupervisorState::default();
         for lost in lost {
-            let crashes = Crashes::new(restart::KEEPER);
-            self.spawn(&myself, &mut sessions, lost, Birth::Restore, crashes).await?;
+            let crashes = CrashHistory::new(restart::KEEPER);
+            self.spawn(&myself, &mut sessions, lost, StartMode::Restore, crashes).await?;
         }
         Ok(sessions)
     }
@@ -75,14 +79,14 @@ impl Actor for SessionSupervisorActor {
         &self,
         myself: ActorRef<Self::Msg>,
         message: Self::Msg,
-        sessions: &mut Sessions,
+        sessions: &mut SessionSupervisorState,
     ) -> Result<(), ActorProcessingErr> {
         self.gauge.took();
         match message {
             SessionSupervisorMsg::Start(request) => self.start(&myself, sessions, *request).await?,
             SessionSupervisorMsg::Idle { session, actor, starts } => {
                 // A late message of an actor that has stopped says nothing about the next actor.
-                let is_idle = |kept: &Kept| kept.session.actor().get_id() == actor && kept.starts == starts;
+                let is_idle = |kept: &Child| kept.session.actor().get_id() == actor && kept.starts == starts;
                 let idle = sessions.kept.get(&session).is_some_and(is_idle);
                 if idle {
                     self.let_go(sessions, &session);
@@ -94,7 +98,7 @@ impl Actor for SessionSupervisorActor {
                     // If the session is kept, the next start request in it finds the runs in the store.
                     self.services.runs.interrupt_session(id);
                 } else if !sessions.kept.contains_key(id) {
-                    self.spawn(&myself, sessions, lost, Birth::Recover, Crashes::new(restart::KEEPER)).await?;
+                    self.spawn(&myself, sessions, lost, StartMode::Recover, CrashHistory::new(restart::KEEPER)).await?;
                 }
             }
             SessionSupervisorMsg::Delete { session, reply } => self.delete(sessions, session, reply),
@@ -109,7 +113,7 @@ impl Actor for SessionSupervisorActor {
         &self,
         myself: ActorRef<Self::Msg>,
         event: SupervisionEvent,
-        sessions: &mut Sessions,
+        sessions: &mut SessionSupervisorState,
     ) -> Result<(), ActorProcessingErr> {
         if let SupervisionEvent::ActorFailed(actor, error) = event
             && let Some(id) = sessions.by_actor.remove(&actor.get_id())
@@ -120,7 +124,7 @@ impl Actor for SessionSupervisorActor {
             tracing::warn!(session = %id, error, "a session's actor crashed");
             if kept.crashes.record(Instant::now()).is_some() {
                 kept.session.gauge().restarted(&error);
-                self.spawn(&myself, sessions, kept.lost, Birth::Restore, kept.crashes).await?;
+                self.spawn(&myself, sessions, kept.lost, StartMode::Restore, kept.crashes).await?;
             } else {
                 self.give_up(&kept, &error);
             }
@@ -133,7 +137,7 @@ impl SessionSupervisorActor {
     async fn start(
         &self,
         myself: &ActorRef<SessionSupervisorMsg>,
-        sessions: &mut Sessions,
+        sessions: &mut SessionSupervisorState,
         request: StartRequest,
     ) -> Result<(), ActorProcessingErr> {
         let id = request.run.session_id.clone();
@@ -142,15 +146,15 @@ impl SessionSupervisorActor {
             return Ok(());
         }
         if !sessions.kept.contains_key(&id) {
-            let lost = Lost { session_id: id.clone(), project_dir: Arc::clone(&request.project_dir) };
+            let lost = SessionKey { session_id: id.clone(), project_dir: Arc::clone(&request.project_dir) };
             let birth = match request.past {
                 // The request may have been prepared before the session was interrupted.
-                _ if sessions.interrupted.contains(&id) => Birth::Recover,
-                Past::None => Birth::New,
-                Past::Settled => Birth::Known,
-                Past::LeftBehind => Birth::Recover,
+                _ if sessions.interrupted.contains(&id) => StartMode::Recover,
+                SessionHistory::None => StartMode::New,
+                SessionHistory::Settled => StartMode::Known,
+                SessionHistory::LeftBehind => StartMode::Recover,
             };
-            self.spawn(myself, sessions, lost, birth, Crashes::new(restart::KEEPER)).await?;
+            self.spawn(myself, sessions, lost, birth, CrashHistory::new(restart::KEEPER)).await?;
         }
         if let Some(kept) = sessions.kept.get_mut(&id) {
             kept.starts += 1;
@@ -161,14 +165,14 @@ impl SessionSupervisorActor {
 
     /// Starts the deletion of a session, or adds the caller to a running deletion. The actor of the session is asked
     /// about the start requests that it received before; later ones are rejected.
-    fn delete(&self, sessions: &Sessions, id: SessionId, reply: oneshot::Sender<Result<(), ErrorInfo>>) {
+    fn delete(&self, sessions: &SessionSupervisorState, id: SessionId, reply: oneshot::Sender<Result<(), ErrorInfo>>) {
         if self.services.sessions.begin_deletion(&id, reply) {
             let session = sessions.kept.get(&id).map(|kept| kept.session.clone());
             self.services.deleter.begin(id, session);
         }
     }
 
-    fn let_go(&self, sessions: &mut Sessions, id: &SessionId) {
+    fn let_go(&self, sessions: &mut SessionSupervisorState, id: &SessionId) {
         if let Some(kept) = sessions.kept.remove(id) {
             sessions.by_actor.remove(&kept.session.actor().get_id());
             self.forget(id);
@@ -178,7 +182,7 @@ impl SessionSupervisorActor {
 
     /// Interrupts the runs of a session: their actors stop, and its streams end with the reason. The next start request
     /// in the session resumes the runs, in this process or a later one.
-    async fn interrupt(&self, sessions: &mut Sessions, id: &SessionId, failure: &ErrorInfo) {
+    async fn interrupt(&self, sessions: &mut SessionSupervisorState, id: &SessionId, failure: &ErrorInfo) {
         let Some(kept) = sessions.kept.remove(id) else { return };
         sessions.by_actor.remove(&kept.session.actor().get_id());
         sessions.interrupted.insert(id.clone());
@@ -202,14 +206,14 @@ impl SessionSupervisorActor {
     async fn spawn(
         &self,
         myself: &ActorRef<SessionSupervisorMsg>,
-        sessions: &mut Sessions,
-        lost: Lost,
-        birth: Birth,
-        crashes: Crashes,
+        sessions: &mut SessionSupervisorState,
+        lost: SessionKey,
+        birth: StartMode,
+        crashes: CrashHistory,
     ) -> Result<(), ActorProcessingErr> {
         let id = lost.session_id.clone();
         self.services.hub.session_is_used(&id);
-        let parent = Gauge::actor_id(ActorKind::SessionSupervisor, "0");
+        let parent = ActorStatus::actor_id(ActorKind::SessionSupervisor, "0");
         let gauge =
             self.services.observatory.enter(ActorKind::Session, id.as_str(), Some(parent), restart::KEEPER.shown, None);
         let actor =
@@ -217,7 +221,7 @@ impl SessionSupervisorActor {
         let (actor, _) = Actor::spawn_linked(None, actor, birth, myself.get_cell()).await?;
         sessions.by_actor.insert(actor.get_id(), id.clone());
         sessions.interrupted.remove(&id);
-        sessions.kept.insert(id, Kept { session: Mailbox::new(actor, gauge), lost, starts: 0, crashes });
+        sessions.kept.insert(id, Child { session: Mailbox::new(actor, gauge), lost, starts: 0, crashes });
         Ok(())
     }
 
@@ -231,7 +235,7 @@ impl SessionSupervisorActor {
     }
 
     /// Ends the runs of a session that crashed too often. Other sessions are not affected.
-    fn give_up(&self, kept: &Kept, error: &str) {
+    fn give_up(&self, kept: &Child, error: &str) {
         let id = &kept.lost.session_id;
         let orphans = self.runs_of(id);
         self.forget(id);
@@ -239,7 +243,7 @@ impl SessionSupervisorActor {
             format!("the session's actor crashed more often than it may ({}); last: {error}", restart::KEEPER.shown);
         for run in orphans {
             let error = Some(ErrorInfo::new(ErrorCode::ActorCrashed, message.clone()));
-            let ending = Ending { status: RunStatus::Failed, reason: EndReason::ActorCrashed, error };
+            let ending = Termination { status: RunStatus::Failed, reason: EndReason::ActorCrashed, error };
             self.services.finalizer.finalize_orphan(run, ending);
         }
     }

@@ -17,29 +17,29 @@ use std::{
 
 use soong_protocol::RunId;
 
-use super::line::{Mark, TaskLine};
+use super::line::{LineIdentity, TaskLine};
 
 /// A journal that is being written.
 pub(super) struct JournalFile {
     path: PathBuf,
     file: File,
     /// Existing lines that have not been compared with those of the database yet.
-    known: VecDeque<Mark>,
+    known: VecDeque<LineIdentity>,
     bytes: u64,
 }
 
 /// Content of a file.
 #[derive(Debug, PartialEq)]
-struct Found {
-    lines: VecDeque<Mark>,
+struct ParsedFile {
+    lines: VecDeque<LineIdentity>,
     /// Total size of these lines in bytes.
     good_bytes: u64,
     /// State of the rest of the file.
-    ending: Ending,
+    ending: FileTail,
 }
 
 #[derive(Debug, PartialEq)]
-enum Ending {
+enum FileTail {
     Whole,
     /// One broken line at the end, as left by a crash.
     Torn,
@@ -48,25 +48,25 @@ enum Ending {
 }
 
 /// Parses the content of a run's journal.
-fn look(bytes: &[u8], run: &RunId) -> Found {
+fn look(bytes: &[u8], run: &RunId) -> ParsedFile {
     let (mut lines, mut good_bytes) = (VecDeque::new(), 0);
     let mut rest = bytes;
     while !rest.is_empty() {
         let end = rest.iter().position(|byte| *byte == b'\n');
         let (line, after) = rest.split_at(end.map_or(rest.len(), |end| end + 1));
         let next = lines.len() as u64 + 1;
-        let mark = end.and_then(|end| Mark::parse(&line[..end]));
+        let mark = end.and_then(|end| LineIdentity::parse(&line[..end]));
         match mark.filter(|mark| mark.wal_seq == next && mark.run_id == *run) {
             Some(mark) => lines.push_back(mark),
             None => {
-                let ending = if after.is_empty() { Ending::Torn } else { Ending::Damaged };
-                return Found { lines, good_bytes, ending };
+                let ending = if after.is_empty() { FileTail::Torn } else { FileTail::Damaged };
+                return ParsedFile { lines, good_bytes, ending };
             }
         }
         good_bytes += line.len() as u64;
         rest = after;
     }
-    Found { lines, good_bytes, ending: Ending::Whole }
+    ParsedFile { lines, good_bytes, ending: FileTail::Whole }
 }
 
 impl JournalFile {
@@ -83,12 +83,12 @@ impl JournalFile {
             Err(error) => return Err(error),
         };
         let mut found = look(before.as_deref().unwrap_or_default(), run);
-        if found.ending == Ending::Damaged {
+        if found.ending == FileTail::Damaged {
             set_aside(&path)?;
             found = look(&[], run);
         }
         let file = File::options().append(true).create(true).open(&path)?;
-        if found.ending == Ending::Torn {
+        if found.ending == FileTail::Torn {
             let torn = before.map_or(0, |bytes| bytes.len() as u64 - found.good_bytes);
             tracing::warn!(path = %path.display(), bytes = torn, "the last line of a task journal was torn: dropped");
             file.set_len(found.good_bytes)?;

@@ -188,7 +188,7 @@ impl TaskEvent {
 
 /// Identity of a line, readable for event types of other versions too.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(super) struct Mark {
+pub(super) struct LineIdentity {
     pub(super) wal_seq: u64,
     pub(super) session_id: SessionId,
     pub(super) run_id: RunId,
@@ -196,7 +196,7 @@ pub(super) struct Mark {
     created_at: Timestamp,
 }
 
-impl Mark {
+impl LineIdentity {
     /// Parses one line without its line break; `None` if it is not valid.
     pub(super) fn parse(line: &[u8]) -> Option<Self> {
         serde_json::from_slice(line).ok()

@@ -9,19 +9,19 @@
 //! Not in this module: reading events, writing files.
 
 use soong_protocol::{Event, EventRecord, GoalEvent, GoalId, GoalTree, MessageEvent, RunEvent, SubAgentEvent};
-use soong_storage::store::TaskJournal;
+use soong_storage::store::PendingTaskJournal;
 
 use super::line::{TaskCreated, TaskEvent, TaskLine};
 
 /// Creates the lines of one run's journal in order.
 pub(super) struct Projection {
-    begin: TaskJournal,
+    begin: PendingTaskJournal,
     /// Number of the last line.
     wal_seq: u64,
 }
 
 impl Projection {
-    pub(super) fn new(begin: TaskJournal) -> Self {
+    pub(super) fn new(begin: PendingTaskJournal) -> Self {
         Self { begin, wal_seq: 0 }
     }
 

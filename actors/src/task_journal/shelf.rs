@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use soong_protocol::{ErrorCode, ErrorInfo, RunId, SessionId, Timestamp};
 
 use super::{
-    line::{Mark, TaskEvent, TaskLine, TaskStatus},
+    line::{LineIdentity, TaskEvent, TaskLine, TaskStatus},
     place::{self, ENDING, TaskPlace},
 };
 
@@ -233,8 +233,8 @@ fn read(path: PathBuf, session: &SessionId, kept_in: TaskPlace) -> io::Result<(P
     let mut lines = text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
     let first = lines.clone().next().and_then(|line| serde_json::from_slice::<TaskLine>(line).ok());
     let (count, last) = (lines.clone().count() as u64, lines.next_back());
-    let is_its = |mark: &Mark| mark.session_id == *session && mark.wal_seq == count;
-    let last = last.filter(|_| whole).and_then(|line| Mark::parse(line.trim_ascii_end())).filter(is_its);
+    let is_its = |mark: &LineIdentity| mark.session_id == *session && mark.wal_seq == count;
+    let last = last.filter(|_| whole).and_then(|line| LineIdentity::parse(line.trim_ascii_end())).filter(is_its);
     let created = first.and_then(|line| match line.event {
         TaskEvent::TaskCreated(created) => Some((line.run_id, created)),
         _ => None,

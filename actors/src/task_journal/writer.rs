@@ -14,7 +14,7 @@ use futures::{FutureExt, StreamExt};
 use soong_protocol::{ErrorCode, ErrorInfo, EventRecord, RunId, Write};
 use soong_storage::{
     fault::FaultPoint,
-    store::{Append, TaskJournal},
+    store::{Append, PendingTaskJournal},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -25,10 +25,10 @@ use super::{
 };
 use crate::{
     actor_base::keep_trying,
-    events::{EventStream, Hub, Scope, StreamItem},
+    events::{EventBus, EventStream, Scope, StreamItem},
     fault::Faults,
     journal::JournalHandle,
-    reading::Reading,
+    reading::StoreReader,
 };
 
 /// Maximum number of events in one write.
@@ -39,8 +39,8 @@ const COMPLETED_AT_ONCE: usize = 4;
 /// Writes the task journals of a runtime, with one task per run.
 pub(crate) struct TaskJournals {
     pub(crate) journal: JournalHandle,
-    pub(crate) reading: Reading,
-    pub(crate) hub: Arc<Hub>,
+    pub(crate) reading: StoreReader,
+    pub(crate) hub: Arc<EventBus>,
     pub(crate) faults: Faults,
     pub(crate) home: PathBuf,
     /// Location of the files.
@@ -96,7 +96,7 @@ async fn attempt(journals: &TaskJournals, run: &RunId) -> Result<(), ErrorInfo> 
     let wanted = run.clone();
     let begin = journals.reading.read(move |reader| reader.task_journal(&wanted)).await?;
     let Some(begin) = begin else { return Ok(()) };
-    let mut events = Events::of(journals, &begin);
+    let mut events = RunEvents::of(journals, &begin);
     let mut file = open(journals, &begin).await?;
     let mut projection = Projection::new(begin);
     loop {
@@ -129,15 +129,15 @@ async fn attempt(journals: &TaskJournals, run: &RunId) -> Result<(), ErrorInfo> 
 }
 
 /// The events of a run from its start.
-struct Events {
+struct RunEvents {
     stream: EventStream,
     run: RunId,
     /// Number of the last event that was returned.
     seen: u64,
 }
 
-impl Events {
-    fn of(journals: &TaskJournals, begin: &TaskJournal) -> Self {
+impl RunEvents {
+    fn of(journals: &TaskJournals, begin: &PendingTaskJournal) -> Self {
         let (run, seen) = (begin.run.run_id.clone(), begin.first_event.saturating_sub(1));
         let scope = Scope::Run { trace: begin.run.trace_id.clone(), run: run.clone() };
         let stream = EventStream::open(Arc::clone(&journals.hub), journals.reading.clone(), scope, seen);
@@ -183,7 +183,7 @@ impl Events {
 
 /// Opens the journal's file: in the project if possible, else under the home. A file that already exists under the
 /// home is continued there.
-async fn open(journals: &TaskJournals, begin: &TaskJournal) -> Result<JournalFile, ErrorInfo> {
+async fn open(journals: &TaskJournals, begin: &PendingTaskJournal) -> Result<JournalFile, ErrorInfo> {
     let (home, in_home) = (journals.home.clone(), journals.place == TaskPlace::Home);
     let (run, project) = (begin.run.clone(), PathBuf::from(&begin.project_dir));
     blocking(move || {

@@ -20,7 +20,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{Demand, ErrorCode, ErrorInfo, Scope, ToolSpec};
 
-use super::{Surroundings, Tool, ToolContext, ToolResult, arguments, roots::Roots, schema::schema_of};
+use super::{Tool, ToolContext, ToolEnvironment, ToolResult, arguments, roots::PathPolicy, schema::schema_of};
 use crate::permission::session_scope;
 use soong_sandbox::{Confinement, confinement, confinement::reachable_in_words, find_program};
 
@@ -33,13 +33,13 @@ const MAX_COMMAND_BYTES: usize = 100_000;
 /// The tool `bash`.
 pub struct Bash {
     spec: ToolSpec,
-    setting: Arc<Setting>,
+    setting: Arc<BashState>,
 }
 
 /// State shared by all calls.
-struct Setting {
-    surroundings: Surroundings,
-    roots: Arc<Roots>,
+struct BashState {
+    surroundings: ToolEnvironment,
+    roots: Arc<PathPolicy>,
     /// Shell that runs the command: bash, or `sh` if bash is not installed.
     shell: PathBuf,
     confinement: Confinement,
@@ -61,11 +61,11 @@ struct Arguments {
 
 impl Bash {
     /// Makes the tool. Finds the shell, and checks which confinement this machine supports.
-    pub(crate) fn new(surroundings: &Surroundings, roots: Arc<Roots>) -> Self {
+    pub(crate) fn new(surroundings: &ToolEnvironment, roots: Arc<PathPolicy>) -> Self {
         Self::confined_as(surroundings, roots, confinement())
     }
 
-    fn confined_as(surroundings: &Surroundings, roots: Arc<Roots>, confinement: Confinement) -> Self {
+    fn confined_as(surroundings: &ToolEnvironment, roots: Arc<PathPolicy>, confinement: Confinement) -> Self {
         let find = |name: &str| find_program(name, surroundings.environment.get("PATH"));
         let shell = find("bash").or_else(|| find("sh")).unwrap_or_else(|| "/bin/sh".into());
         let tools = &surroundings.tools;
@@ -80,7 +80,7 @@ impl Bash {
         let spec = ToolSpec::dangerous("bash", "Run a command", &description, schema_of::<Arguments>());
         let spec = ToolSpec { timeout_ms: Some(tools.max_timeout_ms.saturating_add(GRACE_MS)), ..spec };
         let limits = limits::CommandLimits::new(&tools.bash);
-        let setting = Setting { surroundings: surroundings.clone(), roots, shell, confinement, limits };
+        let setting = BashState { surroundings: surroundings.clone(), roots, shell, confinement, limits };
         Self { spec, setting: Arc::new(setting) }
     }
 }
@@ -116,7 +116,7 @@ impl Tool for Bash {
     }
 }
 
-impl Setting {
+impl BashState {
     /// Checks what the schema cannot express, and returns the time limit of the command.
     fn limit_of(&self, wanted: &Arguments) -> Result<Duration, ErrorInfo> {
         let refuse = |message: String| Err(ErrorInfo::new(ErrorCode::ValidationError, message));

@@ -17,13 +17,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     kernel_files,
-    project::{Place, has_other_names, io_error, stop_if},
-    roots::{Roots, changed, of_the_kernel},
+    project::{ResolvedPath, has_other_names, io_error, stop_if},
+    roots::{PathPolicy, changed, of_the_kernel},
 };
 
 /// How a file is written.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Mode {
+pub(super) struct WriteMode {
     /// Whether an existing file may be replaced.
     pub(super) overwrite: bool,
     /// Whether missing folders are created.
@@ -31,7 +31,7 @@ pub(super) struct Mode {
 }
 
 /// Opens a regular file and rejects everything else.
-pub(super) fn open_file(place: &Place) -> Result<(File, Metadata), ErrorInfo> {
+pub(super) fn open_file(place: &ResolvedPath) -> Result<(File, Metadata), ErrorInfo> {
     let name = place.shown();
     let file = unix::open(place).map_err(|error| failed(place, &error))?;
     if kernel_files::file_system_of(&file).is_some() {
@@ -54,7 +54,7 @@ pub(super) fn open_file(place: &Place) -> Result<(File, Metadata), ErrorInfo> {
 /// Files that would require permission are rejected: files outside the project, sensitive files, and files with other
 /// hard links.
 pub(crate) fn read_text(
-    roots: &Roots,
+    roots: &PathPolicy,
     project: &Path,
     path: &str,
     max_bytes: u64,
@@ -87,7 +87,7 @@ pub(crate) fn read_text(
 }
 
 /// Returns the names in a folder of a project; empty if there is no such folder.
-pub(crate) fn names_in(roots: &Roots, project: &Path, folder: &str) -> Vec<String> {
+pub(crate) fn names_in(roots: &PathPolicy, project: &Path, folder: &str) -> Vec<String> {
     let place = roots.locate(project, folder).ok().filter(|place| place.is_project);
     let entries = place.and_then(|place| std::fs::read_dir(place.path).ok());
     entries.into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
@@ -99,9 +99,9 @@ pub(crate) fn names_in(roots: &Roots, project: &Path, folder: &str) -> Vec<Strin
 /// `is_same` decides by the metadata of the existing file whether it may be replaced. It is called directly before the
 /// file is replaced.
 pub(super) fn write_file(
-    place: &Place,
+    place: &ResolvedPath,
     content: &[u8],
-    mode: Mode,
+    mode: WriteMode,
     cancel: &CancellationToken,
     is_same: impl FnOnce(&Metadata) -> bool,
 ) -> Result<bool, ErrorInfo> {
@@ -122,8 +122,8 @@ pub(super) fn write_file(
         );
         return Err(ErrorInfo::new(ErrorCode::PathConflict, message));
     }
-    let mut draft =
-        unix::Draft::begin(&folder, before.as_ref().map(|known| known.mode)).map_err(|error| failed(place, &error))?;
+    let mut draft = unix::TempFile::begin(&folder, before.as_ref().map(|known| known.mode))
+        .map_err(|error| failed(place, &error))?;
     let written = draft.file().write_all(content).and_then(|()| draft.file().sync_all());
     written.map_err(|error| failed(place, &error))?;
     stop_if(cancel)?;
@@ -141,7 +141,7 @@ pub(super) fn write_file(
     Ok(before.is_none())
 }
 
-fn failed(place: &Place, error: &io::Error) -> ErrorInfo {
+fn failed(place: &ResolvedPath, error: &io::Error) -> ErrorInfo {
     let name = place.shown();
     match error.kind() {
         // A component has become a symlink since the path was resolved.
@@ -161,12 +161,12 @@ mod unix {
 
     use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, mkdirat, openat, renameat, statat, unlinkat};
 
-    use super::super::project::Place;
+    use super::super::project::ResolvedPath;
 
     const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::RDONLY);
 
     /// Kind and mode of a name in a folder.
-    pub(super) struct Known {
+    pub(super) struct EntryStat {
         pub(super) is_file: bool,
         pub(super) is_folder: bool,
         pub(super) mode: u32,
@@ -174,7 +174,7 @@ mod unix {
 
     /// Opens the root. On Linux no component of its path may be a symlink, because the path was resolved when it was
     /// allowed.
-    fn root(place: &Place) -> io::Result<OwnedFd> {
+    fn root(place: &ResolvedPath) -> io::Result<OwnedFd> {
         #[cfg(target_os = "linux")]
         match rustix::fs::openat2(CWD, &place.root, FOLDER, Mode::empty(), rustix::fs::ResolveFlags::NO_SYMLINKS) {
             // Old kernels and some containers do not support this system call.
@@ -191,7 +191,7 @@ mod unix {
         if is_link { rustix::io::Errno::LOOP.into() } else { error.into() }
     }
 
-    pub(super) fn open(place: &Place) -> io::Result<File> {
+    pub(super) fn open(place: &ResolvedPath) -> io::Result<File> {
         let mut at = root(place)?;
         let mut parts = place.relative.iter().peekable();
         while let Some(part) = parts.next() {
@@ -219,7 +219,7 @@ mod unix {
     }
 
     /// Opens the folder that contains a file. If `create` is set, creates the missing folders of its path.
-    pub(super) fn folder(place: &Place, create: bool) -> io::Result<OwnedFd> {
+    pub(super) fn folder(place: &ResolvedPath, create: bool) -> io::Result<OwnedFd> {
         let mut at = root(place)?;
         let Some(above) = place.relative.parent() else { return Ok(at) };
         for part in above {
@@ -238,12 +238,12 @@ mod unix {
         Ok(at)
     }
 
-    pub(super) fn look(folder: &OwnedFd, name: &OsStr) -> io::Result<Option<Known>> {
+    pub(super) fn look(folder: &OwnedFd, name: &OsStr) -> io::Result<Option<EntryStat>> {
         match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => {
                 let kind = FileType::from_raw_mode(stat.st_mode);
                 let (is_file, is_folder) = (kind == FileType::RegularFile, kind == FileType::Directory);
-                Ok(Some(Known { is_file, is_folder, mode: stat.st_mode & 0o7777 }))
+                Ok(Some(EntryStat { is_file, is_folder, mode: stat.st_mode & 0o7777 }))
             }
             Err(rustix::io::Errno::NOENT) => Ok(None),
             Err(error) => Err(error.into()),
@@ -251,14 +251,14 @@ mod unix {
     }
 
     /// A temporary file that is removed unless it is moved into place.
-    pub(super) struct Draft<'a> {
+    pub(super) struct TempFile<'a> {
         folder: &'a OwnedFd,
         name: String,
         file: File,
         is_placed: bool,
     }
 
-    impl<'a> Draft<'a> {
+    impl<'a> TempFile<'a> {
         pub(super) fn begin(folder: &'a OwnedFd, mode: Option<u32>) -> io::Result<Self> {
             let name = format!(".soong-{}.tmp", uuid::Uuid::now_v7().simple());
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -291,7 +291,7 @@ mod unix {
         }
     }
 
-    impl Drop for Draft<'_> {
+    impl Drop for TempFile<'_> {
         fn drop(&mut self) {
             if !self.is_placed {
                 let _ = unlinkat(self.folder, self.name.as_str(), AtFlags::empty());

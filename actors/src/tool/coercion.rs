@@ -8,7 +8,7 @@ use soong_protocol::ToolSpec;
 
 /// Converted arguments.
 #[derive(Debug, PartialEq)]
-pub(super) struct Coerced {
+pub(super) struct CoercedArguments {
     pub(super) arguments: Value,
     /// Description of the conversions, for the model.
     pub(super) note: String,
@@ -17,7 +17,7 @@ pub(super) struct Coerced {
 /// Converts arguments that do not fit the schema; `None` if there is nothing to convert.
 ///
 /// The result may still not fit the schema.
-pub(super) fn coerce(spec: &ToolSpec, arguments: &Value) -> Option<Coerced> {
+pub(super) fn coerce(spec: &ToolSpec, arguments: &Value) -> Option<CoercedArguments> {
     let properties = spec.parameters.get("properties")?;
     let mut changed = arguments.as_object()?.clone();
     let mut notes = Vec::new();
@@ -44,7 +44,7 @@ pub(super) fn coerce(spec: &ToolSpec, arguments: &Value) -> Option<Coerced> {
         }
     }
     let note = notes.join("; ");
-    (!note.is_empty()).then_some(Coerced { arguments: Value::Object(changed), note })
+    (!note.is_empty()).then_some(CoercedArguments { arguments: Value::Object(changed), note })
 }
 
 /// Converts objects to text, each separately if they are in a list. Returns whether there were any.

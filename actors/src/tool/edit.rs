@@ -8,7 +8,7 @@ mod change;
 use std::path::PathBuf;
 use std::{io::Read as _, sync::Arc};
 
-use change::Change;
+use change::TextChange;
 use futures::{FutureExt, future::BoxFuture};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -17,10 +17,10 @@ use soong_protocol::{Demand, ErrorCode, ErrorInfo, ToolSpec};
 
 use super::{
     Tool, ToolContext, ToolOutput, ToolResult, arguments,
-    beneath::{Mode, open_file, write_file},
+    beneath::{WriteMode, open_file, write_file},
     difference::{difference, preview},
-    project::{Place, blocking, io_error, same_file},
-    roots::{Roots, changed},
+    project::{ResolvedPath, blocking, io_error, same_file},
+    roots::{PathPolicy, changed},
     schema::schema_of,
 };
 
@@ -32,7 +32,7 @@ const SHOWN_BYTES: usize = 8 * 1024;
 /// The tool `edit`.
 pub struct Edit {
     spec: ToolSpec,
-    roots: Arc<Roots>,
+    roots: Arc<PathPolicy>,
 }
 
 /// Either edits, or a unified diff.
@@ -63,13 +63,13 @@ struct Replacement {
 }
 
 impl Edit {
-    pub(crate) fn new(roots: Arc<Roots>) -> Self {
+    pub(crate) fn new(roots: Arc<PathPolicy>) -> Self {
         let description = "Changes a text file of the project: exact replacements, each of a text that stands in the file \
                            once, or a unified diff. All changes are made, or none.";
         Self { spec: ToolSpec::write("edit", "Edit a file", description, schema_of::<Arguments>()), roots }
     }
 
-    fn place(&self, context: &ToolContext, wanted: &Arguments) -> Result<(Place, Demand), ErrorInfo> {
+    fn place(&self, context: &ToolContext, wanted: &Arguments) -> Result<(ResolvedPath, Demand), ErrorInfo> {
         let place = self.roots.locate(&context.project_dir, &wanted.path)?;
         let demand = self.roots.writing(&place);
         Ok((place, demand))
@@ -117,7 +117,7 @@ impl Tool for Edit {
                     let message = format!("`{}` would stay as it is: the edits change nothing", place.shown());
                     return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
                 }
-                let mode = Mode { overwrite: true, create_dirs: false };
+                let mode = WriteMode { overwrite: true, create_dirs: false };
                 let as_it_was = |now: &std::fs::Metadata| {
                     same_file(&before, now)
                         && now.len() == before.len()
@@ -133,10 +133,10 @@ impl Tool for Edit {
 }
 
 impl Arguments {
-    fn change(&self) -> Result<Change<'_>, ErrorInfo> {
+    fn change(&self) -> Result<TextChange<'_>, ErrorInfo> {
         match (&self.edits[..], &self.unified_diff) {
-            ([_, ..], None) => Ok(Change::Replacements(&self.edits)),
-            ([], Some(diff)) => Ok(Change::Diff(diff)),
+            ([_, ..], None) => Ok(TextChange::Replacements(&self.edits)),
+            ([], Some(diff)) => Ok(TextChange::Diff(diff)),
             _ => {
                 let message = "give either `edits` or `unified_diff`";
                 Err(ErrorInfo::new(ErrorCode::ValidationError, message))
@@ -145,7 +145,7 @@ impl Arguments {
     }
 }
 
-pub(super) fn read(place: &Place) -> Result<(String, std::fs::Metadata), ErrorInfo> {
+pub(super) fn read(place: &ResolvedPath) -> Result<(String, std::fs::Metadata), ErrorInfo> {
     let (file, metadata) = open_file(place)?;
     let name = place.shown();
     if metadata.len() > MAX_FILE_BYTES {
@@ -160,7 +160,7 @@ pub(super) fn read(place: &Place) -> Result<(String, std::fs::Metadata), ErrorIn
     Ok((text, metadata))
 }
 
-fn told(place: &Place, old: &str, new: &str) -> ToolOutput {
+fn told(place: &ResolvedPath, old: &str, new: &str) -> ToolOutput {
     let name = place.shown();
     let Some(diff) = difference(old, new) else {
         let title = format!("`{name}` edited");

@@ -9,19 +9,19 @@ use futures::{FutureExt, future::BoxFuture};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use soong_protocol::{Demand, Effect, ErrorInfo, NETWORK, ToolSpec};
+use soong_protocol::{Demand, ErrorInfo, NETWORK, ToolEffect, ToolSpec};
 
 use super::{Tool, ToolContext, ToolResult, arguments, schema_of};
 
-type Call<A> = dyn Fn(ToolContext, A) -> BoxFuture<'static, ToolResult> + Send + Sync;
-type Ask<A> = dyn Fn(&ToolContext, &A) -> Option<Demand> + Send + Sync;
+type CallFn<A> = dyn Fn(ToolContext, A) -> BoxFuture<'static, ToolResult> + Send + Sync;
+type AccessFn<A> = dyn Fn(&ToolContext, &A) -> Option<Demand> + Send + Sync;
 
 /// Builder of a tool made from a function; see [`function`].
 #[must_use = "a tool is made by `build`, and used once it is registered"]
-pub struct Function<A> {
+pub struct FunctionTool<A> {
     spec: ToolSpec,
-    call: Box<Call<A>>,
-    ask: Option<Box<Ask<A>>>,
+    call: Box<CallFn<A>>,
+    ask: Option<Box<AccessFn<A>>>,
     arguments: PhantomData<fn(A)>,
 }
 
@@ -48,14 +48,14 @@ pub struct Function<A> {
 /// .build();
 /// assert_eq!(tool.spec().parameters["required"][0], "text");
 /// ```
-pub fn function<A, F, R>(name: &str, description: &str, call: F) -> Function<A>
+pub fn function<A, F, R>(name: &str, description: &str, call: F) -> FunctionTool<A>
 where
     A: JsonSchema + DeserializeOwned + Send + 'static,
     F: Fn(ToolContext, A) -> R + Send + Sync + 'static,
     R: Future<Output = ToolResult> + Send + 'static,
 {
     let title = name.replace(['_', '-', '.'], " ");
-    Function {
+    FunctionTool {
         spec: ToolSpec::read(name, &title, description, schema_of::<A>()),
         call: Box::new(move |context, arguments| call(context, arguments).boxed()),
         ask: None,
@@ -63,7 +63,7 @@ where
     }
 }
 
-impl<A: DeserializeOwned + Send + 'static> Function<A> {
+impl<A: DeserializeOwned + Send + 'static> FunctionTool<A> {
     /// Sets the title for users. Default: the name, with `_`, `-` and `.` replaced by spaces.
     pub fn title(mut self, title: &str) -> Self {
         title.clone_into(&mut self.spec.title);
@@ -72,15 +72,15 @@ impl<A: DeserializeOwned + Send + 'static> Function<A> {
 
     /// Marks the tool as writing: its calls run alone, require permission, and are not repeated after a crash.
     pub fn writes(self) -> Self {
-        self.effect(Effect::Write)
+        self.effect(ToolEffect::Write)
     }
 
-    /// Marks the tool as dangerous: its changes cannot be known in advance. Otherwise the same as [`Function::writes`].
+    /// Marks the tool as dangerous: its changes cannot be known in advance. Otherwise the same as [`FunctionTool::writes`].
     pub fn dangerous(self) -> Self {
-        self.effect(Effect::Dangerous)
+        self.effect(ToolEffect::Dangerous)
     }
 
-    fn effect(mut self, effect: Effect) -> Self {
+    fn effect(mut self, effect: ToolEffect) -> Self {
         (self.spec.effect, self.spec.idempotent) = (effect, false);
         self
     }
@@ -123,7 +123,7 @@ impl<A: DeserializeOwned + Send + 'static> Function<A> {
     }
 }
 
-impl<A: DeserializeOwned + Send + 'static> Tool for Function<A> {
+impl<A: DeserializeOwned + Send + 'static> Tool for FunctionTool<A> {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }
@@ -159,7 +159,7 @@ mod tests {
         times: u64,
     }
 
-    fn tool() -> Function<Wish> {
+    fn tool() -> FunctionTool<Wish> {
         function("say_it", "Says it.", |_, Wish { times }| async move {
             Ok(ToolOutput::text("said", "x".repeat(usize::try_from(times).unwrap_or_default())))
         })
@@ -171,7 +171,7 @@ mod tests {
         let tool = tool().build();
         assert_eq!(
             (tool.spec().title.as_str(), tool.spec().effect, tool.spec().idempotent),
-            ("say it", Effect::Read, true)
+            ("say it", ToolEffect::Read, true)
         );
         let times = &tool.spec().parameters["properties"]["times"];
         assert_eq!((&times["type"], &times["description"]), (&json!("integer"), &json!("How often.")));
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn perm_1_a_function_asks_as_it_says() {
         let context = TestProject::new(&[]).context();
-        let demand = |tool: Function<Wish>| tool.demand(&context, &json!({"times": 3})).unwrap();
+        let demand = |tool: FunctionTool<Wish>| tool.demand(&context, &json!({"times": 3})).unwrap();
         assert_eq!(demand(tool()), None);
         for asks in [tool().writes(), tool().dangerous(), tool().network()] {
             assert_eq!(demand(asks).unwrap().scope, Scope::Tool);

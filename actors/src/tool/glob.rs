@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Tool, ToolContext, ToolOutput, ToolResult, arguments,
-    project::{Page, blocking},
-    roots::Roots,
+    project::{OutputPage, blocking},
+    roots::PathPolicy,
     walk::walk,
 };
 
@@ -21,7 +21,7 @@ const MAX_PATHS: u64 = 1000;
 /// The tool `glob`.
 pub struct Glob {
     spec: ToolSpec,
-    roots: Arc<Roots>,
+    roots: Arc<PathPolicy>,
 }
 
 #[derive(Deserialize)]
@@ -36,7 +36,7 @@ fn here() -> String {
 }
 
 impl Glob {
-    pub(crate) fn new(roots: Arc<Roots>) -> Self {
+    pub(crate) fn new(roots: Arc<PathPolicy>) -> Self {
         let parameters = json!({
             "type": "object",
             "properties": {
@@ -81,14 +81,14 @@ pub(super) fn matcher(pattern: &str) -> Result<GlobMatcher, ErrorInfo> {
     Ok(glob.compile_matcher())
 }
 
-fn find(roots: &Roots, context: &ToolContext, wanted: &Arguments, cancel: &CancellationToken) -> ToolResult {
+fn find(roots: &PathPolicy, context: &ToolContext, wanted: &Arguments, cancel: &CancellationToken) -> ToolResult {
     let matcher = matcher(&wanted.pattern)?;
     let place = roots.locate(&context.project_dir, if wanted.path.is_empty() { "." } else { &wanted.path })?;
     if !place.path.is_dir() {
         let message = format!("`{}` is no folder: give the folder as path and the name as pattern", place.shown());
         return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
     }
-    let mut page = Page::new(context.output_limit_bytes);
+    let mut page = OutputPage::new(context.output_limit_bytes);
     let (mut found, mut listed) = (0_u64, 0_u64);
     let end = walk(roots, &place, true, cancel, |entry, path| {
         let is_folder = entry.file_type().is_none_or(|kind| kind.is_dir());

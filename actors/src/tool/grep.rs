@@ -23,8 +23,8 @@ use super::{
     Tool, ToolContext, ToolOutput, ToolResult, arguments,
     beneath::open_file,
     glob,
-    project::{Page, Place, blocking, stop_if},
-    roots::{Roots, changed},
+    project::{OutputPage, ResolvedPath, blocking, stop_if},
+    roots::{PathPolicy, changed},
     walk::{WalkEnd, walk},
 };
 
@@ -41,7 +41,7 @@ const MAX_HELD_BYTES: usize = 16 * 1024 * 1024;
 /// The tool `grep`.
 pub struct Grep {
     spec: ToolSpec,
-    roots: Arc<Roots>,
+    roots: Arc<PathPolicy>,
 }
 
 #[derive(Deserialize)]
@@ -63,7 +63,7 @@ const fn default_matches() -> u64 {
 }
 
 impl Grep {
-    pub(crate) fn new(roots: Arc<Roots>) -> Self {
+    pub(crate) fn new(roots: Arc<PathPolicy>) -> Self {
         let parameters = json!({
             "type": "object",
             "properties": {
@@ -106,14 +106,14 @@ impl Tool for Grep {
     }
 }
 
-fn grep(roots: &Roots, context: &ToolContext, wanted: &Arguments, cancel: &CancellationToken) -> ToolResult {
+fn grep(roots: &PathPolicy, context: &ToolContext, wanted: &Arguments, cancel: &CancellationToken) -> ToolResult {
     let matcher =
         RegexMatcherBuilder::new().line_terminator(Some(b'\n')).size_limit(MAX_REGEX_BYTES).build(&wanted.pattern);
     let matcher = matcher.map_err(|error| {
         let message = format!("the pattern is no usable regular expression: {error}. Escape what is meant literally.");
         ErrorInfo::new(ErrorCode::ValidationError, message)
     })?;
-    let only = wanted.glob.as_deref().map(Only::new).transpose()?;
+    let only = wanted.glob.as_deref().map(FileFilter::new).transpose()?;
     let place = roots.locate(&context.project_dir, if wanted.path.is_empty() { "." } else { &wanted.path })?;
     let mut search = Search {
         matcher,
@@ -122,7 +122,7 @@ fn grep(roots: &Roots, context: &ToolContext, wanted: &Arguments, cancel: &Cance
             .heap_limit(Some(MAX_HELD_BYTES))
             .line_number(true)
             .build(),
-        page: Page::new(context.output_limit_bytes),
+        page: OutputPage::new(context.output_limit_bytes),
         limit: wanted.limit.clamp(1, MAX_MATCHES),
         matches: 0,
         more: false,
@@ -158,12 +158,12 @@ fn grep(roots: &Roots, context: &ToolContext, wanted: &Arguments, cancel: &Cance
 }
 
 /// Filter for files: by the whole path, or by name if the pattern contains no slash.
-struct Only {
+struct FileFilter {
     matcher: GlobMatcher,
     by_name: bool,
 }
 
-impl Only {
+impl FileFilter {
     fn new(pattern: &str) -> Result<Self, ErrorInfo> {
         Ok(Self { matcher: glob::matcher(pattern)?, by_name: !pattern.contains('/') })
     }
@@ -181,7 +181,7 @@ impl Only {
 struct Search {
     matcher: RegexMatcher,
     searcher: Searcher,
-    page: Page,
+    page: OutputPage,
     limit: u64,
     matches: u64,
     /// Whether a match was left out because the page or the limit was full.
@@ -193,7 +193,7 @@ struct Search {
 }
 
 impl Search {
-    fn file(&mut self, place: &Place, cancel: &CancellationToken) {
+    fn file(&mut self, place: &ResolvedPath, cancel: &CancellationToken) {
         let file = match open_file(place) {
             // A sparse file can report any size.
             Ok((file, known)) if known.len() <= MAX_FILE_BYTES => file,
@@ -204,7 +204,7 @@ impl Search {
         };
         self.searched += 1;
         let name = place.shown();
-        let mut rows = Rows {
+        let mut rows = MatchCollector {
             name: &name,
             page: &mut self.page,
             left: self.limit - self.matches,
@@ -212,7 +212,7 @@ impl Search {
             more: false,
             binary: false,
         };
-        let reader = Stoppable { file, cancel };
+        let reader = CancellableReader { file, cancel };
         let failed = self.searcher.search_reader(&self.matcher, reader, &mut rows).is_err();
         let (taken, more, binary) = (rows.taken, rows.more, rows.binary);
         self.matches += taken;
@@ -245,28 +245,28 @@ impl Search {
 }
 
 /// Reader that ends when the call is cancelled, so that a search without matches stops too.
-struct Stoppable<'a> {
+struct CancellableReader<'a> {
     file: File,
     cancel: &'a CancellationToken,
 }
 
-impl Read for Stoppable<'_> {
+impl Read for CancellableReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.cancel.is_cancelled() { Ok(0) } else { self.file.read(buffer) }
     }
 }
 
 /// Collects the matches of one file.
-struct Rows<'a> {
+struct MatchCollector<'a> {
     name: &'a str,
-    page: &'a mut Page,
+    page: &'a mut OutputPage,
     left: u64,
     taken: u64,
     more: bool,
     binary: bool,
 }
 
-impl Sink for Rows<'_> {
+impl Sink for MatchCollector<'_> {
     type Error = io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {

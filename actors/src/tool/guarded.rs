@@ -18,15 +18,15 @@ const REPOSITORY: [&str; 4] = ["head", "objects", "refs", "commondir"];
 /// Short names of `.git` on some file systems.
 const SHORT_GIT: [&str; 2] = ["git~1", "git~2"];
 
-struct Pattern {
+struct GuardedPattern {
     is_anchored: bool,
     parts: Vec<&'static str>,
 }
 
-static GUARDED: LazyLock<Vec<Pattern>> =
-    LazyLock::new(|| lines(PATTERNS).map(|line| Pattern::new(line, line.starts_with('/'))).collect());
-static GUARDED_AT_HOME: LazyLock<Vec<Pattern>> =
-    LazyLock::new(|| lines(HOME_PATTERNS).map(|line| Pattern::new(line, true)).collect());
+static GUARDED: LazyLock<Vec<GuardedPattern>> =
+    LazyLock::new(|| lines(PATTERNS).map(|line| GuardedPattern::new(line, line.starts_with('/'))).collect());
+static GUARDED_AT_HOME: LazyLock<Vec<GuardedPattern>> =
+    LazyLock::new(|| lines(HOME_PATTERNS).map(|line| GuardedPattern::new(line, true)).collect());
 
 fn lines(table: &'static str) -> impl Iterator<Item = &'static str> {
     table.lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
@@ -46,7 +46,7 @@ pub(super) fn is_guarded_at_home(relative: &Path) -> bool {
 
 /// Returns the guarded paths of the user's home directory, whether or not they exist.
 pub(super) fn paths_at_home(user_home: &Path) -> Vec<PathBuf> {
-    let of_pattern = |pattern: &Pattern| {
+    let of_pattern = |pattern: &GuardedPattern| {
         let (name, folders) = pattern.parts.split_last().map_or(("", &[][..]), |(name, folders)| (*name, folders));
         let folder = user_home.join(folders.join("/"));
         // A pattern with a trailing `*` yields the path without it, and every existing path that matches.
@@ -61,7 +61,7 @@ pub(super) fn paths_at_home(user_home: &Path) -> Vec<PathBuf> {
     GUARDED_AT_HOME.iter().flat_map(of_pattern).collect()
 }
 
-impl Pattern {
+impl GuardedPattern {
     fn new(line: &'static str, is_anchored: bool) -> Self {
         let parts = line.trim_start_matches('/').trim_end_matches("/**").split('/').collect();
         Self { is_anchored, parts }

@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Tool, ToolContext, ToolOutput, ToolResult, arguments,
-    project::{Page, Place, blocking},
-    roots::Roots,
+    project::{OutputPage, ResolvedPath, blocking},
+    roots::PathPolicy,
     walk::{WalkEnd, walk},
 };
 
@@ -25,7 +25,7 @@ const MAX_ENTRIES: u64 = 1000;
 /// The tool `list_files`.
 pub struct ListFiles {
     spec: ToolSpec,
-    roots: Arc<Roots>,
+    roots: Arc<PathPolicy>,
 }
 
 #[derive(Deserialize)]
@@ -47,7 +47,7 @@ const fn default_entries() -> u64 {
 }
 
 impl ListFiles {
-    pub(crate) fn new(roots: Arc<Roots>) -> Self {
+    pub(crate) fn new(roots: Arc<PathPolicy>) -> Self {
         let parameters = json!({
             "type": "object",
             "properties": {
@@ -82,7 +82,7 @@ impl Tool for ListFiles {
     }
 }
 
-fn list(roots: &Roots, context: &ToolContext, wanted: &Arguments, cancel: &CancellationToken) -> ToolResult {
+fn list(roots: &PathPolicy, context: &ToolContext, wanted: &Arguments, cancel: &CancellationToken) -> ToolResult {
     let asked = if wanted.path.is_empty() { "." } else { &wanted.path };
     let place = roots.locate(&context.project_dir, asked)?;
     let name = place.shown();
@@ -101,7 +101,7 @@ fn list(roots: &Roots, context: &ToolContext, wanted: &Arguments, cancel: &Cance
 
 /// The listing while it is built.
 struct Listing {
-    page: Page,
+    page: OutputPage,
     limit: u64,
     shown: u64,
     files: u64,
@@ -112,7 +112,7 @@ struct Listing {
 
 impl Listing {
     fn new(limit_bytes: usize, limit: u64) -> Self {
-        Self { page: Page::new(limit_bytes), limit, shown: 0, files: 0, folders: 0, others: 0, bytes: 0 }
+        Self { page: OutputPage::new(limit_bytes), limit, shown: 0, files: 0, folders: 0, others: 0, bytes: 0 }
     }
 
     fn take(&mut self, entry: &DirEntry, name: &str) {
@@ -140,7 +140,7 @@ impl Listing {
         }
     }
 
-    fn close(self, place: &Place, end: &WalkEnd) -> String {
+    fn close(self, place: &ResolvedPath, end: &WalkEnd) -> String {
         let total = self.files + self.folders + self.others;
         let mut note = match total {
             0 => format!("`{}` is empty: 0 files, 0 folders, 0 bytes", place.shown()),

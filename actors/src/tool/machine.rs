@@ -3,7 +3,7 @@
 //! This module describes them to models. Elsewhere: what they do (the run state machine).
 
 use serde_json::{Value, json};
-use soong_protocol::{Effect, ToolSpec};
+use soong_protocol::{ToolEffect, ToolSpec};
 
 /// Returns the specs in the order in which models see them.
 pub(crate) fn specs() -> Vec<ToolSpec> {
@@ -65,7 +65,7 @@ fn agent() -> ToolSpec {
         "additionalProperties": false
     });
     ToolSpec {
-        effect: Effect::Read,
+        effect: ToolEffect::Read,
         ..ToolSpec::write(
             "agent",
             "Sub-agents",
@@ -89,7 +89,7 @@ fn evaluate() -> ToolSpec {
         "additionalProperties": false
     });
     ToolSpec {
-        effect: Effect::Read,
+        effect: ToolEffect::Read,
         ..ToolSpec::write(
             "evaluate",
             "Evaluation",

@@ -17,7 +17,7 @@ use super::{ToolContext, ToolResult};
 
 /// Path of a file or folder inside the project or an allowed root.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct ResolvedPath {
     /// Absolute path, with symlinks resolved.
     pub(super) path: PathBuf,
     /// Root that contains it.
@@ -28,7 +28,7 @@ pub(super) struct Place {
     pub(super) is_project: bool,
 }
 
-impl Place {
+impl ResolvedPath {
     /// Returns the path as users and models see it.
     pub(super) fn shown(&self) -> String {
         self.named(&self.relative)
@@ -192,18 +192,18 @@ pub(super) fn stop_if(cancel: &CancellationToken) -> Result<(), ErrorInfo> {
     Ok(())
 }
 
-/// Space that a [`Page`] reserves for its closing note, in bytes.
+/// Space that a [`OutputPage`] reserves for its closing note, in bytes.
 const NOTE_ROOM_BYTES: usize = 512;
 
 /// Output that ends with a whole line before it exceeds its limit.
-pub(crate) struct Page {
+pub(crate) struct OutputPage {
     text: String,
     limit_bytes: usize,
     /// Whether a line did not fit. Later lines are rejected too.
     pub(super) full: bool,
 }
 
-impl Page {
+impl OutputPage {
     /// Makes an empty page of at most `limit_bytes`, including the note.
     pub(crate) fn new(limit_bytes: usize) -> Self {
         Self { text: String::new(), limit_bytes: limit_bytes.saturating_sub(NOTE_ROOM_BYTES), full: false }

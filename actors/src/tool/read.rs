@@ -20,8 +20,8 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Tool, ToolContext, ToolOutput, ToolResult, arguments,
     beneath::open_file,
-    project::{Page, Place, blocking, has_other_names, io_error, stop_if},
-    roots::{Roots, changed},
+    project::{OutputPage, ResolvedPath, blocking, has_other_names, io_error, stop_if},
+    roots::{PathPolicy, changed},
 };
 
 /// Default number of lines in a page.
@@ -39,9 +39,9 @@ const SCANNED_BYTES: u64 = 512 * 1024 * 1024;
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// The tool `read`.
-pub struct Read {
+pub struct ReadTool {
     spec: ToolSpec,
-    roots: Arc<Roots>,
+    roots: Arc<PathPolicy>,
 }
 
 #[derive(Deserialize)]
@@ -61,8 +61,8 @@ const fn default_lines() -> u64 {
     DEFAULT_LINES
 }
 
-impl Read {
-    pub(crate) fn new(roots: Arc<Roots>) -> Self {
+impl ReadTool {
+    pub(crate) fn new(roots: Arc<PathPolicy>) -> Self {
         let parameters = json!({
             "type": "object",
             "properties": {
@@ -80,7 +80,7 @@ impl Read {
     }
 }
 
-impl Tool for Read {
+impl Tool for ReadTool {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }
@@ -111,7 +111,7 @@ impl Tool for Read {
     }
 }
 
-fn read(place: &Place, wanted: &Arguments, context: &ToolContext, cancel: &CancellationToken) -> ToolResult {
+fn read(place: &ResolvedPath, wanted: &Arguments, context: &ToolContext, cancel: &CancellationToken) -> ToolResult {
     let name = place.shown();
     let (mut file, metadata) = open_file(place)?;
     if has_other_names(&metadata) && context.leave.is_none() {
@@ -122,7 +122,7 @@ fn read(place: &Place, wanted: &Arguments, context: &ToolContext, cancel: &Cance
         let message = format!("`{name}` is {kind}, {size} bytes: this tool shows text only");
         return Err(ErrorInfo::new(ErrorCode::UnsupportedMedia, message));
     }
-    let mut shown = Shown::new(wanted, context.output_limit_bytes);
+    let mut shown = LinePage::new(wanted, context.output_limit_bytes);
     let lines = each_line(file, cancel, |line| shown.take(line)).map_err(|failed| match failed {
         LineError::Io(error) => io_error(&name, &error),
         LineError::Stopped(error) => error,
@@ -166,14 +166,14 @@ fn binary_kind(file: &mut File) -> std::io::Result<Option<&'static str>> {
 }
 
 /// First bytes of a line, and its length.
-struct Line<'a> {
+struct LineStart<'a> {
     number: u64,
     kept: &'a [u8],
     length: u64,
 }
 
 /// Result of reading a file.
-struct Lines {
+struct ReadEnd {
     /// Number of lines read.
     count: u64,
     /// Whether the end of the file was reached.
@@ -189,8 +189,8 @@ enum LineError {
 fn each_line(
     file: File,
     cancel: &CancellationToken,
-    mut take: impl FnMut(&Line<'_>) -> ControlFlow<()>,
-) -> Result<Lines, LineError> {
+    mut take: impl FnMut(&LineStart<'_>) -> ControlFlow<()>,
+) -> Result<ReadEnd, LineError> {
     let mut reader = BufReader::with_capacity(BUFFER_BYTES, file);
     let (mut kept, mut length, mut number) = (Vec::with_capacity(MAX_LINE_BYTES), 0_u64, 1);
     let (mut counting, mut counted, mut scanned) = (false, 0, 0);
@@ -211,7 +211,7 @@ fn each_line(
             }
             length += text.len() as u64;
             if ended {
-                counting = counting || take(&Line { number, kept: &kept, length }).is_break();
+                counting = counting || take(&LineStart { number, kept: &kept, length }).is_break();
                 number += 1;
                 length = 0;
                 kept.clear();
@@ -221,21 +221,21 @@ fn each_line(
         counted += if counting { used as u64 } else { 0 };
         scanned += used as u64;
         if counted > COUNTED_BYTES || scanned > SCANNED_BYTES {
-            return Ok(Lines { count: number - 1, whole: false });
+            return Ok(ReadEnd { count: number - 1, whole: false });
         }
     }
     if length > 0 {
         if !counting {
-            let _ = take(&Line { number, kept: &kept, length });
+            let _ = take(&LineStart { number, kept: &kept, length });
         }
         number += 1;
     }
-    Ok(Lines { count: number - 1, whole: true })
+    Ok(ReadEnd { count: number - 1, whole: true })
 }
 
 /// Builds the page of the requested lines.
-struct Shown {
-    page: Page,
+struct LinePage {
+    page: OutputPage,
     first: u64,
     max: u64,
     /// Number of the last line shown.
@@ -245,10 +245,10 @@ struct Shown {
     carriage_returns: bool,
 }
 
-impl Shown {
+impl LinePage {
     fn new(wanted: &Arguments, limit_bytes: usize) -> Self {
         Self {
-            page: Page::new(limit_bytes),
+            page: OutputPage::new(limit_bytes),
             first: wanted.start_line,
             max: wanted.max_lines.clamp(1, MAX_LINES),
             last: wanted.start_line.saturating_sub(1),
@@ -258,7 +258,7 @@ impl Shown {
         }
     }
 
-    fn take(&mut self, line: &Line<'_>) -> ControlFlow<()> {
+    fn take(&mut self, line: &LineStart<'_>) -> ControlFlow<()> {
         if line.number < self.first {
             return ControlFlow::Continue(());
         }
@@ -283,7 +283,7 @@ impl Shown {
         if self.last + 1 - self.first >= self.max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    fn note(&self, lines: &Lines, size: u64) -> String {
+    fn note(&self, lines: &ReadEnd, size: u64) -> String {
         let total = if lines.whole { lines.count.to_string() } else { format!("more than {}", lines.count) };
         let mut note = format!("lines {}–{} of {total}, {size} bytes", self.first, self.last);
         if self.last < self.first {

@@ -19,7 +19,7 @@ use crate::model::tokens::estimate_tokens;
 
 use super::{
     Tool,
-    coercion::{Coerced, coerce},
+    coercion::{CoercedArguments, coerce},
 };
 use crate::text::wrapped_object;
 
@@ -50,7 +50,7 @@ pub enum RegisterError {
 }
 
 /// A registered tool.
-pub struct Registered {
+pub struct RegisteredTool {
     /// Implementation; `None` if the run state machine executes the tool.
     pub tool: Option<Arc<dyn Tool>>,
     /// Description of the tool.
@@ -59,7 +59,7 @@ pub struct Registered {
     tokens: u64,
 }
 
-impl Registered {
+impl RegisteredTool {
     /// Checks the description of a tool and compiles its schema.
     pub(crate) fn new(tool: Option<Arc<dyn Tool>>, spec: ToolSpec) -> Result<Self, RegisterError> {
         let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
@@ -85,7 +85,7 @@ impl Registered {
 /// Tools of a runtime, in the order of registration.
 #[derive(Default, Clone)]
 pub struct ToolRegistry {
-    entries: Vec<Arc<Registered>>,
+    entries: Vec<Arc<RegisteredTool>>,
     by_name: HashMap<String, usize>,
 }
 
@@ -107,11 +107,11 @@ impl ToolRegistry {
     }
 
     fn add(&mut self, tool: Option<Arc<dyn Tool>>, spec: ToolSpec) -> Result<(), RegisterError> {
-        self.enter(Arc::new(Registered::new(tool, spec)?))
+        self.enter(Arc::new(RegisteredTool::new(tool, spec)?))
     }
 
     /// Registers an entry whose schema is already compiled, such as a tool of an MCP server.
-    pub(crate) fn enter(&mut self, entry: Arc<Registered>) -> Result<(), RegisterError> {
+    pub(crate) fn enter(&mut self, entry: Arc<RegisteredTool>) -> Result<(), RegisterError> {
         let name = entry.spec.name.clone();
         if self.by_name.contains_key(&name) {
             return Err(RegisterError::NameTaken(name));
@@ -122,7 +122,7 @@ impl ToolRegistry {
     }
 
     /// Finds a tool by name.
-    pub fn get(&self, name: &str) -> Option<&Registered> {
+    pub fn get(&self, name: &str) -> Option<&RegisteredTool> {
         self.by_name.get(name).and_then(|index| self.entries.get(*index)).map(Arc::as_ref)
     }
 
@@ -132,7 +132,7 @@ impl ToolRegistry {
     }
 
     /// Returns all tools, in the order of registration.
-    pub fn entries(&self) -> impl Iterator<Item = &Registered> {
+    pub fn entries(&self) -> impl Iterator<Item = &RegisteredTool> {
         self.entries.iter().map(Arc::as_ref)
     }
 
@@ -181,7 +181,7 @@ impl ToolRegistry {
             return Ok((arguments, None));
         }
         let coerced = coerce(&entry.spec, &arguments).filter(|coerced| entry.validator.is_valid(&coerced.arguments));
-        if let Some(Coerced { arguments, note }) = coerced {
+        if let Some(CoercedArguments { arguments, note }) = coerced {
             return Ok((arguments, Some(note)));
         }
         refuse(told.join("; "))
@@ -216,7 +216,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::tool::Surroundings;
+    use crate::tool::ToolEnvironment;
 
     fn spec(name: &str, parameters: Value) -> ToolSpec {
         ToolSpec::read(name, "title", "description", parameters)
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn tool_2_the_built_in_tools_can_be_registered_and_keep_their_order() {
-        let registry = ToolRegistry::with_builtins(&Surroundings::default()).unwrap();
+        let registry = ToolRegistry::with_builtins(&ToolEnvironment::default()).unwrap();
         let names: Vec<&str> = registry.specs().map(|spec| spec.name.as_str()).collect();
         let reading = ["read", "list_files", "glob", "grep", "write", "edit", "bash"];
         let artifacts = ["create_artifact", "update_artifact", "rewrite_artifact", "read_artifact", "list_artifacts"];
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn tool_1_arguments_that_do_not_fit_are_told_what_and_where() {
-        let registry = ToolRegistry::with_builtins(&Surroundings::default()).unwrap();
+        let registry = ToolRegistry::with_builtins(&ToolEnvironment::default()).unwrap();
         for (name, raw, told) in [
             ("list_files", "", None),
             ("list_files", "  ", None),
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_violation_never_quotes_a_whole_book() {
-        let registry = ToolRegistry::with_builtins(&Surroundings::default()).unwrap();
+        let registry = ToolRegistry::with_builtins(&ToolEnvironment::default()).unwrap();
         let raw = json!({"path": ["好".repeat(100_000)]}).to_string();
         let error = registry.check_arguments("read", &raw).unwrap_err();
         assert!(error.message.len() < 2_000, "{}", error.message.len());

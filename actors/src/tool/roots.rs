@@ -1,9 +1,9 @@
 //! Paths that file tools may read and write: the project and the allowed roots (TOOL-4).
 //!
-//! Architecture invariant: every path that a file tool opens is resolved by [`Roots`]. It resolves symlinks, and
+//! Architecture invariant: every path that a file tool opens is resolved by [`PathPolicy`]. It resolves symlinks, and
 //! rejects paths outside of the roots and paths that belong to the runtime itself. The file is then opened component by
 //! component without following symlinks (`beneath.rs`), so a change in the meantime has no effect. This module also
-//! identifies sensitive paths; each tool decides whether they require permission (`Tool::demand`). Elsewhere: opening
+//! identifies sensitive paths; each tool decides whether they require permission (`ToolRow::demand`). Elsewhere: opening
 //! files (`beneath.rs`).
 
 use std::{
@@ -16,15 +16,15 @@ use serde_json::Value;
 use soong_protocol::{Demand, ErrorCode, ErrorInfo, Scope};
 
 use super::{
-    Surroundings,
+    ToolEnvironment,
     guarded::{is_guarded, is_guarded_at_home, paths_at_home},
     kernel_files,
-    project::{Place, io_error, shown, unescaped},
+    project::{ResolvedPath, io_error, shown, unescaped},
 };
 
 /// Paths that tools may read and write.
 #[derive(Debug, Default)]
-pub(crate) struct Roots {
+pub(crate) struct PathPolicy {
     /// Allowed roots in addition to the project, with `~/` and symlinks resolved when the runtime was built.
     extra: Vec<PathBuf>,
     home: Option<PathBuf>,
@@ -35,9 +35,9 @@ pub(crate) struct Roots {
     sensitive_paths: GlobSet,
 }
 
-impl Roots {
+impl PathPolicy {
     /// Makes the roots of a runtime. A pattern that is not a valid glob is matched literally.
-    pub(crate) fn new(surroundings: &Surroundings) -> Self {
+    pub(crate) fn new(surroundings: &ToolEnvironment) -> Self {
         let tools = &surroundings.tools;
         let below_user = |text: &str| surroundings.environment.below_user(text);
         let resolved = |path: PathBuf| path.canonicalize().unwrap_or(path);
@@ -69,7 +69,7 @@ impl Roots {
     /// Resolves `asked`: a path relative to the project, or an absolute path inside one of the roots.
     ///
     /// An escaped name, as the tools show it, is accepted too if no file has the literal name.
-    pub(super) fn locate(&self, project: &Path, asked: &str) -> Result<Place, ErrorInfo> {
+    pub(super) fn locate(&self, project: &Path, asked: &str) -> Result<ResolvedPath, ErrorInfo> {
         let literal = self.resolve(project, asked, Path::new(asked));
         if let Err(error) = &literal
             && error.code == ErrorCode::FileNotFound
@@ -81,7 +81,7 @@ impl Roots {
     }
 
     /// Resolves the path of a file that may not exist. Symlinks in the existing part of the path are resolved.
-    pub(super) fn locate_new(&self, project: &Path, asked: &str) -> Result<Place, ErrorInfo> {
+    pub(super) fn locate_new(&self, project: &Path, asked: &str) -> Result<ResolvedPath, ErrorInfo> {
         let found = self.locate(project, asked);
         match &found {
             Err(error) if error.code == ErrorCode::FileNotFound => {}
@@ -137,7 +137,7 @@ impl Roots {
         self.locate(project, asked).or_else(|_| self.locate_new(project, asked)).ok().map(|place| place.path)
     }
 
-    fn resolve(&self, project: &Path, asked: &str, path: &Path) -> Result<Place, ErrorInfo> {
+    fn resolve(&self, project: &Path, asked: &str, path: &Path) -> Result<ResolvedPath, ErrorInfo> {
         let name = shown(Path::new(asked));
         if asked.contains('\0') {
             let message = "the path holds a NUL character: no file can have that name";
@@ -161,7 +161,7 @@ impl Roots {
             Ok(found) if self.is_own(&found) => Err(own(&name)),
             Ok(found) => match roots().find_map(|root| Some((root, found.strip_prefix(root).ok()?))) {
                 Some(_) if kernel_files::file_system(&found).is_some() => Err(of_the_kernel(&name)),
-                Some((root, relative)) => Ok(Place {
+                Some((root, relative)) => Ok(ResolvedPath {
                     is_project: root == project,
                     root: root.to_owned(),
                     relative: relative.to_owned(),
@@ -204,14 +204,14 @@ impl Roots {
     }
 
     /// Returns whether a path requires permission even though reading is free and writing is allowed.
-    pub(super) fn is_sensitive(&self, place: &Place) -> bool {
+    pub(super) fn is_sensitive(&self, place: &ResolvedPath) -> bool {
         self.sensitive_paths.is_match(&place.path)
             || place.relative.iter().any(|part| self.sensitive_names.is_match(Path::new(part)))
     }
 
     /// Returns the permission that is required to read a file; `None` unless the file is sensitive or has other hard
     /// links.
-    pub(super) fn reading(&self, place: &Place) -> Option<Demand> {
+    pub(super) fn reading(&self, place: &ResolvedPath) -> Option<Demand> {
         let other_names = place.has_other_names();
         if !self.is_sensitive(place) && !other_names {
             return None;
@@ -221,7 +221,7 @@ impl Roots {
     }
 
     /// Returns the permission that is required to write a file.
-    pub(super) fn writing(&self, place: &Place) -> Demand {
+    pub(super) fn writing(&self, place: &ResolvedPath) -> Demand {
         let root = place.path.ancestors().nth(place.relative.components().count()).unwrap_or(&place.path);
         let at_home = self.user_home.as_ref().and_then(|home| place.path.strip_prefix(home).ok());
         let is_guarded = is_guarded(root, &place.relative) || at_home.is_some_and(is_guarded_at_home);
@@ -229,7 +229,7 @@ impl Roots {
         Demand { is_sensitive: is_guarded || self.is_sensitive(place), note, ..self.file(place) }
     }
 
-    fn file(&self, place: &Place) -> Demand {
+    fn file(&self, place: &ResolvedPath) -> Demand {
         let path = place.path.parent().unwrap_or(&place.path).display().to_string();
         let target = place.path.display().to_string();
         Demand { target, scope: Scope::Directory { path }, is_sensitive: false, note: None }
@@ -248,7 +248,7 @@ pub(super) fn of_the_kernel(name: &str) -> ErrorInfo {
 }
 
 /// Returns the error for a file that has changed since it was checked.
-pub(super) fn changed(place: &Place) -> ErrorInfo {
+pub(super) fn changed(place: &ResolvedPath) -> ErrorInfo {
     let message = format!("`{}` changed while it was looked at: try again", place.shown());
     ErrorInfo::new(ErrorCode::PathConflict, message)
 }

@@ -13,8 +13,8 @@ use ignore::{DirEntry, WalkBuilder};
 use soong_protocol::ErrorInfo;
 use tokio_util::sync::CancellationToken;
 
-use super::project::{Place, shown, stop_if};
-use crate::tool::{kernel_files, roots::Roots};
+use super::project::{ResolvedPath, shown, stop_if};
+use crate::tool::{kernel_files, roots::PathPolicy};
 
 /// Maximum number of entries that one walk visits.
 pub(in crate::tool) const MAX_VISITED: u64 = 200_000;
@@ -53,8 +53,8 @@ impl WalkEnd {
 ///
 /// `each` receives an entry and its path relative to the root that contains `start`.
 pub(in crate::tool) fn walk(
-    roots: &Roots,
-    start: &Place,
+    roots: &PathPolicy,
+    start: &ResolvedPath,
     recursive: bool,
     cancel: &CancellationToken,
     mut each: impl FnMut(&DirEntry, &Path) -> ControlFlow<()>,
@@ -80,7 +80,7 @@ pub(in crate::tool) fn walk(
 fn pass(
     (project, root): (&Path, &Path),
     own: Option<&Path>,
-    start: &Place,
+    start: &ResolvedPath,
     recursive: bool,
     cancel: &CancellationToken,
     end: &mut WalkEnd,

@@ -21,12 +21,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Surroundings, Tool, ToolContext, ToolOutput, ToolResult, arguments,
+    Tool, ToolContext, ToolEnvironment, ToolOutput, ToolResult, arguments,
     schema::schema_of,
     web::{
         UNTRUSTED,
-        client::{Arrived, Body, Page, WebClient},
-        media::Media,
+        client::{Body, FetchOutcome, PendingResponse, WebClient},
+        media::ContentType,
         one_line, page, policy,
     },
 };
@@ -57,7 +57,7 @@ struct Arguments {
 
 impl WebFetch {
     /// Makes the tool without connecting.
-    pub fn new(surroundings: &Surroundings) -> Self {
+    pub fn new(surroundings: &ToolEnvironment) -> Self {
         Self::with_client(&surroundings.permissions, WebClient::public())
     }
 
@@ -92,8 +92,8 @@ impl Tool for WebFetch {
             let url = policy::url(&wanted.url)?;
             context.progress.say(format!("fetching {}", shown(&url)));
             match client.get(url, |from, to| policy::may_follow(&permissions, from, to)).await? {
-                Arrived::Page(page) => read(*page, &conversions, &context.cancel).await,
-                Arrived::Elsewhere { from, status, to } => Ok(elsewhere(&from, status, &to)),
+                FetchOutcome::Page(page) => read(*page, &conversions, &context.cancel).await,
+                FetchOutcome::Elsewhere { from, status, to } => Ok(elsewhere(&from, status, &to)),
             }
         }
         .boxed()
@@ -113,16 +113,16 @@ fn elsewhere(from: &Url, status: StatusCode, to: &Url) -> ToolOutput {
 }
 
 /// Reads a response and formats it for the model.
-async fn read(page: Page, conversions: &Arc<Semaphore>, cancel: &CancellationToken) -> ToolResult {
+async fn read(page: PendingResponse, conversions: &Arc<Semaphore>, cancel: &CancellationToken) -> ToolResult {
     let (url, status) = (page.url.clone(), page.status);
     let content_type = header(&page.headers, CONTENT_TYPE);
     let retry_after = header(&page.headers, RETRY_AFTER);
-    let media = Media::of(content_type.as_deref());
+    let media = ContentType::of(content_type.as_deref());
     let is_error = !status.is_success();
     let refused = unreadable(&media, &page);
     let text = match refused {
         // The status is sufficient, so an unreadable error page is not an error of the call.
-        Some(_) if is_error => Text::default(),
+        Some(_) if is_error => PageText::default(),
         Some(error) => return Err(error),
         None => match page.body().await {
             Ok(body) => {
@@ -130,7 +130,7 @@ async fn read(page: Page, conversions: &Arc<Semaphore>, cancel: &CancellationTok
                 let permit = Arc::clone(conversions).acquire_owned().await.ok();
                 text(body, media, url.clone(), permit, cancel).await?
             }
-            Err(_) if is_error => Text::default(),
+            Err(_) if is_error => PageText::default(),
             Err(error) => return Err(error),
         },
     };
@@ -161,7 +161,7 @@ async fn read(page: Page, conversions: &Arc<Semaphore>, cancel: &CancellationTok
 }
 
 /// Returns why a body cannot be shown, before it is read.
-fn unreadable(media: &Media, page: &Page) -> Option<ErrorInfo> {
+fn unreadable(media: &ContentType, page: &PendingResponse) -> Option<ErrorInfo> {
     // The client removes this header if it can decompress the body.
     let packed = header(&page.headers, CONTENT_ENCODING).filter(|how| !how.eq_ignore_ascii_case("identity"));
     let what = match packed {
@@ -180,7 +180,7 @@ fn no_text(url: &Url, what: &str, size: &str) -> ErrorInfo {
 
 /// Text of a body that is shown.
 #[derive(Default)]
-struct Text {
+struct PageText {
     title: Option<String>,
     content: String,
     size_bytes: usize,
@@ -191,11 +191,11 @@ struct Text {
 /// Decodes a body and converts HTML to Markdown, on a blocking thread because this takes time.
 async fn text(
     body: Body,
-    media: Media,
+    media: ContentType,
     url: Url,
     permit: Option<OwnedSemaphorePermit>,
     cancel: &CancellationToken,
-) -> Result<Text, ErrorInfo> {
+) -> Result<PageText, ErrorInfo> {
     let cancel = cancel.child_token();
     // Also cancelled when this future is dropped, so that the work does not continue without a caller.
     let _tripped_on_drop = cancel.clone().drop_guard();
@@ -210,7 +210,7 @@ async fn text(
         };
         drop(body.bytes);
         if !media.is_html(&decoded) {
-            return Ok(Text { title: None, content: visible(&decoded), size_bytes, cuts });
+            return Ok(PageText { title: None, content: visible(&decoded), size_bytes, cuts });
         }
         let page = page::markdown(&decoded, &url, &cancel);
         if page.is_cut {
@@ -218,7 +218,7 @@ async fn text(
         }
         let heading = page.title.as_ref().map(|title| format!("Title: {title}\n\n")).unwrap_or_default();
         let content = if page.text.is_empty() { String::new() } else { heading + &page.text };
-        Ok(Text { title: page.title, content, size_bytes, cuts })
+        Ok(PageText { title: page.title, content, size_bytes, cuts })
     };
     match tokio::task::spawn_blocking(work).await {
         Ok(text) => text,

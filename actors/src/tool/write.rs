@@ -14,18 +14,18 @@ use soong_protocol::{Demand, ErrorInfo, ToolSpec};
 
 use super::{
     Tool, ToolContext, ToolOutput, ToolResult, arguments,
-    beneath::{Mode, write_file},
+    beneath::{WriteMode, write_file},
     difference::preview,
     edit,
-    project::{Place, blocking},
-    roots::{Roots, changed},
+    project::{ResolvedPath, blocking},
+    roots::{PathPolicy, changed},
     schema::schema_of,
 };
 
 /// The tool `write`.
 pub struct Write {
     spec: ToolSpec,
-    roots: Arc<Roots>,
+    roots: Arc<PathPolicy>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -49,14 +49,14 @@ const fn yes() -> bool {
 }
 
 impl Write {
-    pub(crate) fn new(roots: Arc<Roots>) -> Self {
+    pub(crate) fn new(roots: Arc<PathPolicy>) -> Self {
         let description = "Writes a text file of the project as a whole. Refuses to replace a file that is there, unless \
                            overwrite is true; to change a part of a file, use edit.";
         let spec = ToolSpec::write("write", "Write a file", description, schema_of::<Arguments>());
         Self { spec: spec.taking_json(&["content"]), roots }
     }
 
-    fn place(&self, context: &ToolContext, wanted: &Arguments) -> Result<(Place, Demand), ErrorInfo> {
+    fn place(&self, context: &ToolContext, wanted: &Arguments) -> Result<(ResolvedPath, Demand), ErrorInfo> {
         let place = self.roots.locate_new(&context.project_dir, &wanted.path)?;
         let mut demand = self.roots.writing(&place);
         let is_there = place.path.symlink_metadata().is_ok();
@@ -99,7 +99,7 @@ impl Tool for Write {
                 return Err(changed(&place));
             }
             blocking(context, move |_, cancel| {
-                let mode = Mode { overwrite: wanted.overwrite, create_dirs: wanted.create_dirs };
+                let mode = WriteMode { overwrite: wanted.overwrite, create_dirs: wanted.create_dirs };
                 let is_new = write_file(&place, wanted.content.as_bytes(), mode, cancel, |_| true)?;
                 let what = if is_new { "written" } else { "replaced" };
                 let (lines, bytes) = (wanted.content.lines().count(), wanted.content.len());

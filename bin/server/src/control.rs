@@ -11,7 +11,7 @@ use tokio::{
 
 use crate::{
     http::{
-        self, Api, Caller, Gate, Leave, finish_body,
+        self, Api, Caller, ShutdownGate, TokenWatch, finish_body,
         traffic::{self, Traffic},
     },
     socket::{self, SocketFile},
@@ -37,7 +37,7 @@ impl ServeControl for Runtime {
         if self.is_closing() {
             return Err(io::Error::other("the runtime has closed or is closing"));
         }
-        let api = Api::new(self.clone(), Gate::open());
+        let api = Api::new(self.clone(), ShutdownGate::open());
         let router = http::router(api.clone()).layer(Extension(Caller::Operator));
         ControlSocket::serve(api, router)
     }
@@ -72,9 +72,9 @@ impl ControlSocket {
         let (stop, stopped) = oneshot::channel::<()>();
         let traffic = Traffic::default();
         let counted = middleware::from_fn_with_state(traffic.clone(), traffic::count);
-        let leave = Extension(Leave(Some(streams.subscribe())));
+        let leave = Extension(TokenWatch(Some(streams.subscribe())));
         let routes = router.layer(leave).layer(counted).layer(middleware::from_fn(finish_body));
-        let serving = axum::serve(socket::Guarded(listener), routes).with_graceful_shutdown(async {
+        let serving = axum::serve(socket::GuardedListener(listener), routes).with_graceful_shutdown(async {
             let _ = stopped.await;
         });
         let done = tokio::spawn(async move {
@@ -131,7 +131,7 @@ impl Drop for ControlSocket {
 
 #[cfg(test)]
 mod tests {
-    use soong::{Runtime, Start};
+    use soong::{RunRequest, Runtime};
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         time::timeout,
@@ -144,7 +144,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let runtime = Runtime::builder().home(home.path().join("home")).project_dir(home.path()).offline();
         let runtime = runtime.build().await.unwrap();
-        runtime.start(Start::new("hello").session("s")).await.unwrap().wait().await.unwrap();
+        runtime.start(RunRequest::new("hello").session("s")).await.unwrap().wait().await.unwrap();
         let control = runtime.serve_control().unwrap();
         let mut client = socket::connect(runtime.home()).await.unwrap();
         let request = "GET /api/traces/s/events HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n";

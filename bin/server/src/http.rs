@@ -47,15 +47,15 @@ use axum::{
     http::{Method, StatusCode, Uri},
     routing::get,
 };
-pub use caller::{Caller, LOCAL, Leave};
-use encoded::Encoded;
+pub use caller::{Caller, LOCAL, TokenWatch};
+use encoded::EventCache;
 pub use error::{ApiError, ErrorBody, refuse};
 pub use health::Ready;
 pub use memory::SkillView;
 pub use permission::{CLIENT_HEADER, DecisionBody, PermissionQuery, Permissions};
 pub use preset::PresetView;
 pub use question::{AnswerBody, QuestionQuery, Questions};
-pub use run::{Given, RunView, StartBody};
+pub use run::{RunView, SettingUpdate, StartBody};
 pub use session::{ForkBody, HeadBody, HeadView, NewSessionBody, SessionPage, SessionView};
 use soong::{ErrorCode, ErrorInfo, Runtime, protocol::ServerConfig};
 pub use stream::{ERROR_FRAME, EventPage, PING};
@@ -76,25 +76,25 @@ pub struct Api {
     /// Runtime behind the routes.
     pub runtime: Runtime,
     /// Gate that accepts or rejects starts and changes.
-    pub gate: Gate,
+    pub gate: ShutdownGate,
     /// Maximum sizes of bodies.
-    pub limits: Limits,
+    pub limits: BodyLimits,
     /// Cache of encoded responses.
-    pub encoded: Arc<Encoded>,
+    pub encoded: Arc<EventCache>,
     /// Open WebSockets.
     pub watching: TaskTracker,
 }
 
 /// Size limits of request bodies.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct BodyLimits {
     /// Maximum length of a body without files, in bytes.
     pub body_bytes: usize,
     /// Maximum length of a body with files, in bytes.
     pub upload_bytes: usize,
 }
 
-impl Limits {
+impl BodyLimits {
     /// Limits for the owner's own clients: a prompt may contain a whole log, and the library limits the size of
     /// files.
     const OWNER: Self = Self { body_bytes: 64 * 1_048_576, upload_bytes: usize::MAX };
@@ -107,12 +107,12 @@ impl Limits {
 
 impl Api {
     /// Creates the state with the limits for the owner's own clients.
-    pub fn new(runtime: Runtime, gate: Gate) -> Self {
-        Self { runtime, gate, limits: Limits::OWNER, encoded: Arc::default(), watching: TaskTracker::new() }
+    pub fn new(runtime: Runtime, gate: ShutdownGate) -> Self {
+        Self { runtime, gate, limits: BodyLimits::OWNER, encoded: Arc::default(), watching: TaskTracker::new() }
     }
 
     /// Begins a request that changes something. The owner does not exit before the returned guard is dropped.
-    fn enter(&self) -> Result<Passing, ApiError> {
+    fn enter(&self) -> Result<GateGuard, ApiError> {
         // Without a writer nothing can be changed. The failure explains more than an error about a closed store.
         if let Some(failure) = self.runtime.failure().filter(|_| !self.runtime.can_write()) {
             return Err(failure.into());
@@ -127,7 +127,7 @@ impl Api {
 /// accepted, a change until it is done. So the owner cannot exit between its last check for active runs and its
 /// shutdown.
 #[derive(Clone)]
-pub struct Gate(Arc<Mutex<GateState>>);
+pub struct ShutdownGate(Arc<Mutex<GateState>>);
 
 struct GateState {
     open: bool,
@@ -137,7 +137,7 @@ struct GateState {
     passing: usize,
 }
 
-impl Gate {
+impl ShutdownGate {
     /// Creates an open gate.
     pub fn open() -> Self {
         Self(Arc::new(Mutex::new(GateState { open: true, leaving: false, passing: 0 })))
@@ -148,10 +148,10 @@ impl Gate {
     }
 
     /// Admits a start or a change; `None` if the gate is shut.
-    fn pass(&self) -> Option<Passing> {
+    fn pass(&self) -> Option<GateGuard> {
         let mut state = self.state();
         state.passing += usize::from(state.open);
-        state.open.then(|| Passing(self.clone()))
+        state.open.then(|| GateGuard(self.clone()))
     }
 
     /// Shuts the gate if nothing is in progress and `is_idle` returns true. Returns whether the gate is shut.
@@ -185,9 +185,9 @@ impl Gate {
 }
 
 /// Guard of a start or a change in progress.
-struct Passing(Gate);
+struct GateGuard(ShutdownGate);
 
-impl Drop for Passing {
+impl Drop for GateGuard {
     fn drop(&mut self) {
         self.0.state().passing -= 1;
     }
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_gate_is_shut_only_while_nothing_passes_and_nothing_passes_a_shut_one() {
-        let gate = Gate::open();
+        let gate = ShutdownGate::open();
         let passing = gate.pass();
         assert!(passing.is_some() && !gate.shut_if(|| true), "somebody is on the way");
         drop(passing);

@@ -203,7 +203,7 @@ async fn answer(
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return Ok(response);
     }
-    let in_use = InUse(connection);
+    let in_use = ResponseGuard(connection);
     Ok(response.map(|body| {
         Body::new(body.map_frame(move |frame| {
             let _ = &in_use;
@@ -213,9 +213,9 @@ async fn answer(
 }
 
 /// Guard of a connection whose response is being written.
-struct InUse(Arc<Connection>);
+struct ResponseGuard(Arc<Connection>);
 
-impl Drop for InUse {
+impl Drop for ResponseGuard {
     fn drop(&mut self) {
         self.0.finish();
     }

@@ -20,7 +20,7 @@ const MAX_PATH_BYTES: usize = 100;
 ///
 /// The caller owns the home, so no other process binds there at the same time.
 pub fn bind(home: &Path) -> io::Result<(UnixListener, SocketFile)> {
-    let near = Near::new(home)?;
+    let near = ShortPath::new(home)?;
     // Created in a private folder, so that the socket never exists with a wider mode at its final path.
     let private = tempfile::Builder::new().prefix(".control-").rand_bytes(4).tempdir_in(near.path())?;
     let path = private.path().join("s");
@@ -55,9 +55,9 @@ fn file_id(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 /// Listener that rejects commands started by tools: such a command must not approve its own request (PERM-1).
-pub struct Guarded(pub UnixListener);
+pub struct GuardedListener(pub UnixListener);
 
-impl Listener for Guarded {
+impl Listener for GuardedListener {
     type Io = UnixStream;
     type Addr = tokio::net::unix::SocketAddr;
 
@@ -82,25 +82,26 @@ impl Listener for Guarded {
 
 /// Connects to the home's owner.
 pub async fn connect(home: &Path) -> io::Result<UnixStream> {
-    let near = Near::new(home)?;
+    let near = ShortPath::new(home)?;
     UnixStream::connect(near.path().join(NAME)).await
 }
 
 /// Returns whether a process listens on the home's control socket.
 pub fn is_served(home: &Path) -> bool {
-    let connected = Near::new(home).and_then(|near| std::os::unix::net::UnixStream::connect(near.path().join(NAME)));
+    let connected =
+        ShortPath::new(home).and_then(|near| std::os::unix::net::UnixStream::connect(near.path().join(NAME)));
     connected.is_ok()
 }
 
 /// A path of the home that is short enough for a socket in it.
-struct Near {
+struct ShortPath {
     path: PathBuf,
     /// Open folder that the short path refers to.
     #[cfg(target_os = "linux")]
     _folder: Option<std::fs::File>,
 }
 
-impl Near {
+impl ShortPath {
     #[cfg(target_os = "linux")]
     fn new(home: &Path) -> io::Result<Self> {
         use std::os::fd::AsRawFd;

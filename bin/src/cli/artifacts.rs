@@ -8,7 +8,7 @@ use super::{duration, number};
 
 /// Session whose artifacts a command uses.
 #[derive(Debug, Args)]
-pub(crate) struct InSession {
+pub(crate) struct SessionArg {
     /// Session of the artifacts [default: the last session of this project folder]
     #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) session: Option<String>,
@@ -29,7 +29,7 @@ Examples:
   soong artifacts list --session ID --json")]
     List {
         #[command(flatten)]
-        of: InSession,
+        of: SessionArg,
     },
     /// Show an artifact: its record, its stored versions and the beginning of its text
     #[command(after_help = "\
@@ -40,7 +40,7 @@ Examples:
         #[arg(value_parser = NonEmptyStringValueParser::new())]
         name: String,
         #[command(flatten)]
-        of: InSession,
+        of: SessionArg,
     },
     /// Get the bytes of an artifact: its current content or a stored version
     #[command(disable_version_flag = true)]
@@ -62,7 +62,7 @@ Examples:
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
         #[command(flatten)]
-        of: InSession,
+        of: SessionArg,
     },
     /// Store a file as the next version of an artifact
     #[command(after_help = "\
@@ -83,7 +83,7 @@ Examples:
         #[arg(long, value_name = "TYPE")]
         content_type: Option<String>,
         #[command(flatten)]
-        of: InSession,
+        of: SessionArg,
     },
     /// Replace a passage of a text and store the next version immediately
     #[command(after_help = "\
@@ -104,7 +104,7 @@ Examples:
         #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
         new: String,
         #[command(flatten)]
-        of: InSession,
+        of: SessionArg,
     },
     /// List the stored versions of an artifact and the origin of each
     #[command(after_help = "\
@@ -115,7 +115,7 @@ Examples:
         #[arg(value_parser = NonEmptyStringValueParser::new())]
         name: String,
         #[command(flatten)]
-        of: InSession,
+        of: SessionArg,
     },
     /// Export the last stored version of a text as a Word file (.docx)
     #[command(after_help = "\
@@ -131,7 +131,7 @@ Examples:
         #[arg(short, long, value_name = "FILE.docx")]
         output: PathBuf,
         #[command(flatten)]
-        of: InSession,
+        of: SessionArg,
     },
     /// Delete an artifact and all its versions
     #[command(after_help = "\
@@ -144,7 +144,7 @@ Examples:
         #[arg(value_parser = NonEmptyStringValueParser::new())]
         name: String,
         #[command(flatten)]
-        of: InSession,
+        of: SessionArg,
     },
     /// List the artifacts of all sessions that can be deleted, and delete them with --yes
     #[command(after_help = "\

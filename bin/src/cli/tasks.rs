@@ -8,7 +8,7 @@ use super::duration;
 
 /// Project whose task journals a command uses.
 #[derive(Debug, Args)]
-pub(crate) struct InProject {
+pub(crate) struct ProjectArg {
     /// Project folder; for a file, the folder that contains it
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) path: PathBuf,
@@ -28,7 +28,7 @@ Examples:
   soong tasks list --path ~/src/project --json")]
     List {
         #[command(flatten)]
-        of: InProject,
+        of: ProjectArg,
     },
     /// List the task journals that can be deleted, and delete them with --yes
     #[command(after_help = "\
@@ -52,6 +52,6 @@ Examples:
         #[arg(long, value_name = "D", value_parser = duration)]
         older_than: Option<Duration>,
         #[command(flatten)]
-        of: InProject,
+        of: ProjectArg,
     },
 }

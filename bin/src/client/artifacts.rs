@@ -27,10 +27,10 @@ use tokio::sync::oneshot;
 use super::{Client, JSON, PATIENCE, gone, json, piece, read, silent, whole};
 
 /// Stream of a request body.
-pub(crate) type Outgoing = BoxStream<'static, std::io::Result<Bytes>>;
+pub(crate) type UploadStream = BoxStream<'static, std::io::Result<Bytes>>;
 
 /// Content that is being received.
-pub(crate) struct Incoming {
+pub(crate) struct Download {
     pub(crate) content_type: String,
     pub(crate) body: BoxStream<'static, Result<Bytes, ErrorInfo>>,
 }
@@ -48,14 +48,14 @@ impl Client {
     }
 
     /// Opens a response body as a stream.
-    pub(crate) async fn open(&self, path: &str) -> Result<Incoming, ErrorInfo> {
+    pub(crate) async fn open(&self, path: &str) -> Result<Download, ErrorInfo> {
         let answer = self.send(Method::GET, path, Body::empty(), JSON, "*/*");
         let response = tokio::time::timeout(PATIENCE, answer).await.unwrap_or_else(|_| Err(silent()))?;
         let content_type = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let content_type = content_type.unwrap_or("application/octet-stream").to_owned();
         let body = response.into_body().into_data_stream();
         let body = body.map(|piece| piece.map_err(|error| gone(&error))).boxed();
-        Ok(Incoming { content_type, body })
+        Ok(Download { content_type, body })
     }
 
     /// Stores content as the next version of an artifact.
@@ -64,7 +64,7 @@ impl Client {
         session: &SessionId,
         name: &str,
         content_type: &str,
-        bytes: Outgoing,
+        bytes: UploadStream,
     ) -> Result<Stored, ErrorInfo> {
         let answer = self.push(Method::PUT, &artifact_path(session, name, ""), content_type, bytes).await?;
         read(&whole(answer).await?)
@@ -76,7 +76,7 @@ impl Client {
         session: &SessionId,
         file: &Path,
         content_type: &str,
-        bytes: Outgoing,
+        bytes: UploadStream,
     ) -> Result<Stored, ErrorInfo> {
         let boundary = format!("soong-{}", SessionId::generate());
         let filename = file.file_name().unwrap_or_default().to_string_lossy();
@@ -117,14 +117,14 @@ impl Client {
         method: Method,
         path: &str,
         content_type: &str,
-        bytes: Outgoing,
+        bytes: UploadStream,
     ) -> Result<Response<Body>, ErrorInfo> {
         if content_type.contains(|c: char| !(c.is_ascii_graphic() || c == ' ')) {
             return Err(ErrorInfo::new(ErrorCode::ValidationError, format!("{content_type:?} is no content type")));
         }
         let (all, sent) = oneshot::channel();
         let (tell, mut failed) = oneshot::channel();
-        let body = Body::from_stream(Sending { bytes, tell: Some(tell), _all: all });
+        let body = Body::from_stream(UploadBody { bytes, tell: Some(tell), _all: all });
         let mut answer = std::pin::pin!(self.send(method, path, body, content_type, JSON));
         let answer = tokio::select! {
             answer = &mut answer => answer,
@@ -142,14 +142,14 @@ impl Client {
 }
 
 /// A request body that is being sent. Dropped after its last byte was sent.
-struct Sending {
-    bytes: Outgoing,
+struct UploadBody {
+    bytes: UploadStream,
     /// Reports the error that ended the content early.
     tell: Option<oneshot::Sender<std::io::Error>>,
     _all: oneshot::Sender<()>,
 }
 
-impl Stream for Sending {
+impl Stream for UploadBody {
     type Item = std::io::Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {

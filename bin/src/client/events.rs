@@ -16,7 +16,7 @@ use tokio::{sync::mpsc, task::AbortHandle, time::Instant};
 
 use super::{
     Client,
-    frames::{Frame, Frames},
+    frames::{FrameParser, SseFrame},
     gone, piece,
 };
 
@@ -52,14 +52,14 @@ impl Position {
 }
 
 /// Stream of events.
-pub(crate) struct Watch {
-    source: Source,
+pub(crate) struct EventStream {
+    source: EventSource,
     /// Client and position for polling if the stream stays silent; `None`: waits without limit.
     fallback: Option<(Client, Position)>,
 }
 
-enum Source {
-    Stream { body: Body, frames: Frames, heard_at: Instant },
+enum EventSource {
+    Stream { body: Body, frames: FrameParser, heard_at: Instant },
     Polled(Polled),
 }
 
@@ -75,19 +75,22 @@ impl Drop for Polled {
     }
 }
 
-impl Watch {
+impl EventStream {
     pub(super) fn streamed(body: Body, fallback: Option<(Client, Position)>) -> Self {
-        Self { source: Source::Stream { body, frames: Frames::default(), heard_at: Instant::now() }, fallback }
+        Self {
+            source: EventSource::Stream { body, frames: FrameParser::default(), heard_at: Instant::now() },
+            fallback,
+        }
     }
 
     /// Polls from the beginning, because not even the head of the response has arrived.
     pub(super) fn polled(client: Client, position: Position) -> Self {
-        Self { source: Source::Polled(Polled::start(client, position)), fallback: None }
+        Self { source: EventSource::Polled(Polled::start(client, position)), fallback: None }
     }
 
     /// Returns whether the stream stayed silent, so that events are polled.
     pub(crate) fn is_polled(&self) -> bool {
-        matches!(self.source, Source::Polled(_))
+        matches!(self.source, EventSource::Polled(_))
     }
 
     /// Returns the next item. `None` if the owner has closed the stream; an error if the connection is lost or an
@@ -97,23 +100,23 @@ impl Watch {
     pub(crate) async fn next(&mut self) -> Option<Result<StreamItem, ErrorInfo>> {
         loop {
             match self.frame().await? {
-                Ok(Frame::Item(item)) => {
+                Ok(SseFrame::Item(item)) => {
                     if let Some((_, position)) = &mut self.fallback {
                         position.advance(&item);
                     }
                     return Some(Ok(item));
                 }
-                Ok(Frame::Accepted(_)) => {}
+                Ok(SseFrame::Accepted(_)) => {}
                 Err(error) => return Some(Err(error)),
             }
         }
     }
 
-    pub(super) async fn frame(&mut self) -> Option<Result<Frame, ErrorInfo>> {
+    pub(super) async fn frame(&mut self) -> Option<Result<SseFrame, ErrorInfo>> {
         loop {
             let (body, frames, heard_at) = match &mut self.source {
-                Source::Stream { body, frames, heard_at } => (body, frames, heard_at),
-                Source::Polled(polled) => return polled.items.recv().await.map(|item| item.map(Frame::Item)),
+                EventSource::Stream { body, frames, heard_at } => (body, frames, heard_at),
+                EventSource::Polled(polled) => return polled.items.recv().await.map(|item| item.map(SseFrame::Item)),
             };
             if let Some(frame) = frames.pop() {
                 return Some(frame);
@@ -123,7 +126,7 @@ impl Watch {
                 Some((client, position)) => match tokio::time::timeout_at(*heard_at + SILENCE, body.frame()).await {
                     Ok(bytes) => bytes,
                     Err(_) => {
-                        self.source = Source::Polled(Polled::start(client.clone(), position.clone()));
+                        self.source = EventSource::Polled(Polled::start(client.clone(), position.clone()));
                         continue;
                     }
                 },

@@ -8,7 +8,7 @@ use soong_server::http::{Accepted, ERROR_FRAME, ErrorBody};
 
 /// Content of a frame.
 #[derive(Debug)]
-pub(super) enum Frame {
+pub(super) enum SseFrame {
     /// The run whose stream this is was accepted.
     Accepted(Accepted),
     /// A stream item.
@@ -17,14 +17,14 @@ pub(super) enum Frame {
 
 /// Splits incoming bytes into complete frames.
 #[derive(Debug, Default)]
-pub(super) struct Frames {
+pub(super) struct FrameParser {
     /// Bytes of the incomplete frame.
     open: Vec<u8>,
-    whole: VecDeque<Result<Frame, ErrorInfo>>,
+    whole: VecDeque<Result<SseFrame, ErrorInfo>>,
 }
 
-impl Frames {
-    pub(super) fn pop(&mut self) -> Option<Result<Frame, ErrorInfo>> {
+impl FrameParser {
+    pub(super) fn pop(&mut self) -> Option<Result<SseFrame, ErrorInfo>> {
         self.whole.pop_front()
     }
 
@@ -44,11 +44,11 @@ impl Frames {
 }
 
 /// Parses one frame; `None` for a comment (`: ping`).
-fn frame(frame: &[u8]) -> Option<Result<Frame, ErrorInfo>> {
+fn frame(frame: &[u8]) -> Option<Result<SseFrame, ErrorInfo>> {
     let field = |name: &[u8]| frame.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name));
     let data = field(b"data: ")?;
     if field(b"event: ") == Some(b"accepted") {
-        return Some(read(data).map(Frame::Accepted));
+        return Some(read(data).map(SseFrame::Accepted));
     }
     if field(b"event: ") == Some(ERROR_FRAME.as_bytes()) {
         return Some(Err(read::<ErrorBody>(data).map_or_else(|error| error, |body| body.error.into())));
@@ -60,7 +60,7 @@ fn frame(frame: &[u8]) -> Option<Result<Frame, ErrorInfo>> {
         }
         None => read(data).map(|delta| StreamItem::Delta(Arc::new(delta))),
     };
-    Some(item.map(Frame::Item))
+    Some(item.map(SseFrame::Item))
 }
 
 fn read<T: DeserializeOwned>(data: &[u8]) -> Result<T, ErrorInfo> {
@@ -92,15 +92,15 @@ mod tests {
             let mut cuts = cuts;
             cuts.extend([0, STREAM.len()]);
             cuts.sort_unstable();
-            let mut frames = Frames::default();
+            let mut frames = FrameParser::default();
             for pair in cuts.windows(2) {
                 frames.push(&STREAM.as_bytes()[pair[0]..pair[1]]);
             }
-            let Some(Ok(Frame::Accepted(accepted))) = frames.pop() else { panic!("nothing accepted") };
+            let Some(Ok(SseFrame::Accepted(accepted))) = frames.pop() else { panic!("nothing accepted") };
             prop_assert_eq!(accepted.status, "started");
-            let Some(Ok(Frame::Item(StreamItem::Event(record)))) = frames.pop() else { panic!("no event") };
+            let Some(Ok(SseFrame::Item(StreamItem::Event(record)))) = frames.pop() else { panic!("no event") };
             prop_assert_eq!((record.event_id, record.event.kind()), (4, "cancel_requested"));
-            let Some(Ok(Frame::Item(StreamItem::Delta(delta)))) = frames.pop() else { panic!("no delta") };
+            let Some(Ok(SseFrame::Item(StreamItem::Delta(delta)))) = frames.pop() else { panic!("no delta") };
             prop_assert_eq!(delta.delta.clone(), soong::protocol::Delta::Text { text: "hé".into() });
             prop_assert!(matches!(frames.pop(), Some(Err(_))));
             prop_assert!(frames.pop().is_none() && frames.open.is_empty());

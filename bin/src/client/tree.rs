@@ -21,38 +21,38 @@ use tokio_tungstenite::{
     },
 };
 
-use super::{Client, Door, PATIENCE, Remote, broken, gone, refused, silent, socket_connection};
+use super::{Client, PATIENCE, Remote, Transport, broken, gone, refused, silent, socket_connection};
 
 /// Maximum time without a message: an owner sends a ping at least every 15 s.
 const SILENCE: Duration = Duration::from_secs(45);
 
 /// A byte stream below a WebSocket.
-pub(crate) trait Line: AsyncRead + AsyncWrite + Unpin + Send {}
+pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {}
 
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> Line for T {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for T {}
 
 /// A watcher of the tree; ends when dropped.
-pub(crate) enum TreeLine {
+pub(crate) enum TreeWatcher {
     /// The tree of this process.
     Here(Box<TreeWatch>),
     /// The tree of another process.
-    There(Box<WebSocketStream<Box<dyn Line>>>),
+    There(Box<WebSocketStream<Box<dyn ByteStream>>>),
 }
 
 impl Client {
     /// Watches the supervision tree.
-    pub(crate) async fn watch_tree(&self) -> Result<TreeLine, ErrorInfo> {
+    pub(crate) async fn watch_tree(&self) -> Result<TreeWatcher, ErrorInfo> {
         let line = match &self.door {
-            Door::Here(_, runtime) => return Ok(TreeLine::Here(Box::new(runtime.watch_tree()))),
-            Door::Socket(home) => tokio::time::timeout(PATIENCE, over_socket(home)).await,
-            Door::Server(remote) => tokio::time::timeout(PATIENCE, over_http(remote)).await,
+            Transport::Here(_, runtime) => return Ok(TreeWatcher::Here(Box::new(runtime.watch_tree()))),
+            Transport::Socket(home) => tokio::time::timeout(PATIENCE, over_socket(home)).await,
+            Transport::Server(remote) => tokio::time::timeout(PATIENCE, over_http(remote)).await,
             #[cfg(test)]
-            Door::Router(_) => return Err(silent()),
+            Transport::Router(_) => return Err(silent()),
         };
         let line = line.unwrap_or_else(|_| Err(silent()))?;
         // The whole tree is one message, which may have any size.
         let config = WebSocketConfig::default().max_message_size(None).max_frame_size(None);
-        Ok(TreeLine::There(Box::new(WebSocketStream::from_raw_socket(line, Role::Client, Some(config)).await)))
+        Ok(TreeWatcher::There(Box::new(WebSocketStream::from_raw_socket(line, Role::Client, Some(config)).await)))
     }
 }
 
@@ -68,7 +68,7 @@ fn request() -> Result<Request<Body>, ErrorInfo> {
     request.body(Body::empty()).map_err(|error| broken(&error))
 }
 
-async fn over_socket(home: &Path) -> Result<Box<dyn Line>, ErrorInfo> {
+async fn over_socket(home: &Path) -> Result<Box<dyn ByteStream>, ErrorInfo> {
     let mut request = request()?;
     request.headers_mut().insert(header::HOST, HeaderValue::from_static("soong"));
     let mut sender = socket_connection(home).await?;
@@ -79,7 +79,7 @@ async fn over_socket(home: &Path) -> Result<Box<dyn Line>, ErrorInfo> {
     Ok(Box::new(TokioIo::new(hyper::upgrade::on(response).await.map_err(|error| gone(&error))?)))
 }
 
-async fn over_http(remote: &Remote) -> Result<Box<dyn Line>, ErrorInfo> {
+async fn over_http(remote: &Remote) -> Result<Box<dyn ByteStream>, ErrorInfo> {
     let response = remote.ask(request()?).await?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return Err(refused(Response::<reqwest::Body>::from(response).map(Body::new)).await);
@@ -87,7 +87,7 @@ async fn over_http(remote: &Remote) -> Result<Box<dyn Line>, ErrorInfo> {
     Ok(Box::new(response.upgrade().await.map_err(|error| gone(&error))?))
 }
 
-impl TreeLine {
+impl TreeWatcher {
     /// Returns the next event. An error contains the reason why the watch has ended.
     pub(crate) async fn next(&mut self) -> Result<TreeEvent, ErrorInfo> {
         let line = match self {

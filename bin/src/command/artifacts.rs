@@ -12,25 +12,25 @@ use futures::{StreamExt, TryStreamExt};
 use serde_json::json;
 use soong::{
     ErrorCode, ErrorInfo,
-    artifact::{Cleanup, Place, is_text},
+    artifact::{ArtifactOwner, Cleanup, is_text},
     protocol::{Artifact, Session, SessionId, USER_PREFIX},
 };
 
 use super::{
     host::builder,
     run::folder,
-    work::{Workplace, last_of},
+    work::{RuntimeSession, last_of},
 };
 use crate::{
     cli,
-    client::{Incoming, artifact_path},
+    client::{Download, artifact_path},
     config::{self, Settings},
     context::Context,
     exit::{Exit, Failure},
     file,
     interrupt::Interrupt,
     print,
-    shelf::{self, Shelf},
+    shelf::{self, ArtifactSource},
     source::Source,
     terminal::Hue,
     text,
@@ -105,7 +105,7 @@ pub(super) async fn change(context: &Context<'_>, options: &cli::Artifacts) -> R
     }
     drop(source);
     let home = context.home()?;
-    let mut place = Workplace::slip_in(context, &home, || builder(context, &home, &settings)).await?;
+    let mut place = RuntimeSession::slip_in(context, &home, || builder(context, &home, &settings)).await?;
     let done = changed(context, &mut place, options, session).await;
     place.leave().await;
     done
@@ -113,7 +113,7 @@ pub(super) async fn change(context: &Context<'_>, options: &cli::Artifacts) -> R
 
 async fn changed(
     context: &Context<'_>,
-    place: &mut Workplace<'_>,
+    place: &mut RuntimeSession<'_>,
     options: &cli::Artifacts,
     session: Option<SessionId>,
 ) -> Result<Exit, Failure> {
@@ -195,23 +195,23 @@ async fn enter(context: &Context<'_>) -> Result<(Settings, Source), Failure> {
 
 /// Opens the artifacts of the selected session. Prints which session it is if neither a session nor an artifact was
 /// named.
-async fn open(context: &Context<'_>, of: &cli::InSession, name: Option<&str>) -> Result<Shelf, Failure> {
+async fn open(context: &Context<'_>, of: &cli::SessionArg, name: Option<&str>) -> Result<ArtifactSource, Failure> {
     let (settings, source) = enter(context).await?;
     let place = choose(&source, of, name).await?;
     if of.session.is_none() && name.is_none() && !context.global.json {
         let line = match place.session_id.as_str() {
-            Place::NO_SESSION => "there is no session: only what is yours".to_owned(),
+            ArtifactOwner::NO_SESSION => "there is no session: only what is yours".to_owned(),
             session => format!("session {session}, the last one of this project"),
         };
         print::aside(context.terminal, Hue::Dim, &line)?;
     }
-    Shelf::open(&source, place, &settings, &context.environment)
+    ArtifactSource::open(&source, place, &settings, &context.environment)
 }
 
 /// Selects the session: the named one, else the last one of the project. For an artifact of the user, any session
 /// will do, and none is needed if there are no sessions.
-async fn choose(source: &Source, of: &cli::InSession, name: Option<&str>) -> Result<Place, Failure> {
-    let of_session = |session: Session| Place { session_id: session.session_id, uid: session.uid };
+async fn choose(source: &Source, of: &cli::SessionArg, name: Option<&str>) -> Result<ArtifactOwner, Failure> {
+    let of_session = |session: Session| ArtifactOwner { session_id: session.session_id, uid: session.uid };
     if let Some(id) = &of.session {
         return source.session(id).await.map(of_session);
     }
@@ -219,7 +219,7 @@ async fn choose(source: &Source, of: &cli::InSession, name: Option<&str>) -> Res
     let sessions = source.sessions().await?;
     let is_users = name.is_some_and(|name| name.starts_with(USER_PREFIX));
     if sessions.is_empty() && (is_users || name.is_none()) {
-        return Ok(Place::of_user(LOCAL));
+        return Ok(ArtifactOwner::of_user(LOCAL));
     }
     let any = sessions.iter().filter(|_| is_users).max_by_key(|session| session.updated_at).cloned();
     last_of(sessions, &project).or(any).map(of_session).ok_or_else(|| {
@@ -244,7 +244,7 @@ fn wish(options: &cli::Artifacts) -> Result<Cleanup, Failure> {
 }
 
 /// Writes bytes to a file and reports it.
-async fn save(context: &Context<'_>, name: &str, path: &Path, content: Incoming) -> Result<(), Failure> {
+async fn save(context: &Context<'_>, name: &str, path: &Path, content: Download) -> Result<(), Failure> {
     let interrupt = Interrupt::listen();
     let size = tokio::select! {
         size = file::write(path, content.body) => size?,
@@ -260,7 +260,7 @@ async fn save(context: &Context<'_>, name: &str, path: &Path, content: Incoming)
 }
 
 /// Writes bytes to standard output: unchanged to a pipe or file, and only text to a terminal.
-async fn pour(context: &Context<'_>, name: &str, mut content: Incoming) -> Result<(), Failure> {
+async fn pour(context: &Context<'_>, name: &str, mut content: Download) -> Result<(), Failure> {
     if context.terminal.has_stdout {
         if !is_text(&content.content_type) {
             let what = format!("{name} is no text but {}: it is not printed on a terminal", content.content_type);

@@ -11,7 +11,7 @@ use crate::{
     figure, folder,
     interrupt::Interrupt,
     print,
-    records::Records,
+    records::OfflineStore,
     report,
     terminal::Hue,
     text,
@@ -21,7 +21,7 @@ pub(super) async fn backup(context: &Context<'_>, options: &cli::Backup) -> Resu
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
     // Reports a missing home with the same message as other commands.
-    drop(Records::open(&home)?);
+    drop(OfflineStore::open(&home)?);
     folder::must_be_free(&options.dir)?;
     let interrupt = Interrupt::listen();
     let report = tokio::select! {

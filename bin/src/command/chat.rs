@@ -7,15 +7,15 @@ use super::{
     host::builder,
     run::{last_model, project, reset},
     sessions::{refused, stands},
-    work::{Workplace, last_session},
+    work::{RuntimeSession, last_session},
 };
 use crate::{
     cli,
-    client::{Client, Found},
+    client::{Client, Discovery},
     config,
-    context::{Context, Shown},
+    context::{Context, RunDisplay},
     exit::{Exit, Failure},
-    input::{Input, Said},
+    input::{Input, InputLine},
     people, print, report,
     terminal::Hue,
     text,
@@ -35,7 +35,7 @@ Ctrl-C            cancel what is at work; a second one leaves at once
 
 /// Parsed input line.
 #[derive(Debug, PartialEq, Eq)]
-enum Wish {
+enum ChatInput {
     Say(String),
     Retry,
     Help,
@@ -53,7 +53,7 @@ enum Wish {
     Unknown(String),
 }
 
-impl Wish {
+impl ChatInput {
     fn of(line: &str) -> Self {
         let line = line.trim();
         let Some(command) = line.strip_prefix('/') else {
@@ -92,7 +92,7 @@ pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Ex
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
     let project = project(context, options.path.as_deref())?;
-    if matches!(Client::find(&context.address(&home)).await, Found::Nobody) {
+    if matches!(Client::find(&context.address(&home)).await, Discovery::Nobody) {
         let session = (options.session.as_deref(), None, options.resume);
         let kept = || last_model(&home, session, project.as_deref());
         let is_reset = options.agent_type.is_some() || options.reset.contains(&cli::Setting::Model);
@@ -100,7 +100,7 @@ pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Ex
         settings.check_model(model.as_deref(), &context.environment)?;
     }
     let input = Input::open()?;
-    let mut place = Workplace::enter(context, &home, || builder(context, &home, &settings)).await?;
+    let mut place = RuntimeSession::enter(context, &home, || builder(context, &home, &settings)).await?;
     let session_id = match options.session {
         None if options.resume => {
             last_session(place.client(), project.as_deref()).await.map(|found| Some(found.session_id.to_string()))
@@ -120,7 +120,7 @@ pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Ex
                 ..StartBody::default()
             };
             reset(&mut next, &options.reset);
-            let mut talk = Talk { context, input, next };
+            let mut talk = Conversation { context, input, next };
             let talked = talk.go_on(&mut place).await;
             talk.bye().and(talked)
         }
@@ -131,16 +131,16 @@ pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Ex
 }
 
 /// A conversation: its input and the request body of the next run.
-struct Talk<'a> {
+struct Conversation<'a> {
     context: &'a Context<'a>,
     input: Input,
     next: StartBody,
 }
 
-impl Talk<'_> {
+impl Conversation<'_> {
     /// Runs the conversation until the user quits. If input is piped in, a failed run ends it with that run's exit
     /// code.
-    async fn go_on(&mut self, place: &mut Workplace<'_>) -> Result<Exit, Failure> {
+    async fn go_on(&mut self, place: &mut RuntimeSession<'_>) -> Result<Exit, Failure> {
         let is_person = self.input.is_terminal();
         if is_person {
             let about = match &self.next.session_id {
@@ -157,15 +157,15 @@ impl Talk<'_> {
                 () = place.ended() => return Ok(Exit::Interrupted),
             };
             let wish = match said {
-                Said::Line(line) => Wish::of(&line),
-                Said::Nothing => Wish::Unknown("/quit or Ctrl-D leaves".to_owned()),
-                Said::End => Wish::Quit,
+                InputLine::Line(line) => ChatInput::of(&line),
+                InputLine::Nothing => ChatInput::Unknown("/quit or Ctrl-D leaves".to_owned()),
+                InputLine::End => ChatInput::Quit,
             };
             let prompt = match wish {
-                Wish::Say(text) => Some(text),
-                Wish::Retry => None,
-                Wish::Quit => return Ok(Exit::Done),
-                Wish::Rewind(_) | Wish::Fork(_) => {
+                ChatInput::Say(text) => Some(text),
+                ChatInput::Retry => None,
+                ChatInput::Quit => return Ok(Exit::Done),
+                ChatInput::Rewind(_) | ChatInput::Fork(_) => {
                     match self.go_elsewhere(place, &wish).await {
                         Err(failure) if !is_person || failure.is_unread() => return Err(failure),
                         Err(failure) => drop(print::failure(&failure, self.context.terminal)),
@@ -178,7 +178,7 @@ impl Talk<'_> {
                     continue;
                 }
             };
-            match place.run(StartBody { prompt, ..self.next.clone() }, Shown::Talk).await {
+            match place.run(StartBody { prompt, ..self.next.clone() }, RunDisplay::Talk).await {
                 Ok(done) => {
                     self.next.session_id = Some(done.session.to_string());
                     if !self.context.global.json {
@@ -209,16 +209,16 @@ impl Talk<'_> {
     }
 
     /// Continues from another message, in the same session or in a copy of it.
-    async fn go_elsewhere(&mut self, place: &Workplace<'_>, wish: &Wish) -> Result<(), Failure> {
+    async fn go_elsewhere(&mut self, place: &RuntimeSession<'_>, wish: &ChatInput) -> Result<(), Failure> {
         let Some(session) = self.next.session_id.clone() else {
             return print::line("nothing has been said yet");
         };
-        if let Wish::Rewind(sequence) = wish {
+        if let ChatInput::Rewind(sequence) = wish {
             let head =
                 place.client().switch_head(&session, *sequence).await.map_err(|error| refused(&session, error))?;
             return stands(&session, &head).iter().try_for_each(|line| print::line(line));
         }
-        let at_sequence = if let Wish::Fork(at) = wish { *at } else { None };
+        let at_sequence = if let ChatInput::Fork(at) = wish { *at } else { None };
         let body = ForkBody { at_sequence, ..ForkBody::default() };
         let made = place.client().fork_session(&session, &body).await.map_err(|error| refused(&session, error))?;
         print::line(&format!("session {} goes on from here; {session} stays as it is", made.session.session_id))?;
@@ -242,29 +242,34 @@ impl Talk<'_> {
 }
 
 /// Handles input that starts no run.
-fn change(next: &mut StartBody, wish: Wish) -> Result<(), Failure> {
+fn change(next: &mut StartBody, wish: ChatInput) -> Result<(), Failure> {
     match wish {
-        Wish::Help => {
+        ChatInput::Help => {
             for line in HELP.lines() {
                 print::line(line)?;
             }
             Ok(())
         }
-        Wish::New => {
+        ChatInput::New => {
             next.session_id = None;
             print::line("a new session begins with what you say next")
         }
-        Wish::Mode(mode) => {
+        ChatInput::Mode(mode) => {
             next.mode = Some(Some(mode));
             print::line(&format!("mode {} from now on", mode.as_str()))
         }
-        Wish::Model(model) => {
+        ChatInput::Model(model) => {
             print::line(&format!("model {} from now on", text::line(&model)))?;
             next.model = Some(Some(model));
             Ok(())
         }
-        Wish::Unknown(what) => print::line(&what),
-        Wish::Blank | Wish::Say(_) | Wish::Retry | Wish::Rewind(_) | Wish::Fork(_) | Wish::Quit => Ok(()),
+        ChatInput::Unknown(what) => print::line(&what),
+        ChatInput::Blank
+        | ChatInput::Say(_)
+        | ChatInput::Retry
+        | ChatInput::Rewind(_)
+        | ChatInput::Fork(_)
+        | ChatInput::Quit => Ok(()),
     }
 }
 
@@ -274,28 +279,28 @@ mod tests {
 
     #[test]
     fn each_line_is_a_wish() {
-        let say = |text: &str| Wish::Say(text.to_owned());
+        let say = |text: &str| ChatInput::Say(text.to_owned());
         for (line, want) in [
             ("hello", say("hello")),
             ("  two words \n", say("two words")),
-            ("", Wish::Blank),
-            ("   ", Wish::Blank),
-            ("/help", Wish::Help),
-            ("/quit", Wish::Quit),
-            ("/new", Wish::New),
-            ("/retry", Wish::Retry),
-            ("/mode orchestrator", Wish::Mode(RunMode::Orchestrator)),
-            ("/mode   normal ", Wish::Mode(RunMode::Normal)),
-            ("/rewind 5", Wish::Rewind(5)),
-            ("/fork", Wish::Fork(None)),
-            ("/fork 5 ", Wish::Fork(Some(5))),
-            ("/model gpt-4.1", Wish::Model("gpt-4.1".to_owned())),
+            ("", ChatInput::Blank),
+            ("   ", ChatInput::Blank),
+            ("/help", ChatInput::Help),
+            ("/quit", ChatInput::Quit),
+            ("/new", ChatInput::New),
+            ("/retry", ChatInput::Retry),
+            ("/mode orchestrator", ChatInput::Mode(RunMode::Orchestrator)),
+            ("/mode   normal ", ChatInput::Mode(RunMode::Normal)),
+            ("/rewind 5", ChatInput::Rewind(5)),
+            ("/fork", ChatInput::Fork(None)),
+            ("/fork 5 ", ChatInput::Fork(Some(5))),
+            ("/model gpt-4.1", ChatInput::Model("gpt-4.1".to_owned())),
             ("/etc/hosts: what is it?", say("/etc/hosts: what is it?")),
         ] {
-            assert_eq!(Wish::of(line), want, "{line:?}");
+            assert_eq!(ChatInput::of(line), want, "{line:?}");
         }
         for line in ["/mode", "/mode chaos", "/model", "/rewind", "/rewind x", "/fork -1", "/dance", "/", "/quit now"] {
-            assert!(matches!(Wish::of(line), Wish::Unknown(_)), "{line:?}");
+            assert!(matches!(ChatInput::of(line), ChatInput::Unknown(_)), "{line:?}");
         }
     }
 }

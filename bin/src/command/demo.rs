@@ -12,14 +12,14 @@ use soong_server::http::StartBody;
 use super::{
     host::builder,
     run::folder,
-    work::{Done, Workplace},
+    work::{RunReport, RuntimeSession},
 };
 use crate::{
     cli, config,
-    context::{Context, Shown},
+    context::{Context, RunDisplay},
     exit::{Exit, Failure},
     monitor, panic, print, records,
-    report::{self, Stored},
+    report::{self, StoredArtifact},
     terminal::Hue,
     text,
 };
@@ -32,7 +32,7 @@ const KEPT_SESSIONS: usize = 5;
 const REPORT_LINES: usize = 40;
 
 pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<Exit, Failure> {
-    let shown = if options.monitor { Shown::Monitored } else { Shown::Once };
+    let shown = if options.monitor { RunDisplay::Monitored } else { RunDisplay::Once };
     if options.monitor {
         monitor::check(context.terminal)?;
     }
@@ -67,7 +67,7 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
         let builder = builder(context, &home, &settings).without_home_files().offline();
         builder.register_provider("offline", Arc::new(Offline::at_pace(pace))).task_journals(TaskPlace::Home)
     };
-    let ended = match Workplace::own(context, &home, build).await {
+    let ended = match RuntimeSession::own(context, &home, build).await {
         Ok(mut place) => {
             let ended = place.run(wish, shown).await;
             if matches!(demo_home, DemoHome::Cached(_)) {
@@ -78,7 +78,7 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
         }
         Err(failure) => Err(failure),
     };
-    let Done { session, stored, exit, .. } = match ended {
+    let RunReport { session, stored, exit, .. } = match ended {
         Ok(done) => done,
         Err(failure) => return Err(failure),
     };
@@ -145,7 +145,7 @@ fn cached_home(environment: &Environment) -> Option<PathBuf> {
 }
 
 /// Prints the beginning of the report and its path.
-fn show_report(context: &Context<'_>, stored: &[Stored]) -> Result<(), Failure> {
+fn show_report(context: &Context<'_>, stored: &[StoredArtifact]) -> Result<(), Failure> {
     let paint = context.terminal.stdout;
     let report = stored.iter().rev().find(|stored| stored.artifact.label().starts_with("report"));
     if let Some(path) = report.and_then(|report| report.path.as_ref()) {

@@ -25,12 +25,12 @@ use soong_server::http::Ready;
 use super::reading;
 use crate::{
     builtin_tools, cli,
-    client::{Client, Found},
-    config::{self, Settings, Texts},
+    client::{Client, Discovery},
+    config::{self, HomeFiles, Settings},
     context::Context,
     exit::{Exit, Failure, advice},
     figure,
-    log::{self, Place},
+    log::{self, LogTarget},
     panic, print,
     terminal::Hue,
     text,
@@ -93,14 +93,14 @@ impl Check {
 }
 
 /// Results of the checks so far. Unless the output is JSON, each is printed immediately.
-struct Findings<'a> {
+struct Report<'a> {
     context: &'a Context<'a>,
     checks: Vec<Check>,
     /// Exit code if only the model call failed.
     call_exit: Exit,
 }
 
-impl Findings<'_> {
+impl Report<'_> {
     fn add(&mut self, checks: impl IntoIterator<Item = Check>) -> Result<(), Failure> {
         for check in checks {
             if !self.context.global.json {
@@ -137,8 +137,8 @@ impl Findings<'_> {
 }
 
 pub(super) fn doctor(context: &Context<'_>, options: &cli::Doctor) -> Result<Exit, Failure> {
-    log::start(context.global.verbose, Place::StandardError);
-    let mut findings = Findings { context, checks: Vec::new(), call_exit: Exit::Provider };
+    log::start(context.global.verbose, LogTarget::StandardError);
+    let mut findings = Report { context, checks: Vec::new(), call_exit: Exit::Provider };
     let home = config::home(&context.global, &context.environment);
     let settings = config::read(&context.global, home.as_deref().unwrap_or("".as_ref()));
     findings.add(surroundings::config(settings.as_ref()))?;
@@ -149,7 +149,7 @@ pub(super) fn doctor(context: &Context<'_>, options: &cli::Doctor) -> Result<Exi
             findings.add(home::checks(&home))?;
             findings.add(owner(context, &home)?)?;
             let config = settings.as_ref().map_or_else(|_| Config::default(), |settings| settings.config.clone());
-            let found = texts.insert(Texts::look(&home, &config, &builtin_tools::builtins()?));
+            let found = texts.insert(HomeFiles::look(&home, &config, &builtin_tools::builtins()?));
             findings.add(texts::checks(found))?;
             findings.add([surroundings::hooks(context, &home, &config), surroundings::secrets(context, &config)])?;
             findings.add(memory::experiences(&home, &config, &context.environment))?;
@@ -172,12 +172,12 @@ pub(super) fn doctor(context: &Context<'_>, options: &cli::Doctor) -> Result<Exi
 /// Checks the state of the home's owner. Returns `None` if it works or there is no owner.
 fn owner(context: &Context<'_>, home: &Path) -> Result<Option<Check>, Failure> {
     let ready = match reading(async { Ok(Client::find(&context.address(home)).await) })? {
-        Found::Owner(_, ready) => ready,
-        Found::Silent => {
+        Discovery::Owner(_, ready) => ready,
+        Discovery::Silent => {
             let advice = "If it was stopped (Ctrl-Z), continue it (fg); otherwise end it.";
             return Ok(Some(Check::broken("owner", "the process that owns the home does not answer", advice)));
         }
-        Found::Nobody | Found::Away(_) => return Ok(None),
+        Discovery::Nobody | Discovery::Away(_) => return Ok(None),
     };
     let Ready { pid, failure, failed_profiles, .. } = ready;
     Ok(match failure {
@@ -194,7 +194,7 @@ fn owner(context: &Context<'_>, home: &Path) -> Result<Option<Check>, Failure> {
 }
 
 fn models(
-    findings: &mut Findings<'_>,
+    findings: &mut Report<'_>,
     settings: Settings,
     presets: &[KnownPreset],
     with_call: bool,
@@ -213,7 +213,7 @@ fn models(
     }
 }
 
-fn close(findings: &Findings<'_>) -> Result<(), Failure> {
+fn close(findings: &Report<'_>) -> Result<(), Failure> {
     let (warnings, broken) = (findings.count(Status::Warning), findings.count(Status::Broken));
     if findings.context.global.json {
         return print::json(&json!({ "checks": findings.checks, "broken": broken }));

@@ -1,7 +1,7 @@
 //! `soong experiences`: lists and shows recorded experiences.
 
 use soong::{
-    memory::{Book, MemoryFile, matching, plain_tags},
+    memory::{ExperienceText, MemoryFile, matching, plain_tags},
     protocol::Experience,
 };
 
@@ -31,7 +31,7 @@ pub(super) fn experiences(context: &Context<'_>, options: &cli::Experiences) -> 
     }
 }
 
-fn list(context: &Context<'_>, book: &Book, intent: &[String], state: &[String]) -> Result<Exit, Failure> {
+fn list(context: &Context<'_>, book: &ExperienceText, intent: &[String], state: &[String]) -> Result<Exit, Failure> {
     let wanted = plain_tags(intent, state);
     let shown: Vec<&Experience> = match intent.is_empty() && state.is_empty() {
         true => book.experiences().iter().collect(),
@@ -61,7 +61,7 @@ fn list(context: &Context<'_>, book: &Book, intent: &[String], state: &[String])
     Ok(Exit::Done)
 }
 
-fn show(context: &Context<'_>, book: &Book, id: &str) -> Result<Exit, Failure> {
+fn show(context: &Context<'_>, book: &ExperienceText, id: &str) -> Result<Exit, Failure> {
     let known = book.get(id).ok_or_else(|| {
         Failure::new(Exit::NotFound, format!("there is no experience {id:?}"), "See `soong experiences list`.")
     })?;

@@ -13,13 +13,13 @@ use soong::{Runtime, RuntimeBuilder};
 use tokio::time::Instant;
 
 use crate::{
-    client::{self, Client, Found},
+    client::{self, Client, Discovery},
     config::{self, Settings},
     context::Context,
     exit::{Exit, Failure},
     interrupt::Interrupt,
-    log::{self, Place},
-    owner::Reached,
+    log::{self, LogTarget},
+    owner::HomeConnection,
 };
 
 /// Time without active runs after which the host exits.
@@ -37,9 +37,9 @@ pub(super) async fn host(context: &Context<'_>) -> Result<Exit, Failure> {
     }
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
-    log::start(context.global.verbose, Place::Home { home: &home, has_picture: false });
+    log::start(context.global.verbose, LogTarget::Home { home: &home, has_picture: false });
     let interrupt = Interrupt::listen();
-    let reached = Reached::find(&context.address(&home), &|| builder(context, &home, &settings)).await?;
+    let reached = HomeConnection::find(&context.address(&home), &|| builder(context, &home, &settings)).await?;
     let Some(owner) = reached.own() else { return Ok(Exit::Done) };
     let mut busy = Instant::now();
     loop {
@@ -67,10 +67,10 @@ pub(super) async fn reach(context: &Context<'_>, home: &Path) -> Result<Client, 
     let deadline = Instant::now() + PATIENCE;
     loop {
         match Client::find(&context.address(home)).await {
-            Found::Owner(client, _) => return Ok(client),
-            Found::Silent => return Err(client::silent().into()),
-            Found::Away(error) => return Err(error.into()),
-            Found::Nobody => {}
+            Discovery::Owner(client, _) => return Ok(client),
+            Discovery::Silent => return Err(client::silent().into()),
+            Discovery::Away(error) => return Err(error.into()),
+            Discovery::Nobody => {}
         }
         match &mut host {
             None => host = Some(begin(context, home)?),

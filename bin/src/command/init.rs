@@ -6,7 +6,7 @@ use crate::{
     cli, config,
     context::Context,
     exit::{Exit, Failure},
-    log::{self, Place},
+    log::{self, LogTarget},
     print,
 };
 
@@ -14,7 +14,7 @@ use crate::{
 const TEMPLATE: &str = include_str!("../config.template.toml");
 
 pub(super) fn init(context: &Context<'_>, options: &cli::Init) -> Result<Exit, Failure> {
-    log::start(context.global.verbose, Place::StandardError);
+    log::start(context.global.verbose, LogTarget::StandardError);
     let path = match &context.global.config {
         Some(path) => path.clone(),
         None => config::home(&context.global, &context.environment)?.join("config.toml"),

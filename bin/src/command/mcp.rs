@@ -9,7 +9,7 @@ use serde::Serialize;
 use soong::{
     Config, Environment, ErrorCode, ErrorInfo,
     mcp::{self, Probe},
-    protocol::{Effect, McpConfig},
+    protocol::{McpConfig, ToolEffect},
 };
 
 use super::at_work;
@@ -28,7 +28,7 @@ const NONE: &str = "No server is configured. Add one to config.toml:\n\n  [mcp.N
 
 /// Printed form of a server.
 #[derive(Debug, Serialize)]
-struct Shown {
+struct ServerRow {
     name: String,
     /// Absent for a server with a URL.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,12 +46,12 @@ struct Shown {
 
 /// Result of the test of a server.
 #[derive(Debug, Serialize)]
-struct Tested {
+struct ServerTest {
     name: String,
     is_usable: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     took_ms: Option<u64>,
-    tools: Vec<Tool>,
+    tools: Vec<ToolRow>,
     /// Reasons why other tools of the server are not offered.
     left_out: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -63,10 +63,10 @@ struct Tested {
 
 /// A tool as agents see it.
 #[derive(Debug, Serialize)]
-struct Tool {
+struct ToolRow {
     name: String,
     title: String,
-    effect: Effect,
+    effect: ToolEffect,
     description: String,
 }
 
@@ -79,7 +79,8 @@ pub(super) fn mcp(context: &Context<'_>, options: &cli::Mcp) -> Result<Exit, Fai
 }
 
 fn list(context: &Context<'_>, config: &Config) -> Result<Exit, Failure> {
-    let shown: Vec<Shown> = config.mcp.iter().map(|(name, server)| shown(name, server, &context.environment)).collect();
+    let shown: Vec<ServerRow> =
+        config.mcp.iter().map(|(name, server)| shown(name, server, &context.environment)).collect();
     if context.global.json {
         print::json(&shown)?;
         return Ok(Exit::Done);
@@ -94,9 +95,9 @@ fn list(context: &Context<'_>, config: &Config) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn shown(name: &str, server: &McpConfig, environment: &Environment) -> Shown {
+fn shown(name: &str, server: &McpConfig, environment: &Environment) -> ServerRow {
     let variables = server.env.values().chain(server.header_env.values());
-    Shown {
+    ServerRow {
         name: name.to_owned(),
         command: server.command.clone(),
         args: server.args.clone(),
@@ -108,7 +109,7 @@ fn shown(name: &str, server: &McpConfig, environment: &Environment) -> Shown {
     }
 }
 
-fn row(shown: &Shown) -> Vec<String> {
+fn row(shown: &ServerRow) -> Vec<String> {
     let or_none = |list: Vec<String>| if list.is_empty() { "-".to_owned() } else { list.join(", ") };
     let variable = |(name, is_set): (&String, &bool)| format!("{name} ({})", if *is_set { "set" } else { "not set" });
     let how = match (&shown.command, &shown.url) {
@@ -156,11 +157,11 @@ fn test(context: &Context<'_>, config: &Config, name: Option<&str>) -> Result<Ex
     Ok(if all_work { Exit::Done } else { Exit::Failed })
 }
 
-fn tested(name: &str, probed: Result<Probe, ErrorInfo>) -> Tested {
+fn tested(name: &str, probed: Result<Probe, ErrorInfo>) -> ServerTest {
     let name = name.to_owned();
     match probed {
         Ok(probe) => {
-            let tool = |listed: mcp::ListedTool| Tool {
+            let tool = |listed: mcp::ListedTool| ToolRow {
                 name: without_secrets(&listed.spec.name),
                 title: without_secrets(&listed.spec.title),
                 effect: listed.spec.effect,
@@ -169,9 +170,9 @@ fn tested(name: &str, probed: Result<Probe, ErrorInfo>) -> Tested {
             let tools = probe.tools.into_iter().map(tool).collect();
             let left_out = probe.left_out.iter().map(|why| without_secrets(why)).collect();
             let took_ms = Some(probe.took_ms);
-            Tested { name, is_usable: true, took_ms, tools, left_out, error: None, advice: None }
+            ServerTest { name, is_usable: true, took_ms, tools, left_out, error: None, advice: None }
         }
-        Err(error) => Tested {
+        Err(error) => ServerTest {
             name,
             is_usable: false,
             took_ms: None,
@@ -188,7 +189,7 @@ fn without_secrets(text: &str) -> String {
     secret::redacted(text).into_owned()
 }
 
-fn tell(tested: &Tested) -> Result<(), Failure> {
+fn tell(tested: &ServerTest) -> Result<(), Failure> {
     let name = &tested.name;
     if let Some(error) = &tested.error {
         print::line(&format!("{name}: does not work: {}", text::line(&error.message)))?;
@@ -196,10 +197,10 @@ fn tell(tested: &Tested) -> Result<(), Failure> {
     }
     let tools = figure::plural(tested.tools.len(), "tool", "tools");
     print::line(&format!("{name}: {tools}, after {}", figure::span(tested.took_ms.unwrap_or_default())))?;
-    let row = |tool: &Tool| {
+    let row = |tool: &ToolRow| {
         let effect = match tool.effect {
-            Effect::Read => "reads, it says",
-            Effect::Write | Effect::Dangerous => "dangerous",
+            ToolEffect::Read => "reads, it says",
+            ToolEffect::Write | ToolEffect::Dangerous => "dangerous",
         };
         vec![tool.name.clone(), effect.to_owned(), first_line(&tool.description).to_owned()]
     };

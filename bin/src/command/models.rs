@@ -10,7 +10,7 @@ use soong::{
 
 use crate::{
     cli,
-    config::Reach,
+    config::Endpoint,
     context::Context,
     exit::{Exit, Failure},
     print, secret,
@@ -18,13 +18,13 @@ use crate::{
 
 /// Printed form of a model profile.
 #[derive(Debug, Serialize)]
-struct Shown {
+struct ModelRow {
     profile: String,
     provider: Provider,
     name: String,
     /// Absent for the offline provider.
     #[serde(skip_serializing_if = "Option::is_none")]
-    server: Option<Server>,
+    server: Option<ModelServer>,
     max_output_tokens: u64,
     /// Absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,7 +33,7 @@ struct Shown {
 
 /// Endpoint and API key of a model.
 #[derive(Debug, Serialize)]
-struct Server {
+struct ModelServer {
     base_url: String,
     api_key_env: String,
     /// Whether the variable of the key is set.
@@ -56,9 +56,9 @@ pub(super) fn models(context: &Context<'_>, options: &cli::List) -> Result<Exit,
 }
 
 /// Lists `[model]` as `default`, then the other profiles, then the built-in offline model.
-fn shown(config: &Config, environment: &Environment) -> Vec<Shown> {
+fn shown(config: &Config, environment: &Environment) -> Vec<ModelRow> {
     let names = ["default"].into_iter().chain(config.model_profiles.keys().map(String::as_str));
-    let mut shown: Vec<Shown> = names
+    let mut shown: Vec<ModelRow> = names
         .filter(|name| *name != "offline") // the built-in profile takes precedence
         .filter_map(|name| Some(one(name, config.profile(name)?, config, environment)))
         .collect();
@@ -67,17 +67,17 @@ fn shown(config: &Config, environment: &Environment) -> Vec<Shown> {
     shown
 }
 
-fn one(name: &str, model: ModelConfig, config: &Config, environment: &Environment) -> Shown {
+fn one(name: &str, model: ModelConfig, config: &Config, environment: &Environment) -> ModelRow {
     let server = (model.provider == Provider::Openai).then(|| {
-        let reach = Reach::of(&model, environment);
-        Server {
+        let reach = Endpoint::of(&model, environment);
+        ModelServer {
             base_url: secret::hide_in_address(&reach.base_url),
             api_key_env: model.api_key_env.clone(),
             is_set: reach.has_key,
             is_usable: reach.is_possible(),
         }
     });
-    Shown {
+    ModelRow {
         profile: name.to_owned(),
         provider: model.provider,
         server,
@@ -87,12 +87,12 @@ fn one(name: &str, model: ModelConfig, config: &Config, environment: &Environmen
     }
 }
 
-fn row(shown: &Shown) -> Vec<String> {
+fn row(shown: &ModelRow) -> Vec<String> {
     let provider = match shown.provider {
         Provider::Openai => "openai",
         Provider::Offline => "offline",
     };
-    let key = |server: &Server| match (server.is_set, server.is_usable) {
+    let key = |server: &ModelServer| match (server.is_set, server.is_usable) {
         (true, _) => format!("{} (set)", server.api_key_env),
         (false, true) => format!("{} (not set; a server of one's own may need none)", server.api_key_env),
         (false, false) => format!("{} (not set)", server.api_key_env),

@@ -1,13 +1,13 @@
 //! `soong monitor`: the live actor tree of the home's owner or of a server.
 
 use crate::{
-    client::{Address, Client, Found},
+    client::{Address, Client, Discovery},
     context::Context,
     exit::{Exit, Failure},
     interrupt::Interrupt,
-    log::{self, Place},
-    monitor::{self, Whom},
-    records::Records,
+    log::{self, LogTarget},
+    monitor::{self, TreeSource},
+    records::OfflineStore,
 };
 
 pub(super) async fn monitor(context: &Context<'_>) -> Result<Exit, Failure> {
@@ -19,7 +19,7 @@ pub(super) async fn monitor(context: &Context<'_>) -> Result<Exit, Failure> {
         ));
     }
     monitor::check(context.terminal)?;
-    log::start(context.global.verbose, Place::Nowhere);
+    log::start(context.global.verbose, LogTarget::Nowhere);
     let home = context.home()?;
     let address = context.address(&home);
     let title = match &address {
@@ -28,12 +28,12 @@ pub(super) async fn monitor(context: &Context<'_>) -> Result<Exit, Failure> {
     };
     // Report permanent errors immediately instead of waiting in the monitor.
     match (Client::find(&address).await, &address) {
-        (Found::Away(error), _) => return Err(error.into()),
-        (Found::Nobody, Address::Home(_)) if context.says_no_sessions(&[(); 0])? => return Ok(Exit::Done),
-        (Found::Nobody, Address::Home(home)) => drop(Records::open(home)?),
+        (Discovery::Away(error), _) => return Err(error.into()),
+        (Discovery::Nobody, Address::Home(_)) if context.says_no_sessions(&[(); 0])? => return Ok(Exit::Done),
+        (Discovery::Nobody, Address::Home(home)) => drop(OfflineStore::open(home)?),
         _ => {}
     }
     let interrupt = Interrupt::listen();
-    monitor::show(Whom::At(address), title, None, context.terminal, &interrupt).await?;
+    monitor::show(TreeSource::At(address), title, None, context.terminal, &interrupt).await?;
     Ok(Exit::Done)
 }

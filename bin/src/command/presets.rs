@@ -5,7 +5,7 @@ use soong_server::http::PresetView;
 
 use crate::{
     builtin_tools, cli,
-    config::Texts,
+    config::HomeFiles,
     context::Context,
     exit::{Exit, Failure},
     print, text,
@@ -15,7 +15,7 @@ pub(super) fn presets(context: &Context<'_>, options: &cli::List) -> Result<Exit
     let cli::List::List = options;
     let settings = context.settings()?;
     let tools = builtin_tools::builtins()?;
-    let texts = Texts::look(&context.home()?, &settings.config, &tools);
+    let texts = HomeFiles::look(&context.home()?, &settings.config, &tools);
     if let Some(fault) = texts.faults.first() {
         return Err(Failure::usage(
             fault.to_string(),

@@ -1,21 +1,21 @@
 //! `soong questions`: lists the questions that agents ask users, and answers them.
 
 use soong::{
-    ErrorCode, Recover, already_decided,
+    ErrorCode, RecoveryPolicy, already_decided,
     protocol::{Question, QuestionStatus, SessionId},
 };
 
 use super::host;
 use crate::{
-    client::{Client, Found},
+    client::{Client, Discovery},
     config,
     context::Context,
     exit::{Exit, Failure},
     figure,
     owner::Owner,
-    people::{self, Ask},
+    people::{self, UserRequest},
     print,
-    records::{self, Records},
+    records::{self, OfflineStore},
     report,
     terminal::Hue,
     text,
@@ -59,14 +59,14 @@ fn print(context: &Context<'_>, question: &Question) -> Result<(), Failure> {
 }
 
 /// Receiver of an answer or a decision.
-pub(super) enum Taker {
+pub(super) enum DecisionTarget {
     /// The owner of the home, possibly a background process started for this purpose. The run resumes there.
     Owner(Client),
     /// This process, as a temporary owner: no model is available, and none is needed to record an answer.
     Own(Owner),
 }
 
-impl Taker {
+impl DecisionTarget {
     pub(super) fn client(&self) -> &Client {
         match self {
             Self::Owner(client) => client,
@@ -93,34 +93,43 @@ impl Taker {
 /// model that the session needs is not available, this process becomes the owner instead.
 ///
 /// Fails with `home_locked` if the owner has no control socket.
-pub(super) async fn reach(context: &Context<'_>, session: &SessionId) -> Result<Taker, Failure> {
+pub(super) async fn reach(context: &Context<'_>, session: &SessionId) -> Result<DecisionTarget, Failure> {
     let home = context.home()?;
-    if matches!(Client::find(&context.address(&home)).await, Found::Nobody) {
+    if matches!(Client::find(&context.address(&home)).await, Discovery::Nobody) {
         if let Some(pid) = records::owner(&home) {
             let code = ErrorCode::HomeLocked;
             let what = format!("process {pid} owns this home and has no control socket: it cannot be told ({code})");
             return Err(Failure::new(Exit::of(code), what, "That program decides and answers itself."));
         }
         let settings = config::read(&context.global, &home)?;
-        let models = Records::open(&home)?.models_at_work(session)?;
+        let models = OfflineStore::open(&home)?.models_at_work(session)?;
         if models.iter().any(|model| settings.check_model(Some(model), &context.environment).is_err()) {
-            let owner = Owner::open(host::builder(context, &home, &settings), Recover::Nothing).await?;
-            return Ok(Taker::Own(owner));
+            let owner = Owner::open(host::builder(context, &home, &settings), RecoveryPolicy::Nothing).await?;
+            return Ok(DecisionTarget::Own(owner));
         }
     }
-    host::reach(context, &home).await.map(Taker::Owner)
+    host::reach(context, &home).await.map(DecisionTarget::Owner)
 }
 
 /// Describes how many other requests of the session are still open.
 pub(super) async fn still_open(client: &Client, session: &SessionId, soong: &str) -> Result<String, Failure> {
     let open = people::open(client, Some(session)).await?.asks;
-    let of = |is: fn(&Ask) -> bool, one: &str, many: &str, list: &str| match open.iter().filter(|ask| is(ask)).count() {
+    let of = |is: fn(&UserRequest) -> bool, one: &str, many: &str, list: &str| match open
+        .iter()
+        .filter(|ask| is(ask))
+        .count()
+    {
         0 => String::new(),
         n => format!("; {} open: `{soong} {list} list`", figure::plural(n, one, many)),
     };
-    let questions = of(|ask| matches!(ask, Ask::Question(_)), "more question is", "more questions are", "questions");
-    let leave =
-        of(|ask| matches!(ask, Ask::Permission(_)), "more permission is", "more permissions are", "permissions");
+    let questions =
+        of(|ask| matches!(ask, UserRequest::Question(_)), "more question is", "more questions are", "questions");
+    let leave = of(
+        |ask| matches!(ask, UserRequest::Permission(_)),
+        "more permission is",
+        "more permissions are",
+        "permissions",
+    );
     Ok(questions + &leave)
 }
 

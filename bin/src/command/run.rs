@@ -10,26 +10,26 @@ use soong::{
     ErrorCode,
     protocol::{Budget, Session, TraceStatus},
 };
-use soong_server::http::{Accepted, Given, StartBody};
+use soong_server::http::{Accepted, SettingUpdate, StartBody};
 
 use super::{
     attach::Attachments,
     host::{self, builder},
-    work::{Workplace, last_of, last_session},
+    work::{RuntimeSession, last_of, last_session},
 };
 use crate::{
     cli,
-    client::{Client, Found},
+    client::{Client, Discovery},
     config::{self, Settings},
-    context::{Context, Shown},
+    context::{Context, RunDisplay},
     exit::{Exit, Failure},
     figure, file, input, monitor, people, print,
-    records::Records,
+    records::OfflineStore,
     report,
 };
 
 pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit, Failure> {
-    let shown = if options.monitor { Shown::Monitored } else { Shown::Once };
+    let shown = if options.monitor { RunDisplay::Monitored } else { RunDisplay::Once };
     if options.monitor {
         monitor::check(context.terminal)?;
     }
@@ -42,7 +42,7 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
         let advice = "Give the new limits alone, or reset the budget alone.";
         return Err(Failure::usage("--reset budget cannot be combined with new limits", advice));
     }
-    if matches!(Client::find(&context.address(&home)).await, Found::Nobody) {
+    if matches!(Client::find(&context.address(&home)).await, Discovery::Nobody) {
         let goes_on = options.trace.as_deref().filter(|_| prompt.is_none() && options.after.is_none());
         let session = (options.session.as_deref(), options.trace.as_deref(), options.resume);
         let kept = || last_model(&home, session, project.as_deref());
@@ -56,8 +56,8 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
     if options.detach {
         return detach(context, &home, options, (prompt, schema), project, attached).await;
     }
-    let mut place = Workplace::enter(context, &home, || builder(context, &home, &settings)).await?;
-    let wished = async |place: &mut Workplace<'_>| {
+    let mut place = RuntimeSession::enter(context, &home, || builder(context, &home, &settings)).await?;
+    let wished = async |place: &mut RuntimeSession<'_>| {
         let wish = wish(place.client(), options, (prompt, schema), project, context.global.json).await?;
         attach(context, place, attached, wish).await
     };
@@ -94,7 +94,7 @@ fn check_models(
     model: Option<&str>,
     goes_on: Option<&str>,
 ) -> Result<(), Failure> {
-    let trace = goes_on.and_then(|id| Records::open(home).ok().map(|records| (records.trace(id), records)));
+    let trace = goes_on.and_then(|id| OfflineStore::open(home).ok().map(|records| (records.trace(id), records)));
     if let Some((Ok(trace), records)) = trace {
         let models = records.models_at_work(&trace.session_id)?;
         // A trace that is complete cannot be resumed: let the owner reject it with that reason, not with a missing
@@ -113,7 +113,7 @@ pub(super) fn last_model(
     (session, trace, is_last): (Option<&str>, Option<&str>, bool),
     project: Option<&Path>,
 ) -> Option<String> {
-    let records = Records::open(home).ok()?;
+    let records = OfflineStore::open(home).ok()?;
     let session = match session.or(trace) {
         Some(id) => records.session(id).ok(),
         None if is_last => last_of(records.sessions().ok()?, project?),
@@ -124,7 +124,7 @@ pub(super) fn last_model(
 
 /// Applies `--reset`: marks each setting for reset unless the command line also sets it.
 pub(super) fn reset(body: &mut StartBody, settings: &[cli::Setting]) {
-    fn reset<T>(setting: &mut Given<T>) {
+    fn reset<T>(setting: &mut SettingUpdate<T>) {
         setting.get_or_insert(None);
     }
     for setting in settings {
@@ -146,7 +146,7 @@ pub(super) fn reset(body: &mut StartBody, settings: &[cli::Setting]) {
 /// Uploads the attachments of a run and sets the session of the run to the one they were stored in.
 async fn attach(
     context: &Context<'_>,
-    place: &mut Workplace<'_>,
+    place: &mut RuntimeSession<'_>,
     mut attached: Attachments,
     mut wish: StartBody,
 ) -> Result<StartBody, Failure> {

@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use soong::Recover;
+use soong::RecoveryPolicy;
 use soong_server::{
-    http::{self, Api, Limits},
+    http::{self, Api, BodyLimits},
     server::{
         Server,
         token::{self, Tokens},
@@ -19,10 +19,10 @@ use crate::{
     exit::{Exit, Failure},
     figure,
     interrupt::Interrupt,
-    log::{self, Place},
+    log::{self, LogTarget},
     owner::Owner,
     print,
-    service::Notified,
+    service::ServiceNotifier,
     text,
 };
 
@@ -32,7 +32,7 @@ const VARIABLE: &str = "SOONG_SERVER_TOKEN";
 pub(super) async fn serve(context: &Context<'_>, options: &cli::Serve) -> Result<Exit, Failure> {
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
-    log::start(context.global.verbose, Place::Home { home: &home, has_picture: false });
+    log::start(context.global.verbose, LogTarget::Home { home: &home, has_picture: false });
     let interrupt = Interrupt::listen();
     let server = &settings.config.server;
     let addr = match options.addr {
@@ -57,15 +57,15 @@ pub(super) async fn serve(context: &Context<'_>, options: &cli::Serve) -> Result
     })?;
     // Resume the runs that were active when the last server ended.
     let runtime = builder(context, &home, &settings).environment(environment);
-    let owner = Owner::open(runtime, Recover::All).await?;
-    let api = Api { limits: Limits::of(server), ..owner.api().clone() };
+    let owner = Owner::open(runtime, RecoveryPolicy::All).await?;
+    let api = Api { limits: BodyLimits::of(server), ..owner.api().clone() };
     let served = Server::start(listener, http::router(api), server, tokens)
         .map_err(|error| Failure::new(Exit::Failed, format!("nobody can be served on {addr}: {error}"), ""))?;
     if let Some(note) = note {
         print::error_line(&format!("warning: {note}"));
     }
     announce(context, served.addr(), &owner)?;
-    let notified = Notified::ready(owner.runtime());
+    let notified = ServiceNotifier::ready(owner.runtime());
     interrupt.first().await;
     drop(notified);
     if !context.global.json {

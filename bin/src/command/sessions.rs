@@ -19,10 +19,10 @@ use crate::{
     context::Context,
     exit::{Exit, Failure},
     figure,
-    owner::Reached,
-    people::Ask,
+    owner::HomeConnection,
+    people::UserRequest,
     print,
-    records::Records,
+    records::OfflineStore,
     report,
     source::Source,
     terminal::Hue,
@@ -58,7 +58,7 @@ async fn delete(context: &Context<'_>, source: Source, id: &str) -> Result<Exit,
     let is_its = |artifact: &Artifact| matches!(artifact.scope, ArtifactScope::Session { .. });
     let artifacts: Vec<Artifact> = source.artifacts(&session.session_id).await?.into_iter().filter(is_its).collect();
     drop(source);
-    let reached = Reached::find(&context.address(&home), &|| builder(context, &home, &settings)).await?;
+    let reached = HomeConnection::find(&context.address(&home), &|| builder(context, &home, &settings)).await?;
     let deleted = reached.client().delete_session(&session.session_id).await;
     if let Some(owner) = reached.own() {
         owner.close().await;
@@ -99,7 +99,7 @@ async fn list(context: &Context<'_>, source: &Source) -> Result<Exit, Failure> {
         return Ok(Exit::Done);
     }
     let open = source.open(None).await?;
-    let asks: HashSet<&SessionId> = open.iter().map(Ask::session_id).collect();
+    let asks: HashSet<&SessionId> = open.iter().map(UserRequest::session_id).collect();
     let rows: Vec<Vec<String>> = sessions
         .iter()
         .map(|session| {
@@ -154,7 +154,7 @@ async fn show(context: &Context<'_>, source: &Source, id: &str) -> Result<Exit, 
     traces::table(&all, context)?;
     if !artifacts.is_empty() {
         print::line("")?;
-        let records = Records::open(&context.home()?)?;
+        let records = OfflineStore::open(&context.home()?)?;
         let rows: Vec<Vec<String>> = artifacts
             .iter()
             .map(|artifact| {

@@ -11,10 +11,10 @@ use soong::{Environment, protocol::Setting};
 
 use crate::{
     builtin_tools, cli,
-    config::{self, BASE_URL, BaseUrlOrigin, Reach, Settings, Texts},
+    config::{self, BASE_URL, BaseUrlOrigin, Endpoint, HomeFiles, Settings},
     context::Context,
     exit::{Exit, Failure},
-    log::{self, Place},
+    log::{self, LogTarget},
     print, secret,
     terminal::Hue,
     text,
@@ -25,7 +25,7 @@ const COLUMNS: usize = 100;
 
 /// Printed form of a setting.
 #[derive(Debug, Serialize)]
-struct Shown {
+struct SettingRow {
     key: String,
     value: Option<Value>,
     /// `default`, `file`, or `environment` with the name of the variable.
@@ -38,7 +38,7 @@ struct Shown {
 }
 
 pub(super) fn settings(context: &Context<'_>, options: &cli::Config) -> Result<Exit, Failure> {
-    log::start(context.global.verbose, Place::StandardError);
+    log::start(context.global.verbose, LogTarget::StandardError);
     match options {
         cli::Config::Show => show(context)?,
     }
@@ -52,7 +52,7 @@ fn show(context: &Context<'_>) -> Result<(), Failure> {
     let file = settings.file().map(|(path, _)| path);
     let file_origin = if context.global.config.is_some() { "--config" } else { "home" };
     let shown = shown(&settings, &context.environment);
-    let texts = Texts::look(&home, &settings.config, &builtin_tools::builtins()?);
+    let texts = HomeFiles::look(&home, &settings.config, &builtin_tools::builtins()?);
     let faults: Vec<String> = texts.faults.iter().map(ToString::to_string).collect();
     if context.global.json {
         return print::json(&json!({
@@ -86,13 +86,13 @@ fn show(context: &Context<'_>) -> Result<(), Failure> {
 }
 
 /// Lists the settings with their effective values, including values from the environment.
-fn shown(settings: &Settings, environment: &Environment) -> Vec<Shown> {
+fn shown(settings: &Settings, environment: &Environment) -> Vec<SettingRow> {
     let text = settings.file().map_or("", |(_, text)| text);
-    let reach = Reach::of(&settings.config.model, environment);
+    let reach = Endpoint::of(&settings.config.model, environment);
     settings.config.settings(text).into_iter().map(|setting| one(setting, &reach, environment)).collect()
 }
 
-fn one(setting: Setting, reach: &Reach, environment: &Environment) -> Shown {
+fn one(setting: Setting, reach: &Endpoint, environment: &Environment) -> SettingRow {
     let Setting { key, mut value, line } = setting;
     let mut origin = if line.is_some() { "file".to_owned() } else { "default".to_owned() };
     if key == "model.base_url" {
@@ -106,10 +106,10 @@ fn one(setting: Setting, reach: &Reach, environment: &Environment) -> Shown {
     }
     let variable = value.as_ref().and_then(Value::as_str).filter(|_| key.ends_with(".api_key_env"));
     let is_set = variable.map(|variable| environment.get(variable).is_some());
-    Shown { key, value, origin, line, is_set }
+    SettingRow { key, value, origin, line, is_set }
 }
 
-fn lines(shown: &[Shown], file: Option<&Path>, context: &Context<'_>) -> Result<(), Failure> {
+fn lines(shown: &[SettingRow], file: Option<&Path>, context: &Context<'_>) -> Result<(), Failure> {
     let paint = context.terminal.stdout;
     let rows: Vec<(String, String)> = shown
         .iter()

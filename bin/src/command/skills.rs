@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use soong::{skill::Skills, tool::Surroundings};
+use soong::{skill::Skills, tool::ToolEnvironment};
 use soong_server::http::SkillView;
 
 use crate::{
@@ -65,11 +65,11 @@ fn look(context: &Context<'_>, path: Option<&Path>) -> Result<(Arc<Skills>, Vec<
         let path = path.unwrap_or(Path::new(".")).display();
         Failure::usage(format!("the project {path} cannot be used: {error}"), "Give a folder that exists: --path DIR.")
     })?;
-    let surroundings = Surroundings {
+    let surroundings = ToolEnvironment {
         tools: settings.config.tools,
         environment: context.environment.clone(),
         home: Some(home),
-        ..Surroundings::default()
+        ..ToolEnvironment::default()
     };
     Ok(Arc::new(skills).look_around(&surroundings, &project))
 }

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 use soong::{
-    protocol::{Effect, ToolSpec},
-    tool::Surroundings,
+    protocol::{ToolEffect, ToolSpec},
+    tool::ToolEnvironment,
 };
 
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
 
 /// Printed form of a tool.
 #[derive(Debug, Serialize)]
-struct Shown {
+struct ToolRow {
     #[serde(flatten)]
     spec: ToolSpec,
     /// Whether the configuration disables it for every run.
@@ -28,17 +28,17 @@ struct Shown {
 pub(super) fn tools(context: &Context<'_>, options: &cli::List) -> Result<Exit, Failure> {
     let cli::List::List = options;
     let settings = context.settings()?;
-    let surroundings = Surroundings {
+    let surroundings = ToolEnvironment {
         tools: settings.config.tools.clone(),
         permissions: settings.config.permissions.clone(),
         environment: context.environment.clone(),
-        ..Surroundings::default()
+        ..ToolEnvironment::default()
     };
     let disabled = &settings.config.tools.disabled;
     let registry = builtin_tools::registry(&surroundings)?;
-    let shown: Vec<Shown> = registry
+    let shown: Vec<ToolRow> = registry
         .entries()
-        .map(|entry| Shown {
+        .map(|entry| ToolRow {
             disabled: disabled.contains(&entry.spec.name),
             lacks: entry.lacks(),
             spec: (*entry.spec).clone(),
@@ -50,11 +50,11 @@ pub(super) fn tools(context: &Context<'_>, options: &cli::List) -> Result<Exit, 
     }
     let rows: Vec<Vec<String>> = shown
         .iter()
-        .map(|Shown { spec, disabled, lacks }| {
+        .map(|ToolRow { spec, disabled, lacks }| {
             let effect = match spec.effect {
-                Effect::Read => "reads",
-                Effect::Write => "writes",
-                Effect::Dangerous => "dangerous",
+                ToolEffect::Read => "reads",
+                ToolEffect::Write => "writes",
+                ToolEffect::Dangerous => "dangerous",
             };
             vec![
                 spec.name.clone(),

@@ -6,15 +6,15 @@ use soong::{
 };
 use soong_server::http::{StartBody, TraceView};
 
-use super::{export, host::builder, run::session_of, work::Workplace};
+use super::{export, host::builder, run::session_of, work::RuntimeSession};
 use crate::{
     cli,
     client::Client,
     config,
-    context::{Context, Shown},
+    context::{Context, RunDisplay},
     exit::{Exit, Failure},
     figure, lineage,
-    owner::Reached,
+    owner::HomeConnection,
     print, report,
     source::{PAGE_EVENTS, Source},
     terminal::Hue,
@@ -45,15 +45,15 @@ pub(super) async fn traces(context: &Context<'_>, options: &cli::Traces) -> Resu
 pub(super) async fn reflect(context: &Context<'_>, id: &str, focus: Option<&str>) -> Result<Exit, Failure> {
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
-    let mut place = Workplace::enter(context, &home, || builder(context, &home, &settings)).await?;
-    let wished = async |place: &mut Workplace<'_>| {
+    let mut place = RuntimeSession::enter(context, &home, || builder(context, &home, &settings)).await?;
+    let wished = async |place: &mut RuntimeSession<'_>| {
         let session = session_of(place.client(), id).await?;
         let reflection = Reflection { focus: focus.map(str::to_owned) };
         let session_id = Some(session.session_id.to_string());
         Ok::<_, Failure>(StartBody { session_id, reflects: Some(reflection), ..StartBody::default() })
     };
     let done = match wished(&mut place).await {
-        Ok(wish) => place.run(wish, Shown::Once).await,
+        Ok(wish) => place.run(wish, RunDisplay::Once).await,
         Err(failure) => Err(failure),
     };
     place.leave().await;
@@ -296,7 +296,7 @@ async fn stop(context: &Context<'_>, id: &str) -> Result<Exit, Failure> {
     drop(source);
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
-    let reached = Reached::find(&context.address(&home), &|| builder(context, &home, &settings)).await?;
+    let reached = HomeConnection::find(&context.address(&home), &|| builder(context, &home, &settings)).await?;
     let ended = end(context, reached.client(), std::process::id(), &trace).await;
     if let Some(owner) = reached.own() {
         owner.close().await;

@@ -12,13 +12,13 @@ use crate::{
     context::Context,
     exit::{Exit, Failure},
     figure,
-    line::Line,
+    line::StyledLine,
     print,
-    records::{self, Records, unfinished},
+    records::{self, OfflineStore, unfinished},
     screen::{
         self,
-        board::{Board, Entry},
-        lines::{Frame, lines},
+        board::{RunRow, RunTable},
+        lines::{PictureFormat, lines},
         totals::money,
     },
     source::Source,
@@ -53,11 +53,11 @@ fn live(context: &Context<'_>, root: &ActorView, ready: &Ready) -> Result<(), Fa
     Ok(())
 }
 
-fn frame(context: &Context<'_>) -> Frame {
+fn frame(context: &Context<'_>) -> PictureFormat {
     let (columns, _) = crossterm::terminal::size().unwrap_or_default();
     let is_told = context.terminal.has_stdout && columns > 0;
     let width = if is_told { usize::from(columns) - 1 } else { COLUMNS };
-    Frame { width, height: usize::MAX, unicode: context.terminal.unicode, now: screen::now() }
+    PictureFormat { width, height: usize::MAX, unicode: context.terminal.unicode, now: screen::now() }
 }
 
 /// A line of the printed tree, before columns are measured.
@@ -69,7 +69,7 @@ struct Row<'a> {
 }
 
 /// Formats an actor and all its descendants, one per line; state and activity have their own column.
-fn drawn(root: &ActorView, frame: &Frame) -> Vec<Line> {
+fn drawn(root: &ActorView, frame: &PictureFormat) -> Vec<StyledLine> {
     let (more, last, down) = if frame.unicode { ("├─ ", "└─ ", "│  ") } else { ("|- ", "`- ", "|  ") };
     let mut rows = Vec::new();
     // Each entry: the actor, the prefix of its line and the prefix of the lines below it.
@@ -100,7 +100,7 @@ fn name(view: &ActorView) -> String {
     text::line(&name)
 }
 
-fn draw(row: &Row<'_>, left: usize, frame: &Frame) -> Line {
+fn draw(row: &Row<'_>, left: usize, frame: &PictureFormat) -> StyledLine {
     let Row { view, branch, name } = row;
     let hue = match &*view.state {
         _ if view.run.as_ref().is_some_and(|run| run.stuck) => Hue::Red,
@@ -133,7 +133,7 @@ fn draw(row: &Row<'_>, left: usize, frame: &Frame) -> Line {
         (state, activity) => format!("{state}: {activity}"),
     };
     let doing = text::pad(&text::cut(&text::line(&doing), ACTIVITY_COLUMNS, frame.ellipsis()), ACTIVITY_COLUMNS);
-    Line::of(Hue::Dim, branch.as_str())
+    StyledLine::of(Hue::Dim, branch.as_str())
         .and(hue, name)
         .and(Hue::Dim, format!("  {doing}  {}", facts.join("  ")))
         .cut(frame.width, frame.ellipsis())
@@ -144,7 +144,7 @@ fn age(since: Timestamp, now: Timestamp) -> String {
 }
 
 /// Prints the unfinished runs from disk; without an owner it is unknown which of them are alive.
-fn recorded(context: &Context<'_>, records: &Records) -> Result<(), Failure> {
+fn recorded(context: &Context<'_>, records: &OfflineStore) -> Result<(), Failure> {
     let found = unfinished(&records.reader)?;
     let sessions = by_session(records, found.at_work.iter().chain(&found.parked))?;
     if context.global.json {
@@ -175,7 +175,7 @@ fn recorded(context: &Context<'_>, records: &Records) -> Result<(), Failure> {
         let head =
             text::cut(&format!("session {}  {name}", session.session_id), frame.width, context.terminal.ellipsis());
         print::line(&context.terminal.stdout.paint(Hue::Bold, &head))?;
-        let board = Board { entries: runs.iter().copied().map(Entry::from).collect() };
+        let board = RunTable { entries: runs.iter().copied().map(RunRow::from).collect() };
         for line in lines(&board, &frame) {
             print::line(line.painted(context.terminal.stdout).trim_end())?;
         }
@@ -185,7 +185,7 @@ fn recorded(context: &Context<'_>, records: &Records) -> Result<(), Failure> {
 
 /// Groups runs by session.
 fn by_session<'a>(
-    records: &Records,
+    records: &OfflineStore,
     runs: impl Iterator<Item = &'a Run>,
 ) -> Result<Vec<(Session, Vec<&'a Run>)>, Failure> {
     let mut sessions: Vec<(Session, Vec<&Run>)> = Vec::new();

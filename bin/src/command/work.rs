@@ -4,25 +4,25 @@
 use std::{path::Path, time::Duration};
 
 use soong::{
-    ErrorCode, ErrorInfo, Recover, RuntimeBuilder, SessionFilter, StreamItem,
+    ErrorCode, ErrorInfo, RecoveryPolicy, RuntimeBuilder, SessionFilter, StreamItem,
     protocol::{RunMode, Session, SessionId},
 };
 use soong_server::http::{Accepted, StartBody};
 use tokio::time::Instant;
 
 use crate::{
-    client::{Client, Watch},
-    context::{Context, Shown},
+    client::{Client, EventStream},
+    context::{Context, RunDisplay},
     exit::{Exit, Failure},
     figure,
     interrupt::Interrupt,
-    log::{self, Place},
-    monitor::{self, Whom},
-    owner::{Owner, Reached},
+    log::{self, LogTarget},
+    monitor::{self, TreeSource},
+    owner::{HomeConnection, Owner},
     print,
     progress::Progress,
-    records::{Records, Unfinished, unfinished},
-    report::{self, Refused, Stored},
+    records::{OfflineStore, UnfinishedRuns, unfinished},
+    report::{self, DeniedCall, StoredArtifact},
     text,
     watch::watch,
 };
@@ -36,29 +36,29 @@ const HANDOVER: Duration = Duration::from_secs(10);
 /// Interval between checks whether the owner can shut down, and between retries of a request.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Connection to the runtime of a home. End it with [`Workplace::leave`], even after an error.
-pub(super) struct Workplace<'a> {
+/// Connection to the runtime of a home. End it with [`RuntimeSession::leave`], even after an error.
+pub(super) struct RuntimeSession<'a> {
     context: &'a Context<'a>,
     home: &'a Path,
     build: Box<dyn Fn() -> RuntimeBuilder + 'a>,
-    reached: Reached,
+    reached: HomeConnection,
     interrupt: Interrupt,
 }
 
 /// Result of a run.
-pub(super) struct Done {
+pub(super) struct RunReport {
     pub(super) session: SessionId,
     /// Artifacts that the run stored.
-    pub(super) stored: Vec<Stored>,
+    pub(super) stored: Vec<StoredArtifact>,
     /// Whether the reader of the output is gone.
     pub(super) unread: bool,
     /// Tool calls that were denied.
-    pub(super) refused: Vec<Refused>,
+    pub(super) refused: Vec<DeniedCall>,
     /// Exit code or failure of the process if this was its only run.
     pub(super) exit: Result<Exit, Failure>,
 }
 
-impl<'a> Workplace<'a> {
+impl<'a> RuntimeSession<'a> {
     /// Connects to the owner of the home, or becomes the owner with a runtime from `build`. Prints notes about the
     /// owner.
     pub(super) async fn enter(
@@ -69,13 +69,13 @@ impl<'a> Workplace<'a> {
         let interrupt = prepare(context, home);
         let address = context.address(home);
         let reached = tokio::select! {
-            reached = Reached::find(&address, &build) => reached?,
+            reached = HomeConnection::find(&address, &build) => reached?,
             () = interrupt.first() => return Err(left()),
         };
         Ok(Self::begin(context, home, Box::new(build), reached, interrupt))
     }
 
-    /// Like [`Workplace::enter`], but prints no note about another owner. For short operations.
+    /// Like [`RuntimeSession::enter`], but prints no note about another owner. For short operations.
     pub(super) async fn slip_in(
         context: &'a Context<'a>,
         home: &'a Path,
@@ -84,11 +84,11 @@ impl<'a> Workplace<'a> {
         let interrupt = prepare(context, home);
         let address = context.address(home);
         let reached = tokio::select! {
-            reached = Reached::find(&address, &build) => reached?,
+            reached = HomeConnection::find(&address, &build) => reached?,
             () = interrupt.first() => return Err(left()),
         };
         let place = Self { context, home, build: Box::new(build), reached, interrupt };
-        if matches!(place.reached, Reached::Own(_)) {
+        if matches!(place.reached, HomeConnection::Own(_)) {
             place.introduce();
         }
         Ok(place)
@@ -102,10 +102,10 @@ impl<'a> Workplace<'a> {
     ) -> Result<Self, Failure> {
         let interrupt = prepare(context, home);
         let owner = tokio::select! {
-            owner = Owner::open(build(), Recover::Nothing) => owner?,
+            owner = Owner::open(build(), RecoveryPolicy::Nothing) => owner?,
             () = interrupt.first() => return Err(left()),
         };
-        let reached = Reached::Own(owner);
+        let reached = HomeConnection::Own(owner);
         Ok(Self::begin(context, home, Box::new(build), reached, interrupt))
     }
 
@@ -113,7 +113,7 @@ impl<'a> Workplace<'a> {
         context: &'a Context<'a>,
         home: &'a Path,
         build: Box<dyn Fn() -> RuntimeBuilder + 'a>,
-        reached: Reached,
+        reached: HomeConnection,
         interrupt: Interrupt,
     ) -> Self {
         let place = Self { context, home, build, reached, interrupt };
@@ -127,15 +127,15 @@ impl<'a> Workplace<'a> {
             return;
         }
         match &self.reached {
-            Reached::Own(owner) => {
+            HomeConnection::Own(owner) => {
                 // Read errors are ignored here: they were reported when the home was opened.
-                let read = |home| Records::open(home).ok().and_then(|records| unfinished(&records.reader).ok());
+                let read = |home| OfflineStore::open(home).ok().and_then(|records| unfinished(&records.reader).ok());
                 let left = match owner.runtime().left_behind().untouched {
                     0 => None,
                     _ => read(self.home),
                 };
                 // Runs that wait for user input are not counted; `questions list` and `permissions list` show them.
-                let Unfinished { at_work, .. } = left.unwrap_or_default();
+                let UnfinishedRuns { at_work, .. } = left.unwrap_or_default();
                 let left_behind = at_work.len();
                 if left_behind > 0 {
                     let runs = figure::plural(left_behind, "run was", "runs were");
@@ -147,7 +147,7 @@ impl<'a> Workplace<'a> {
                     ));
                 }
             }
-            Reached::Other(_, ready) => {
+            HomeConnection::Other(_, ready) => {
                 let has_own = self.context.global.config.is_some();
                 let config = if has_own { ", not yours" } else { "" };
                 let own = env!("CARGO_PKG_VERSION");
@@ -171,11 +171,11 @@ impl<'a> Workplace<'a> {
     }
 
     /// Starts a run. If the owner is shutting down, connects again or becomes the owner, and starts it there.
-    async fn start(&mut self, wish: &StartBody) -> Result<(Accepted, Watch), Failure> {
+    async fn start(&mut self, wish: &StartBody) -> Result<(Accepted, EventStream), Failure> {
         match self.client().start_and_watch(wish).await {
             // The owner certainly did not accept the run.
             Err(error) if error.code == ErrorCode::Closing && error.retryable => {
-                self.reached = Reached::find(&self.context.address(self.home), &self.build).await?;
+                self.reached = HomeConnection::find(&self.context.address(self.home), &self.build).await?;
                 self.introduce();
                 Ok(self.client().start_and_watch(wish).await?)
             }
@@ -202,7 +202,7 @@ impl<'a> Workplace<'a> {
                 // The owner certainly did not accept the request.
                 Err(error) if error.code == ErrorCode::Closing && error.retryable && Instant::now() < deadline => {
                     tokio::time::sleep(LOOK).await;
-                    self.reached = Reached::find(&self.context.address(self.home), &self.build).await?;
+                    self.reached = HomeConnection::find(&self.context.address(self.home), &self.build).await?;
                 }
                 other => return Ok(other?),
             }
@@ -226,13 +226,15 @@ impl<'a> Workplace<'a> {
     /// Returns the maximum time to wait for the end of a cancelled run.
     fn patience(&self) -> Duration {
         match &self.reached {
-            Reached::Own(owner) => Duration::from_millis(owner.runtime().config().runtime.cancel_timeout_ms) + MARGIN,
-            Reached::Other(..) => OTHERS_PATIENCE,
+            HomeConnection::Own(owner) => {
+                Duration::from_millis(owner.runtime().config().runtime.cancel_timeout_ms) + MARGIN
+            }
+            HomeConnection::Other(..) => OTHERS_PATIENCE,
         }
     }
 
     /// Runs a prompt and shows its progress and result. Fails if the run could not be started or was lost.
-    pub(super) async fn run(&mut self, wish: StartBody, shown: Shown) -> Result<Done, Failure> {
+    pub(super) async fn run(&mut self, wish: StartBody, shown: RunDisplay) -> Result<RunReport, Failure> {
         let context = self.context;
         let task = wish.prompt.clone().unwrap_or_else(|| "goes on".to_owned());
         let kind = match (wish.agent_type.as_ref().and_then(Option::as_ref), wish.mode.flatten()) {
@@ -242,7 +244,7 @@ impl<'a> Workplace<'a> {
         };
         let (run, mut events) = self.start(&wish).await?;
         let client = self.client().clone();
-        if shown == Shown::Monitored {
+        if shown == RunDisplay::Monitored {
             events = self.monitor(&client, &run, events).await?;
         }
         let progress = Progress::choose(context, shown, &run, &kind, &task);
@@ -253,12 +255,12 @@ impl<'a> Workplace<'a> {
         if !watched.unread {
             report::tell(context, self.home, &watched, &stored)?;
         }
-        Ok(Done { session: run.session_id, stored, unread: watched.unread, refused: watched.refused, exit })
+        Ok(RunReport { session: run.session_id, stored, unread: watched.unread, refused: watched.refused, exit })
     }
 
     /// Shows the monitor until the user closes it, then returns the run's events from its first one. A drawing error
     /// does not affect the run.
-    async fn monitor(&self, client: &Client, run: &Accepted, mut events: Watch) -> Result<Watch, Failure> {
+    async fn monitor(&self, client: &Client, run: &Accepted, mut events: EventStream) -> Result<EventStream, Failure> {
         // The monitor does not read this stream, and a server drops slow readers: the events are requested again
         // later.
         let first = loop {
@@ -271,7 +273,7 @@ impl<'a> Workplace<'a> {
         drop(events);
         let server = self.context.remote.as_ref().map(|remote| remote.url().to_owned());
         let title = server.unwrap_or_else(|| self.home.display().to_string());
-        let (whom, own) = (Whom::Reached(client.clone()), Some(run.run_id.clone()));
+        let (whom, own) = (TreeSource::Reached(client.clone()), Some(run.run_id.clone()));
         if let Err(failure) = monitor::show(whom, title, own, self.context.terminal, &self.interrupt).await {
             print::error_line(&format!("note: {}", failure.what));
         }
@@ -280,7 +282,7 @@ impl<'a> Workplace<'a> {
 
     /// Deletes all sessions except the newest `most`, if this process owns the home.
     pub(super) async fn keep_sessions(&self, most: usize) {
-        let Reached::Own(owner) = &self.reached else { return };
+        let HomeConnection::Own(owner) = &self.reached else { return };
         let runtime = owner.runtime();
         let Ok(page) = runtime.sessions(SessionFilter::default(), 100, None).await else { return };
         for session in page.items.into_iter().skip(most) {
@@ -304,7 +306,7 @@ fn left() -> Failure {
 
 fn prepare(context: &Context<'_>, home: &Path) -> Interrupt {
     let has_picture = context.terminal.can_redraw && !context.global.json;
-    log::start(context.global.verbose, Place::Run { home, has_picture });
+    log::start(context.global.verbose, LogTarget::Run { home, has_picture });
     Interrupt::listen()
 }
 

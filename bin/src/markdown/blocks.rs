@@ -6,8 +6,8 @@
 
 use pulldown_cmark::{Event, Tag, TagEnd};
 
-use super::{Page, inline::Inline, table::Table};
-use crate::{line::Line, terminal::Hue, text};
+use super::{PageFormat, inline::Inline, table::Table};
+use crate::{line::StyledLine, terminal::Hue, text};
 
 /// A block that contains other blocks.
 #[derive(Debug)]
@@ -40,8 +40,8 @@ impl Container {
 
 /// Renders the blocks of a text one after the other.
 pub(super) struct Writer {
-    page: Page,
-    lines: Vec<Line>,
+    page: PageFormat,
+    lines: Vec<StyledLine>,
     containers: Vec<Container>,
     /// If set, a blank line precedes the next line, with the prefix of this many containers.
     gap: Option<usize>,
@@ -52,9 +52,9 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(page: Page) -> Self {
+    pub(super) fn new(page: PageFormat) -> Self {
         Self {
-            page: Page { width: page.width.max(1), ..page },
+            page: PageFormat { width: page.width.max(1), ..page },
             lines: Vec::new(),
             containers: Vec::new(),
             gap: None,
@@ -64,7 +64,7 @@ impl Writer {
         }
     }
 
-    pub(super) fn finish(mut self) -> Vec<Line> {
+    pub(super) fn finish(mut self) -> Vec<StyledLine> {
         self.flush();
         self.lines
     }
@@ -91,7 +91,7 @@ impl Writer {
             Event::Rule => {
                 self.flush();
                 let dash = if self.page.unicode { "─" } else { "-" };
-                self.emit(&Line::of(Hue::Dim, dash.repeat(self.room())));
+                self.emit(&StyledLine::of(Hue::Dim, dash.repeat(self.room())));
                 self.end_block();
             }
             inline => self.inline.take(&inline),
@@ -170,7 +170,7 @@ impl Writer {
     fn end_item(&mut self) {
         self.flush();
         if let Some(Container::Item { is_drawn: false, .. }) = self.containers.last() {
-            self.emit(&Line::default());
+            self.emit(&StyledLine::default());
         }
         self.containers.pop();
         match self.containers.last() {
@@ -192,7 +192,7 @@ impl Writer {
         let room = self.room();
         for line in code.lines() {
             for part in text::broken(line, room) {
-                self.emit(&Line::of(Hue::Cyan, part));
+                self.emit(&StyledLine::of(Hue::Cyan, part));
             }
         }
         self.containers.pop();
@@ -232,8 +232,8 @@ impl Writer {
     }
 
     /// Returns the prefix of a line; `is_blank` selects the prefix of a blank line.
-    fn before(&self, depth: usize, is_blank: bool) -> Line {
-        let mut before = Line::default();
+    fn before(&self, depth: usize, is_blank: bool) -> StyledLine {
+        let mut before = StyledLine::default();
         for container in self.kept(depth) {
             match container {
                 Container::Quote => before.push(Hue::Dim, if self.page.unicode { "│ " } else { "| " }),
@@ -244,7 +244,7 @@ impl Writer {
         before
     }
 
-    fn emit(&mut self, line: &Line) {
+    fn emit(&mut self, line: &StyledLine) {
         if let Some(depth) = self.gap.take().filter(|_| !self.lines.is_empty()) {
             let mut blank = self.before(depth, true);
             blank.trim_end();

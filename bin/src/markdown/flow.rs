@@ -3,7 +3,7 @@
 //! Pure. A line may end at a space, and before or after a wide character (Chinese and Japanese have no spaces).
 //! Invariant: a line has at most the requested number of columns, and only the spaces at a break are dropped.
 
-use crate::{line::Line, terminal::Hue, text};
+use crate::{line::StyledLine, terminal::Hue, text};
 
 /// Wide and narrow punctuation that must not begin a line.
 const CLOSING: &str = "、。，．！？；：）」』】》〉”’…";
@@ -62,8 +62,8 @@ impl Flow {
     }
 
     /// Returns the text as one line.
-    pub(super) fn line(&self) -> Line {
-        let mut line = Line::default();
+    pub(super) fn line(&self) -> StyledLine {
+        let mut line = StyledLine::default();
         for (hue, cluster, _) in self.clusters() {
             line.push(hue, cluster);
         }
@@ -71,8 +71,8 @@ impl Flow {
     }
 
     /// Wraps the text into lines of at most `columns`.
-    pub(super) fn wrapped(&self, columns: usize) -> Vec<Line> {
-        let mut breaker = Breaker { columns: columns.max(1), ..Breaker::default() };
+    pub(super) fn wrapped(&self, columns: usize) -> Vec<StyledLine> {
+        let mut breaker = LineBreaker { columns: columns.max(1), ..LineBreaker::default() };
         for (hue, cluster, wide) in self.clusters() {
             match cluster {
                 "\n" => breaker.end_line(),
@@ -90,10 +90,10 @@ impl Flow {
 
 /// Fills lines with words.
 #[derive(Default)]
-struct Breaker<'a> {
+struct LineBreaker<'a> {
     columns: usize,
-    lines: Vec<Line>,
-    line: Line,
+    lines: Vec<StyledLine>,
+    line: StyledLine,
     used: usize,
     /// The word that is not yet on a line.
     word: Vec<(Hue, &'a str, usize)>,
@@ -101,7 +101,7 @@ struct Breaker<'a> {
     spaces: Vec<Hue>,
 }
 
-impl<'a> Breaker<'a> {
+impl<'a> LineBreaker<'a> {
     fn add(&mut self, hue: Hue, cluster: &'a str, wide: usize) {
         let beside_wide = wide > 1 || self.word.last().is_some_and(|(_, _, last)| *last > 1);
         if beside_wide && !cluster.chars().any(|c| CLOSING.contains(c)) {
@@ -187,8 +187,8 @@ mod tests {
         flow.push(Hue::Bold, "fix");
         flow.push(Hue::Plain, ", ok");
         let lines = flow.wrapped(8);
-        assert_eq!(lines[0], Line::of(Hue::Plain, "see"));
-        assert_eq!(lines[1], Line::of(Hue::Plain, "pre").and(Hue::Bold, "fix").and(Hue::Plain, ","));
-        assert_eq!((lines[2].clone(), flow.width()), (Line::of(Hue::Plain, "ok"), 14));
+        assert_eq!(lines[0], StyledLine::of(Hue::Plain, "see"));
+        assert_eq!(lines[1], StyledLine::of(Hue::Plain, "pre").and(Hue::Bold, "fix").and(Hue::Plain, ","));
+        assert_eq!((lines[2].clone(), flow.width()), (StyledLine::of(Hue::Plain, "ok"), 14));
     }
 }

@@ -12,8 +12,8 @@ use std::borrow::Cow;
 
 use pulldown_cmark::{Event, Tag};
 
-use super::{Page, events, render, with_plain_breaks};
-use crate::{line::Line, terminal::Hue};
+use super::{PageFormat, events, render, with_plain_breaks};
+use crate::{line::StyledLine, terminal::Hue};
 
 /// Length of the rest, in bytes, above which it is parsed again only after it has grown by an eighth. Otherwise a
 /// long code block would be parsed once per line.
@@ -58,7 +58,7 @@ impl Streamed {
     }
 
     /// Returns the lines that have become settled since the last call.
-    pub(crate) fn settled(&mut self, page: &Page) -> Vec<Line> {
+    pub(crate) fn settled(&mut self, page: &PageFormat) -> Vec<StyledLine> {
         if self.complete == 0 || self.complete < self.next_look {
             return Vec::new();
         }
@@ -75,10 +75,10 @@ impl Streamed {
     /// Renders the last `max_lines` of the unsettled text, including a blank line above it if it will have one.
     ///
     /// Of a very long block only the end is parsed, so it may be rendered without its surrounding structure.
-    pub(crate) fn tail(&self, page: &Page, max_lines: usize) -> Vec<Line> {
+    pub(crate) fn tail(&self, page: &PageFormat, max_lines: usize) -> Vec<StyledLine> {
         let mut lines = render(&last_part(&self.rest), page);
         if self.has_lines && !lines.is_empty() {
-            lines.insert(0, Line::default());
+            lines.insert(0, StyledLine::default());
         }
         lines.drain(..lines.len().saturating_sub(max_lines));
         lines
@@ -87,7 +87,7 @@ impl Streamed {
     /// Returns the remaining lines of the complete text, and resets this value.
     ///
     /// If the complete text does not start with the settled text, the result is a note followed by the whole text.
-    pub(crate) fn finish(&mut self, whole: &str, page: &Page) -> Vec<Line> {
+    pub(crate) fn finish(&mut self, whole: &str, page: &PageFormat) -> Vec<StyledLine> {
         let mut before = std::mem::take(self);
         let whole = &with_plain_breaks(whole);
         // A provider may have trimmed the complete text.
@@ -96,8 +96,9 @@ impl Streamed {
             Some(rest) => before.draw(rest, page),
             None => {
                 let note = "The text above was incomplete. The whole one:";
-                let mut lines = vec![Line::default(), Line::of(Hue::Dim, note).cut(page.width, page.ellipsis())];
-                lines.push(Line::default());
+                let mut lines =
+                    vec![StyledLine::default(), StyledLine::of(Hue::Dim, note).cut(page.width, page.ellipsis())];
+                lines.push(StyledLine::default());
                 lines.extend(render(whole, page));
                 lines
             }
@@ -105,16 +106,16 @@ impl Streamed {
     }
 
     /// Returns the remaining lines if the complete text is unknown.
-    pub(crate) fn finish_as_is(mut self, page: &Page) -> Vec<Line> {
+    pub(crate) fn finish_as_is(mut self, page: &PageFormat) -> Vec<StyledLine> {
         let rest = std::mem::take(&mut self.rest);
         self.draw(&rest, page)
     }
 
     /// Renders blocks that follow the settled ones.
-    fn draw(&mut self, text: &str, page: &Page) -> Vec<Line> {
+    fn draw(&mut self, text: &str, page: &PageFormat) -> Vec<StyledLine> {
         let mut lines = render(text, page);
         if self.has_lines && !lines.is_empty() {
-            lines.insert(0, Line::default());
+            lines.insert(0, StyledLine::default());
         }
         self.has_lines |= !lines.is_empty();
         lines

@@ -5,8 +5,8 @@
 
 use pulldown_cmark::Alignment;
 
-use super::{Page, flow::Flow};
-use crate::{line::Line, terminal::Hue};
+use super::{PageFormat, flow::Flow};
+use crate::{line::StyledLine, terminal::Hue};
 
 /// The rows of a table so far; the first row is the header.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ impl Table {
     }
 
     /// Renders the table with a width of at most `room` columns.
-    pub(super) fn lines(&self, room: usize, page: &Page) -> Vec<Line> {
+    pub(super) fn lines(&self, room: usize, page: &PageFormat) -> Vec<StyledLine> {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let mut natural = vec![1; columns];
         for row in &self.rows {
@@ -47,14 +47,14 @@ impl Table {
             if at == 0 {
                 let dash = if page.unicode { "─" } else { "-" };
                 let rule: Vec<String> = widths.iter().map(|width| dash.repeat(*width)).collect();
-                lines.push(Line::of(Hue::Dim, rule.join(crossing)).cut(room, ""));
+                lines.push(StyledLine::of(Hue::Dim, rule.join(crossing)).cut(room, ""));
             }
         }
         lines
     }
 
-    fn row_line(&self, row: &[Flow], widths: &[usize], between: &str, page: &Page) -> Line {
-        let mut line = Line::default();
+    fn row_line(&self, row: &[Flow], widths: &[usize], between: &str, page: &PageFormat) -> StyledLine {
+        let mut line = StyledLine::default();
         for (at, (cell, width)) in row.iter().zip(widths).enumerate() {
             if at > 0 {
                 line.push(Hue::Dim, between);

@@ -8,15 +8,15 @@ use crate::{
     text,
 };
 
-pub(super) const fn page(width: usize) -> Page {
-    Page { width, unicode: true }
+pub(super) const fn page(width: usize) -> PageFormat {
+    PageFormat { width, unicode: true }
 }
 
-fn plain(line: &Line) -> String {
+fn plain(line: &StyledLine) -> String {
     line.painted(Paint { on: false })
 }
 
-pub(super) fn plains(lines: &[Line]) -> Vec<String> {
+pub(super) fn plains(lines: &[StyledLine]) -> Vec<String> {
     lines.iter().map(plain).collect()
 }
 
@@ -27,7 +27,7 @@ fn check(text: &str, width: usize, want: &[&str]) {
 
 #[track_caller]
 fn check_ascii(text: &str, width: usize, want: &[&str]) {
-    assert_eq!(plains(&render(text, &Page { width, unicode: false })), want, "{text:?} on {width} columns");
+    assert_eq!(plains(&render(text, &PageFormat { width, unicode: false })), want, "{text:?} on {width} columns");
 }
 
 #[test]
@@ -87,10 +87,10 @@ fn code_keeps_its_lines_and_spaces() {
 #[test]
 fn inline_text_is_coloured() {
     let line = |text: &str| render(text, &page(80)).remove(0);
-    assert_eq!(line("# a"), Line::of(Hue::Bold, "a"));
+    assert_eq!(line("# a"), StyledLine::of(Hue::Bold, "a"));
     assert_eq!(
         line("a *b* **c** ~~d~~ `e`"),
-        Line::of(Hue::Plain, "a ")
+        StyledLine::of(Hue::Plain, "a ")
             .and(Hue::Italic, "b")
             .and(Hue::Plain, " ")
             .and(Hue::Bold, "c")
@@ -99,9 +99,9 @@ fn inline_text_is_coloured() {
             .and(Hue::Plain, " ")
             .and(Hue::Cyan, "e")
     );
-    assert_eq!(line("[a](u)"), Line::of(Hue::Plain, "a ").and(Hue::Dim, "(u)"));
-    assert_eq!(line("```\na\n```"), Line::of(Hue::Plain, "    ").and(Hue::Cyan, "a"));
-    assert_eq!(line("> a"), Line::of(Hue::Dim, "│ ").and(Hue::Plain, "a"));
+    assert_eq!(line("[a](u)"), StyledLine::of(Hue::Plain, "a ").and(Hue::Dim, "(u)"));
+    assert_eq!(line("```\na\n```"), StyledLine::of(Hue::Plain, "    ").and(Hue::Cyan, "a"));
+    assert_eq!(line("> a"), StyledLine::of(Hue::Dim, "│ ").and(Hue::Plain, "a"));
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn any_text() -> impl Strategy<Value = String> {
 proptest! {
     #[test]
     fn any_text_fits_any_page_and_is_harmless(text in any_text(), width in 1usize..60, unicode: bool) {
-        for line in render(&text, &Page { width, unicode }) {
+        for line in render(&text, &PageFormat { width, unicode }) {
             prop_assert!(line.width() <= width, "{line:?}");
             let shown = plain(&line);
             prop_assert_eq!(text::line_as_is(&shown), shown.as_str());

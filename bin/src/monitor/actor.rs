@@ -9,7 +9,7 @@ use soong::{
     protocol::{Run, RunId, RunStatus, SessionId, Timestamp, Usd},
 };
 
-use super::pulse::Pulse;
+use super::pulse::UsageHistory;
 use crate::{terminal::Hue, text};
 
 /// Unique name of an actor: `kind:id`.
@@ -24,15 +24,15 @@ pub(crate) struct Actor {
     /// Whether the actor has ended.
     pub(crate) is_gone: bool,
     /// Record of an ended run, once it is known.
-    pub(crate) record: Option<Box<Record>>,
-    pub(crate) pulse: Pulse,
+    pub(crate) record: Option<Box<EndRecord>>,
+    pub(crate) pulse: UsageHistory,
     /// Keys of its parent run and its session.
     pub(crate) works_for: [Option<Key>; 2],
 }
 
 /// Recorded result of a run.
 #[derive(Debug)]
-pub(crate) struct Record {
+pub(crate) struct EndRecord {
     pub(crate) status: RunStatus,
     /// Error message of a failed run.
     pub(crate) error: Option<String>,
@@ -42,7 +42,7 @@ pub(crate) struct Record {
     cost: Option<Usd>,
 }
 
-impl From<&RunEnd> for Record {
+impl From<&RunEnd> for EndRecord {
     fn from(end: &RunEnd) -> Self {
         Self {
             status: end.status,
@@ -55,7 +55,7 @@ impl From<&RunEnd> for Record {
     }
 }
 
-impl From<Run> for Record {
+impl From<Run> for EndRecord {
     fn from(run: Run) -> Self {
         Self {
             status: run.status,
@@ -70,7 +70,7 @@ impl From<Run> for Record {
 
 /// Reason why an actor needs attention, the most urgent last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Alarm {
+pub(crate) enum Alert {
     /// It crashed and was restarted.
     Restarted,
     /// It has failed.
@@ -85,7 +85,7 @@ impl Actor {
     pub(super) fn new(view: ActorView) -> Self {
         let key: Key = view.actor_id.as_str().into();
         let mut actor =
-            Self { key, view, is_gone: false, record: None, pulse: Pulse::default(), works_for: [None, None] };
+            Self { key, view, is_gone: false, record: None, pulse: UsageHistory::default(), works_for: [None, None] };
         let parent = actor.view.run.as_ref().and_then(|run| run.parent_run_id.as_ref());
         let session = actor.session().filter(|_| matches!(actor.view.kind, ActorKind::Run | ActorKind::WorkingSet));
         actor.works_for =
@@ -93,17 +93,17 @@ impl Actor {
         actor
     }
 
-    pub(crate) fn alarm(&self) -> Option<Alarm> {
+    pub(crate) fn alarm(&self) -> Option<Alert> {
         let run = self.view.run.as_ref();
         match () {
             () if self.is_gone => {
                 let has_failed = self.record.as_ref().is_some_and(|run| run.status == RunStatus::Failed);
-                has_failed.then_some(Alarm::Failed)
+                has_failed.then_some(Alert::Failed)
             }
-            () if run.is_some_and(|run| run.stuck) => Some(Alarm::Stuck),
-            () if run.is_some_and(|run| run.asks > 0) => Some(Alarm::Asks),
-            () if self.is_down() || matches!(&*self.view.state, "broken" | "failed") => Some(Alarm::Failed),
-            () if self.view.restarts > 0 => Some(Alarm::Restarted),
+            () if run.is_some_and(|run| run.stuck) => Some(Alert::Stuck),
+            () if run.is_some_and(|run| run.asks > 0) => Some(Alert::Asks),
+            () if self.is_down() || matches!(&*self.view.state, "broken" | "failed") => Some(Alert::Failed),
+            () if self.view.restarts > 0 => Some(Alert::Restarted),
             () => None,
         }
     }
@@ -119,8 +119,8 @@ impl Actor {
             (Some(record), _) => record.status.as_str(),
             (None, _) if self.is_gone && self.view.run.is_some() => "ended",
             (None, _) if self.is_gone => "left",
-            (None, Some(Alarm::Stuck)) => "stuck",
-            (None, Some(Alarm::Asks)) => "asks",
+            (None, Some(Alert::Stuck)) => "stuck",
+            (None, Some(Alert::Asks)) => "asks",
             _ if self.is_down() => "down",
             (None, _) => &self.view.state,
         }
@@ -129,8 +129,8 @@ impl Actor {
     /// Returns the color of its state.
     pub(crate) fn hue(&self) -> Hue {
         match (self.alarm(), self.state()) {
-            (Some(Alarm::Stuck | Alarm::Failed), _) => Hue::Red,
-            (Some(Alarm::Asks), _) => Hue::Yellow,
+            (Some(Alert::Stuck | Alert::Failed), _) => Hue::Red,
+            (Some(Alert::Asks), _) => Hue::Yellow,
             (_, "completed") => Hue::Green,
             (_, "idle" | "queued" | "ended" | "left" | "cancelled") => Hue::Dim,
             (_, "running") => Hue::Cyan,

@@ -5,15 +5,15 @@
 
 use soong::{ErrorInfo, protocol::Timestamp};
 
-use super::{actor::Key, forest::Forest};
-use crate::people::Ask;
+use super::{actor::Key, forest::ActorIndex};
+use crate::people::UserRequest;
 
 /// Minimum interval between two reads while the numbers differ, and after a failure, in milliseconds.
 const AGAIN_MS: u64 = 1_000;
 
 #[derive(Debug, Default)]
-pub(crate) struct Asks {
-    list: Vec<Ask>,
+pub(crate) struct PendingRequests {
+    list: Vec<UserRequest>,
     /// Pending requests according to the tree when they were last read.
     read_for: Vec<(Key, u32, u64)>,
     read_at: Timestamp,
@@ -25,13 +25,13 @@ pub(crate) struct Asks {
     is_awaited: bool,
 }
 
-impl Asks {
-    pub(crate) fn list(&self) -> &[Ask] {
+impl PendingRequests {
+    pub(crate) fn list(&self) -> &[UserRequest] {
         &self.list
     }
 
     /// Returns whether a read is due, and records that it starts.
-    pub(crate) fn wants(&mut self, forest: &Forest, now: Timestamp) -> bool {
+    pub(crate) fn wants(&mut self, forest: &ActorIndex, now: Timestamp) -> bool {
         let asked = &forest.summary().asks;
         if asked.is_empty() {
             (self.list, self.read_for, self.is_awaited) = (Vec::new(), Vec::new(), false);
@@ -50,7 +50,7 @@ impl Asks {
     }
 
     /// Stores the result of a read.
-    pub(crate) fn take(&mut self, read: Result<Vec<Ask>, ErrorInfo>) {
+    pub(crate) fn take(&mut self, read: Result<Vec<UserRequest>, ErrorInfo>) {
         self.is_out = false;
         match read {
             Ok(list) => self.list = list,
@@ -70,7 +70,7 @@ impl Asks {
     }
 
     /// Called if the user wants to answer, but no request is known. Returns whether requests are about to be read.
-    pub(crate) fn awaits(&mut self, forest: &Forest) -> bool {
+    pub(crate) fn awaits(&mut self, forest: &ActorIndex) -> bool {
         self.look_again();
         self.is_awaited = !forest.summary().asks.is_empty();
         self.is_awaited
@@ -104,14 +104,14 @@ mod tests {
     #[test]
     fn it_is_read_when_it_may_have_changed_and_never_in_a_loop() {
         let at = Timestamp::from_millis;
-        let mut forest = Forest::default();
+        let mut forest = ActorIndex::default();
         let asking = |events: u64| {
             let mut view = run("r", None);
             let about = view.run.as_mut().unwrap();
             (about.asks, about.events) = (1, events);
             view
         };
-        let mut asks = Asks::default();
+        let mut asks = PendingRequests::default();
         forest.apply(tree(vec![asking(3)]), at(0));
         assert!(asks.wants(&forest, at(0)) && !asks.wants(&forest, at(0)), "one read at a time");
         asks.take(Err(ErrorInfo::new(ErrorCode::Overloaded, "no")));

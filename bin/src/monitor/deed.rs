@@ -4,7 +4,7 @@ use soong::protocol::{Decision, PermissionId, QuestionId, RunId, TraceId};
 
 /// An action sent to the owner of the home.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Deed {
+pub(crate) enum Command {
     Cancel(Vec<RunId>),
     Kill(String),
     Decide { id: PermissionId, decision: Decision, reason: Option<String> },

@@ -4,7 +4,7 @@
 //! actors (children, the session's artifacts) is read less often.
 //!
 //! Invariants:
-//! - Responses to requests from before [`Desk::clear`] are dropped.
+//! - Responses to requests from before [`Detail::clear`] are dropped.
 //! - At most one read of each kind is in progress.
 
 use std::collections::HashMap;
@@ -16,9 +16,9 @@ use soong::{
 
 use super::{
     actor::{Actor, Key},
-    forest::Forest,
-    keys::Step,
-    pane::{Facts, Need, Pane, Preview, Records},
+    forest::ActorIndex,
+    keys::RowMove,
+    pane::{Pane, Preview, RecordKind, Records, RunFacts},
 };
 
 /// Minimum interval between two reads of the same data, in milliseconds.
@@ -30,8 +30,8 @@ const MOST_EVENTS: usize = 2_000;
 
 /// A read that is due.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Want {
-    pub(crate) need: Need,
+pub(crate) struct ReadRequest {
+    pub(crate) need: RecordKind,
     pub(crate) run: RunId,
     pub(crate) trace: TraceId,
     pub(crate) session: SessionId,
@@ -39,14 +39,14 @@ pub(crate) struct Want {
     pub(crate) since: Option<u64>,
     /// The artifact to preview.
     pub(crate) artifact: Option<String>,
-    /// Value of [`Desk::generation`] when the read was requested.
+    /// Value of [`Detail::generation`] when the read was requested.
     generation: u64,
 }
 
 /// Data that was read.
 #[derive(Debug)]
-pub(crate) enum Content {
-    Facts(Box<Facts>),
+pub(crate) enum ReadContent {
+    Facts(Box<RunFacts>),
     /// The newest events, or events that follow the known ones.
     Events {
         records: Vec<EventRecord>,
@@ -59,7 +59,7 @@ pub(crate) enum Content {
 
 /// State of reading one kind of record.
 #[derive(Debug, Default)]
-struct Load {
+struct LoadState {
     /// State of the actor and version of the forest when the last read was requested.
     stamp: Option<(Stamp, u64)>,
     at: Timestamp,
@@ -71,12 +71,12 @@ struct Load {
 type Stamp = (u64, u64, bool);
 
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct Detail {
     pub(crate) pane: Pane,
     pub(crate) has_focus: bool,
     subject: Option<Key>,
     pub(crate) records: Records,
-    loads: HashMap<Need, Load>,
+    loads: HashMap<RecordKind, LoadState>,
     generation: u64,
     pub(crate) scroll: usize,
     /// Whether the view follows the end of a growing list.
@@ -88,7 +88,7 @@ pub(crate) struct Desk {
     pub(crate) whole: bool,
 }
 
-impl Default for Desk {
+impl Default for Detail {
     fn default() -> Self {
         Self {
             pane: Pane::Facts,
@@ -106,7 +106,7 @@ impl Default for Desk {
     }
 }
 
-impl Desk {
+impl Detail {
     /// Selects an actor; clears the data of another actor.
     pub(crate) fn put(&mut self, key: Option<&Key>) {
         if self.subject.as_ref() != key {
@@ -139,7 +139,7 @@ impl Desk {
     }
 
     /// Scrolls the pane, or moves the selection in the list of artifacts. `page` is the number of visible lines.
-    pub(crate) fn step(&mut self, step: Step, page: usize) {
+    pub(crate) fn step(&mut self, step: RowMove, page: usize) {
         if self.is_list() {
             let artifacts = self.records.artifacts.as_deref().unwrap_or_default();
             let at = moved(self.chosen(), step, page).min(artifacts.len().saturating_sub(1));
@@ -147,7 +147,7 @@ impl Desk {
             self.records.version += 1;
             return;
         }
-        self.at_end = step == Step::Last;
+        self.at_end = step == RowMove::Last;
         self.scroll = moved(self.scroll, step, page);
     }
 
@@ -171,7 +171,7 @@ impl Desk {
             && let Some(artifact) = artifact
         {
             self.looks_into = Some(artifact.key());
-            self.loads.remove(&Need::Preview);
+            self.loads.remove(&RecordKind::Preview);
             (self.scroll, self.at_end) = (0, false);
         }
     }
@@ -180,16 +180,16 @@ impl Desk {
     pub(crate) fn leave_preview(&mut self) -> bool {
         self.records.preview = None;
         self.records.version += 1;
-        self.loads.remove(&Need::Preview);
+        self.loads.remove(&RecordKind::Preview);
         self.looks_into.take().is_some()
     }
 
-    fn need(&self) -> Need {
-        if self.looks_into.is_some() { Need::Preview } else { self.pane.needs() }
+    fn need(&self) -> RecordKind {
+        if self.looks_into.is_some() { RecordKind::Preview } else { self.pane.needs() }
     }
 
     /// Returns the read that is due, if any.
-    pub(crate) fn wants(&mut self, forest: &Forest, now: Timestamp) -> Option<Want> {
+    pub(crate) fn wants(&mut self, forest: &ActorIndex, now: Timestamp) -> Option<ReadRequest> {
         let actor = forest.get(self.subject.as_ref()?)?;
         let need = self.need();
         let stamp = stamp(actor);
@@ -197,19 +197,21 @@ impl Desk {
         let passed = now.millis_since(load.at);
         let is_due = match load.stamp {
             None => true,
-            _ if load.error.is_some() || need == Need::Messages => {
+            _ if load.error.is_some() || need == RecordKind::Messages => {
                 passed >= HOLDS_LONGER_MS && (load.error.is_some() || load.stamp.is_some_and(|(was, _)| was != stamp))
             }
             Some((was, _)) if was != stamp => passed >= HOLDS_MS,
             // The actor's own state does not show changes of its children or of the session's artifacts.
             Some((_, version)) => {
-                matches!(need, Need::Facts | Need::Artifacts) && version != forest.version && passed >= HOLDS_LONGER_MS
+                matches!(need, RecordKind::Facts | RecordKind::Artifacts)
+                    && version != forest.version
+                    && passed >= HOLDS_LONGER_MS
             }
         };
         if load.is_out || !is_due {
             return None;
         }
-        let want = Want {
+        let want = ReadRequest {
             need,
             run: actor.run_id()?,
             trace: actor.view.run.as_ref()?.trace_id.clone(),
@@ -223,7 +225,7 @@ impl Desk {
     }
 
     /// Stores the result of a read.
-    pub(crate) fn take(&mut self, want: &Want, read: Result<Content, ErrorInfo>) {
+    pub(crate) fn take(&mut self, want: &ReadRequest, read: Result<ReadContent, ErrorInfo>) {
         if want.generation != self.generation {
             return;
         }
@@ -232,12 +234,14 @@ impl Desk {
         load.error = read.as_ref().err().map(|error| error.message.clone());
         self.records.version += 1;
         match read {
-            Ok(Content::Facts(facts)) => self.records.facts = Some(facts),
-            Ok(Content::Messages(messages)) => self.records.messages = Some(messages),
-            Ok(Content::Artifacts(artifacts)) => self.records.artifacts = Some(artifacts),
-            Ok(Content::Preview(preview)) if want.artifact == self.looks_into => self.records.preview = Some(preview),
-            Ok(Content::Preview(_)) | Err(_) => {}
-            Ok(Content::Events { records, follow }) => {
+            Ok(ReadContent::Facts(facts)) => self.records.facts = Some(facts),
+            Ok(ReadContent::Messages(messages)) => self.records.messages = Some(messages),
+            Ok(ReadContent::Artifacts(artifacts)) => self.records.artifacts = Some(artifacts),
+            Ok(ReadContent::Preview(preview)) if want.artifact == self.looks_into => {
+                self.records.preview = Some(preview)
+            }
+            Ok(ReadContent::Preview(_)) | Err(_) => {}
+            Ok(ReadContent::Events { records, follow }) => {
                 let events = self.records.events.get_or_insert_default();
                 if !follow {
                     events.clear();
@@ -260,14 +264,14 @@ fn stamp(actor: &Actor) -> Stamp {
     (actor.view.handled, events, actor.is_gone)
 }
 
-fn moved(at: usize, step: Step, page: usize) -> usize {
+fn moved(at: usize, step: RowMove, page: usize) -> usize {
     match step {
-        Step::Up => at.saturating_sub(1),
-        Step::Down => at + 1,
-        Step::PageUp => at.saturating_sub(page.max(1)),
-        Step::PageDown => at + page.max(1),
-        Step::First => 0,
-        Step::Last => usize::MAX / 2,
+        RowMove::Up => at.saturating_sub(1),
+        RowMove::Down => at + 1,
+        RowMove::PageUp => at.saturating_sub(page.max(1)),
+        RowMove::PageDown => at + page.max(1),
+        RowMove::First => 0,
+        RowMove::Last => usize::MAX / 2,
     }
 }
 
@@ -281,9 +285,9 @@ mod tests {
         sample::record,
     };
 
-    fn events(ids: &[u64], follow: bool) -> Result<Content, ErrorInfo> {
+    fn events(ids: &[u64], follow: bool) -> Result<ReadContent, ErrorInfo> {
         let event = |id: &u64| EventRecord { event_id: *id, ..record("m", 0, RunEvent::CancelRequested {}) };
-        Ok(Content::Events { records: ids.iter().map(event).collect(), follow })
+        Ok(ReadContent::Events { records: ids.iter().map(event).collect(), follow })
     }
 
     fn handles(handled: u64) -> TreeEvent {
@@ -293,14 +297,14 @@ mod tests {
     #[test]
     fn what_has_changed_is_read_again_but_not_at_once_and_never_twice_at_a_time() {
         let at = Timestamp::from_millis;
-        let mut forest = Forest::default();
+        let mut forest = ActorIndex::default();
         forest.apply(tree(vec![run("m", None)]), at(0));
-        let mut desk = Desk::default();
+        let mut desk = Detail::default();
         assert_eq!(desk.wants(&forest, at(0)), None, "nothing is selected");
         desk.put(Some(&"run:m".into()));
         desk.show(Pane::Events);
         let want = desk.wants(&forest, at(0)).unwrap();
-        assert_eq!((want.need, want.since), (Need::Events, None));
+        assert_eq!((want.need, want.since), (RecordKind::Events, None));
         assert_eq!(desk.wants(&forest, at(9_000)), None, "it is on its way");
         desk.take(&want, events(&[1], false));
         assert_eq!(desk.wants(&forest, at(9_000)), None, "nothing has changed");
@@ -316,9 +320,9 @@ mod tests {
     #[test]
     fn what_was_asked_for_before_is_dropped_and_no_event_is_there_twice() {
         let at = Timestamp::from_millis;
-        let mut forest = Forest::default();
+        let mut forest = ActorIndex::default();
         forest.apply(tree(vec![run("m", None), run("n", None)]), at(0));
-        let mut desk = Desk::default();
+        let mut desk = Detail::default();
         desk.put(Some(&"run:m".into()));
         desk.show(Pane::Events);
         let first = desk.wants(&forest, at(0)).unwrap();
@@ -338,9 +342,9 @@ mod tests {
     #[test]
     fn what_changes_with_others_is_read_again_after_a_while() {
         let at = Timestamp::from_millis;
-        let mut forest = Forest::default();
+        let mut forest = ActorIndex::default();
         forest.apply(tree(vec![run("m", None), run("n", Some("m"))]), at(0));
-        let mut desk = Desk::default();
+        let mut desk = Detail::default();
         desk.put(Some(&"run:m".into()));
         desk.show(Pane::Team);
         let want = desk.wants(&forest, at(0)).unwrap();

@@ -1,7 +1,7 @@
 //! Draws the screen of the monitor: header, alarms, tree, pane, footer, and dialogs on top of them.
 //!
 //! It fits any window size: parts without room are dropped, the least important first. Everything is written with
-//! [`Ink::put`]. Elsewhere: the state (`state.rs`), output to the terminal (`tty.rs`).
+//! [`CellWriter::put`]. Elsewhere: the state (`state.rs`), output to the terminal (`tty.rs`).
 
 mod dialog;
 mod tree;
@@ -14,13 +14,13 @@ use ratatui::{
 use soong::protocol::{Timestamp, Usd};
 
 use super::{
-    actor::Alarm,
+    actor::Alert,
     dialog::Dialog,
-    ink::Ink,
-    pane::{self, Page, Pane},
-    state::{Link, Monitor},
+    ink::CellWriter,
+    pane::{self, Pane, PaneContext},
+    state::{Connection, Monitor},
 };
-use crate::{figure, line::Line, screen::totals::cost, terminal::Hue, text};
+use crate::{figure, line::StyledLine, screen::totals::cost, terminal::Hue, text};
 
 /// Minimum number of rows to show the tree and a pane one above the other.
 const BOTH_ROWS: u16 = 17;
@@ -73,7 +73,7 @@ pub(crate) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, now: Timestamp) {
     let ink = monitor.ink;
     if area.width < SMALLEST.0 || area.height < SMALLEST.1 {
         let text = format!("too small: {} x {} at least", SMALLEST.0, SMALLEST.1);
-        ink.put(buffer, (area.x, area.y), usize::from(area.width), &Line::of(Hue::Yellow, text));
+        ink.put(buffer, (area.x, area.y), usize::from(area.width), &StyledLine::of(Hue::Yellow, text));
         return;
     }
     let alarm = alarm(monitor, now, usize::from(area.width));
@@ -97,14 +97,14 @@ pub(crate) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, now: Timestamp) {
 }
 
 /// Writes a line into a row of an area.
-fn put(ink: Ink, buffer: &mut Buffer, area: Rect, row: u16, line: &Line) {
+fn put(ink: CellWriter, buffer: &mut Buffer, area: Rect, row: u16, line: &StyledLine) {
     if row < area.height {
         ink.put(buffer, (area.x, area.y + row), usize::from(area.width), line);
     }
 }
 
 /// Writes a line right-aligned.
-fn put_right(ink: Ink, buffer: &mut Buffer, area: Rect, row: u16, line: &Line) {
+fn put_right(ink: CellWriter, buffer: &mut Buffer, area: Rect, row: u16, line: &StyledLine) {
     let wide = u16::try_from(line.width()).unwrap_or(u16::MAX).min(area.width);
     let x = area.x + area.width - wide;
     ink.put(buffer, (x, area.y + row), usize::from(wide), line);
@@ -112,22 +112,28 @@ fn put_right(ink: Ink, buffer: &mut Buffer, area: Rect, row: u16, line: &Line) {
 
 fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
     let (ink, forest) = (monitor.ink, &monitor.forest);
-    put(ink, buffer, area, 0, &Line::of(Hue::Bold, "soong monitor").and(Hue::Dim, format!("  {}", monitor.title)));
+    put(
+        ink,
+        buffer,
+        area,
+        0,
+        &StyledLine::of(Hue::Bold, "soong monitor").and(Hue::Dim, format!("  {}", monitor.title)),
+    );
     let link = match &monitor.link {
-        Link::Looking => Line::of(Hue::Yellow, " looking"),
-        Link::There { .. } if area.width < 50 => Line::of(Hue::Green, " live"),
-        Link::Lost(_) if area.width < 50 => Line::of(Hue::Red, " gone"),
-        Link::There { pid, version } => {
-            Line::of(Hue::Green, " live").and(Hue::Dim, format!(" {pid} ({})", text::line(version)))
+        Connection::Looking => StyledLine::of(Hue::Yellow, " looking"),
+        Connection::There { .. } if area.width < 50 => StyledLine::of(Hue::Green, " live"),
+        Connection::Lost(_) if area.width < 50 => StyledLine::of(Hue::Red, " gone"),
+        Connection::There { pid, version } => {
+            StyledLine::of(Hue::Green, " live").and(Hue::Dim, format!(" {pid} ({})", text::line(version)))
         }
-        Link::Lost(_) => Line::of(Hue::Red, " gone, trying again"),
+        Connection::Lost(_) => StyledLine::of(Hue::Red, " gone, trying again"),
     };
     put_right(ink, buffer, area, 0, &link);
     if area.height < 2 {
         return;
     }
     let at_work = forest.summary();
-    let mut said = vec![Line::of(Hue::Plain, figure::plural(at_work.runs - at_work.children, "run", "runs"))];
+    let mut said = vec![StyledLine::of(Hue::Plain, figure::plural(at_work.runs - at_work.children, "run", "runs"))];
     if at_work.children > 0 {
         said[0].push(Hue::Plain, &format!(" + {}", figure::plural(at_work.children, "child", "children")));
     }
@@ -136,23 +142,25 @@ fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
         said[0].push(Hue::Dim, &format!(": {}", states.join(", ")));
     }
     let used = |tokens, spent: Option<Usd>| format!("{} tokens {}", figure::count(tokens), cost(spent));
-    said.push(Line::of(Hue::Plain, format!("{} at work", used(at_work.tokens, at_work.cost))));
+    said.push(StyledLine::of(Hue::Plain, format!("{} at work", used(at_work.tokens, at_work.cost))));
     if at_work.ended > 0 {
         let used = used(at_work.ended_tokens, at_work.ended_cost);
-        said.push(Line::of(Hue::Dim, format!("{} ended: {used}", at_work.ended)));
+        said.push(StyledLine::of(Hue::Dim, format!("{} ended: {used}", at_work.ended)));
     }
     let (tokens, events) = forest.pulse.rate(now, RATE_SECONDS);
     for (rate, unit, pick) in
         [(tokens, "tok/s", (|beat| beat.0) as fn((u64, u64)) -> u64), (events, "ev/s", |beat| beat.1)]
     {
         let beats: Vec<u64> = forest.pulse.beats(now, 16).into_iter().map(pick).collect();
-        said.push(Line::of(Hue::Plain, format!("{} {unit} ", figure::count(rate))).and(Hue::Cyan, ink.spark(&beats)));
+        said.push(
+            StyledLine::of(Hue::Plain, format!("{} {unit} ", figure::count(rate))).and(Hue::Cyan, ink.spark(&beats)),
+        );
     }
-    said.push(Line::of(Hue::Dim, figure::plural(at_work.runs + at_work.others, "actor", "actors")));
+    said.push(StyledLine::of(Hue::Dim, figure::plural(at_work.runs + at_work.others, "actor", "actors")));
     if forest.dropped > 0 {
-        said.push(Line::of(Hue::Yellow, format!("{} changes missed", forest.dropped)));
+        said.push(StyledLine::of(Hue::Yellow, format!("{} changes missed", forest.dropped)));
     }
-    let mut line = Line::default();
+    let mut line = StyledLine::default();
     for part in said {
         // A part without enough room is dropped completely.
         if line.width() > 0 && line.width() + 3 + part.width() > usize::from(area.width) {
@@ -167,22 +175,22 @@ fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
 }
 
 /// Returns the line about actors that need attention, the most urgent first; `None` if there are none.
-fn alarm(monitor: &Monitor, now: Timestamp, columns: usize) -> Option<Line> {
-    if let Link::Lost(why) = &monitor.link {
-        return Some(Line::of(Hue::Red, format!("! {}", text::line(why))));
+fn alarm(monitor: &Monitor, now: Timestamp, columns: usize) -> Option<StyledLine> {
+    if let Connection::Lost(why) = &monitor.link {
+        return Some(StyledLine::of(Hue::Red, format!("! {}", text::line(why))));
     }
     let forest = &monitor.forest;
-    let mut line = Line::default();
+    let mut line = StyledLine::default();
     if let Some(state) = monitor.own_has_ended() {
-        line = Line::of(Hue::Bold, format!("The run has ended: {state}.")).and(Hue::Plain, " q shows its answer");
+        line = StyledLine::of(Hue::Bold, format!("The run has ended: {state}.")).and(Hue::Plain, " q shows its answer");
     }
     let Some((worst, first)) = forest.alarms().next() else { return (line.width() > 0).then_some(line) };
     let first = forest.get(first)?;
     for (alarm, hue, one, many) in [
-        (Alarm::Stuck, Hue::Red, "is stuck", "are stuck"),
-        (Alarm::Asks, Hue::Yellow, "asks you", "ask you"),
-        (Alarm::Failed, Hue::Red, "has failed", "have failed"),
-        (Alarm::Restarted, Hue::Yellow, "crashed and came back", "crashed and came back"),
+        (Alert::Stuck, Hue::Red, "is stuck", "are stuck"),
+        (Alert::Asks, Hue::Yellow, "asks you", "ask you"),
+        (Alert::Failed, Hue::Red, "has failed", "have failed"),
+        (Alert::Restarted, Hue::Yellow, "crashed and came back", "crashed and came back"),
     ] {
         let count = forest.alarms().filter(|(other, _)| *other == alarm).count();
         if count > 0 {
@@ -191,12 +199,12 @@ fn alarm(monitor: &Monitor, now: Timestamp, columns: usize) -> Option<Line> {
         }
     }
     let since = match worst {
-        Alarm::Stuck => first.view.run.as_ref().and_then(|run| run.last_progress),
-        Alarm::Asks => Some(first.view.since),
+        Alert::Stuck => first.view.run.as_ref().and_then(|run| run.last_progress),
+        Alert::Asks => Some(first.view.since),
         _ => None,
     };
     let since = since.map_or_else(String::new, |at| format!(" for {}", figure::age(now.millis_since(at))));
-    let key = if worst == Alarm::Asks { "  (a answers)" } else { "  (n goes there)" };
+    let key = if worst == Alert::Asks { "  (a answers)" } else { "  (n goes there)" };
     let room = columns.saturating_sub(line.width() + 2 + since.len() + key.len());
     if room >= SHORTEST_NAME {
         line.push(Hue::Plain, &format!(": {}{since}", text::cut(&first.name(), room, monitor.ink.ellipsis())));
@@ -210,7 +218,7 @@ fn pane(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) 
     tabs(monitor, buffer, area);
     let rows = usize::from(area.height.saturating_sub(1));
     let Some(actor) = monitor.list.selected().and_then(|key| monitor.forest.get(key)) else { return };
-    let page = Page {
+    let page = PaneContext {
         forest: &monitor.forest,
         actor,
         records: &monitor.desk.records,
@@ -220,14 +228,14 @@ fn pane(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) 
         ink,
         now,
     };
-    let why = monitor.desk.error().map(|why| Line::of(Hue::Red, format!("cannot be read: {}", text::line(why))));
+    let why = monitor.desk.error().map(|why| StyledLine::of(Hue::Red, format!("cannot be read: {}", text::line(why))));
     let look = (monitor.desk.records.version, monitor.desk.pane, monitor.desk.whole, area.width);
-    let lines: Vec<Line> = match monitor.drawn.take() {
+    let lines: Vec<StyledLine> = match monitor.drawn.take() {
         // Lines rendered from records alone are reused until the records change.
         Some((before, lines)) if before == look && monitor.desk.pane.is_recorded() => lines,
         _ => match pane::lines(monitor.desk.pane, &page) {
             Some(lines) => why.into_iter().chain(lines).collect(),
-            None => vec![why.unwrap_or_else(|| Line::of(Hue::Dim, "reading"))],
+            None => vec![why.unwrap_or_else(|| StyledLine::of(Hue::Dim, "reading"))],
         },
     };
     let last = lines.len().saturating_sub(rows);
@@ -247,13 +255,13 @@ fn pane(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) 
     monitor.drawn = Some((look, lines));
     if count > rows {
         let place = format!(" {} to {} of {} ", scroll + 1, (scroll + rows).min(count), count);
-        put_right(ink, buffer, area, 0, &Line::of(Hue::Dim, place));
+        put_right(ink, buffer, area, 0, &StyledLine::of(Hue::Dim, place));
     }
 }
 
 fn tabs(monitor: &Monitor, buffer: &mut Buffer, area: Rect) {
     let ink = monitor.ink;
-    put(ink, buffer, area, 0, &Line::of(Hue::Dim, ink.rule(usize::from(area.width))));
+    put(ink, buffer, area, 0, &StyledLine::of(Hue::Dim, ink.rule(usize::from(area.width))));
     let mut x = area.x + 1;
     for (at, pane) in Pane::ALL.into_iter().enumerate() {
         let is_shown = pane == monitor.desk.pane;
@@ -265,7 +273,7 @@ fn tabs(monitor: &Monitor, buffer: &mut Buffer, area: Rect) {
         };
         let hue = if is_shown { Hue::Bold } else { Hue::Dim };
         let room = usize::from(area.right().saturating_sub(x));
-        let took = ink.put(buffer, (x, area.y), room, &Line::of(hue, name));
+        let took = ink.put(buffer, (x, area.y), room, &StyledLine::of(hue, name));
         if is_shown {
             let style = if monitor.desk.has_focus { Modifier::REVERSED } else { Modifier::UNDERLINED };
             buffer.set_style(Rect { x, y: area.y, width: took, height: 1 }, Style::new().add_modifier(style));
@@ -274,14 +282,14 @@ fn tabs(monitor: &Monitor, buffer: &mut Buffer, area: Rect) {
     }
 }
 
-fn foot(monitor: &Monitor, now: Timestamp, columns: usize) -> Line {
+fn foot(monitor: &Monitor, now: Timestamp, columns: usize) -> StyledLine {
     if let Dialog::Filter(typed) = &monitor.dialog {
-        return Line::of(Hue::Cyan, "/")
+        return StyledLine::of(Hue::Cyan, "/")
             .and(Hue::Plain, text::line_as_is(&typed.text))
             .and(Hue::Dim, "_  (Enter keeps it, Esc shows all)");
     }
     if let Some((hue, note)) = monitor.note(now) {
-        return Line::of(hue, text::line(note)).cut(columns, monitor.ink.ellipsis());
+        return StyledLine::of(hue, text::line(note)).cut(columns, monitor.ink.ellipsis());
     }
     let asks = monitor.asks.list().len();
     let answer = format!("answer ({asks})");
@@ -313,7 +321,7 @@ fn foot(monitor: &Monitor, now: Timestamp, columns: usize) -> Line {
             ("t", "tree"),
         ]);
     }
-    let mut line = Line::default();
+    let mut line = StyledLine::default();
     for (key, what) in hints {
         if line.width() + key.len() + what.len() + 3 > columns {
             break;
@@ -324,7 +332,7 @@ fn foot(monitor: &Monitor, now: Timestamp, columns: usize) -> Line {
 }
 
 /// Appends the description of a key to a line.
-fn hint(line: &mut Line, key: &str, hue: Hue, what: &str) {
+fn hint(line: &mut StyledLine, key: &str, hue: Hue, what: &str) {
     line.push(Hue::Plain, if line.width() > 0 { "  " } else { "" });
     line.push(Hue::Bold, key);
     line.push(hue, &format!(" {what}"));

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use soong::protocol::{RunId, Timestamp};
 
-use super::forest::Forest;
+use super::forest::ActorIndex;
 
 /// Maximum number of concurrent reads.
 const AT_ONCE: usize = 4;
@@ -18,16 +18,16 @@ const EVERY_MS: u64 = 200;
 const AGAIN_MS: u64 = 30_000;
 
 #[derive(Debug, Default)]
-pub(crate) struct Endings {
+pub(crate) struct FinishedRuns {
     out: Vec<RunId>,
     asked_at: Timestamp,
     /// Runs whose records could not be read, and when.
     unreadable: HashMap<RunId, Timestamp>,
 }
 
-impl Endings {
+impl FinishedRuns {
     /// Returns the runs whose records are to be read now, the newest first.
-    pub(crate) fn wants(&mut self, forest: &Forest, now: Timestamp) -> Vec<RunId> {
+    pub(crate) fn wants(&mut self, forest: &ActorIndex, now: Timestamp) -> Vec<RunId> {
         if now.millis_since(self.asked_at) < EVERY_MS {
             return Vec::new();
         }
@@ -67,12 +67,12 @@ mod tests {
     #[test]
     fn the_newest_are_read_first_a_few_at_a_time_and_what_fails_rests() {
         let at = Timestamp::from_millis;
-        let mut forest = Forest::default();
+        let mut forest = ActorIndex::default();
         let ids: Vec<String> = (0..6).map(|n| format!("r{n}")).collect();
         forest.apply(tree(ids.iter().map(|id| run(id, None)).collect()), at(0));
         let gone: Vec<String> = ids.iter().map(|id| format!("run:{id}")).collect();
         forest.apply(changed(vec![], &gone.iter().map(String::as_str).collect::<Vec<_>>()), at(1));
-        let mut endings = Endings::default();
+        let mut endings = FinishedRuns::default();
         let first = endings.wants(&forest, at(1_000));
         assert_eq!(first, ["r5", "r4", "r3", "r2"].map(RunId::new));
         endings.took(&first[0], false, at(1_002));

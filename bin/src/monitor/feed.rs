@@ -16,13 +16,13 @@ use tokio::{
 };
 
 use super::{
-    deed::Deed,
-    desk::{Content, Want},
-    pane::{Facts, Need, Preview},
-    state::{Link, News, Wish},
+    deed::Command,
+    desk::{ReadContent, ReadRequest},
+    pane::{Preview, RecordKind, RunFacts},
+    state::{Connection, MonitorInput, MonitorRequest},
 };
 use crate::{
-    client::{Address, Client, Found, artifact_path, piece, silent},
+    client::{Address, Client, Discovery, artifact_path, piece, silent},
     export, figure, lineage, people,
     source::{PAGE_EVENTS, Source},
 };
@@ -41,7 +41,7 @@ const NEWEST_EVENTS: u64 = 1_000;
 
 /// Owner whose tree is watched.
 #[derive(Debug, Clone)]
-pub(crate) enum Whom {
+pub(crate) enum TreeSource {
     /// The owner is this process, or a connection to it already exists.
     Reached(Client),
     /// The owner is looked for at this address.
@@ -50,7 +50,7 @@ pub(crate) enum Whom {
 
 /// Sends input and executes requests; ends when dropped.
 pub(crate) struct Feed {
-    tell: mpsc::Sender<News>,
+    tell: mpsc::Sender<MonitorInput>,
     client: watch::Receiver<Option<(Client, Ready)>>,
     /// Reads in progress; aborted with the screen.
     work: JoinSet<()>,
@@ -59,7 +59,7 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    pub(crate) fn begin(whom: Whom) -> (Self, mpsc::Receiver<News>) {
+    pub(crate) fn begin(whom: TreeSource) -> (Self, mpsc::Receiver<MonitorInput>) {
         let (tell, news) = mpsc::channel(WAITING_NEWS);
         let (reached, client) = watch::channel(None);
         let mut work = JoinSet::new();
@@ -74,11 +74,11 @@ impl Feed {
     }
 
     /// Executes a request; ignores requests that concern only the screen.
-    pub(crate) fn fulfil(&mut self, wish: Wish) {
+    pub(crate) fn fulfil(&mut self, wish: MonitorRequest) {
         // Removes finished tasks.
         while self.work.try_join_next().is_some() {}
         while self.deeds.try_join_next().is_some() {}
-        let work = if let Wish::Do(_) = wish { &mut self.deeds } else { &mut self.work };
+        let work = if let MonitorRequest::Do(_) = wish { &mut self.deeds } else { &mut self.work };
         let client = self.client.borrow().clone();
         let tell = self.tell.clone();
         work.spawn(async move {
@@ -94,35 +94,35 @@ impl Feed {
 }
 
 /// Returns the input that reports that the home has no owner.
-fn broken_off(wish: Wish) -> Option<News> {
+fn broken_off(wish: MonitorRequest) -> Option<MonitorInput> {
     let error = || ErrorInfo::retryable(ErrorCode::Closing, "nobody answers for the home");
     Some(match wish {
-        Wish::Read(want) => News::Read(want, Box::new(Err(error()))),
-        Wish::ReadRun(run) => News::Record(run, Box::new(Err(error()))),
-        Wish::ReadAsks => News::Asks(Err(error())),
-        Wish::Do(_) => News::Done(Err(error().message)),
-        Wish::Leave | Wish::Suspend | Wish::Redraw => return None,
+        MonitorRequest::Read(want) => MonitorInput::Read(want, Box::new(Err(error()))),
+        MonitorRequest::ReadRun(run) => MonitorInput::Record(run, Box::new(Err(error()))),
+        MonitorRequest::ReadAsks => MonitorInput::Asks(Err(error())),
+        MonitorRequest::Do(_) => MonitorInput::Done(Err(error().message)),
+        MonitorRequest::Leave | MonitorRequest::Suspend | MonitorRequest::Redraw => return None,
     })
 }
 
-async fn fulfilled(source: &Source, client: &Client, wish: Wish) -> Option<News> {
+async fn fulfilled(source: &Source, client: &Client, wish: MonitorRequest) -> Option<MonitorInput> {
     Some(match wish {
-        Wish::Read(want) => {
+        MonitorRequest::Read(want) => {
             let content = read(source, client, &want).await;
-            News::Read(want, Box::new(content))
+            MonitorInput::Read(want, Box::new(content))
         }
-        Wish::ReadRun(run) => {
+        MonitorRequest::ReadRun(run) => {
             let read = client.run(&run).await.map(|view| view.run);
-            News::Record(run, Box::new(read))
+            MonitorInput::Record(run, Box::new(read))
         }
-        Wish::ReadAsks => News::Asks(people::open(client, None).await.map(|open| open.asks)),
-        Wish::Do(deed) => News::Done(done(source, client, deed).await),
-        Wish::Leave | Wish::Suspend | Wish::Redraw => return None,
+        MonitorRequest::ReadAsks => MonitorInput::Asks(people::open(client, None).await.map(|open| open.asks)),
+        MonitorRequest::Do(deed) => MonitorInput::Done(done(source, client, deed).await),
+        MonitorRequest::Leave | MonitorRequest::Suspend | MonitorRequest::Redraw => return None,
     })
 }
 
 /// Watches the tree until the screen is closed, and reconnects when the owner is lost.
-async fn follow(whom: Whom, tell: mpsc::Sender<News>, reached: watch::Sender<Option<(Client, Ready)>>) {
+async fn follow(whom: TreeSource, tell: mpsc::Sender<MonitorInput>, reached: watch::Sender<Option<(Client, Ready)>>) {
     let mut wait = AGAIN.0;
     loop {
         let why = match reach(&whom).await {
@@ -133,32 +133,32 @@ async fn follow(whom: Whom, tell: mpsc::Sender<News>, reached: watch::Sender<Opt
             Err(why) => why,
         };
         reached.send_replace(None);
-        if tell.send(News::Link(Link::Lost(why))).await.is_err() {
+        if tell.send(MonitorInput::Link(Connection::Lost(why))).await.is_err() {
             return;
         }
         tokio::time::sleep(wait).await;
         wait = match &whom {
             // Looking for the owner of a local home is cheap, so the delay does not grow.
-            Whom::At(Address::Home(_)) => AGAIN.0,
+            TreeSource::At(Address::Home(_)) => AGAIN.0,
             _ => (wait * 2).min(AGAIN.1),
         };
     }
 }
 
-async fn reach(whom: &Whom) -> Result<(Client, Ready), String> {
+async fn reach(whom: &TreeSource) -> Result<(Client, Ready), String> {
     match whom {
-        Whom::Reached(client) => match client.get::<Ready>("/health/ready").await {
+        TreeSource::Reached(client) => match client.get::<Ready>("/health/ready").await {
             Ok(ready) => Ok((client.clone(), ready)),
             Err(error) => match Ready::of_failure(&error) {
                 Some(ready) => Ok((client.clone(), ready)),
                 None => Err(error.message),
             },
         },
-        Whom::At(address) => match Client::find(address).await {
-            Found::Owner(client, ready) => Ok((client, ready)),
-            Found::Silent => Err(silent().message),
-            Found::Away(error) => Err(error.message),
-            Found::Nobody => {
+        TreeSource::At(address) => match Client::find(address).await {
+            Discovery::Owner(client, ready) => Ok((client, ready)),
+            Discovery::Silent => Err(silent().message),
+            Discovery::Away(error) => Err(error.message),
+            Discovery::Nobody => {
                 Err("nobody is at work in this home: waiting for `soong run`, `soong serve` or another".to_owned())
             }
         },
@@ -171,7 +171,7 @@ async fn reach(whom: &Whom) -> Result<(Client, Ready), String> {
 /// An owner counts as connected only after its first tree event.
 async fn told(
     (client, ready): (Client, Ready),
-    tell: &mpsc::Sender<News>,
+    tell: &mpsc::Sender<MonitorInput>,
     reached: &watch::Sender<Option<(Client, Ready)>>,
     wait: &mut Duration,
 ) -> Option<ErrorInfo> {
@@ -179,7 +179,7 @@ async fn told(
         Ok(line) => line,
         Err(error) => return Some(error),
     };
-    let mut there = Some(Link::There { pid: ready.pid, version: ready.version.clone() });
+    let mut there = Some(Connection::There { pid: ready.pid, version: ready.version.clone() });
     loop {
         let event = match line.next().await {
             Ok(event) => event,
@@ -188,31 +188,31 @@ async fn told(
         if let Some(there) = there.take() {
             *wait = AGAIN.0;
             reached.send_replace(Some((client.clone(), ready.clone())));
-            tell.send(News::Link(there)).await.ok()?;
+            tell.send(MonitorInput::Link(there)).await.ok()?;
         }
-        tell.send(News::Tree(event)).await.ok()?;
+        tell.send(MonitorInput::Tree(event)).await.ok()?;
     }
 }
 
-async fn read(source: &Source, client: &Client, want: &Want) -> Result<Content, ErrorInfo> {
+async fn read(source: &Source, client: &Client, want: &ReadRequest) -> Result<ReadContent, ErrorInfo> {
     Ok(match want.need {
-        Need::Facts => {
+        RecordKind::Facts => {
             let (run, trace) = tokio::try_join!(client.run(&want.run), client.trace(want.trace.as_str()))?;
-            Content::Facts(Box::new(Facts { run, trace }))
+            ReadContent::Facts(Box::new(RunFacts { run, trace }))
         }
-        Need::Events => events(source, client, want).await?,
-        Need::Messages => {
+        RecordKind::Events => events(source, client, want).await?,
+        RecordKind::Messages => {
             let read =
                 async |path| source.messages(want.trace.as_str(), path).await.map_err(|failure| lost(&failure.what));
             let (all, path) = (read(MessagePath::All).await?, read(MessagePath::Main).await?);
             let marks = lineage::marks(&all, &path);
-            Content::Messages(all.into_iter().zip(marks).collect())
+            ReadContent::Messages(all.into_iter().zip(marks).collect())
         }
-        Need::Artifacts => {
+        RecordKind::Artifacts => {
             let path = format!("/api/sessions/{}/artifacts", piece(&want.session));
-            Content::Artifacts(client.get::<Artifacts>(&path).await?.artifacts)
+            ReadContent::Artifacts(client.get::<Artifacts>(&path).await?.artifacts)
         }
-        Need::Preview => {
+        RecordKind::Preview => {
             let name = want.artifact.clone().unwrap_or_default();
             let view: ArtifactView = client.get(&artifact_path(&want.session, &name, "")).await?;
             let lines = match view.content {
@@ -222,13 +222,13 @@ async fn read(source: &Source, client: &Client, want: &Want) -> Result<Content, 
                     want.session
                 )],
             };
-            Content::Preview(Preview { name, lines })
+            ReadContent::Preview(Preview { name, lines })
         }
     })
 }
 
 /// Reads the newest events of a trace, or the events after `want.since` if they are not too many.
-async fn events(source: &Source, client: &Client, want: &Want) -> Result<Content, ErrorInfo> {
+async fn events(source: &Source, client: &Client, want: &ReadRequest) -> Result<ReadContent, ErrorInfo> {
     let newest = async || {
         let trace = client.trace(want.trace.as_str()).await?;
         Ok::<u64, ErrorInfo>(trace.trace.last_event_id.saturating_sub(NEWEST_EVENTS))
@@ -245,7 +245,7 @@ async fn events(source: &Source, client: &Client, want: &Want) -> Result<Content
         since = page.last().map_or(since, |last| last.event_id);
         records.extend(page);
         if is_last {
-            return Ok(Content::Events { records, follow });
+            return Ok(ReadContent::Events { records, follow });
         }
         // The pane was not updated for a long time. Older events are skipped, since they would not be kept.
         let newest = newest().await?;
@@ -273,15 +273,15 @@ fn lost(what: &str) -> ErrorInfo {
 }
 
 /// Executes an action; returns the message to show.
-async fn done(source: &Source, client: &Client, deed: Deed) -> Result<String, String> {
+async fn done(source: &Source, client: &Client, deed: Command) -> Result<String, String> {
     let said = |error: ErrorInfo| error.message;
     match deed {
-        Deed::Cancel(runs) => cancel(client, runs).await,
-        Deed::Kill(actor) => {
+        Command::Cancel(runs) => cancel(client, runs).await,
+        Command::Kill(actor) => {
             client.kill(&actor).await.map_err(said)?;
             Ok(format!("{actor} was made to crash: its supervisor starts it again"))
         }
-        Deed::Decide { id, decision, reason } => {
+        Command::Decide { id, decision, reason } => {
             client.named("monitor").decide(&id, decision, reason).await.map_err(said)?;
             Ok(match decision {
                 Decision::AllowOnce => "allowed, once",
@@ -290,8 +290,8 @@ async fn done(source: &Source, client: &Client, deed: Deed) -> Result<String, St
             }
             .to_owned())
         }
-        Deed::Answer { id, text } => client.answer(&id, &text).await.map(|_| "answered".to_owned()).map_err(said),
-        Deed::Export { trace, dir } => {
+        Command::Answer { id, text } => client.answer(&id, &text).await.map(|_| "answered".to_owned()).map_err(said),
+        Command::Export { trace, dir } => {
             let exported = export::export(source, trace.as_str(), Path::new(&dir)).await;
             exported.map(|exported| exported.said()).map_err(|failure| failure.what)
         }

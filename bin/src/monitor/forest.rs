@@ -14,8 +14,8 @@ use soong::{
 };
 
 use super::{
-    actor::{Actor, Alarm, Key, Record},
-    pulse::Pulse,
+    actor::{Actor, Alert, EndRecord, Key},
+    pulse::UsageHistory,
 };
 
 /// Maximum number of ended runs that are kept.
@@ -23,7 +23,7 @@ pub(crate) const MOST_ENDED: usize = 500;
 
 /// All known actors.
 #[derive(Debug, Default)]
-pub(crate) struct Forest {
+pub(crate) struct ActorIndex {
     actors: HashMap<Key, Actor>,
     root: Option<Key>,
     /// Ended runs, the oldest first.
@@ -35,12 +35,12 @@ pub(crate) struct Forest {
     /// Number of changes to the set of actors, or to whether one has ended or has an alarm.
     pub(crate) shape: u64,
     /// Computed on demand, and kept until the next change.
-    summary: OnceCell<Summary>,
+    summary: OnceCell<ActorSummary>,
     /// Recent usage of all runs.
-    pub(crate) pulse: Pulse,
+    pub(crate) pulse: UsageHistory,
 }
 
-impl Forest {
+impl ActorIndex {
     pub(crate) fn get(&self, key: &str) -> Option<&Actor> {
         self.actors.get(key)
     }
@@ -91,7 +91,7 @@ impl Forest {
     }
 
     /// Stores the record of a run that has ended.
-    pub(crate) fn record(&mut self, run: &RunId, record: Record) {
+    pub(crate) fn record(&mut self, run: &RunId, record: EndRecord) {
         if let Some(actor) = self.actors.get_mut(&*format!("run:{run}")).filter(|actor| actor.is_gone) {
             actor.record = Some(Box::new(record));
             (self.version, self.shape) = (self.version + 1, self.shape + 1);
@@ -187,12 +187,12 @@ impl Forest {
     }
 
     /// Returns the actors that need attention, the most urgent and the oldest first.
-    pub(crate) fn alarms(&self) -> impl ExactSizeIterator<Item = (Alarm, &Key)> {
+    pub(crate) fn alarms(&self) -> impl ExactSizeIterator<Item = (Alert, &Key)> {
         self.summary().alarms.iter().map(|(alarm, _, key)| (*alarm, key))
     }
 
-    pub(crate) fn summary(&self) -> &Summary {
-        self.summary.get_or_init(|| Summary::of(self))
+    pub(crate) fn summary(&self) -> &ActorSummary {
+        self.summary.get_or_init(|| ActorSummary::of(self))
     }
 
     /// Returns ended runs without a record, the newest first.
@@ -222,7 +222,7 @@ impl Forest {
 
 /// Summary of all actors.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Summary {
+pub(crate) struct ActorSummary {
     /// Number of active and queued runs.
     pub(crate) runs: usize,
     /// Number of these that are child runs.
@@ -243,11 +243,11 @@ pub(crate) struct Summary {
     pub(crate) has_budgets: bool,
     /// Runs with pending requests: key, number of requests, and number of recorded events.
     pub(crate) asks: Vec<(Key, u32, u64)>,
-    alarms: Vec<(Alarm, Timestamp, Key)>,
+    alarms: Vec<(Alert, Timestamp, Key)>,
 }
 
-impl Summary {
-    fn of(forest: &Forest) -> Self {
+impl ActorSummary {
+    fn of(forest: &ActorIndex) -> Self {
         let mut sum = Self { cost: Some(Usd::default()), ended_cost: Some(Usd::default()), ..Self::default() };
         for actor in forest.iter() {
             if let Some(alarm) = actor.alarm() {
@@ -304,7 +304,7 @@ mod tests {
         Timestamp::from_millis(seconds * 1_000)
     }
 
-    fn names(forest: &Forest) -> Vec<String> {
+    fn names(forest: &ActorIndex) -> Vec<String> {
         let mut names: Vec<String> = forest.iter().map(|actor| format!("{} {}", actor.key, actor.state())).collect();
         names.sort();
         names
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn who_has_gone_is_forgotten_but_for_runs_and_what_they_hang_below() {
-        let mut forest = Forest::default();
+        let mut forest = ActorIndex::default();
         forest.apply(tree(vec![run("r1", None), run("r2", Some("r1"))]), at(0));
         forest.apply(changed(vec![], &["run:r2", "journal:0", "sub_agent_supervisor:s"]), at(1));
         assert_eq!(
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn how_a_run_ended_is_known_when_it_goes_or_is_to_be_read() {
-        let mut forest = Forest::default();
+        let mut forest = ActorIndex::default();
         forest.apply(tree(vec![run("told", None), run("missed", None)]), at(0));
         let end = RunEnd {
             run_id: RunId::new("told"),
@@ -353,14 +353,14 @@ mod tests {
         let gone = ["run:told", "run:missed"].map(str::to_owned).into();
         forest.apply(TreeEvent::Changed { changed: [].into(), gone, ended: [end].into(), dropped: 0 }, at(2));
         let told = forest.get("run:told").unwrap();
-        assert_eq!((told.state(), told.alarm(), told.turn()), ("failed", Some(Alarm::Failed), 7));
+        assert_eq!((told.state(), told.alarm(), told.turn()), ("failed", Some(Alert::Failed), 7));
         assert_eq!((forest.summary().ended_tokens, forest.summary().ended_cost), (70, None));
         assert_eq!(forest.unrecorded().collect::<Vec<_>>(), [RunId::new("missed")]);
     }
 
     #[test]
     fn only_the_newest_runs_that_have_ended_stay() {
-        let mut forest = Forest::default();
+        let mut forest = ActorIndex::default();
         forest.apply(tree(vec![]), at(0));
         for n in 0..MOST_ENDED + 10 {
             let id = format!("r{n}");
@@ -373,7 +373,7 @@ mod tests {
 
     #[test]
     fn what_was_used_before_anybody_looked_is_not_used_now() {
-        let mut forest = Forest::default();
+        let mut forest = ActorIndex::default();
         let with = |id: &str, tokens: u64| {
             let mut view = run(id, None);
             view.run.as_mut().unwrap().tokens = tokens;
@@ -388,7 +388,7 @@ mod tests {
 
     #[test]
     fn the_most_urgent_is_named_first() {
-        let mut forest = Forest::default();
+        let mut forest = ActorIndex::default();
         let mut views = Vec::new();
         for (id, stuck, asks, restarts) in
             [("calm", false, 0, 0), ("back", false, 0, 1), ("asks", false, 2, 1), ("hangs", true, 1, 0)]
@@ -400,7 +400,7 @@ mod tests {
             views.push(view);
         }
         forest.apply(tree(views), at(0));
-        let alarms: Vec<(Alarm, &str)> = forest.alarms().map(|(alarm, key)| (alarm, &**key)).collect();
-        assert_eq!(alarms, [(Alarm::Stuck, "run:hangs"), (Alarm::Asks, "run:asks"), (Alarm::Restarted, "run:back")]);
+        let alarms: Vec<(Alert, &str)> = forest.alarms().map(|(alarm, key)| (alarm, &**key)).collect();
+        assert_eq!(alarms, [(Alert::Stuck, "run:hangs"), (Alert::Asks, "run:asks"), (Alert::Restarted, "run:back")]);
     }
 }

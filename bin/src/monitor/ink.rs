@@ -1,6 +1,6 @@
 //! Writes lines into the cells of the screen.
 //!
-//! Everything that is drawn passes through [`Ink::put`], because texts of models, tools and files are not trusted. It
+//! Everything that is drawn passes through [`CellWriter::put`], because texts of models, tools and files are not trusted. It
 //! removes control characters, marks that change the reading direction, and characters whose width a terminal may
 //! measure differently. Invariant: a line never takes more columns than it is given. Elsewhere: the content of the
 //! screen.
@@ -12,7 +12,7 @@ use ratatui::{
 use unicode_width::UnicodeWidthChar;
 
 use crate::{
-    line::Line,
+    line::StyledLine,
     terminal::{Hue, Terminal},
     text,
 };
@@ -24,12 +24,12 @@ const SPARE: usize = 256;
 
 /// Capabilities of the terminal.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ink {
+pub(crate) struct CellWriter {
     pub(crate) color: bool,
     pub(crate) unicode: bool,
 }
 
-impl Ink {
+impl CellWriter {
     pub(crate) fn of(terminal: &Terminal) -> Self {
         Self { color: terminal.stderr.on, unicode: terminal.unicode }
     }
@@ -52,7 +52,7 @@ impl Ink {
     }
 
     /// Writes a line into the cells from `(x, y)` on, at most `columns` of them; returns the number of cells used.
-    pub(crate) fn put(self, buffer: &mut Buffer, (x, y): (u16, u16), columns: usize, line: &Line) -> u16 {
+    pub(crate) fn put(self, buffer: &mut Buffer, (x, y): (u16, u16), columns: usize, line: &StyledLine) -> u16 {
         let area = *buffer.area();
         if y < area.top() || y >= area.bottom() || x < area.left() {
             return 0;
@@ -165,11 +165,12 @@ mod tests {
 
     use super::*;
 
-    const INKS: [Ink; 2] = [Ink { color: true, unicode: true }, Ink { color: false, unicode: false }];
+    const INKS: [CellWriter; 2] =
+        [CellWriter { color: true, unicode: true }, CellWriter { color: false, unicode: false }];
 
-    fn drawn(ink: Ink, columns: u16, text: &str) -> String {
+    fn drawn(ink: CellWriter, columns: u16, text: &str) -> String {
         let mut buffer = Buffer::empty(Rect::new(0, 0, columns, 1));
-        ink.put(&mut buffer, (0, 0), usize::from(columns), &Line::of(Hue::Plain, text));
+        ink.put(&mut buffer, (0, 0), usize::from(columns), &StyledLine::of(Hue::Plain, text));
         (0..columns).map(|x| buffer[(x, 0)].symbol().to_owned()).collect::<Vec<_>>().concat()
     }
 
@@ -210,7 +211,7 @@ mod tests {
         fn any_text_stays_within_its_columns(text: String, columns in 0u16..20, x in 0u16..12, ink in 0usize..2) {
             let mut buffer = Buffer::empty(Rect::new(0, 0, 10, 2));
             let before = buffer.clone();
-            let took = INKS[ink].put(&mut buffer, (x, 0), usize::from(columns), &Line::of(Hue::Red, text));
+            let took = INKS[ink].put(&mut buffer, (x, 0), usize::from(columns), &StyledLine::of(Hue::Red, text));
             prop_assert!(took <= columns);
             for at in 0..10 {
                 let symbol = buffer[(at, 0)].symbol();

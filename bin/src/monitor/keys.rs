@@ -6,8 +6,8 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 /// Action of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Action {
-    Move(Step),
+pub(crate) enum KeyAction {
+    Move(RowMove),
     /// Unfold the row, or move to its first child.
     In,
     /// Fold the row, or move to its parent.
@@ -38,7 +38,7 @@ pub(crate) enum Action {
 
 /// A movement through rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum RowMove {
     Up,
     Down,
     PageUp,
@@ -50,12 +50,12 @@ pub(crate) enum Step {
 /// Keys with their action, and their description in the help.
 struct Binding {
     keys: &'static [KeyCode],
-    action: Action,
+    action: KeyAction,
     shown: &'static str,
     help: &'static str,
 }
 
-const fn bind(keys: &'static [KeyCode], action: Action, shown: &'static str, help: &'static str) -> Binding {
+const fn bind(keys: &'static [KeyCode], action: KeyAction, shown: &'static str, help: &'static str) -> Binding {
     Binding { keys, action, shown, help }
 }
 
@@ -63,53 +63,58 @@ use KeyCode::{BackTab, Char, Down, End, Enter, Esc, Home, Left, PageDown, PageUp
 
 /// All key bindings. A binding without help is described together with the previous one.
 const BINDINGS: &[Binding] = &[
-    bind(&[Up, Char('k')], Action::Move(Step::Up), "Up Down", "one row up or down (k, j)"),
-    bind(&[Down, Char('j')], Action::Move(Step::Down), "", ""),
-    bind(&[PageUp], Action::Move(Step::PageUp), "PgUp PgDn", "a page up or down"),
-    bind(&[PageDown], Action::Move(Step::PageDown), "", ""),
-    bind(&[Home, Char('g')], Action::Move(Step::First), "Home End", "to the first or the last row (g, G)"),
-    bind(&[End, Char('G')], Action::Move(Step::Last), "", ""),
-    bind(&[Left, Char('h')], Action::Out, "Left Right", "fold and unfold; in a pane: the pane before, the next (h, l)"),
-    bind(&[Right, Char('l')], Action::In, "", ""),
-    bind(&[Char('z')], Action::FoldAll, "z", "fold or unfold all"),
-    bind(&[Enter], Action::Open, "Enter", "to the pane; there: an artifact, or events and messages in full"),
-    bind(&[Esc], Action::Close, "Esc", "back to the tree, without a filter"),
-    bind(&[Tab], Action::Switch, "Tab", "to the pane, and back to the tree"),
-    bind(&[BackTab], Action::NextPane, "Shift-Tab", "the next pane"),
-    bind(&[Char('1')], Action::Pane(0), "1 to 7", "Facts, Goals, Team, Events, Messages, Artifacts, Timeline"),
-    bind(&[Char('2')], Action::Pane(1), "", ""),
-    bind(&[Char('3')], Action::Pane(2), "", ""),
-    bind(&[Char('4')], Action::Pane(3), "", ""),
-    bind(&[Char('5')], Action::Pane(4), "", ""),
-    bind(&[Char('6')], Action::Pane(5), "", ""),
-    bind(&[Char('7')], Action::Pane(6), "", ""),
-    bind(&[Char('n')], Action::NextUrgent, "n", "to the next that needs a look: stuck, asking, failed, restarted"),
-    bind(&[Char('!')], Action::OnlyUrgent, "!", "only what is stuck, asks or has failed"),
-    bind(&[Char('/')], Action::Filter, "/", "only what holds a text: an id, a task, a state, an error"),
-    bind(&[Char('s')], Action::Sort, "s", "another order: start, urgency, tokens, cost, ..."),
-    bind(&[Char('t')], Action::Arrange, "t", "by who works for whom, or by supervision"),
-    bind(&[Char('e')], Action::Ended, "e", "with or without runs that have ended"),
-    bind(&[Char('f')], Action::Follow, "f", "follow: go where something happens; in a pane: stay at the end"),
-    bind(&[Char('a')], Action::Answer, "a", "answer what is asked: permissions and questions"),
-    bind(&[Char('c')], Action::Cancel, "c", "cancel a run with all below it, or all runs of a session"),
-    bind(&[Char('x')], Action::Export, "x", "export a run's trace with all below it to a folder"),
-    bind(&[Char('K')], Action::Kill, "K", "a drill: make a run, session, working set or gateway crash"),
-    bind(&[Char('?')], Action::Help, "?", "this help"),
-    bind(&[Char('q')], Action::Quit, "q", "leave; what is at work goes on"),
+    bind(&[Up, Char('k')], KeyAction::Move(RowMove::Up), "Up Down", "one row up or down (k, j)"),
+    bind(&[Down, Char('j')], KeyAction::Move(RowMove::Down), "", ""),
+    bind(&[PageUp], KeyAction::Move(RowMove::PageUp), "PgUp PgDn", "a page up or down"),
+    bind(&[PageDown], KeyAction::Move(RowMove::PageDown), "", ""),
+    bind(&[Home, Char('g')], KeyAction::Move(RowMove::First), "Home End", "to the first or the last row (g, G)"),
+    bind(&[End, Char('G')], KeyAction::Move(RowMove::Last), "", ""),
+    bind(
+        &[Left, Char('h')],
+        KeyAction::Out,
+        "Left Right",
+        "fold and unfold; in a pane: the pane before, the next (h, l)",
+    ),
+    bind(&[Right, Char('l')], KeyAction::In, "", ""),
+    bind(&[Char('z')], KeyAction::FoldAll, "z", "fold or unfold all"),
+    bind(&[Enter], KeyAction::Open, "Enter", "to the pane; there: an artifact, or events and messages in full"),
+    bind(&[Esc], KeyAction::Close, "Esc", "back to the tree, without a filter"),
+    bind(&[Tab], KeyAction::Switch, "Tab", "to the pane, and back to the tree"),
+    bind(&[BackTab], KeyAction::NextPane, "Shift-Tab", "the next pane"),
+    bind(&[Char('1')], KeyAction::Pane(0), "1 to 7", "Facts, Goals, Team, Events, Messages, Artifacts, Timeline"),
+    bind(&[Char('2')], KeyAction::Pane(1), "", ""),
+    bind(&[Char('3')], KeyAction::Pane(2), "", ""),
+    bind(&[Char('4')], KeyAction::Pane(3), "", ""),
+    bind(&[Char('5')], KeyAction::Pane(4), "", ""),
+    bind(&[Char('6')], KeyAction::Pane(5), "", ""),
+    bind(&[Char('7')], KeyAction::Pane(6), "", ""),
+    bind(&[Char('n')], KeyAction::NextUrgent, "n", "to the next that needs a look: stuck, asking, failed, restarted"),
+    bind(&[Char('!')], KeyAction::OnlyUrgent, "!", "only what is stuck, asks or has failed"),
+    bind(&[Char('/')], KeyAction::Filter, "/", "only what holds a text: an id, a task, a state, an error"),
+    bind(&[Char('s')], KeyAction::Sort, "s", "another order: start, urgency, tokens, cost, ..."),
+    bind(&[Char('t')], KeyAction::Arrange, "t", "by who works for whom, or by supervision"),
+    bind(&[Char('e')], KeyAction::Ended, "e", "with or without runs that have ended"),
+    bind(&[Char('f')], KeyAction::Follow, "f", "follow: go where something happens; in a pane: stay at the end"),
+    bind(&[Char('a')], KeyAction::Answer, "a", "answer what is asked: permissions and questions"),
+    bind(&[Char('c')], KeyAction::Cancel, "c", "cancel a run with all below it, or all runs of a session"),
+    bind(&[Char('x')], KeyAction::Export, "x", "export a run's trace with all below it to a folder"),
+    bind(&[Char('K')], KeyAction::Kill, "K", "a drill: make a run, session, working set or gateway crash"),
+    bind(&[Char('?')], KeyAction::Help, "?", "this help"),
+    bind(&[Char('q')], KeyAction::Quit, "q", "leave; what is at work goes on"),
     // Keys with Ctrl are handled in `action`.
-    bind(&[], Action::Interrupt, "Ctrl-C", "the same; it first cancels the run that the monitor was started with"),
-    bind(&[], Action::Redraw, "Ctrl-L", "draw the screen anew; Ctrl-Z: stop the process, as always"),
+    bind(&[], KeyAction::Interrupt, "Ctrl-C", "the same; it first cancels the run that the monitor was started with"),
+    bind(&[], KeyAction::Redraw, "Ctrl-L", "draw the screen anew; Ctrl-Z: stop the process, as always"),
 ];
 
 /// Returns the action of a key.
-pub(crate) fn action(key: KeyEvent) -> Option<Action> {
+pub(crate) fn action(key: KeyEvent) -> Option<KeyAction> {
     if key.modifiers.contains(KeyModifiers::CONTROL) {
         return match key.code {
-            Char('c') => Some(Action::Interrupt),
-            Char('l') => Some(Action::Redraw),
-            Char('z') => Some(Action::Suspend),
-            Char('d') => Some(Action::Move(Step::PageDown)),
-            Char('u') => Some(Action::Move(Step::PageUp)),
+            Char('c') => Some(KeyAction::Interrupt),
+            Char('l') => Some(KeyAction::Redraw),
+            Char('z') => Some(KeyAction::Suspend),
+            Char('d') => Some(KeyAction::Move(RowMove::PageDown)),
+            Char('u') => Some(KeyAction::Move(RowMove::PageUp)),
             _ => None,
         };
     }
@@ -136,10 +141,10 @@ mod tests {
         }
         let of = |code, modifiers| action(KeyEvent::new(code, modifiers));
         for (code, modifiers, want) in [
-            (Char('q'), KeyModifiers::NONE, Some(Action::Quit)),
-            (Char('K'), KeyModifiers::SHIFT, Some(Action::Kill)),
-            (Char('c'), KeyModifiers::CONTROL, Some(Action::Interrupt)),
-            (Char('c'), KeyModifiers::NONE, Some(Action::Cancel)),
+            (Char('q'), KeyModifiers::NONE, Some(KeyAction::Quit)),
+            (Char('K'), KeyModifiers::SHIFT, Some(KeyAction::Kill)),
+            (Char('c'), KeyModifiers::CONTROL, Some(KeyAction::Interrupt)),
+            (Char('c'), KeyModifiers::NONE, Some(KeyAction::Cancel)),
             (Char('k'), KeyModifiers::ALT, None),
             (Char('ü'), KeyModifiers::NONE, None),
         ] {

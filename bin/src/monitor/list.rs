@@ -5,16 +5,16 @@
 
 use super::{
     actor::Key,
-    forest::Forest,
-    keys::Step,
-    rows::{Row, View, parent, rows},
+    forest::ActorIndex,
+    keys::RowMove,
+    rows::{ActorRow, TreeView, parent, rows},
 };
 
 /// The rows of the tree.
 #[derive(Debug, Default)]
-pub(crate) struct List {
-    pub(crate) view: View,
-    rows: Vec<Row>,
+pub(crate) struct RowList {
+    pub(crate) view: TreeView,
+    rows: Vec<ActorRow>,
     /// Version of the forest that the rows show; `None` if they must be rebuilt.
     arranged: Option<u64>,
     selected: Option<Key>,
@@ -24,8 +24,8 @@ pub(crate) struct List {
     pub(crate) follows: bool,
 }
 
-impl List {
-    pub(crate) fn rows(&self) -> &[Row] {
+impl RowList {
+    pub(crate) fn rows(&self) -> &[ActorRow] {
         &self.rows
     }
 
@@ -33,7 +33,7 @@ impl List {
         self.selected.as_ref()
     }
 
-    pub(crate) fn row(&self) -> Option<&Row> {
+    pub(crate) fn row(&self) -> Option<&ActorRow> {
         self.rows.get(self.at)
     }
 
@@ -43,7 +43,7 @@ impl List {
     }
 
     /// Rebuilds the rows if the forest or the view has changed.
-    pub(crate) fn refresh(&mut self, forest: &Forest) {
+    pub(crate) fn refresh(&mut self, forest: &ActorIndex) {
         // Rows that are sorted or filtered by the content of actors may change with every update.
         let changes = if self.view.is_plain() && !self.follows { forest.shape } else { forest.version };
         if self.arranged == Some(changes) {
@@ -68,28 +68,28 @@ impl List {
     }
 
     /// Changes the view and rebuilds the rows.
-    pub(crate) fn change(&mut self, forest: &Forest, change: impl FnOnce(&mut View)) {
+    pub(crate) fn change(&mut self, forest: &ActorIndex, change: impl FnOnce(&mut TreeView)) {
         change(&mut self.view);
         self.arranged = None;
         self.refresh(forest);
     }
 
-    pub(crate) fn step(&mut self, step: Step, page: usize) {
+    pub(crate) fn step(&mut self, step: RowMove, page: usize) {
         self.follows = false;
         let last = self.rows.len().saturating_sub(1);
         self.at = match step {
-            Step::Up => self.at.saturating_sub(1),
-            Step::Down => (self.at + 1).min(last),
-            Step::PageUp => self.at.saturating_sub(page.max(1)),
-            Step::PageDown => (self.at + page.max(1)).min(last),
-            Step::First => 0,
-            Step::Last => last,
+            RowMove::Up => self.at.saturating_sub(1),
+            RowMove::Down => (self.at + 1).min(last),
+            RowMove::PageUp => self.at.saturating_sub(page.max(1)),
+            RowMove::PageDown => (self.at + page.max(1)).min(last),
+            RowMove::First => 0,
+            RowMove::Last => last,
         };
         self.selected = self.rows.get(self.at).map(|row| row.key.clone());
     }
 
     /// Selects an actor, and removes everything that hides it.
-    pub(crate) fn select(&mut self, forest: &Forest, key: &Key) {
+    pub(crate) fn select(&mut self, forest: &ActorIndex, key: &Key) {
         self.follows = false;
         if !self.rows.iter().any(|row| row.key == *key) {
             // Remove folding and filters.
@@ -103,17 +103,17 @@ impl List {
     }
 
     /// Unfolds the selected row, or selects the first row below it.
-    pub(crate) fn go_in(&mut self, forest: &Forest) {
+    pub(crate) fn go_in(&mut self, forest: &ActorIndex) {
         let Some(row) = self.row().cloned() else { return };
         if row.hidden > 0 {
             self.change(forest, |view| _ = view.folded.remove(&row.key));
         } else if row.has_children {
-            self.step(Step::Down, 1);
+            self.step(RowMove::Down, 1);
         }
     }
 
     /// Folds the selected row, or selects its parent row.
-    pub(crate) fn go_out(&mut self, forest: &Forest) {
+    pub(crate) fn go_out(&mut self, forest: &ActorIndex) {
         let Some(row) = self.row().cloned() else { return };
         if row.has_children && row.hidden == 0 {
             self.change(forest, |view| _ = view.folded.insert(row.key.clone()));
@@ -126,7 +126,7 @@ impl List {
     }
 
     /// Folds all rows that have children, except the root; or unfolds all rows.
-    pub(crate) fn fold_all(&mut self, forest: &Forest) {
+    pub(crate) fn fold_all(&mut self, forest: &ActorIndex) {
         let parents = self.rows.iter().filter(|row| row.has_children && !row.rails.is_empty());
         let parents: Vec<Key> = parents.map(|row| row.key.clone()).collect();
         self.change(forest, |view| match view.folded.is_empty() {
@@ -145,7 +145,7 @@ impl List {
 }
 
 /// Returns the run with the most recent progress. Runs without progress count as the oldest.
-fn busiest(forest: &Forest, rows: &[Row]) -> Option<Key> {
+fn busiest(forest: &ActorIndex, rows: &[ActorRow]) -> Option<Key> {
     let actors = rows.iter().filter_map(|row| forest.get(&row.key)).filter(|actor| !actor.is_gone);
     let runs = actors.filter_map(|actor| Some((actor.view.run.as_ref()?.last_progress, actor)));
     runs.max_by_key(|(progress, _)| *progress).map(|(_, actor)| actor.key.clone())
@@ -158,8 +158,8 @@ mod tests {
     use super::*;
     use crate::monitor::sample::{changed, run, tree};
 
-    fn forest(runs: &[(&str, Option<&str>)]) -> Forest {
-        let mut forest = Forest::default();
+    fn forest(runs: &[(&str, Option<&str>)]) -> ActorIndex {
+        let mut forest = ActorIndex::default();
         forest.apply(tree(runs.iter().map(|(id, parent)| run(id, *parent)).collect()), Timestamp::default());
         forest
     }
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn what_is_selected_stays_so_and_where_it_is_gone_its_neighbour_is() {
         let mut forest = forest(&[("m", None), ("a", Some("m")), ("b", Some("m"))]);
-        let mut list = List::default();
+        let mut list = RowList::default();
         list.refresh(&forest);
         list.select(&forest, &"run:b".into());
         assert_eq!(list.place(), 5);
@@ -187,7 +187,7 @@ mod tests {
     fn a_run_is_selected_before_it_has_made_progress() {
         let mut fresh = run("m", None);
         fresh.run.as_mut().unwrap().last_progress = None;
-        let (mut forest, mut list) = (forest(&[]), List { follows: true, ..List::default() });
+        let (mut forest, mut list) = (forest(&[]), RowList { follows: true, ..RowList::default() });
         list.refresh(&forest);
         forest.apply(changed(vec![fresh], &[]), Timestamp::default());
         list.refresh(&forest);
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn rows_fold_unfold_and_scroll() {
         let forest = forest(&[("m", None), ("a", Some("m")), ("b", Some("m"))]);
-        let mut list = List::default();
+        let mut list = RowList::default();
         list.refresh(&forest);
         list.select(&forest, &"run:a".into());
         list.go_out(&forest);
@@ -215,11 +215,11 @@ mod tests {
         assert_eq!(list.selected().map(|key| &**key), Some("session:s"), "what it is folded into");
         list.fold_all(&forest);
         assert_eq!((list.rows().len(), list.scroll(2)), (6, 0));
-        list.step(Step::Last, 1);
+        list.step(RowMove::Last, 1);
         assert_eq!(list.scroll(2), 4);
-        list.step(Step::Up, 1);
+        list.step(RowMove::Up, 1);
         assert_eq!(list.scroll(2), 4, "it is still in sight");
-        list.step(Step::PageUp, 2);
+        list.step(RowMove::PageUp, 2);
         assert_eq!(list.scroll(2), 2);
     }
 }

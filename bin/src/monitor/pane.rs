@@ -14,8 +14,8 @@ mod timeline;
 pub(crate) use facts::share;
 use soong::protocol::{Artifact, EventRecord, Message, Timestamp};
 
-use super::{actor::Actor, forest::Forest, ink::Ink};
-use crate::{line::Line, terminal::Hue, text};
+use super::{actor::Actor, forest::ActorIndex, ink::CellWriter};
+use crate::{line::StyledLine, terminal::Hue, text};
 use soong_server::http::{RunView, TraceView};
 
 /// A pane.
@@ -47,12 +47,12 @@ impl Pane {
     }
 
     /// Returns the kind of records that the pane shows.
-    pub(crate) const fn needs(self) -> Need {
+    pub(crate) const fn needs(self) -> RecordKind {
         match self {
-            Self::Facts | Self::Goals | Self::Team => Need::Facts,
-            Self::Events | Self::Timeline => Need::Events,
-            Self::Messages => Need::Messages,
-            Self::Artifacts => Need::Artifacts,
+            Self::Facts | Self::Goals | Self::Team => RecordKind::Facts,
+            Self::Events | Self::Timeline => RecordKind::Events,
+            Self::Messages => RecordKind::Messages,
+            Self::Artifacts => RecordKind::Artifacts,
         }
     }
 
@@ -69,7 +69,7 @@ impl Pane {
 
 /// Kinds of records that are read together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Need {
+pub(crate) enum RecordKind {
     Facts,
     Events,
     Messages,
@@ -83,7 +83,7 @@ pub(crate) enum Need {
 pub(crate) struct Records {
     /// Number of changes so far.
     pub(crate) version: u64,
-    pub(crate) facts: Option<Box<Facts>>,
+    pub(crate) facts: Option<Box<RunFacts>>,
     /// The newest events of the run's trace.
     pub(crate) events: Option<Vec<EventRecord>>,
     /// Messages of the run's trace, each with its position mark.
@@ -95,7 +95,7 @@ pub(crate) struct Records {
 
 /// Records of a run and its trace.
 #[derive(Debug)]
-pub(crate) struct Facts {
+pub(crate) struct RunFacts {
     pub(crate) run: RunView,
     pub(crate) trace: TraceView,
 }
@@ -108,8 +108,8 @@ pub(crate) struct Preview {
 }
 
 /// Input for rendering a pane.
-pub(crate) struct Page<'a> {
-    pub(crate) forest: &'a Forest,
+pub(crate) struct PaneContext<'a> {
+    pub(crate) forest: &'a ActorIndex,
     pub(crate) actor: &'a Actor,
     pub(crate) records: &'a Records,
     /// Index of the selected artifact.
@@ -117,14 +117,14 @@ pub(crate) struct Page<'a> {
     /// Whether events and messages are shown in full.
     pub(crate) whole: bool,
     pub(crate) columns: usize,
-    pub(crate) ink: Ink,
+    pub(crate) ink: CellWriter,
     pub(crate) now: Timestamp,
 }
 
 /// Renders a pane; `None` if its records have not been read yet.
-pub(crate) fn lines(pane: Pane, page: &Page<'_>) -> Option<Vec<Line>> {
+pub(crate) fn lines(pane: Pane, page: &PaneContext<'_>) -> Option<Vec<StyledLine>> {
     if page.actor.view.run.is_none() && pane != Pane::Facts {
-        return Some(vec![Line::of(Hue::Dim, "only runs have that: select one")]);
+        return Some(vec![StyledLine::of(Hue::Dim, "only runs have that: select one")]);
     }
     match pane {
         Pane::Facts => Some(facts::lines(page)),
@@ -138,7 +138,7 @@ pub(crate) fn lines(pane: Pane, page: &Page<'_>) -> Option<Vec<Line>> {
 }
 
 /// Wraps a text into at most `most` lines of a pane, indented by `indent` columns.
-fn paragraph(hue: Hue, foreign: &str, indent: usize, page: &Page<'_>, most: usize) -> Vec<Line> {
+fn paragraph(hue: Hue, foreign: &str, indent: usize, page: &PaneContext<'_>, most: usize) -> Vec<StyledLine> {
     let room = page.columns.saturating_sub(indent).max(8);
     // Text beyond the visible part is not processed.
     let shown = text::cut(&text::line(foreign), room * (most + 1), "");
@@ -150,5 +150,5 @@ fn paragraph(hue: Hue, foreign: &str, indent: usize, page: &Page<'_>, most: usiz
         }
     }
     let blank = " ".repeat(indent);
-    lines.into_iter().map(|line| Line::of(Hue::Plain, blank.as_str()).and(hue, line)).collect()
+    lines.into_iter().map(|line| StyledLine::of(Hue::Plain, blank.as_str()).and(hue, line)).collect()
 }

@@ -15,7 +15,7 @@ pub(crate) struct Prompt {
 
 /// Result of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Typed {
+pub(crate) enum PromptResult {
     /// Typing continues.
     On,
     /// The text is complete.
@@ -29,12 +29,12 @@ impl Prompt {
         Self { text: text.into() }
     }
 
-    pub(crate) fn key(&mut self, key: KeyEvent) -> Typed {
+    pub(crate) fn key(&mut self, key: KeyEvent) -> PromptResult {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
-            KeyCode::Enter => return Typed::Done,
-            KeyCode::Esc => return Typed::Left,
-            KeyCode::Char('c') if is_control => return Typed::Left,
+            KeyCode::Enter => return PromptResult::Done,
+            KeyCode::Esc => return PromptResult::Left,
+            KeyCode::Char('c') if is_control => return PromptResult::Left,
             KeyCode::Char('u') if is_control => self.text.clear(),
             KeyCode::Char('w') if is_control => {
                 let kept = self.text.trim_end().rfind(char::is_whitespace).map_or(0, |at| at + 1);
@@ -44,7 +44,7 @@ impl Prompt {
             KeyCode::Char(c) if !is_control => self.paste(&c.to_string()),
             _ => {}
         }
-        Typed::On
+        PromptResult::On
     }
 
     /// Appends pasted text; line breaks become spaces.
@@ -67,14 +67,17 @@ mod tests {
         let key = |code| KeyEvent::new(code, KeyModifiers::NONE);
         let control = |c| KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL);
         for c in "ab cd".chars() {
-            assert_eq!(prompt.key(key(KeyCode::Char(c))), Typed::On);
+            assert_eq!(prompt.key(key(KeyCode::Char(c))), PromptResult::On);
         }
         prompt.paste("e\n\u{1b}[f");
         assert_eq!(prompt.text, "ab cde [f");
         prompt.key(key(KeyCode::Backspace));
         prompt.key(control('w'));
         assert_eq!(prompt.text, "ab cde ");
-        assert_eq!((prompt.key(key(KeyCode::Enter)), prompt.key(control('c'))), (Typed::Done, Typed::Left));
+        assert_eq!(
+            (prompt.key(key(KeyCode::Enter)), prompt.key(control('c'))),
+            (PromptResult::Done, PromptResult::Left)
+        );
         prompt.key(control('u'));
         prompt.paste(&"x".repeat(MOST_BYTES + 9));
         assert_eq!(prompt.text.len(), MOST_BYTES);

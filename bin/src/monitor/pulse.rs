@@ -11,7 +11,7 @@ pub(crate) const SECONDS: usize = 60;
 
 /// Tokens and events per second.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Pulse {
+pub(crate) struct UsageHistory {
     /// Second of the newest entry, since the epoch.
     last: i64,
     /// Tokens and events of each second since the first recorded usage, the newest last. Seconds without usage are
@@ -23,7 +23,7 @@ fn second(at: Timestamp) -> i64 {
     at.as_millis().div_euclid(1_000)
 }
 
-impl Pulse {
+impl UsageHistory {
     /// Records used tokens and new events.
     pub(crate) fn beat(&mut self, now: Timestamp, (tokens, events): (u64, u64)) {
         let now = second(now);
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn each_second_has_its_own_beat_and_old_ones_go() {
         let at = |seconds: i64| Timestamp::from_millis(seconds * 1_000 + 300);
-        let mut pulse = Pulse::default();
+        let mut pulse = UsageHistory::default();
         assert_eq!(pulse.beats(at(5), 2), [(0, 0), (0, 0)]);
         for (second, tokens) in [(10, 1), (10, 2), (12, 4), (11, 8)] {
             pulse.beat(at(second), (tokens, 1));

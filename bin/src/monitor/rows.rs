@@ -12,8 +12,8 @@ use std::{
 use soong::ActorKind;
 
 use super::{
-    actor::{Actor, Alarm, Key},
-    forest::Forest,
+    actor::{Actor, Alert, Key},
+    forest::ActorIndex,
 };
 
 /// Maximum depth that is indented; deeper rows have the same indentation.
@@ -55,7 +55,7 @@ impl Sort {
 
 /// Selection and arrangement of the rows.
 #[derive(Debug, Clone)]
-pub(crate) struct View {
+pub(crate) struct TreeView {
     /// Arrange by supervision instead of by task.
     pub(crate) by_supervision: bool,
     pub(crate) sort: Sort,
@@ -68,7 +68,7 @@ pub(crate) struct View {
     pub(crate) folded: HashSet<Key>,
 }
 
-impl View {
+impl TreeView {
     /// Returns whether the rows depend only on the set of actors and on their ended and alarm states.
     pub(crate) fn is_plain(&self) -> bool {
         self.sort == Sort::Born && self.is_whole()
@@ -80,7 +80,7 @@ impl View {
     }
 }
 
-impl Default for View {
+impl Default for TreeView {
     fn default() -> Self {
         Self {
             by_supervision: false,
@@ -95,7 +95,7 @@ impl Default for View {
 
 /// One row of the tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Row {
+pub(crate) struct ActorRow {
     pub(crate) key: Key,
     /// For each level, from the top: whether a later sibling follows on it. The last entry is the row's own level.
     pub(crate) rails: Vec<bool>,
@@ -107,7 +107,7 @@ pub(crate) struct Row {
 }
 
 /// Returns the rows in display order.
-pub(crate) fn rows(forest: &Forest, view: &View) -> Vec<Row> {
+pub(crate) fn rows(forest: &ActorIndex, view: &TreeView) -> Vec<ActorRow> {
     let Some(root) = forest.root() else { return Vec::new() };
     let shown = shown(forest, view);
     let mut below: HashMap<&str, Vec<&Actor>> = HashMap::new();
@@ -124,7 +124,7 @@ pub(crate) fn rows(forest: &Forest, view: &View) -> Vec<Row> {
         let children = below.get(&*actor.key).map(Vec::as_slice).unwrap_or_default();
         // With a filter, matching rows are shown even in folded parts.
         let is_folded = view.is_whole() && view.folded.contains(&actor.key);
-        rows.push(Row {
+        rows.push(ActorRow {
             key: actor.key.clone(),
             hidden: if is_folded { count(&below, actor) } else { 0 },
             has_children: !children.is_empty(),
@@ -157,11 +157,11 @@ fn count(below: &HashMap<&str, Vec<&Actor>>, actor: &Actor) -> usize {
 }
 
 /// Returns the visible actors, and whether each of them matches or is only an ancestor.
-fn shown<'f>(forest: &'f Forest, view: &View) -> HashMap<&'f str, bool> {
+fn shown<'f>(forest: &'f ActorIndex, view: &TreeView) -> HashMap<&'f str, bool> {
     let is_there = |actor: &&Actor| (view.with_ended || !actor.is_gone) && (view.by_supervision || !is_silent(actor));
     let is_plain = view.is_whole();
     let is_found = |actor: &&Actor| {
-        let is_urgent = !view.only_urgent || actor.alarm().is_some_and(|alarm| alarm > Alarm::Restarted);
+        let is_urgent = !view.only_urgent || actor.alarm().is_some_and(|alarm| alarm > Alert::Restarted);
         is_urgent && (view.filter.is_empty() || holds(actor, &view.filter))
     };
     let mut shown: HashMap<&str, bool> = HashMap::new();
@@ -200,7 +200,7 @@ fn is_silent(actor: &Actor) -> bool {
 }
 
 /// Returns the parent of an actor in the current arrangement.
-pub(crate) fn parent<'f>(forest: &'f Forest, view: &View, actor: &Actor) -> Option<&'f Actor> {
+pub(crate) fn parent<'f>(forest: &'f ActorIndex, view: &TreeView, actor: &Actor) -> Option<&'f Actor> {
     let up = |actor: &Actor| forest.get(actor.view.parent.as_deref()?);
     if view.by_supervision {
         return up(actor);
@@ -268,8 +268,8 @@ mod tests {
     use super::*;
     use crate::monitor::sample::{run, tree};
 
-    fn forest() -> Forest {
-        let mut forest = Forest::default();
+    fn forest() -> ActorIndex {
+        let mut forest = ActorIndex::default();
         let mut children = vec![run("main", None)];
         for (at, (id, parent, tokens)) in
             [("a", "main", 5), ("b", "main", 9), ("a1", "a", 1), ("lost", "nobody", 0)].into_iter().enumerate()
@@ -283,8 +283,8 @@ mod tests {
         forest
     }
 
-    fn drawn(forest: &Forest, view: &View) -> Vec<String> {
-        let line = |row: &Row| {
+    fn drawn(forest: &ActorIndex, view: &TreeView) -> Vec<String> {
+        let line = |row: &ActorRow| {
             let hidden = if row.hidden > 0 { format!(" +{}", row.hidden) } else { String::new() };
             let context = if row.is_context { " ." } else { "" };
             format!("{}{}{hidden}{context}", " ".repeat(row.rails.len()), row.key.split_once(':').unwrap().1)
@@ -295,8 +295,11 @@ mod tests {
     #[test]
     fn work_hangs_below_whom_it_is_for_and_silent_keepers_are_left_out() {
         let forest = forest();
-        assert_eq!(drawn(&forest, &View::default()), ["0", " s", "  main", "   a", "    a1", "   b", "  lost", " 0"]);
-        let supervised = View { by_supervision: true, ..View::default() };
+        assert_eq!(
+            drawn(&forest, &TreeView::default()),
+            ["0", " s", "  main", "   a", "    a1", "   b", "  lost", " 0"]
+        );
+        let supervised = TreeView { by_supervision: true, ..TreeView::default() };
         let want = ["0", " 0", "  s", "   s", "    main", "   s", "    a", "    b", "    a1", "    lost", " 0"];
         assert_eq!(drawn(&forest, &supervised), want);
     }
@@ -304,8 +307,8 @@ mod tests {
     #[test]
     fn what_is_ordered_filtered_and_folded_is_as_the_table_says() {
         let forest = forest();
-        let of = |change: &dyn Fn(&mut View)| {
-            let mut view = View::default();
+        let of = |change: &dyn Fn(&mut TreeView)| {
+            let mut view = TreeView::default();
             change(&mut view);
             drawn(&forest, &view)
         };
@@ -313,7 +316,7 @@ mod tests {
         assert_eq!(of(&|v| v.filter = "run a1".to_owned()), ["0 .", " s .", "  main .", "   a .", "    a1"]);
         assert_eq!(of(&|v| v.filter = "no such".to_owned()), ["0 ."]);
         assert_eq!(of(&|v| v.only_urgent = true), ["0 ."]);
-        let folded = |v: &mut View| _ = v.folded.insert("run:main".into());
+        let folded = |v: &mut TreeView| _ = v.folded.insert("run:main".into());
         assert_eq!(of(&folded), ["0", " s", "  main +3", "  lost", " 0"]);
     }
 
@@ -329,9 +332,9 @@ mod tests {
                 let parent = parent.filter(|parent| *parent < at || *parent >= parents.len());
                 run(&format!("r{at}"), parent.map(|parent| format!("r{parent}")).as_deref())
             });
-            let mut forest = Forest::default();
+            let mut forest = ActorIndex::default();
             forest.apply(tree(views.collect()), Timestamp::default());
-            let view = View { by_supervision, sort: Sort::ALL[sort], ..View::default() };
+            let view = TreeView { by_supervision, sort: Sort::ALL[sort], ..TreeView::default() };
             let rows = rows(&forest, &view);
             let keys: HashSet<&str> = rows.iter().map(|row| &*row.key).collect();
             prop_assert_eq!(keys.len(), rows.len());

@@ -11,19 +11,19 @@ use soong::{
 
 use super::{
     actor::{Actor, Key},
-    asks::Asks,
-    deed::Deed,
-    desk::{Content, Desk, Want},
-    dialog::{Dialog, Then},
-    endings::Endings,
-    forest::Forest,
-    ink::Ink,
-    keys::{Action, action},
-    list::List,
+    asks::PendingRequests,
+    deed::Command,
+    desk::{Detail, ReadContent, ReadRequest},
+    dialog::{Dialog, DialogResult},
+    endings::FinishedRuns,
+    forest::ActorIndex,
+    ink::CellWriter,
+    keys::{KeyAction, action},
+    list::RowList,
     pane::Pane,
     prompt::Prompt,
 };
-use crate::{figure, line::Line, people::Ask, terminal::Hue};
+use crate::{figure, line::StyledLine, people::UserRequest, terminal::Hue};
 
 /// How long a note is shown, in milliseconds.
 const NOTE_MS: u64 = 6_000;
@@ -32,24 +32,24 @@ const READING_MS: i64 = 500;
 
 /// Input of the monitor.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum MonitorInput {
     Key(KeyEvent),
     Pasted(String),
-    Link(Link),
+    Link(Connection),
     Tree(TreeEvent),
     /// Data that was read for a pane.
-    Read(Want, Box<Result<Content, ErrorInfo>>),
+    Read(ReadRequest, Box<Result<ReadContent, ErrorInfo>>),
     /// Record of a run that has ended.
     Record(RunId, Box<Result<Run, ErrorInfo>>),
     /// Pending requests of runs: questions and permissions.
-    Asks(Result<Vec<Ask>, ErrorInfo>),
+    Asks(Result<Vec<UserRequest>, ErrorInfo>),
     /// Result of an action: a message or an error.
     Done(Result<String, String>),
 }
 
 /// State of the connection to the owner of the home.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Link {
+pub(crate) enum Connection {
     /// The owner is being looked for.
     Looking,
     /// The owner responds.
@@ -60,20 +60,20 @@ pub(crate) enum Link {
 
 /// Request of the monitor to its environment.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Wish {
+pub(crate) enum MonitorRequest {
     Leave,
     Suspend,
     /// Redraw the whole screen.
     Redraw,
-    Read(Want),
+    Read(ReadRequest),
     ReadRun(RunId),
     ReadAsks,
-    Do(Deed),
+    Do(Command),
 }
 
 /// The run that the monitor was started with.
 #[derive(Debug)]
-pub(crate) struct Own {
+pub(crate) struct InitialRun {
     pub(crate) run: RunId,
     is_cancelling: bool,
 }
@@ -81,59 +81,59 @@ pub(crate) struct Own {
 /// State of the monitor.
 #[derive(Debug)]
 pub(crate) struct Monitor {
-    pub(crate) ink: Ink,
+    pub(crate) ink: CellWriter,
     /// Name of the watched home or server.
     pub(crate) title: String,
-    pub(crate) own: Option<Own>,
-    pub(crate) forest: Forest,
-    pub(crate) list: List,
+    pub(crate) own: Option<InitialRun>,
+    pub(crate) forest: ActorIndex,
+    pub(crate) list: RowList,
     /// Whether a row was selected, by the user or automatically.
     has_selected: bool,
-    pub(crate) desk: Desk,
+    pub(crate) desk: Detail,
     pub(crate) dialog: Dialog,
-    pub(crate) link: Link,
-    pub(crate) asks: Asks,
+    pub(crate) link: Connection,
+    pub(crate) asks: PendingRequests,
     note: Option<(Hue, String, Timestamp)>,
     /// Visible rows of the tree and of the pane.
     pub(crate) room: (usize, usize),
-    endings: Endings,
+    endings: FinishedRuns,
     /// Lines of the last drawn pane, with the key of their content.
-    pub(crate) drawn: Option<(Look, Vec<Line>)>,
+    pub(crate) drawn: Option<(PaneKey, Vec<StyledLine>)>,
 }
 
 /// Cache key of a pane's lines: version of its records, pane, whether entries are shown in full, and width.
-pub(crate) type Look = (u64, Pane, bool, u16);
+pub(crate) type PaneKey = (u64, Pane, bool, u16);
 
 impl Monitor {
-    pub(crate) fn new(title: String, own: Option<RunId>, ink: Ink) -> Self {
+    pub(crate) fn new(title: String, own: Option<RunId>, ink: CellWriter) -> Self {
         Self {
             ink,
             title,
-            own: own.map(|run| Own { run, is_cancelling: false }),
-            forest: Forest::default(),
-            list: List::default(),
+            own: own.map(|run| InitialRun { run, is_cancelling: false }),
+            forest: ActorIndex::default(),
+            list: RowList::default(),
             has_selected: false,
-            desk: Desk::default(),
+            desk: Detail::default(),
             dialog: Dialog::None,
-            link: Link::Looking,
-            asks: Asks::default(),
+            link: Connection::Looking,
+            asks: PendingRequests::default(),
             note: None,
             room: (10, 10),
-            endings: Endings::default(),
+            endings: FinishedRuns::default(),
             drawn: None,
         }
     }
 
     /// Handles one input; returns the request that results from a key or a paste.
-    pub(crate) fn take(&mut self, news: News, now: Timestamp) -> Option<Wish> {
+    pub(crate) fn take(&mut self, news: MonitorInput, now: Timestamp) -> Option<MonitorRequest> {
         match news {
-            News::Key(key) => return self.key(key, now),
-            News::Pasted(text) => {
+            MonitorInput::Key(key) => return self.key(key, now),
+            MonitorInput::Pasted(text) => {
                 let then = self.dialog.paste(&text);
                 return self.follow(then, now);
             }
-            News::Link(link) => {
-                if let Link::There { .. } = link
+            MonitorInput::Link(link) => {
+                if let Connection::There { .. } = link
                     && self.link != link
                 {
                     // It may be another process, so everything that was read is outdated.
@@ -143,22 +143,22 @@ impl Monitor {
                 }
                 self.link = link;
             }
-            News::Tree(event) => self.tree(event, now),
-            News::Read(want, read) => self.desk.take(&want, *read),
-            News::Record(run, read) => {
+            MonitorInput::Tree(event) => self.tree(event, now),
+            MonitorInput::Read(want, read) => self.desk.take(&want, *read),
+            MonitorInput::Record(run, read) => {
                 self.endings.took(&run, read.is_ok(), now);
                 if let Ok(record) = *read {
                     self.forest.record(&run, record.into());
                 }
             }
-            News::Asks(read) => {
+            MonitorInput::Asks(read) => {
                 self.asks.take(read);
                 if self.asks.has_come() && matches!(self.dialog, Dialog::None) {
                     self.note = None;
                     self.show_asks(now);
                 }
             }
-            News::Done(done) => {
+            MonitorInput::Done(done) => {
                 // The request is still pending if the answer was not delivered.
                 self.asks.look_again();
                 match done {
@@ -177,17 +177,17 @@ impl Monitor {
     }
 
     /// Returns the reads that are due.
-    pub(crate) fn wants(&mut self, now: Timestamp) -> Vec<Wish> {
+    pub(crate) fn wants(&mut self, now: Timestamp) -> Vec<MonitorRequest> {
         let mut wishes = Vec::new();
         self.desk.put(self.list.selected());
-        if !matches!(self.link, Link::There { .. }) {
+        if !matches!(self.link, Connection::There { .. }) {
             return wishes;
         }
         if self.asks.wants(&self.forest, now) {
-            wishes.push(Wish::ReadAsks);
+            wishes.push(MonitorRequest::ReadAsks);
         }
-        wishes.extend(self.desk.wants(&self.forest, now).map(Wish::Read));
-        wishes.extend(self.endings.wants(&self.forest, now).into_iter().map(Wish::ReadRun));
+        wishes.extend(self.desk.wants(&self.forest, now).map(MonitorRequest::Read));
+        wishes.extend(self.endings.wants(&self.forest, now).into_iter().map(MonitorRequest::ReadRun));
         wishes
     }
 
@@ -226,7 +226,7 @@ impl Monitor {
         actor.is_gone.then(|| actor.state())
     }
 
-    fn key(&mut self, key: KeyEvent, now: Timestamp) -> Option<Wish> {
+    fn key(&mut self, key: KeyEvent, now: Timestamp) -> Option<MonitorRequest> {
         self.arrange();
         if !matches!(self.dialog, Dialog::None) {
             let then = self.dialog.key(key, self.asks.list(), now);
@@ -237,21 +237,21 @@ impl Monitor {
         self.note = None;
         self.asks.awaits_no_more();
         match action {
-            Action::Quit => Some(Wish::Leave),
-            Action::Interrupt => Some(self.interrupt(now)),
-            Action::Suspend => Some(Wish::Suspend),
-            Action::Redraw => Some(Wish::Redraw),
-            Action::Help => self.open(Dialog::Help(0)),
-            Action::Filter => {
+            KeyAction::Quit => Some(MonitorRequest::Leave),
+            KeyAction::Interrupt => Some(self.interrupt(now)),
+            KeyAction::Suspend => Some(MonitorRequest::Suspend),
+            KeyAction::Redraw => Some(MonitorRequest::Redraw),
+            KeyAction::Help => self.open(Dialog::Help(0)),
+            KeyAction::Filter => {
                 let typed = Prompt::with(self.list.view.filter.clone());
                 self.desk.has_focus = false;
                 self.open(Dialog::Filter(typed))
             }
-            Action::Answer => self.answer(now),
-            Action::Cancel => self.cancel(now),
-            Action::Kill => self.kill(now),
-            Action::Export => self.export(now),
-            Action::NextUrgent => self.next_urgent(now),
+            KeyAction::Answer => self.answer(now),
+            KeyAction::Cancel => self.cancel(now),
+            KeyAction::Kill => self.kill(now),
+            KeyAction::Export => self.export(now),
+            KeyAction::NextUrgent => self.next_urgent(now),
             action => {
                 self.walk(action);
                 None
@@ -259,36 +259,36 @@ impl Monitor {
         }
     }
 
-    fn open(&mut self, dialog: Dialog) -> Option<Wish> {
+    fn open(&mut self, dialog: Dialog) -> Option<MonitorRequest> {
         self.dialog = dialog;
         None
     }
 
-    fn follow(&mut self, then: Then, now: Timestamp) -> Option<Wish> {
+    fn follow(&mut self, then: DialogResult, now: Timestamp) -> Option<MonitorRequest> {
         let deed = match then {
-            Then::Waits => return None,
-            Then::Closes => {
+            DialogResult::Waits => return None,
+            DialogResult::Closes => {
                 self.dialog = Dialog::None;
                 return None;
             }
-            Then::Filters(filter) => {
+            DialogResult::Filters(filter) => {
                 self.list.change(&self.forest, |view| view.filter = filter);
                 return None;
             }
-            Then::Shows(id) => return self.open(Dialog::ask(id, now)),
-            Then::Unfilters => {
+            DialogResult::Shows(id) => return self.open(Dialog::ask(id, now)),
+            DialogResult::Unfilters => {
                 self.dialog = Dialog::None;
                 self.list.change(&self.forest, |view| view.filter.clear());
                 return None;
             }
-            Then::Does(deed) => {
+            DialogResult::Does(deed) => {
                 self.dialog = Dialog::None;
                 deed
             }
-            Then::DoesAndWaits(deed) => {
+            DialogResult::DoesAndWaits(deed) => {
                 match &deed {
-                    Deed::Decide { id, .. } => self.asks.answered(id.as_str()),
-                    Deed::Answer { id, .. } => self.asks.answered(id.as_str()),
+                    Command::Decide { id, .. } => self.asks.answered(id.as_str()),
+                    Command::Answer { id, .. } => self.asks.answered(id.as_str()),
                     _ => {}
                 }
                 let later = Timestamp::from_millis(now.as_millis() + READING_MS);
@@ -297,42 +297,42 @@ impl Monitor {
                 deed
             }
         };
-        Some(Wish::Do(deed))
+        Some(MonitorRequest::Do(deed))
     }
 
     /// Moves the selection or changes the view.
-    fn walk(&mut self, action: Action) {
+    fn walk(&mut self, action: KeyAction) {
         self.has_selected = true;
         let forest = &self.forest;
         match action {
-            Action::Move(step) if self.desk.has_focus => self.desk.step(step, self.room.1),
-            Action::Move(step) => self.list.step(step, self.room.0),
-            Action::In if self.desk.has_focus => self.desk.turn(1),
-            Action::Out if self.desk.has_focus => self.desk.turn(-1),
-            Action::In => self.list.go_in(forest),
-            Action::Out => self.list.go_out(forest),
-            Action::FoldAll => self.list.fold_all(forest),
-            Action::Open if self.desk.has_focus => self.desk.look_closer(),
-            Action::Open => self.desk.has_focus = true,
-            Action::Close if self.desk.leave_preview() => {}
-            Action::Close if self.desk.has_focus => self.desk.has_focus = false,
-            Action::Close => self.list.change(forest, |view| {
+            KeyAction::Move(step) if self.desk.has_focus => self.desk.step(step, self.room.1),
+            KeyAction::Move(step) => self.list.step(step, self.room.0),
+            KeyAction::In if self.desk.has_focus => self.desk.turn(1),
+            KeyAction::Out if self.desk.has_focus => self.desk.turn(-1),
+            KeyAction::In => self.list.go_in(forest),
+            KeyAction::Out => self.list.go_out(forest),
+            KeyAction::FoldAll => self.list.fold_all(forest),
+            KeyAction::Open if self.desk.has_focus => self.desk.look_closer(),
+            KeyAction::Open => self.desk.has_focus = true,
+            KeyAction::Close if self.desk.leave_preview() => {}
+            KeyAction::Close if self.desk.has_focus => self.desk.has_focus = false,
+            KeyAction::Close => self.list.change(forest, |view| {
                 view.filter.clear();
                 view.only_urgent = false;
             }),
-            Action::Switch => self.desk.has_focus = !self.desk.has_focus,
-            Action::Pane(at) => {
+            KeyAction::Switch => self.desk.has_focus = !self.desk.has_focus,
+            KeyAction::Pane(at) => {
                 self.desk.show(Pane::ALL[at]);
                 // If there is room for only one of tree and pane, the pane is shown.
                 self.desk.has_focus |= self.room.1 == 0;
             }
-            Action::NextPane => self.desk.turn(1),
-            Action::Sort => self.list.change(forest, |view| view.sort = view.sort.next()),
-            Action::OnlyUrgent => self.list.change(forest, |view| view.only_urgent = !view.only_urgent),
-            Action::Arrange => self.list.change(forest, |view| view.by_supervision = !view.by_supervision),
-            Action::Ended => self.list.change(forest, |view| view.with_ended = !view.with_ended),
-            Action::Follow if self.desk.has_focus => self.desk.at_end = !self.desk.at_end,
-            Action::Follow => {
+            KeyAction::NextPane => self.desk.turn(1),
+            KeyAction::Sort => self.list.change(forest, |view| view.sort = view.sort.next()),
+            KeyAction::OnlyUrgent => self.list.change(forest, |view| view.only_urgent = !view.only_urgent),
+            KeyAction::Arrange => self.list.change(forest, |view| view.by_supervision = !view.by_supervision),
+            KeyAction::Ended => self.list.change(forest, |view| view.with_ended = !view.with_ended),
+            KeyAction::Follow if self.desk.has_focus => self.desk.at_end = !self.desk.at_end,
+            KeyAction::Follow => {
                 self.list.follows = !self.list.follows;
                 self.list.change(forest, |_| {});
             }
@@ -342,20 +342,20 @@ impl Monitor {
 
     /// Handles Ctrl-C: cancels the run that the monitor was started with. Exits if there is none, or on the second
     /// Ctrl-C.
-    fn interrupt(&mut self, now: Timestamp) -> Wish {
+    fn interrupt(&mut self, now: Timestamp) -> MonitorRequest {
         let has_ended = self.own_has_ended().is_some();
         match &mut self.own {
             Some(own) if !own.is_cancelling && !has_ended => {
                 own.is_cancelling = true;
                 let run = own.run.clone();
                 self.say(Hue::Yellow, "cancelling; Ctrl-C again leaves the monitor", now);
-                Wish::Do(Deed::Cancel(vec![run]))
+                MonitorRequest::Do(Command::Cancel(vec![run]))
             }
-            _ => Wish::Leave,
+            _ => MonitorRequest::Leave,
         }
     }
 
-    fn next_urgent(&mut self, now: Timestamp) -> Option<Wish> {
+    fn next_urgent(&mut self, now: Timestamp) -> Option<MonitorRequest> {
         let alarms: Vec<Key> = self.forest.alarms().map(|(_, key)| key.clone()).collect();
         let at = alarms.iter().position(|key| Some(key) == self.list.selected());
         match alarms.get(at.map_or(0, |at| (at + 1) % alarms.len())) {
@@ -365,7 +365,7 @@ impl Monitor {
         None
     }
 
-    fn answer(&mut self, now: Timestamp) -> Option<Wish> {
+    fn answer(&mut self, now: Timestamp) -> Option<MonitorRequest> {
         if self.asks.list().is_empty() {
             let said = if self.asks.awaits(&self.forest) { "reading what is asked" } else { "nothing is asked" };
             self.say(Hue::Green, said, now);
@@ -374,7 +374,7 @@ impl Monitor {
         self.show_asks(now)
     }
 
-    fn show_asks(&mut self, now: Timestamp) -> Option<Wish> {
+    fn show_asks(&mut self, now: Timestamp) -> Option<MonitorRequest> {
         // Requests of the selected run, or of a run below it, are shown first.
         let selected = self.list.selected().and_then(|key| self.forest.get(key)?.run_id());
         let family: Vec<RunId> = selected
@@ -386,7 +386,7 @@ impl Monitor {
         self.open(Dialog::ask(id, now))
     }
 
-    fn cancel(&mut self, now: Timestamp) -> Option<Wish> {
+    fn cancel(&mut self, now: Timestamp) -> Option<MonitorRequest> {
         let actor = self.list.selected().and_then(|key| self.forest.get(key))?;
         let what = match (actor.run_id().filter(|_| !actor.is_gone), actor.view.kind) {
             (Some(run), _) => {
@@ -415,10 +415,10 @@ impl Monitor {
             );
             return None;
         };
-        self.open(Dialog::Confirm { question: format!("Cancel {what}?"), deed: Deed::Cancel(runs) })
+        self.open(Dialog::Confirm { question: format!("Cancel {what}?"), deed: Command::Cancel(runs) })
     }
 
-    fn kill(&mut self, now: Timestamp) -> Option<Wish> {
+    fn kill(&mut self, now: Timestamp) -> Option<MonitorRequest> {
         let actor = self.list.selected().and_then(|key| self.forest.get(key))?;
         let may = matches!(
             actor.view.kind,
@@ -438,11 +438,11 @@ impl Monitor {
             actor.name(),
             actor.view.restarts
         );
-        let deed = Deed::Kill(actor.view.actor_id.clone());
+        let deed = Command::Kill(actor.view.actor_id.clone());
         self.open(Dialog::Confirm { question, deed })
     }
 
-    fn export(&mut self, now: Timestamp) -> Option<Wish> {
+    fn export(&mut self, now: Timestamp) -> Option<MonitorRequest> {
         let actor = self.list.selected().and_then(|key| self.forest.get(key))?;
         let Some(run) = &actor.view.run else {
             self.say(Hue::Yellow, "only a run's trace can be exported: select a run", now);

@@ -19,11 +19,11 @@ use soong::{
 
 use super::{
     draw::draw,
-    ink::Ink,
+    ink::CellWriter,
     sample::{self, actor, run, tree},
-    state::{Link, Monitor, News, Wish},
+    state::{Connection, Monitor, MonitorInput, MonitorRequest},
 };
-use crate::people::Ask;
+use crate::people::UserRequest;
 
 /// Start time of a session: 2026-11-22 18:00:00 UTC.
 const BEGIN: i64 = 1_795_370_400_000;
@@ -33,34 +33,34 @@ fn at(seconds: i64) -> Timestamp {
 }
 
 /// A monitor with its clock.
-struct Evening {
+struct TestMonitor {
     monitor: Monitor,
     now: Timestamp,
 }
 
-impl Evening {
-    fn begin(ink: Ink) -> Self {
+impl TestMonitor {
+    fn begin(ink: CellWriter) -> Self {
         let mut evening = Self { monitor: Monitor::new("/home/user/.soong-agent".to_owned(), None, ink), now: at(0) };
-        evening.hears(News::Link(Link::There { pid: 4_242, version: "0.1.0".to_owned() }));
+        evening.hears(MonitorInput::Link(Connection::There { pid: 4_242, version: "0.1.0".to_owned() }));
         evening
     }
 
-    fn hears(&mut self, news: News) -> Vec<Wish> {
+    fn hears(&mut self, news: MonitorInput) -> Vec<MonitorRequest> {
         let wish = self.monitor.take(news, self.now);
         wish.into_iter().chain(self.monitor.wants(self.now)).collect()
     }
 
     /// Types keys, one per character.
-    fn types(&mut self, keys: &str) -> Vec<Wish> {
+    fn types(&mut self, keys: &str) -> Vec<MonitorRequest> {
         keys.chars().flat_map(|c| self.key(KeyCode::Char(c))).collect()
     }
 
-    fn key(&mut self, code: KeyCode) -> Vec<Wish> {
-        self.hears(News::Key(KeyEvent::new(code, KeyModifiers::NONE)))
+    fn key(&mut self, code: KeyCode) -> Vec<MonitorRequest> {
+        self.hears(MonitorInput::Key(KeyEvent::new(code, KeyModifiers::NONE)))
     }
 
-    fn changes(&mut self, changed: Vec<ActorView>, gone: &[&str]) -> Vec<Wish> {
-        self.hears(News::Tree(sample::changed(changed, gone)))
+    fn changes(&mut self, changed: Vec<ActorView>, gone: &[&str]) -> Vec<MonitorRequest> {
+        self.hears(MonitorInput::Tree(sample::changed(changed, gone)))
     }
 
     fn screen(&mut self, columns: u16, rows: u16) -> String {
@@ -86,8 +86,8 @@ impl Evening {
     }
 }
 
-const FINE: Ink = Ink { color: true, unicode: true };
-const PLAIN: Ink = Ink { color: false, unicode: false };
+const FINE: CellWriter = CellWriter { color: true, unicode: true };
+const PLAIN: CellWriter = CellWriter { color: false, unicode: false };
 
 /// An orchestrator with children, of which one is stuck, one has a pending request and one was restarted.
 fn afternoon() -> TreeEvent {
@@ -150,8 +150,8 @@ fn afternoon() -> TreeEvent {
     TreeEvent::Snapshot { tree, dropped }
 }
 
-pub(crate) fn permission() -> Ask {
-    Ask::Permission(Box::new(Permission {
+pub(crate) fn permission() -> UserRequest {
+    UserRequest::Permission(Box::new(Permission {
         permission_id: PermissionId::new("p1"),
         run_id: RunId::new("asks"),
         trace_id: TraceId::new("s@asks"),
@@ -172,8 +172,8 @@ pub(crate) fn permission() -> Ask {
     }))
 }
 
-fn question() -> Ask {
-    Ask::Question(Question {
+fn question() -> UserRequest {
+    UserRequest::Question(Question {
         question_id: QuestionId::new("q1"),
         run_id: RunId::new("main"),
         trace_id: TraceId::new("s"),

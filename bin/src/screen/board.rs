@@ -21,7 +21,7 @@ use crate::text;
 
 /// State of a run, as shown in the picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum DisplayState {
     /// Waiting for its turn in the queue.
     Queued,
     /// Active.
@@ -36,13 +36,13 @@ pub(crate) enum State {
     Cancelled,
 }
 
-impl State {
+impl DisplayState {
     pub(crate) const fn has_ended(self) -> bool {
         matches!(self, Self::Done | Self::Failed | Self::Cancelled)
     }
 }
 
-impl From<RunStatus> for State {
+impl From<RunStatus> for DisplayState {
     fn from(status: RunStatus) -> Self {
         match status {
             RunStatus::Queued => Self::Queued,
@@ -57,7 +57,7 @@ impl From<RunStatus> for State {
 
 /// Usage of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Used {
+pub(crate) struct RunUsage {
     /// Number of turns started.
     pub(crate) turn: u32,
     pub(crate) tokens: u64,
@@ -65,7 +65,7 @@ pub(crate) struct Used {
     pub(crate) cost: Option<Usd>,
 }
 
-impl Used {
+impl RunUsage {
     const NOTHING: Self = Self { turn: 0, tokens: 0, cost: Some(Usd::from_nanos(0)) };
 
     fn add(&mut self, tokens: u64, cost: Option<Usd>) {
@@ -79,13 +79,13 @@ impl Used {
 
 /// A run on the board. Control characters are already removed from its texts.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Entry {
+pub(crate) struct RunRow {
     pub(crate) run_id: RunId,
     pub(crate) parent: Option<RunId>,
     /// Agent type.
     pub(crate) kind: String,
     pub(crate) task: String,
-    pub(crate) state: State,
+    pub(crate) state: DisplayState,
     /// Whether its last event says that it waits for input. An older snapshot of the tree does not override this.
     pub(super) is_parked: bool,
     /// Current activity; empty if unknown.
@@ -100,31 +100,31 @@ pub(crate) struct Entry {
     pub(crate) started_at: Option<Timestamp>,
     pub(crate) ended_at: Option<Timestamp>,
     /// Usage according to the events alone.
-    pub(super) heard: Used,
+    pub(super) heard: RunUsage,
 }
 
-impl Entry {
+impl RunRow {
     fn new(run_id: RunId, parent: Option<RunId>, kind: &str, task: &str) -> Self {
         Self {
             run_id,
             parent,
             kind: text::line(kind),
             task: text::line(task),
-            state: State::Queued,
+            state: DisplayState::Queued,
             is_parked: false,
             activity: String::new(),
             goal: String::new(),
             turn: 0,
             tokens: 0,
-            cost: Used::NOTHING.cost,
+            cost: RunUsage::NOTHING.cost,
             started_at: None,
             ended_at: None,
-            heard: Used::NOTHING,
+            heard: RunUsage::NOTHING,
         }
     }
 
     /// Updates the usage, unless a higher one is already known.
-    fn used(&mut self, used: Used) {
+    fn used(&mut self, used: RunUsage) {
         self.turn = self.turn.max(used.turn);
         if used.tokens >= self.tokens {
             self.tokens = used.tokens;
@@ -132,7 +132,7 @@ impl Entry {
         }
     }
 
-    fn end(&mut self, state: State, at: Timestamp) {
+    fn end(&mut self, state: DisplayState, at: Timestamp) {
         self.state = state;
         self.activity.clear();
         self.goal.clear();
@@ -140,14 +140,14 @@ impl Entry {
     }
 }
 
-impl From<&Run> for Entry {
+impl From<&Run> for RunRow {
     /// Creates an entry from the record of a run.
     fn from(run: &Run) -> Self {
         let kind = match (run.mode, run.settings.agent_type.as_str()) {
             (RunMode::Orchestrator, "default") => "orchestrator",
             (_, kind) => kind,
         };
-        let used = Used { turn: run.turn, tokens: run.usage.total_tokens, cost: run.cost };
+        let used = RunUsage { turn: run.turn, tokens: run.usage.total_tokens, cost: run.cost };
         Self {
             state: run.status.into(),
             turn: used.turn,
@@ -163,21 +163,21 @@ impl From<&Run> for Entry {
 
 /// All known runs of a session, in the order of their start.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Board {
-    pub(crate) entries: Vec<Entry>,
+pub(crate) struct RunTable {
+    pub(crate) entries: Vec<RunRow>,
 }
 
-impl Board {
+impl RunTable {
     /// Creates a board with the watched run.
     pub(crate) fn with_root(run_id: RunId, kind: &str, task: &str) -> Self {
-        Self { entries: vec![Entry::new(run_id, None, kind, task)] }
+        Self { entries: vec![RunRow::new(run_id, None, kind, task)] }
     }
 
-    pub(crate) fn entry(&self, id: &RunId) -> Option<&Entry> {
+    pub(crate) fn entry(&self, id: &RunId) -> Option<&RunRow> {
         self.entries.iter().find(|entry| entry.run_id == *id)
     }
 
-    fn open(&mut self, id: Option<&RunId>) -> Option<&mut Entry> {
+    fn open(&mut self, id: Option<&RunId>) -> Option<&mut RunRow> {
         let id = id?;
         self.entries.iter_mut().find(|entry| entry.run_id == *id && !entry.state.has_ended())
     }
@@ -191,22 +191,22 @@ impl Board {
         match &record.event {
             Event::Run(RunEvent::LoopStarted { agent_type, .. }) => {
                 entry.kind = text::line(agent_type);
-                entry.state = State::Working;
+                entry.state = DisplayState::Working;
                 entry.started_at = entry.started_at.or(Some(record.ts));
             }
             Event::Run(RunEvent::Waiting { .. }) => {
-                entry.state = State::Waiting;
+                entry.state = DisplayState::Waiting;
                 entry.is_parked = true;
             }
             Event::Run(RunEvent::Resumed { .. }) => {
                 entry.is_parked = false;
-                entry.state = State::Working;
+                entry.state = DisplayState::Working;
                 entry.activity.clear();
             }
             Event::Run(RunEvent::CancelRequested {}) => entry.activity = "cancelling".to_owned(),
-            Event::Run(RunEvent::Completed { .. }) => entry.end(State::Done, record.ts),
-            Event::Run(RunEvent::Failed { .. }) => entry.end(State::Failed, record.ts),
-            Event::Run(RunEvent::Cancelled { .. }) => entry.end(State::Cancelled, record.ts),
+            Event::Run(RunEvent::Completed { .. }) => entry.end(DisplayState::Done, record.ts),
+            Event::Run(RunEvent::Failed { .. }) => entry.end(DisplayState::Failed, record.ts),
+            Event::Run(RunEvent::Cancelled { .. }) => entry.end(DisplayState::Cancelled, record.ts),
             Event::Model(ModelEvent::Started { attempt, .. }) => {
                 entry.heard.turn += u32::from(*attempt == 1);
                 entry.used(entry.heard);
@@ -236,7 +236,7 @@ impl Board {
     fn apply_sub_agent(&mut self, event: &SubAgentEvent, record: &EventRecord) {
         match event {
             SubAgentEvent::Started { run_id, agent_type, task, .. } if self.entry(run_id).is_none() => {
-                self.entries.push(Entry::new(run_id.clone(), record.run_id.clone(), agent_type, task));
+                self.entries.push(RunRow::new(run_id.clone(), record.run_id.clone(), agent_type, task));
             }
             SubAgentEvent::Completed { run_id, status, .. } => {
                 if let Some(entry) = self.open(Some(run_id)) {
@@ -259,9 +259,9 @@ impl Board {
         {
             if !entry.is_parked {
                 entry.state = match &*view.state {
-                    "queued" | "starting" => State::Queued,
-                    "waiting" => State::Waiting,
-                    _ => State::Working,
+                    "queued" | "starting" => DisplayState::Queued,
+                    "waiting" => DisplayState::Waiting,
+                    _ => DisplayState::Working,
                 };
                 entry.activity = match &*view.state {
                     "running" | "queued" => text::line(&view.activity),
@@ -269,7 +269,7 @@ impl Board {
                 };
             }
             entry.goal = run.goal.as_deref().map(text::line).unwrap_or_default();
-            entry.used(Used { turn: run.turn, tokens: run.tokens, cost: run.cost });
+            entry.used(RunUsage { turn: run.turn, tokens: run.tokens, cost: run.cost });
         }
         for child in &view.children {
             self.look(child);
@@ -305,10 +305,10 @@ mod tests {
 
     #[test]
     fn a_child_is_followed_from_its_start_to_its_end_and_stays_as_it_ended() {
-        let mut board = Board::with_root(RunId::new("root"), "orchestrator", "all");
+        let mut board = RunTable::with_root(RunId::new("root"), "orchestrator", "all");
         board.apply(&record("root", 1, child_started("c")));
-        let child = |board: &Board| board.entry(&RunId::new("c")).cloned().unwrap();
-        assert_eq!((child(&board).state, child(&board).task.as_str()), (State::Queued, "look \u{fffd}[2Jthere"));
+        let child = |board: &RunTable| board.entry(&RunId::new("c")).cloned().unwrap();
+        assert_eq!((child(&board).state, child(&board).task.as_str()), (DisplayState::Queued, "look \u{fffd}[2Jthere"));
         assert_eq!(child(&board).parent, Some(RunId::new("root")));
         let started =
             RunEvent::LoopStarted { mode: Default::default(), agent_type: "explore".into(), model: "m".into() };
@@ -325,13 +325,13 @@ mod tests {
             waited_ms: 0,
         };
         board.apply(&record("c", 8, answered));
-        assert_eq!((child(&board).state, child(&board).turn, child(&board).tokens), (State::Working, 1, 42));
+        assert_eq!((child(&board).state, child(&board).turn, child(&board).tokens), (DisplayState::Working, 1, 42));
         let end = RunEvent::Cancelled { queued: false, end_reason: EndReason::Cancelled, stats: StatsPair::zero() };
         board.apply(&record("c", 9, end));
         let ended = child(&board);
         board.apply(&record("c", 10, RunEvent::Completed { summary: String::new(), stats: StatsPair::zero() }));
         assert_eq!(child(&board), ended);
-        assert_eq!((ended.state, ended.ended_at), (State::Cancelled, Some(Timestamp::from_millis(9))));
+        assert_eq!((ended.state, ended.ended_at), (DisplayState::Cancelled, Some(Timestamp::from_millis(9))));
     }
 
     #[test]
@@ -346,7 +346,7 @@ mod tests {
             waited_ms: 0,
         };
         let (cent, two) = (Usd::from_nanos(10_000_000), Usd::from_nanos(20_000_000));
-        let seen = |tokens, cost| Used { turn: 1, tokens, cost };
+        let seen = |tokens, cost| RunUsage { turn: 1, tokens, cost };
         for (from_tree, events, want) in [
             (None, vec![], (0, Some(Usd::default()))),
             (None, vec![Some(cent), Some(cent)], (84, Some(two))),
@@ -355,7 +355,7 @@ mod tests {
             (Some(seen(84, Some(two))), vec![Some(cent)], (84, Some(two))),
             (Some(seen(42, None)), vec![Some(cent), Some(cent)], (84, Some(two))),
         ] {
-            let mut board = Board::with_root(RunId::new("root"), "default", "all");
+            let mut board = RunTable::with_root(RunId::new("root"), "default", "all");
             if let Some(used) = from_tree {
                 board.entries[0].used(used);
             }
@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn who_waits_says_what_for() {
-        let mut board = Board::with_root(RunId::new("root"), "default", "all");
+        let mut board = RunTable::with_root(RunId::new("root"), "default", "all");
         board.apply(&record("root", 1, ModelEvent::Waiting { reason: "concur\nrency".into(), for_ms: 200 }));
         assert_eq!(board.entries[0].activity, "waiting: concur rency");
         assert_eq!((doing("ending", ""), doing("waiting", "storage")), ("ending".into(), "waiting: storage".into()));
@@ -377,7 +377,7 @@ mod tests {
 
     #[test]
     fn a_child_that_never_started_ends_with_its_parents_word() {
-        let mut board = Board::with_root(RunId::new("root"), "orchestrator", "all");
+        let mut board = RunTable::with_root(RunId::new("root"), "orchestrator", "all");
         board.apply(&record("root", 1, child_started("c")));
         board.apply(&record("root", 1, child_started("c")));
         let ended = SubAgentEvent::Completed {
@@ -390,6 +390,6 @@ mod tests {
         };
         board.apply(&record("root", 2, ended));
         assert_eq!(board.entries.len(), 2);
-        assert_eq!(board.entries[1].state, State::Failed);
+        assert_eq!(board.entries[1].state, DisplayState::Failed);
     }
 }

@@ -10,10 +10,10 @@ use std::collections::{HashMap, HashSet};
 use soong::protocol::{RunId, Timestamp, Usd};
 
 use super::{
-    board::{Board, Entry, State},
+    board::{DisplayState, RunRow, RunTable},
     totals::{Counts, money},
 };
-use crate::{figure, line::Line, terminal::Hue, text};
+use crate::{figure, line::StyledLine, terminal::Hue, text};
 
 /// Minimum width of the task, in columns, before figures are dropped from the layout of the picture.
 const TASK_COLUMNS: usize = 30;
@@ -24,7 +24,7 @@ const BRANCH_COLUMNS: usize = 3;
 
 /// Size and style of a picture.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Frame {
+pub(crate) struct PictureFormat {
     /// Width in columns.
     pub(crate) width: usize,
     /// Height in lines.
@@ -35,55 +35,55 @@ pub(crate) struct Frame {
     pub(crate) now: Timestamp,
 }
 
-impl Frame {
+impl PictureFormat {
     pub(crate) const fn ellipsis(&self) -> &'static str {
         if self.unicode { "…" } else { "..." }
     }
 }
 
 /// Renders the board.
-pub(crate) fn lines(board: &Board, frame: &Frame) -> Vec<Line> {
+pub(crate) fn lines(board: &RunTable, frame: &PictureFormat) -> Vec<StyledLine> {
     let order = order(board);
     let fits = order.len() <= frame.height;
     let shown = if fits { (0..order.len()).collect() } else { choose(&order, frame.height.saturating_sub(1)) };
     // The cost column is shown only if a run has a cost.
     let has_costs = board.entries.iter().any(|entry| entry.cost > Some(Usd::default()));
-    let visible: Vec<&Row> =
+    let visible: Vec<&TreeRow> =
         order.iter().enumerate().filter(|(at, _)| shown.contains(at)).map(|(_, row)| row).collect();
     let rooms = visible.iter().filter_map(|row| room(row, frame)?.checked_sub(text::width(&head(row.entry))));
     let layouts = layouts(rooms.max().unwrap_or(0), has_costs);
-    let mut lines: Vec<Line> =
+    let mut lines: Vec<StyledLine> =
         visible.iter().enumerate().map(|(at, row)| draw(row, &visible[at + 1..], layouts, frame)).collect();
     if !fits && frame.height > 0 {
         let hidden = order.iter().enumerate().filter(|(at, _)| !shown.contains(at)).map(|(_, row)| row.entry.state);
         let line = format!("{} {}", frame.ellipsis(), left_out(hidden));
-        lines.push(Line::of(Hue::Dim, text::cut(&line, frame.width, frame.ellipsis())));
+        lines.push(StyledLine::of(Hue::Dim, text::cut(&line, frame.width, frame.ellipsis())));
     }
     lines
 }
 
 /// A run with its position in the tree.
-struct Row<'a> {
-    entry: &'a Entry,
+struct TreeRow<'a> {
+    entry: &'a RunRow,
     depth: usize,
     /// Index of its parent in the order.
     above: Option<usize>,
 }
 
 /// Returns the runs in tree order: children below their parent, in the order of their start.
-fn order(board: &Board) -> Vec<Row<'_>> {
+fn order(board: &RunTable) -> Vec<TreeRow<'_>> {
     let known: HashSet<&RunId> = board.entries.iter().map(|entry| &entry.run_id).collect();
-    let mut below: HashMap<Option<&RunId>, Vec<&Entry>> = HashMap::new();
+    let mut below: HashMap<Option<&RunId>, Vec<&RunRow>> = HashMap::new();
     for entry in &board.entries {
         // A run whose parent is unknown is placed at the top level.
         below.entry(entry.parent.as_ref().filter(|parent| known.contains(parent))).or_default().push(entry);
     }
     let mut rows = Vec::new();
-    let mut open: Vec<(&Entry, usize, Option<usize>)> =
+    let mut open: Vec<(&RunRow, usize, Option<usize>)> =
         below.remove(&None).unwrap_or_default().into_iter().rev().map(|entry| (entry, 0, None)).collect();
     while let Some((entry, depth, above)) = open.pop() {
         let at = rows.len();
-        rows.push(Row { entry, depth, above });
+        rows.push(TreeRow { entry, depth, above });
         for child in below.remove(&Some(&entry.run_id)).unwrap_or_default().into_iter().rev() {
             open.push((child, depth + 1, Some(at)));
         }
@@ -93,13 +93,13 @@ fn order(board: &Board) -> Vec<Row<'_>> {
 
 /// Chooses the rows to show, each with its ancestors: top-level runs first, then active and waiting runs, failed and
 /// cancelled runs, finished runs, and queued runs. Among ended runs of one rank, the latest comes first.
-fn choose(order: &[Row<'_>], room: usize) -> HashSet<usize> {
-    let rank = |row: &Row<'_>| match row.entry.state {
+fn choose(order: &[TreeRow<'_>], room: usize) -> HashSet<usize> {
+    let rank = |row: &TreeRow<'_>| match row.entry.state {
         _ if row.above.is_none() => 0,
-        State::Working | State::Waiting => 1,
-        State::Failed | State::Cancelled => 2,
-        State::Done => 3,
-        State::Queued => 4,
+        DisplayState::Working | DisplayState::Waiting => 1,
+        DisplayState::Failed | DisplayState::Cancelled => 2,
+        DisplayState::Done => 3,
+        DisplayState::Queued => 4,
     };
     let mut wanted: Vec<usize> = (0..order.len()).collect();
     wanted.sort_by_key(|at| {
@@ -123,44 +123,44 @@ fn choose(order: &[Row<'_>], room: usize) -> HashSet<usize> {
 }
 
 /// Describes the hidden runs: `and 12 more (3 queued, 9 done)`.
-fn left_out(states: impl Iterator<Item = State>) -> String {
-    let states: Vec<State> = states.collect();
+fn left_out(states: impl Iterator<Item = DisplayState>) -> String {
+    let states: Vec<DisplayState> = states.collect();
     format!("and {} more ({})", states.len(), Counts::of(states.into_iter()).said())
 }
 
 /// Returns the symbol of a state and its color.
-const fn mark(state: State, unicode: bool) -> (Hue, &'static str) {
+const fn mark(state: DisplayState, unicode: bool) -> (Hue, &'static str) {
     match (state, unicode) {
-        (State::Queued, true) => (Hue::Dim, "○"),
-        (State::Queued, false) => (Hue::Dim, "."),
-        (State::Working, true) => (Hue::Blue, "●"),
-        (State::Working, false) => (Hue::Blue, "*"),
-        (State::Waiting, true) => (Hue::Yellow, "◌"),
-        (State::Waiting, false) => (Hue::Yellow, "?"),
-        (State::Done, true) => (Hue::Green, "✓"),
-        (State::Done, false) => (Hue::Green, "+"),
-        (State::Failed, true) => (Hue::Red, "✗"),
-        (State::Failed, false) => (Hue::Red, "x"),
-        (State::Cancelled, true) => (Hue::Yellow, "⊘"),
-        (State::Cancelled, false) => (Hue::Yellow, "-"),
+        (DisplayState::Queued, true) => (Hue::Dim, "○"),
+        (DisplayState::Queued, false) => (Hue::Dim, "."),
+        (DisplayState::Working, true) => (Hue::Blue, "●"),
+        (DisplayState::Working, false) => (Hue::Blue, "*"),
+        (DisplayState::Waiting, true) => (Hue::Yellow, "◌"),
+        (DisplayState::Waiting, false) => (Hue::Yellow, "?"),
+        (DisplayState::Done, true) => (Hue::Green, "✓"),
+        (DisplayState::Done, false) => (Hue::Green, "+"),
+        (DisplayState::Failed, true) => (Hue::Red, "✗"),
+        (DisplayState::Failed, false) => (Hue::Red, "x"),
+        (DisplayState::Cancelled, true) => (Hue::Yellow, "⊘"),
+        (DisplayState::Cancelled, false) => (Hue::Yellow, "-"),
     }
 }
 
 /// Returns the number of columns that a row has for its text after branch and symbol. `None` if there is no room for
 /// text.
-fn room(row: &Row<'_>, frame: &Frame) -> Option<usize> {
+fn room(row: &TreeRow<'_>, frame: &PictureFormat) -> Option<usize> {
     let branch = row.depth * BRANCH_COLUMNS;
     frame.width.checked_sub(branch + 2).filter(|room| *room > 0)
 }
 
-fn draw(row: &Row<'_>, after: &[&Row<'_>], layouts: &[Layout], frame: &Frame) -> Line {
+fn draw(row: &TreeRow<'_>, after: &[&TreeRow<'_>], layouts: &[FigureLayout], frame: &PictureFormat) -> StyledLine {
     let entry = row.entry;
     let branch = branch(row, after, frame.unicode);
     let (hue, mark) = mark(entry.state, frame.unicode);
     let Some(room) = room(row, frame) else {
-        return Line::of(Hue::Dim, text::cut(&branch, frame.width, ""));
+        return StyledLine::of(Hue::Dim, text::cut(&branch, frame.width, ""));
     };
-    let line = Line::of(Hue::Dim, branch).and(hue, mark).and(Hue::Plain, " ");
+    let line = StyledLine::of(Hue::Dim, branch).and(hue, mark).and(Hue::Plain, " ");
     let head = text::cut(&head(entry), room, frame.ellipsis());
     let room = room - text::width(&head);
     let line = line.and(Hue::Bold, head);
@@ -175,13 +175,13 @@ fn draw(row: &Row<'_>, after: &[&Row<'_>], layouts: &[Layout], frame: &Frame) ->
 }
 
 /// Returns the agent name that precedes the task.
-fn head(entry: &Entry) -> String {
+fn head(entry: &RunRow) -> String {
     format!("{} ", entry.kind)
 }
 
 /// Figures that follow a task, and their widths.
 #[derive(Debug, Clone, Copy)]
-struct Layout {
+struct FigureLayout {
     /// Width of the activity in columns; 0 if it is not shown.
     activity: usize,
     has_turn: bool,
@@ -189,7 +189,7 @@ struct Layout {
     has_cost: bool,
 }
 
-impl Layout {
+impl FigureLayout {
     const fn new(activity: usize, has_turn: bool, has_tokens: bool, has_cost: bool) -> Self {
         Self { activity, has_turn, has_tokens, has_cost }
     }
@@ -228,22 +228,22 @@ impl Layout {
 
 /// Chooses the layouts of a picture: the widest one that leaves room for the task of the row with the most room, and
 /// all narrower ones.
-fn layouts(room: usize, has_costs: bool) -> &'static [Layout] {
-    let all: &[Layout] = if has_costs { &Layout::COSTLY } else { &Layout::FREE };
-    let fits = |layout: &Layout| layout.width() + TASK_COLUMNS <= room;
+fn layouts(room: usize, has_costs: bool) -> &'static [FigureLayout] {
+    let all: &[FigureLayout] = if has_costs { &FigureLayout::COSTLY } else { &FigureLayout::FREE };
+    let fits = |layout: &FigureLayout| layout.width() + TASK_COLUMNS <= room;
     &all[all.iter().position(fits).unwrap_or(all.len() - 1)..]
 }
 
 /// Formats the activity and usage of a run in the layout of the picture, so that rows are aligned. Uses a narrower
 /// layout, or returns an empty string, if the task would have no room.
-fn figures(entry: &Entry, layouts: &[Layout], frame: &Frame, room: usize) -> String {
-    let fits = |layout: &&Layout| layout.width() + SHORT_TASK_COLUMNS <= room;
+fn figures(entry: &RunRow, layouts: &[FigureLayout], frame: &PictureFormat, room: usize) -> String {
+    let fits = |layout: &&FigureLayout| layout.width() + SHORT_TASK_COLUMNS <= room;
     let Some(layout) = layouts.iter().find(fits) else { return String::new() };
     let activity = match entry.state {
-        State::Queued if entry.activity.is_empty() => "queued",
-        State::Waiting if entry.activity.is_empty() => "waiting",
-        State::Cancelled => "cancelled",
-        State::Failed => "failed",
+        DisplayState::Queued if entry.activity.is_empty() => "queued",
+        DisplayState::Waiting if entry.activity.is_empty() => "waiting",
+        DisplayState::Cancelled => "cancelled",
+        DisplayState::Failed => "failed",
         _ => entry.activity.as_str(),
     };
     let time = match (entry.started_at, entry.ended_at) {
@@ -269,7 +269,7 @@ fn figures(entry: &Entry, layouts: &[Layout], frame: &Frame, room: usize) -> Str
 }
 
 /// Draws the tree branch of a row, which depends on the rows after it.
-fn branch(row: &Row<'_>, after: &[&Row<'_>], unicode: bool) -> String {
+fn branch(row: &TreeRow<'_>, after: &[&TreeRow<'_>], unicode: bool) -> String {
     let (last, more, down) = if unicode { ("└─ ", "├─ ", "│  ") } else { ("`- ", "|- ", "|  ") };
     let mut drawn = String::new();
     for level in 1..=row.depth {
@@ -290,43 +290,43 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{screen::board::Used, terminal::Paint};
+    use crate::{screen::board::RunUsage, terminal::Paint};
 
-    fn entry(id: &str, parent: Option<&str>, state: State) -> Entry {
-        Entry {
+    fn entry(id: &str, parent: Option<&str>, state: DisplayState) -> RunRow {
+        RunRow {
             run_id: RunId::new(id),
             parent: parent.map(RunId::new),
             kind: "explore".into(),
             task: format!("look at {id} 好好"),
             state,
             is_parked: false,
-            activity: if state == State::Working { "model call".into() } else { String::new() },
+            activity: if state == DisplayState::Working { "model call".into() } else { String::new() },
             goal: String::new(),
             turn: 2,
             tokens: 5_123,
             cost: None,
-            started_at: (state != State::Queued).then(|| Timestamp::from_millis(1_000)),
+            started_at: (state != DisplayState::Queued).then(|| Timestamp::from_millis(1_000)),
             ended_at: state.has_ended().then(|| Timestamp::from_millis(1_450)),
-            heard: Used { turn: 0, tokens: 0, cost: None },
+            heard: RunUsage { turn: 0, tokens: 0, cost: None },
         }
     }
 
-    fn frame(width: usize, height: usize) -> Frame {
-        Frame { width, height, unicode: true, now: Timestamp::from_millis(4_000) }
+    fn frame(width: usize, height: usize) -> PictureFormat {
+        PictureFormat { width, height, unicode: true, now: Timestamp::from_millis(4_000) }
     }
 
-    fn plain(board: &Board, frame: &Frame) -> Vec<String> {
+    fn plain(board: &RunTable, frame: &PictureFormat) -> Vec<String> {
         lines(board, frame).iter().map(|line| line.painted(Paint { on: false }).trim_end().to_owned()).collect()
     }
 
-    fn family() -> Board {
-        Board {
+    fn family() -> RunTable {
+        RunTable {
             entries: vec![
-                entry("root", None, State::Working),
-                entry("a", Some("root"), State::Done),
-                entry("b", Some("root"), State::Working),
-                entry("b1", Some("b"), State::Failed),
-                entry("c", Some("root"), State::Queued),
+                entry("root", None, DisplayState::Working),
+                entry("a", Some("root"), DisplayState::Done),
+                entry("b", Some("root"), DisplayState::Working),
+                entry("b1", Some("b"), DisplayState::Failed),
+                entry("c", Some("root"), DisplayState::Queued),
             ],
         }
     }
@@ -360,7 +360,7 @@ mod tests {
             entry.cost = nanos.map(Usd::from_nanos);
         }
         let ends = |width: usize, columns: usize| -> Vec<String> {
-            let end = |line: &Line| {
+            let end = |line: &StyledLine| {
                 let plain = line.painted(Paint { on: false });
                 plain.chars().rev().take(columns).collect::<Vec<_>>().into_iter().rev().collect()
             };
@@ -395,14 +395,14 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_counted_and_what_works_is_kept() {
-        let mut board = Board { entries: vec![entry("root", None, State::Working)] };
+        let mut board = RunTable { entries: vec![entry("root", None, DisplayState::Working)] };
         for n in 0..20 {
             let state = if n == 17 {
-                State::Working
+                DisplayState::Working
             } else if n < 9 {
-                State::Done
+                DisplayState::Done
             } else {
-                State::Queued
+                DisplayState::Queued
             };
             board.entries.push(entry(&format!("c{n}"), Some("root"), state));
         }
@@ -418,18 +418,18 @@ mod tests {
         for entry in &mut board.entries {
             entry.task = "a very long task that has to be cut because it does not fit here at all".into();
         }
-        let narrow = Frame { unicode: false, ..frame(50, 3) };
+        let narrow = PictureFormat { unicode: false, ..frame(50, 3) };
         assert!(plain(&board, &narrow).concat().is_ascii(), "{:#?}", plain(&board, &narrow));
     }
 
-    fn states() -> impl Strategy<Value = State> {
+    fn states() -> impl Strategy<Value = DisplayState> {
         prop::sample::select(vec![
-            State::Queued,
-            State::Working,
-            State::Waiting,
-            State::Done,
-            State::Failed,
-            State::Cancelled,
+            DisplayState::Queued,
+            DisplayState::Working,
+            DisplayState::Waiting,
+            DisplayState::Done,
+            DisplayState::Failed,
+            DisplayState::Cancelled,
         ])
     }
 
@@ -443,7 +443,7 @@ mod tests {
             height in 0usize..50,
             unicode: bool,
         ) {
-            let mut board = Board::default();
+            let mut board = RunTable::default();
             for (n, (state, parent, task, cost)) in runs.iter().enumerate() {
                 let parent = (n > 0).then(|| parent.index(n).to_string());
                 let mut entry = entry(&n.to_string(), parent.as_deref(), *state);
@@ -451,7 +451,7 @@ mod tests {
                 entry.cost = cost.map(Usd::from_nanos);
                 board.entries.push(entry);
             }
-            let frame = Frame { unicode, ..frame(width, height) };
+            let frame = PictureFormat { unicode, ..frame(width, height) };
             let drawn = lines(&board, &frame);
             prop_assert!(drawn.len() <= height);
             for line in &drawn {

@@ -13,7 +13,7 @@ use crossterm::{
     terminal::{BeginSynchronizedUpdate, Clear, ClearType, DisableLineWrap, EnableLineWrap, EndSynchronizedUpdate},
 };
 
-use crate::{line::Line, terminal::Paint};
+use crate::{line::StyledLine, terminal::Paint};
 
 /// Size of a screen. If it has no room for a picture, none is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -34,7 +34,7 @@ impl Size {
 pub(super) struct Painter {
     paint: Paint,
     /// Lines of the picture on the screen, from the top.
-    drawn: Vec<Line>,
+    drawn: Vec<StyledLine>,
     /// Size of the screen when it was drawn.
     size: Size,
     /// Rows of older pictures that were pushed out at the top when the screen became smaller. They come back into
@@ -58,7 +58,7 @@ impl Painter {
     }
 
     /// Returns the lines of the picture on the screen.
-    pub(super) fn drawn(&self) -> &[Line] {
+    pub(super) fn drawn(&self) -> &[StyledLine] {
         &self.drawn
     }
 
@@ -73,7 +73,7 @@ impl Painter {
 
     /// Returns the output that prints lines permanently, and the picture below them. Empty if the screen already
     /// shows both.
-    pub(super) fn paint(&mut self, above: &[Line], picture: &[Line], size: Size) -> String {
+    pub(super) fn paint(&mut self, above: &[StyledLine], picture: &[StyledLine], size: Size) -> String {
         let picture = fitting(picture, size);
         let is_resized = size != self.size && !self.drawn.is_empty();
         if above.is_empty() && !is_resized && picture == self.drawn {
@@ -108,9 +108,9 @@ impl Painter {
     }
 
     /// Writes everything again, from the top of the current picture.
-    fn redraw(&mut self, out: &mut String, above: &[Line], picture: &[Line], size: Size, is_resized: bool) {
+    fn redraw(&mut self, out: &mut String, above: &[StyledLine], picture: &[StyledLine], size: Size, is_resized: bool) {
         // A terminal that became narrower has wrapped the old lines.
-        let broken = |line: &Line| line.width().div_ceil(size.columns.max(1)).max(1);
+        let broken = |line: &StyledLine| line.width().div_ceil(size.columns.max(1)).max(1);
         let up = self.drawn.iter().map(broken).sum::<usize>() + self.pushed_out;
         move_up(out, up);
         self.pushed_out = if above.is_empty() { up.saturating_sub(size.room().1) } else { 0 };
@@ -133,7 +133,7 @@ impl Painter {
     }
 
     /// Writes only the lines that have changed.
-    fn redraw_changed(&self, out: &mut String, picture: &[Line]) {
+    fn redraw_changed(&self, out: &mut String, picture: &[StyledLine]) {
         let same = self.drawn.iter().zip(picture).take_while(|(old, new)| old == new).count();
         move_up(out, self.drawn.len() - same);
         add(out, DisableLineWrap);
@@ -151,7 +151,7 @@ impl Painter {
     }
 
     /// Writes a line over the content of its row.
-    fn write(&self, out: &mut String, line: &Line) {
+    fn write(&self, out: &mut String, line: &StyledLine) {
         out.push_str(&line.painted(self.paint));
         add(out, Clear(ClearType::UntilNewLine));
         out.push_str("\r\n");
@@ -160,9 +160,9 @@ impl Painter {
 
 /// Cuts a picture to the size of the screen. Trailing white space is removed, because terminals differ in whether
 /// they wrap it.
-fn fitting(picture: &[Line], size: Size) -> Vec<Line> {
+fn fitting(picture: &[StyledLine], size: Size) -> Vec<StyledLine> {
     let (columns, rows) = size.room();
-    let fit = |line: &Line| {
+    let fit = |line: &StyledLine| {
         let mut line = line.cut(columns, "");
         line.trim_end();
         line

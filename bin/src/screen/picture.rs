@@ -5,19 +5,24 @@
 //! (`lines`), text as lines (`markdown`).
 
 use super::{
-    board::Board,
-    lines::{Frame, lines},
+    board::RunTable,
+    lines::{PictureFormat, lines},
 };
-use crate::{line::Line, terminal::Hue, text};
+use crate::{line::StyledLine, terminal::Hue, text};
 
 /// Renders all parts into the frame; of the tail, only its last lines.
-pub(super) fn picture(board: &Board, tail: &[Line], foot: &[String], frame: &Frame) -> Vec<Line> {
+pub(super) fn picture(
+    board: &RunTable,
+    tail: &[StyledLine],
+    foot: &[String],
+    frame: &PictureFormat,
+) -> Vec<StyledLine> {
     let shares = share(frame.height, tail.len(), board.entries.len(), !foot.is_empty());
-    let cut = |line: &Line| line.cut(frame.width, frame.ellipsis());
-    let mut picture: Vec<Line> = tail[tail.len() - shares.tail..].iter().map(cut).collect();
-    picture.extend(lines(board, &Frame { height: shares.tree, ..*frame }));
+    let cut = |line: &StyledLine| line.cut(frame.width, frame.ellipsis());
+    let mut picture: Vec<StyledLine> = tail[tail.len() - shares.tail..].iter().map(cut).collect();
+    picture.extend(lines(board, &PictureFormat { height: shares.tree, ..*frame }));
     if shares.foot > 0 {
-        picture.push(cut(&Line::of(Hue::Dim, fitting(foot, frame.width))));
+        picture.push(cut(&StyledLine::of(Hue::Dim, fitting(foot, frame.width))));
     }
     picture
 }
@@ -37,17 +42,17 @@ fn fitting(parts: &[String], width: usize) -> String {
 
 /// Number of lines of each part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Shares {
+struct PartHeights {
     tail: usize,
     tree: usize,
     foot: usize,
 }
 
-fn share(height: usize, tail: usize, runs: usize, has_foot: bool) -> Shares {
+fn share(height: usize, tail: usize, runs: usize, has_foot: bool) -> PartHeights {
     let foot = usize::from(has_foot && height > 1);
     let free = (height - foot).saturating_sub(runs.max(1));
     let tail = tail.min(free.max(height / 3));
-    Shares { tail, tree: height - foot - tail, foot }
+    PartHeights { tail, tree: height - foot - tail, foot }
 }
 
 #[cfg(test)]
@@ -59,12 +64,13 @@ mod tests {
     use crate::terminal::Paint;
 
     fn drawn(height: usize, width: usize, runs: usize, tail: usize, foot: &str) -> Vec<String> {
-        let mut board = Board::default();
+        let mut board = RunTable::default();
         for n in 0..runs {
-            board.entries.extend(Board::with_root(RunId::new(n.to_string()), "explore", "look").entries);
+            board.entries.extend(RunTable::with_root(RunId::new(n.to_string()), "explore", "look").entries);
         }
-        let tail: Vec<Line> = (0..tail).map(|n| Line::of(Hue::Plain, format!("line {n} of a text"))).collect();
-        let frame = Frame { width, height, unicode: true, now: Timestamp::from_millis(0) };
+        let tail: Vec<StyledLine> =
+            (0..tail).map(|n| StyledLine::of(Hue::Plain, format!("line {n} of a text"))).collect();
+        let frame = PictureFormat { width, height, unicode: true, now: Timestamp::from_millis(0) };
         let foot: Vec<String> = foot.split("   ").filter(|part| !part.is_empty()).map(str::to_owned).collect();
         let lines = picture(&board, &tail, &foot, &frame);
         lines.iter().map(|line| line.painted(Paint { on: false }).trim_end().to_owned()).collect()
@@ -82,12 +88,12 @@ mod tests {
             (23, 2, true, (2, 20, 1)),
         ] {
             let (tail_lines, tree, foot) = want;
-            let want = Shares { tail: tail_lines, tree, foot };
+            let want = PartHeights { tail: tail_lines, tree, foot };
             assert_eq!(share(height, tail, 30, has_foot), want, "{tail} of text on {height} lines");
         }
         // A small tree leaves room for the text.
-        assert_eq!(share(23, 50, 2, true), Shares { tail: 20, tree: 2, foot: 1 });
-        assert_eq!(share(2, 5, 1, true), Shares { tail: 0, tree: 1, foot: 1 });
+        assert_eq!(share(23, 50, 2, true), PartHeights { tail: 20, tree: 2, foot: 1 });
+        assert_eq!(share(2, 5, 1, true), PartHeights { tail: 0, tree: 1, foot: 1 });
     }
 
     #[test]

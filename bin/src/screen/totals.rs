@@ -4,7 +4,7 @@
 
 use soong::protocol::{Timestamp, Usd};
 
-use super::board::{Board, State};
+use super::board::{DisplayState, RunTable};
 use crate::figure;
 
 /// Number of runs in each state.
@@ -19,16 +19,16 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    pub(crate) fn of(states: impl Iterator<Item = State>) -> Self {
+    pub(crate) fn of(states: impl Iterator<Item = DisplayState>) -> Self {
         let mut counts = Self::default();
         for state in states {
             *match state {
-                State::Working => &mut counts.working,
-                State::Waiting => &mut counts.waiting,
-                State::Queued => &mut counts.queued,
-                State::Done => &mut counts.done,
-                State::Failed => &mut counts.failed,
-                State::Cancelled => &mut counts.cancelled,
+                DisplayState::Working => &mut counts.working,
+                DisplayState::Waiting => &mut counts.waiting,
+                DisplayState::Queued => &mut counts.queued,
+                DisplayState::Done => &mut counts.done,
+                DisplayState::Failed => &mut counts.failed,
+                DisplayState::Cancelled => &mut counts.cancelled,
             } += 1;
         }
         counts
@@ -51,7 +51,7 @@ impl Counts {
 
 /// Sums over all runs of a board.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Totals {
+pub(crate) struct RunTotals {
     pub(crate) counts: Counts,
     pub(crate) tokens: u64,
     /// Cost of the tokens; `None` if a price is unknown.
@@ -60,9 +60,9 @@ pub(crate) struct Totals {
     pub(crate) elapsed_ms: u64,
 }
 
-impl Board {
+impl RunTable {
     /// Returns the sums over all runs.
-    pub(crate) fn totals(&self, now: Timestamp) -> Totals {
+    pub(crate) fn totals(&self, now: Timestamp) -> RunTotals {
         let mut cost = Some(Usd::default());
         for entry in self.entries.iter().filter(|entry| entry.tokens > 0) {
             cost = cost.zip(entry.cost).map(|(mut sum, part)| {
@@ -73,7 +73,7 @@ impl Board {
         let is_open = self.entries.iter().any(|entry| !entry.state.has_ended());
         let started = self.entries.iter().filter_map(|entry| entry.started_at).min();
         let ended = self.entries.iter().filter_map(|entry| entry.ended_at).max().filter(|_| !is_open);
-        Totals {
+        RunTotals {
             counts: Counts::of(self.entries.iter().map(|entry| entry.state)),
             tokens: self.entries.iter().map(|entry| entry.tokens).sum(),
             cost,
@@ -82,7 +82,7 @@ impl Board {
     }
 }
 
-impl Totals {
+impl RunTotals {
     /// Formats the sums as parts: `12 s`, `1 queued, 2 done`, `5.1k tok`, `$0.0123`.
     pub(crate) fn said(&self) -> Vec<String> {
         let mut parts = vec![figure::span(self.elapsed_ms), self.counts.said()];
@@ -120,12 +120,12 @@ mod tests {
     use super::*;
 
     /// State, tokens, cents, start, end.
-    type Used = (State, u64, Option<u64>, i64, Option<i64>);
+    type Used = (DisplayState, u64, Option<u64>, i64, Option<i64>);
 
-    fn board(runs: &[Used]) -> Board {
-        let mut board = Board::default();
+    fn board(runs: &[Used]) -> RunTable {
+        let mut board = RunTable::default();
         for (n, (state, tokens, cents, start, end)) in runs.iter().enumerate() {
-            let mut one = Board::with_root(RunId::new(n.to_string()), "explore", "look").entries.remove(0);
+            let mut one = RunTable::with_root(RunId::new(n.to_string()), "explore", "look").entries.remove(0);
             one.state = *state;
             one.tokens = *tokens;
             one.cost = cents.map(|cents| Usd::from_nanos(cents * 10_000_000));
@@ -141,18 +141,27 @@ mod tests {
         let now = Timestamp::from_millis(60_000);
         for (runs, want) in [
             (vec![], "0.0 s"),
-            (vec![(State::Working, 0, None, 48_000, None)], "12 s   1 at work"),
+            (vec![(DisplayState::Working, 0, None, 48_000, None)], "12 s   1 at work"),
             (
-                vec![(State::Working, 5_000, Some(1), 1_000, None), (State::Done, 100, Some(2), 2_000, Some(3_000))],
+                vec![
+                    (DisplayState::Working, 5_000, Some(1), 1_000, None),
+                    (DisplayState::Done, 100, Some(2), 2_000, Some(3_000)),
+                ],
                 "59 s   1 at work, 1 done   5.1k tok   $0.0300",
             ),
             (
-                vec![(State::Failed, 5, Some(1), 1_000, Some(2_000)), (State::Done, 5, None, 2_000, Some(5_000))],
+                vec![
+                    (DisplayState::Failed, 5, Some(1), 1_000, Some(2_000)),
+                    (DisplayState::Done, 5, None, 2_000, Some(5_000)),
+                ],
                 "4.0 s   1 done, 1 failed   10 tok   cost unknown",
             ),
             (
                 // A run without usage has no unknown cost.
-                vec![(State::Cancelled, 0, None, 1_000, Some(2_000)), (State::Queued, 9, Some(0), 2_000, None)],
+                vec![
+                    (DisplayState::Cancelled, 0, None, 1_000, Some(2_000)),
+                    (DisplayState::Queued, 9, Some(0), 2_000, None),
+                ],
                 "59 s   1 queued, 1 cancelled   9 tok   $0.00",
             ),
         ] {

@@ -71,7 +71,7 @@ impl ArtifactName {
         }
         let plain: String = last.chars().flat_map(written_plainly).nfc().collect();
         let mut safe = String::with_capacity(plain.len());
-        let mut reader = Reader::default();
+        let mut reader = NameValidator::default();
         for c in plain.chars() {
             match reader.flaw(c) {
                 None => safe.push(c),
@@ -137,7 +137,7 @@ fn refusal(text: &str) -> Option<String> {
     if text.get(..5).is_some_and(|head| head.eq_ignore_ascii_case("user:")) {
         return Some("'user:' says whose an artifact is, once, and is no part of its name".to_owned());
     }
-    let mut reader = Reader::default();
+    let mut reader = NameValidator::default();
     if let Some((c, flaw)) = text.chars().find_map(|c| Some((c, reader.flaw(c)?))) {
         return Some(format!("U+{:04X} {flaw}", u32::from(c)));
     }
@@ -152,7 +152,7 @@ fn refusal(text: &str) -> Option<String> {
 
 /// Character-by-character validator with the context that its checks need.
 #[derive(Default)]
-struct Reader {
+struct NameValidator {
     before: Option<char>,
     /// The current letter and the number of combining marks on it.
     letter: Option<(char, usize)>,
@@ -160,7 +160,7 @@ struct Reader {
     nikhahit: bool,
 }
 
-impl Reader {
+impl NameValidator {
     /// Returns why `c` is not allowed after the characters that were read. `None` if it is allowed.
     fn flaw(&mut self, c: char) -> Option<&'static str> {
         if let Some(flaw) = flaw_of(c) {

@@ -249,7 +249,7 @@ pub enum NetworkPolicy {
 /// How long a permission that was granted for a session is remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Remember {
+pub enum RememberPolicy {
     /// Until the process that owns the home exits.
     #[default]
     Session,
@@ -270,7 +270,7 @@ pub struct PermissionsConfig {
     /// Calls that no run may make, even if another rule allows them, as `TOOL`, `TOOL:SCOPE` or `bash(PATTERN)`.
     pub deny: Vec<String>,
     /// How long a permission that was granted for a session is remembered. Default: `session`.
-    pub remember: Remember,
+    pub remember: RememberPolicy,
     /// Time after which an unanswered permission request is denied, in seconds. 0 means never. Default: 0.
     pub timeout_s: u64,
 }

@@ -19,7 +19,7 @@ use futures::{
 };
 use soong_protocol::{ArtifactId, ArtifactScope, SessionId};
 
-use super::{Blobs, objects::PART_BYTES, version_path};
+use super::{BlobStore, objects::PART_BYTES, version_path};
 use crate::store::StoreError;
 
 /// Number of versions that are written while others are deleted.
@@ -34,8 +34,8 @@ const LARGE_BYTES: usize = 2 * PART_BYTES + 7;
 ///
 /// # Panics
 /// If the contract is violated; the message names the operation.
-pub async fn check(scratch: &FilePath, make: impl Fn() -> Blobs) {
-    let world = || World { blobs: make(), scratch: scratch.to_owned() };
+pub async fn check(scratch: &FilePath, make: impl Fn() -> BlobStore) {
+    let world = || TestBlobs { blobs: make(), scratch: scratch.to_owned() };
     bytes_come_back_and_no_version_is_written_twice(world()).await;
     a_body_comes_back_whole_whatever_its_size(world()).await;
     a_body_in_pieces_replaces_nothing(world()).await;
@@ -49,8 +49,8 @@ pub async fn check(scratch: &FilePath, make: impl Fn() -> Blobs) {
     a_path_that_is_no_version_is_refused(world()).await;
 }
 
-struct World {
-    blobs: Blobs,
+struct TestBlobs {
+    blobs: BlobStore,
     scratch: PathBuf,
 }
 
@@ -72,7 +72,7 @@ fn pieces(bytes: &Bytes) -> Source {
     stream::iter(pieces).boxed()
 }
 
-impl World {
+impl TestBlobs {
     async fn assert_holds(&self, path: &str, want: &Bytes) {
         let found = self.blobs.get(path).await.unwrap();
         // Not `assert_eq`, which would print megabytes.
@@ -90,7 +90,7 @@ impl World {
     }
 }
 
-async fn bytes_come_back_and_no_version_is_written_twice(world: World) {
+async fn bytes_come_back_and_no_version_is_written_twice(world: TestBlobs) {
     let blobs = &world.blobs;
     for filename in ["报告 100%.md", "plain.txt", "..", "a/b#1", "", "%2E", "a b+c=d,(e)@f"] {
         let path = path(1, filename);
@@ -106,7 +106,7 @@ async fn bytes_come_back_and_no_version_is_written_twice(world: World) {
     }
 }
 
-async fn a_body_comes_back_whole_whatever_its_size(world: World) {
+async fn a_body_comes_back_whole_whatever_its_size(world: TestBlobs) {
     for (version, size) in (1..).zip([0, 1, PART_BYTES - 1, PART_BYTES, PART_BYTES + 1, LARGE_BYTES]) {
         let (whole, streamed, body) = (path(version, "whole"), path(version, "streamed"), sample(size));
         world.blobs.put(&whole, body.clone()).await.unwrap();
@@ -119,7 +119,7 @@ async fn a_body_comes_back_whole_whatever_its_size(world: World) {
     }
 }
 
-async fn a_body_in_pieces_replaces_nothing(world: World) {
+async fn a_body_in_pieces_replaces_nothing(world: TestBlobs) {
     let (path, first) = (path(1, "f"), Bytes::from_static(b"first"));
     world.blobs.put(&path, first.clone()).await.unwrap();
     for size in [3, LARGE_BYTES] {
@@ -129,7 +129,7 @@ async fn a_body_in_pieces_replaces_nothing(world: World) {
     }
 }
 
-async fn what_is_too_large_or_fails_on_the_way_leaves_nothing(world: World) {
+async fn what_is_too_large_or_fails_on_the_way_leaves_nothing(world: TestBlobs) {
     for size in [10, LARGE_BYTES] {
         let (path, limit_bytes) = (path(1, "f"), size as u64 - 1);
         let refused = world.blobs.put_stream(&path, limit_bytes, pieces(&sample(size))).await;
@@ -142,7 +142,7 @@ async fn what_is_too_large_or_fails_on_the_way_leaves_nothing(world: World) {
     }
 }
 
-async fn a_write_that_is_given_up_leaves_nothing(world: World) {
+async fn a_write_that_is_given_up_leaves_nothing(world: TestBlobs) {
     for size in [0, 10, LARGE_BYTES] {
         let path = path(1, "f");
         let (reached, is_reached) = oneshot::channel();
@@ -161,7 +161,7 @@ async fn a_write_that_is_given_up_leaves_nothing(world: World) {
     }
 }
 
-async fn a_file_is_taken_in_and_stays(world: World) {
+async fn a_file_is_taken_in_and_stays(world: TestBlobs) {
     let (source, body) = (world.scratch.join("made by a tool"), sample(LARGE_BYTES));
     std::fs::write(&source, &body).unwrap();
     let stored = world.blobs.put_file(&path(1, "f"), body.len() as u64, &source).await;
@@ -179,7 +179,7 @@ async fn a_file_is_taken_in_and_stays(world: World) {
     std::fs::remove_file(source).unwrap();
 }
 
-async fn of_two_that_write_one_path_one_wins(world: World) {
+async fn of_two_that_write_one_path_one_wins(world: TestBlobs) {
     for (version, sizes) in (1..).zip([[10, 20], [10, LARGE_BYTES], [LARGE_BYTES, LARGE_BYTES + 1]]) {
         let (path, bodies) = (path(version, "f"), sizes.map(sample));
         let clone = world.blobs.clone();
@@ -197,7 +197,7 @@ async fn of_two_that_write_one_path_one_wins(world: World) {
     }
 }
 
-async fn versions_come_and_go_beside_each_other(world: World) {
+async fn versions_come_and_go_beside_each_other(world: TestBlobs) {
     let blobs = &world.blobs;
     for version in 1..=ROUNDS {
         let (written, removed) = (path(version, "f"), path(version - 1, "f"));
@@ -208,7 +208,7 @@ async fn versions_come_and_go_beside_each_other(world: World) {
     world.assert_holds(&path(ROUNDS, "f"), &sample(9)).await;
 }
 
-async fn many_are_removed_at_once(World { blobs, .. }: World) {
+async fn many_are_removed_at_once(TestBlobs { blobs, .. }: TestBlobs) {
     let paths: Vec<String> = (1..=600).map(|version| path(version, "f")).collect();
     for place in [0, 1, 299, 599] {
         blobs.put(&paths[place], sample(10)).await.unwrap();
@@ -227,7 +227,7 @@ async fn many_are_removed_at_once(World { blobs, .. }: World) {
     assert!(blobs.delete_all(&[]).await.is_empty());
 }
 
-async fn room_is_made_for_a_version(World { blobs, .. }: World) {
+async fn room_is_made_for_a_version(TestBlobs { blobs, .. }: TestBlobs) {
     let path = path(1, "f");
     blobs.clear(&path).await.unwrap();
     blobs.put(&path, sample(10)).await.unwrap();
@@ -237,7 +237,7 @@ async fn room_is_made_for_a_version(World { blobs, .. }: World) {
     assert_eq!(blobs.get(&path).await.unwrap(), Some(sample(20)));
 }
 
-async fn a_path_that_is_no_version_is_refused(world: World) {
+async fn a_path_that_is_no_version_is_refused(world: TestBlobs) {
     for path in ["", "/", "/a", "a/", "../out", "a/../../out", "a//b", "a/b#1", "a/./b"] {
         let bytes = Bytes::from_static(b"x");
         assert!(world.blobs.put(path, bytes.clone()).await.is_err(), "{path}");

@@ -26,7 +26,7 @@ use object_store::{local::LocalFileSystem, path::Path};
 
 use super::{
     body::{Body, Piece, blocking},
-    turns::Turn,
+    turns::PathLock,
 };
 use crate::store::StoreError;
 
@@ -47,15 +47,15 @@ const KNOWN_FOLDERS: usize = 4_096;
 pub(super) struct Files {
     home: PathBuf,
     names: LocalFileSystem,
-    lasting: Arc<Lasting>,
+    lasting: Arc<DurableFolders>,
 }
 
 /// Folders `sessions/ID/artifacts` that are durable up to the home. Nothing in this module removes them, so they need
 /// no further sync.
 #[derive(Debug, Default)]
-struct Lasting(Mutex<HashSet<PathBuf>>);
+struct DurableFolders(Mutex<HashSet<PathBuf>>);
 
-impl Lasting {
+impl DurableFolders {
     fn has(&self, folder: &FilePath) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(folder)
     }
@@ -105,9 +105,9 @@ impl Files {
     }
 
     /// Writes a new file; [`StoreError::Exists`] if it already exists.
-    pub(super) async fn put(&self, key: &Path, body: &mut Body<'_>, turn: Turn) -> Result<(), StoreError> {
+    pub(super) async fn put(&self, key: &Path, body: &mut Body<'_>, turn: PathLock) -> Result<(), StoreError> {
         let target = self.target(key)?;
-        let mut writing = Writing { staged: None, _turn: turn };
+        let mut writing = FileWrite { staged: None, _turn: turn };
         loop {
             let piece = match body.next(PIECE_BYTES).await {
                 Ok(piece) => piece,
@@ -131,7 +131,7 @@ impl Files {
 
     /// Prepares the path of a new file: removes the existing file and its staging files. The removal is durable only
     /// after the new file is written.
-    pub(super) async fn clear(&self, key: &Path, turn: Turn) -> Result<(), StoreError> {
+    pub(super) async fn clear(&self, key: &Path, turn: PathLock) -> Result<(), StoreError> {
         let target = self.target(key)?;
         blocking(move || {
             let _turn = turn;
@@ -141,7 +141,7 @@ impl Files {
     }
 
     /// Deletes files, their staging files, and the folders that become empty. Returns the result of each.
-    pub(super) async fn delete(&self, keys: Vec<(Path, Turn)>) -> Result<Vec<Result<(), StoreError>>, StoreError> {
+    pub(super) async fn delete(&self, keys: Vec<(Path, PathLock)>) -> Result<Vec<Result<(), StoreError>>, StoreError> {
         let mut targets = Vec::with_capacity(keys.len());
         for (key, turn) in keys {
             targets.push((self.target(&key)?, turn));
@@ -149,7 +149,7 @@ impl Files {
         blocking(move || {
             let removed: Vec<io::Result<()>> = targets.iter().map(|(target, _)| target.remove()).collect();
             let mut synced = BTreeSet::new();
-            let outcome = |(removed, (target, _)): (io::Result<()>, &(Target, Turn))| {
+            let outcome = |(removed, (target, _)): (io::Result<()>, &(Target, PathLock))| {
                 let durable = removed.and_then(|()| target.sync_lowest(&mut synced));
                 durable.map_err(|error| target.failed(&error))
             };
@@ -165,18 +165,18 @@ impl Files {
 
 /// A file that is being written. If the caller is dropped during a disk operation, the operation is finished and the
 /// staging file is then removed.
-struct Writing {
+struct FileWrite {
     // Declared first, so that it is dropped before the turn ends.
-    staged: Option<Staged>,
-    _turn: Turn,
+    staged: Option<StagingFile>,
+    _turn: PathLock,
 }
 
-impl Writing {
+impl FileWrite {
     /// Writes a piece; after the last one it moves the file into place.
     fn go_on(mut self, target: Target, piece: &Piece) -> Result<Self, StoreError> {
         let mut staged = match self.staged.take() {
             Some(staged) => staged,
-            None => Staged::make(target)?,
+            None => StagingFile::make(target)?,
         };
         for bytes in &piece.bytes {
             staged.file.write_all(bytes).map_err(|error| staged.target.failed(&error))?;
@@ -195,7 +195,7 @@ impl Writing {
 struct Target {
     home: PathBuf,
     file: PathBuf,
-    lasting: Arc<Lasting>,
+    lasting: Arc<DurableFolders>,
 }
 
 impl Target {
@@ -340,13 +340,13 @@ impl Target {
 
 /// A staging file; removed when dropped.
 #[derive(Debug)]
-struct Staged {
+struct StagingFile {
     target: Target,
     file: File,
     aside: PathBuf,
 }
 
-impl Staged {
+impl StagingFile {
     fn make(target: Target) -> Result<Self, StoreError> {
         match target.make_aside() {
             Ok((file, aside)) => Ok(Self { target, file, aside }),
@@ -378,7 +378,7 @@ impl Staged {
     }
 }
 
-impl Drop for Staged {
+impl Drop for StagingFile {
     fn drop(&mut self) {
         let removed = fs::remove_file(&self.aside);
         let tidied = self.target.remove_empty_folders();

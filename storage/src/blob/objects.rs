@@ -24,7 +24,7 @@ use tokio::runtime::Handle;
 use super::{
     body::{Body, Piece},
     failed,
-    turns::Turn,
+    turns::PathLock,
 };
 use crate::store::StoreError;
 
@@ -47,7 +47,7 @@ impl Objects {
     }
 
     /// Writes a new object; [`StoreError::Exists`] if it already exists.
-    pub(super) async fn put(&self, key: &Path, body: &mut Body<'_>, turn: Turn) -> Result<(), StoreError> {
+    pub(super) async fn put(&self, key: &Path, body: &mut Body<'_>, turn: PathLock) -> Result<(), StoreError> {
         let first = body.next(PART_BYTES).await?;
         if first.is_last {
             let payload: PutPayload = first.bytes.into_iter().collect();
@@ -73,7 +73,7 @@ impl Objects {
     }
 
     /// Deletes an object, and the parts of an unfinished upload.
-    pub(super) async fn delete(&self, key: &Path, _turn: Turn) -> Result<(), StoreError> {
+    pub(super) async fn delete(&self, key: &Path, _turn: PathLock) -> Result<(), StoreError> {
         self.end_upload(key).await.map_err(failed)?;
         gone(self.store.delete(key).await).map_err(failed)
     }
@@ -93,17 +93,17 @@ impl Objects {
 
 /// A multipart upload. If it is dropped before its end, it is aborted in the background.
 struct Upload {
-    open: Option<Open>,
+    open: Option<UploadState>,
     runtime: Handle,
 }
 
 /// State that is needed to abort an upload.
-struct Open {
+struct UploadState {
     objects: Objects,
     key: Path,
     id: String,
     // Held until everything is removed, so that the next operation on the path does not meet remains of this one.
-    _turn: Turn,
+    _turn: PathLock,
     /// Whether the store was asked to complete the upload, and may have done so.
     is_completing: bool,
 }
@@ -111,12 +111,12 @@ struct Open {
 impl Upload {
     /// Begins an upload and stores its note. This runs to its end even if the caller is dropped, because an upload
     /// with an unknown id could not be aborted.
-    async fn begin(objects: Objects, key: Path, turn: Turn) -> Result<Self, StoreError> {
+    async fn begin(objects: Objects, key: Path, turn: PathLock) -> Result<Self, StoreError> {
         let begun = tokio::spawn(async move {
             objects.end_upload(&key).await?;
             let id = objects.parts.create_multipart(&key).await?;
             let (store, note, number) = (Arc::clone(&objects.store), note(&key)?, id.clone().into_bytes());
-            let open = Open { objects, key, id, _turn: turn, is_completing: false };
+            let open = UploadState { objects, key, id, _turn: turn, is_completing: false };
             let upload = Self { open: Some(open), runtime: Handle::current() };
             match store.put(&note, number.into()).await {
                 Ok(_) => Ok(upload),
@@ -171,7 +171,7 @@ impl Upload {
     }
 }
 
-impl Open {
+impl UploadState {
     /// Removes everything that was sent. If this fails, a later deletion finds the upload by its note.
     async fn clear(&self) {
         let cleared = async {

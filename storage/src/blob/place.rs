@@ -8,7 +8,7 @@ use object_store::path::Path;
 
 /// Location of artifact bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum BlobPlace {
+pub enum BlobLocation {
     /// Files under the home.
     #[default]
     File,
@@ -31,7 +31,7 @@ pub struct Bucket {
 
 /// Reason why a text is not a valid location, or not one that this build supports.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BlobPlaceError {
+pub enum BlobLocationError {
     /// The kind of location is unknown.
     #[error(
         "{0:?} is no place for artifacts: give \"file\", \"memory\", \"s3://BUCKET/PREFIX\" or \"gs://BUCKET/PREFIX\""
@@ -56,12 +56,12 @@ pub enum BlobPlaceError {
     },
 }
 
-impl BlobPlace {
+impl BlobLocation {
     /// Parses the setting `artifacts.store`.
     ///
     /// # Errors
-    /// [`BlobPlaceError`], which says what to write instead, or which feature is missing.
-    pub fn parse(text: &str) -> Result<Self, BlobPlaceError> {
+    /// [`BlobLocationError`], which says what to write instead, or which feature is missing.
+    pub fn parse(text: &str) -> Result<Self, BlobLocationError> {
         let place = match text {
             "file" => Self::File,
             "memory" => Self::Memory,
@@ -71,12 +71,12 @@ impl BlobPlace {
                 } else if let Some(rest) = text.strip_prefix(GCS) {
                     Self::Gcs(Bucket::parse(text, rest, GCS)?)
                 } else {
-                    return Err(BlobPlaceError::Unknown(text.to_owned()));
+                    return Err(BlobLocationError::Unknown(text.to_owned()));
                 }
             }
         };
         match place.missing_feature() {
-            Some(feature) => Err(BlobPlaceError::NotBuilt { place: place.to_string(), feature }),
+            Some(feature) => Err(BlobLocationError::NotBuilt { place: place.to_string(), feature }),
             None => Ok(place),
         }
     }
@@ -94,7 +94,7 @@ impl BlobPlace {
 const S3: &str = "s3://";
 const GCS: &str = "gs://";
 
-impl fmt::Display for BlobPlace {
+impl fmt::Display for BlobLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File => f.write_str("file"),
@@ -106,17 +106,17 @@ impl fmt::Display for BlobPlace {
 }
 
 impl Bucket {
-    fn parse(text: &str, rest: &str, scheme: &'static str) -> Result<Self, BlobPlaceError> {
+    fn parse(text: &str, rest: &str, scheme: &'static str) -> Result<Self, BlobLocationError> {
         let (name, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         if name.is_empty() {
-            return Err(BlobPlaceError::NoBucket(text.to_owned(), scheme));
+            return Err(BlobLocationError::NoBucket(text.to_owned(), scheme));
         }
         if !name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')) {
-            return Err(BlobPlaceError::BadBucket(name.to_owned()));
+            return Err(BlobLocationError::BadBucket(name.to_owned()));
         }
         let bare = prefix.strip_suffix('/').unwrap_or(prefix);
         if prefix.starts_with('/') || bare.ends_with('/') || bare.contains('#') || Path::parse(bare).is_err() {
-            return Err(BlobPlaceError::BadPrefix(prefix.to_owned()));
+            return Err(BlobLocationError::BadPrefix(prefix.to_owned()));
         }
         Ok(Self { name: name.to_owned(), prefix: bare.to_owned() })
     }
@@ -142,18 +142,18 @@ mod tests {
             ("gs://b_1/x/", "b_1", "x", "gs://b_1/x"),
         ] {
             let bucket = Bucket { name: name.into(), prefix: prefix.into() };
-            let want = if text.starts_with("s3") { BlobPlace::S3(bucket) } else { BlobPlace::Gcs(bucket) };
+            let want = if text.starts_with("s3") { BlobLocation::S3(bucket) } else { BlobLocation::Gcs(bucket) };
             assert_eq!(want.to_string(), back, "{text}");
             match want.missing_feature() {
-                None => assert_eq!(BlobPlace::parse(text), Ok(want), "{text}"),
+                None => assert_eq!(BlobLocation::parse(text), Ok(want), "{text}"),
                 Some(feature) => {
-                    let error = BlobPlace::parse(text).unwrap_err().to_string();
+                    let error = BlobLocation::parse(text).unwrap_err().to_string();
                     assert!(error.contains(&format!("--features {feature}")), "{text}: {error}");
                 }
             }
         }
-        for (text, want) in [("file", BlobPlace::File), ("memory", BlobPlace::Memory)] {
-            assert_eq!((BlobPlace::parse(text), want.to_string().as_str()), (Ok(want.clone()), text));
+        for (text, want) in [("file", BlobLocation::File), ("memory", BlobLocation::Memory)] {
+            assert_eq!((BlobLocation::parse(text), want.to_string().as_str()), (Ok(want.clone()), text));
         }
     }
 
@@ -174,7 +174,7 @@ mod tests {
             ("s3://b/../x", "\"../x\" is no prefix"),
             ("s3://b/a#1", "\"a#1\" is no prefix"),
         ] {
-            let error = BlobPlace::parse(text).unwrap_err().to_string();
+            let error = BlobLocation::parse(text).unwrap_err().to_string();
             assert!(error.contains(want), "{text}: {error}");
         }
     }

@@ -17,7 +17,7 @@ use std::{
 use soong_protocol::SessionId;
 
 use super::{
-    Blobs, Writing,
+    Backend, BlobStore,
     body::blocking,
     files::{is_absent, sync_folder},
     segment,
@@ -37,14 +37,14 @@ const LOOKS: usize = 8;
 
 /// A file or folder that cannot be deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NotRemoved {
+pub struct UndeletedFile {
     /// Path below the home, or in the bucket.
     pub path: String,
     /// Error message.
     pub reason: String,
 }
 
-impl Blobs {
+impl BlobStore {
     /// Deletes all files of a session. `versions` are the paths of its artifacts' blobs. Succeeds if there are no
     /// files.
     ///
@@ -52,23 +52,23 @@ impl Blobs {
     /// The files that could not be deleted, at most 100 of them. Local files are all kept at their paths, except
     /// those that were already unlinked when the disk failed. In a bucket, the objects that are not listed are
     /// deleted, unless the list has 100 entries.
-    pub async fn remove_session(&self, id: &SessionId, versions: &[String]) -> Result<(), Vec<NotRemoved>> {
+    pub async fn remove_session(&self, id: &SessionId, versions: &[String]) -> Result<(), Vec<UndeletedFile>> {
         let not_removed = |error: StoreError| {
             let path = format!("{SESSIONS}/{}", segment(id.as_str()));
-            vec![NotRemoved { path, reason: error.to_string() }]
+            vec![UndeletedFile { path, reason: error.to_string() }]
         };
         self.meet(FaultPoint::BeforeRemoval).map_err(not_removed)?;
         match &self.writing {
-            Writing::Files(files) => {
-                let folder = Leaving::of(files.home(), id);
+            Backend::Files(files) => {
+                let folder = SessionFolder::of(files.home(), id);
                 let removed = blocking(move || Ok(folder.remove())).await;
                 removed.unwrap_or_else(|error| Err(not_removed(error)))
             }
-            Writing::Objects(_) => {
+            Backend::Objects(_) => {
                 let mut failed = Vec::new();
                 for path in versions {
                     if let Err(error) = self.delete(path).await {
-                        failed.push(NotRemoved { path: path.clone(), reason: error.to_string() });
+                        failed.push(UndeletedFile { path: path.clone(), reason: error.to_string() });
                         if failed.len() == MAX_NAMED {
                             break;
                         }
@@ -85,7 +85,7 @@ impl Blobs {
 type Unlink = fn(&FilePath, is_folder: bool) -> io::Result<()>;
 
 /// The folder of a session that is being deleted.
-struct Leaving {
+struct SessionFolder {
     home: PathBuf,
     folder: PathBuf,
     aside: PathBuf,
@@ -108,14 +108,14 @@ impl Failures {
     }
 }
 
-impl Leaving {
+impl SessionFolder {
     fn of(home: &FilePath, id: &SessionId) -> Self {
         let (sessions, name) = (home.join(SESSIONS), segment(id.as_str()));
         let (folder, aside) = (sessions.join(&name), sessions.join(ASIDE).join(&name));
         Self { home: home.to_owned(), folder, aside, unlink }
     }
 
-    fn remove(&self) -> Result<(), Vec<NotRemoved>> {
+    fn remove(&self) -> Result<(), Vec<UndeletedFile>> {
         // A second pass is needed if an earlier deletion was interrupted after the rename, and a late write has
         // recreated the folder.
         for _ in 0..2 {
@@ -165,7 +165,7 @@ impl Leaving {
     }
 
     /// Moves the remaining files back; returns the files that could not be deleted.
-    fn put_back(&self, failures: Failures) -> Vec<NotRemoved> {
+    fn put_back(&self, failures: Failures) -> Vec<UndeletedFile> {
         let named = failures.0.into_iter().map(|(path, error)| {
             // Users know the file by its original path.
             let path = match path.strip_prefix(&self.aside) {
@@ -176,7 +176,7 @@ impl Leaving {
                 Err(_) => path,
             };
             let path = path.strip_prefix(&self.home).unwrap_or(&path).display().to_string();
-            NotRemoved { path, reason: error.to_string() }
+            UndeletedFile { path, reason: error.to_string() }
         });
         let named = named.collect();
         tighten(&self.aside);
@@ -286,8 +286,8 @@ mod tests {
 
     const FILES: [&str; 4] = ["artifacts/a/v1/one.md", "artifacts/a/v2/two.md", "artifacts/b/v1/three", "note.txt"];
 
-    fn session(home: &FilePath) -> Leaving {
-        let leaving = Leaving::of(home, &SessionId::new("s"));
+    fn session(home: &FilePath) -> SessionFolder {
+        let leaving = SessionFolder::of(home, &SessionId::new("s"));
         for file in FILES {
             let path = leaving.folder.join(file);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -297,7 +297,7 @@ mod tests {
     }
 
     /// Returns the files of the session that are complete and at their original paths.
-    fn there(leaving: &Leaving) -> Vec<&'static str> {
+    fn there(leaving: &SessionFolder) -> Vec<&'static str> {
         let whole = |file: &&&str| fs::read_to_string(leaving.folder.join(file)).is_ok_and(|text| text == **file);
         FILES.iter().filter(whole).copied().collect()
     }
@@ -311,7 +311,7 @@ mod tests {
             unlink(path, is_folder)
         }
         let home = tempfile::tempdir().unwrap();
-        let leaving = Leaving { unlink: with_a_late_one, ..session(home.path()) };
+        let leaving = SessionFolder { unlink: with_a_late_one, ..session(home.path()) };
         assert_eq!(leaving.remove(), Ok(()));
         assert!(!exists(&leaving.folder) && !exists(&leaving.aside));
     }
@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(leaving.remove(), Ok(()));
         assert!(!exists(&leaving.folder) && !exists(&leaving.aside) && exists(&other));
         assert_eq!(leaving.remove(), Ok(()), "again");
-        let nothing = Leaving::of(&home.path().join("none"), &SessionId::new("s"));
+        let nothing = SessionFolder::of(&home.path().join("none"), &SessionId::new("s"));
         assert_eq!(nothing.remove(), Ok(()), "no home, no files");
     }
 
@@ -384,7 +384,7 @@ mod tests {
             false => unlink(path, is_folder),
         };
         let failed = leaving.remove().unwrap_err();
-        let want = NotRemoved { path: "sessions/s/artifacts/a/v2/two.md".into(), reason: "no".into() };
+        let want = UndeletedFile { path: "sessions/s/artifacts/a/v2/two.md".into(), reason: "no".into() };
         assert_eq!((failed, there(&leaving)), (vec![want], vec!["artifacts/a/v2/two.md"]));
         leaving.unlink = unlink;
         assert_eq!(leaving.remove(), Ok(()));
@@ -392,8 +392,8 @@ mod tests {
 
     #[tokio::test]
     async fn objects_go_one_by_one_and_those_of_others_stay() {
-        let place = super::super::BlobPlace::Memory;
-        let blobs = Blobs::open(FilePath::new("nowhere"), &place, &|_| None).unwrap();
+        let place = super::super::BlobLocation::Memory;
+        let blobs = BlobStore::open(FilePath::new("nowhere"), &place, &|_| None).unwrap();
         for path in ["sessions/s/artifacts/a/v1/x", "sessions/s/artifacts/a/v2/x", "users/u/artifacts/b/v1/x"] {
             blobs.put(path, bytes::Bytes::from_static(b"x")).await.unwrap();
         }

@@ -16,8 +16,8 @@ fn no_environment(_: &str) -> Option<String> {
     None
 }
 
-fn open(home: &FilePath) -> Blobs {
-    Blobs::open(home, &BlobPlace::File, &no_environment).unwrap()
+fn open(home: &FilePath) -> BlobStore {
+    BlobStore::open(home, &BlobLocation::File, &no_environment).unwrap()
 }
 
 fn session(id: &str) -> ArtifactScope {
@@ -66,7 +66,8 @@ async fn files_keep_the_contract() {
 async fn memory_keeps_the_contract() {
     let scratch = tempfile::tempdir().unwrap();
     let nowhere = scratch.path().join("nowhere");
-    contract::check(scratch.path(), || Blobs::open(&nowhere, &BlobPlace::Memory, &no_environment).unwrap()).await;
+    contract::check(scratch.path(), || BlobStore::open(&nowhere, &BlobLocation::Memory, &no_environment).unwrap())
+        .await;
     assert!(!nowhere.exists(), "no folder is made");
 }
 
@@ -98,7 +99,7 @@ async fn a_version_lies_where_its_path_says() {
         let want = home.path().canonicalize().unwrap().join(&path);
         assert_eq!(blobs.local_path(&path), Some(want));
     }
-    let memory = Blobs::open(home.path(), &BlobPlace::Memory, &no_environment).unwrap();
+    let memory = BlobStore::open(home.path(), &BlobLocation::Memory, &no_environment).unwrap();
     assert_eq!(memory.local_path(&path("a", 1)), None);
 }
 
@@ -179,13 +180,13 @@ async fn a_place_that_cannot_be_opened_says_why() {
     let file = home.path().join("file");
     fs::write(&file, "").unwrap();
     for home in [file.clone(), file.join("inner")] {
-        let error = Blobs::open(&home, &BlobPlace::File, &no_environment);
+        let error = BlobStore::open(&home, &BlobLocation::File, &no_environment);
         assert!(matches!(error, Err(StoreError::Blob(_))), "{home:?}: {error:?}");
     }
     let bucket = Bucket { name: "b".into(), prefix: String::new() };
-    for place in [BlobPlace::S3(bucket.clone()), BlobPlace::Gcs(bucket)] {
+    for place in [BlobLocation::S3(bucket.clone()), BlobLocation::Gcs(bucket)] {
         if let Some(feature) = place.missing_feature() {
-            let error = Blobs::open(home.path(), &place, &no_environment).unwrap_err().to_string();
+            let error = BlobStore::open(home.path(), &place, &no_environment).unwrap_err().to_string();
             assert!(error.contains(&format!("--features {feature}")), "{error}");
         }
     }

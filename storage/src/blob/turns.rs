@@ -8,40 +8,44 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-type Gate = Arc<tokio::sync::Mutex<()>>;
+type PathMutex = Arc<tokio::sync::Mutex<()>>;
 
 /// Paths with a running or waiting operation.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
-    gates: Mutex<HashMap<String, Gate>>,
+pub(super) struct PathLocks {
+    gates: Mutex<HashMap<String, PathMutex>>,
 }
 
 /// The lock of a path, for writing or deleting it; released when dropped.
 #[derive(Debug)]
-pub(super) struct Turn {
-    turns: Arc<Turns>,
+pub(super) struct PathLock {
+    turns: Arc<PathLocks>,
     path: String,
-    gate: Option<Gate>,
+    gate: Option<PathMutex>,
     held: Option<tokio::sync::OwnedMutexGuard<()>>,
 }
 
-impl Turns {
+impl PathLocks {
     /// Waits for the lock of `path`.
-    pub(super) async fn take(self: &Arc<Self>, path: &str) -> Turn {
-        let gate = Gate::clone(self.gates().entry(path.to_owned()).or_default());
+    pub(super) async fn take(self: &Arc<Self>, path: &str) -> PathLock {
+        let gate = PathMutex::clone(self.gates().entry(path.to_owned()).or_default());
         // Created before waiting, so that a cancelled wait also removes its gate.
-        let mut turn =
-            Turn { turns: Arc::clone(self), path: path.to_owned(), gate: Some(Gate::clone(&gate)), held: None };
+        let mut turn = PathLock {
+            turns: Arc::clone(self),
+            path: path.to_owned(),
+            gate: Some(PathMutex::clone(&gate)),
+            held: None,
+        };
         turn.held = Some(gate.lock_owned().await);
         turn
     }
 
-    fn gates(&self) -> MutexGuard<'_, HashMap<String, Gate>> {
+    fn gates(&self) -> MutexGuard<'_, HashMap<String, PathMutex>> {
         self.gates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Turn {
+impl Drop for PathLock {
     fn drop(&mut self) {
         self.held = None;
         self.gate = None;
@@ -61,7 +65,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_path_has_one_turn_at_a_time_and_none_is_remembered() {
-        let turns = Arc::new(Turns::default());
+        let turns = Arc::new(PathLocks::default());
         let first = turns.take("a").await;
         assert!(turns.take("b").now_or_never().is_some(), "another path does not wait");
         let mut second = Box::pin(turns.take("a"));

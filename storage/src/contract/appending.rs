@@ -3,13 +3,13 @@
 use soong_protocol::{Event, RunEvent, RunStatus, SubAgentEvent};
 
 use super::world::{
-    World, answered, child_run, completed, event, message, new_run, new_session, new_trace, open, queued, run_id, say,
-    session_id, started, sub_trace, took, trace_id, turn_started,
+    TestStore, answered, child_run, completed, event, message, new_run, new_session, new_trace, open, queued, run_id,
+    say, session_id, started, sub_trace, took, trace_id, turn_started,
 };
 use crate::store::{Append, StoreError};
 use soong_protocol::Write;
 
-pub(super) fn cursors_have_no_gaps_per_trace_run_and_session(mut world: World) {
+pub(super) fn cursors_have_no_gaps_per_trace_run_and_session(mut world: TestStore) {
     world.begin("a");
     world.begin("b");
     world.write(vec![sub_trace("a@1", "a", Some("a"), None), child_run("child", "a@1", "a", "a")]);
@@ -54,7 +54,7 @@ pub(super) fn cursors_have_no_gaps_per_trace_run_and_session(mut world: World) {
     assert!(end.is_empty());
 }
 
-pub(super) fn a_sessions_events_are_found_by_their_session_seq(mut world: World) {
+pub(super) fn a_sessions_events_are_found_by_their_session_seq(mut world: TestStore) {
     world.begin("a");
     world.begin("b");
     world.begin("silent");
@@ -78,7 +78,7 @@ pub(super) fn a_sessions_events_are_found_by_their_session_seq(mut world: World)
     assert_eq!(world.reader.session_lsn(&session_id("nowhere"), 7).unwrap(), 0);
 }
 
-pub(super) fn an_event_on_another_timeline_counts_for_the_run_that_acts(mut world: World) {
+pub(super) fn an_event_on_another_timeline_counts_for_the_run_that_acts(mut world: TestStore) {
     world.begin("p");
     world.write(vec![sub_trace("p@1", "p", Some("p"), None), child_run("c", "p@1", "p", "p"), open("c")]);
     world.fenced("p", 1, 1, vec![event("p", Some("p"), 1, started())]).unwrap();
@@ -101,7 +101,7 @@ pub(super) fn an_event_on_another_timeline_counts_for_the_run_that_acts(mut worl
     assert_eq!(world.run("p").status, RunStatus::Running, "a child's end is not its parent's");
 }
 
-pub(super) fn a_stale_incarnation_is_refused(mut world: World) {
+pub(super) fn a_stale_incarnation_is_refused(mut world: TestStore) {
     world.begin("a");
     world.fenced("a", 1, 1, vec![event("a", Some("a"), 1, started())]).unwrap();
     assert_eq!(world.write(vec![open("a")]).epoch, Some(2));
@@ -117,7 +117,7 @@ pub(super) fn a_stale_incarnation_is_refused(mut world: World) {
     assert_eq!(late, Err(StoreError::Stale(run_id("a"))));
 }
 
-pub(super) fn a_repeated_number_is_acknowledged_and_not_repeated(mut world: World) {
+pub(super) fn a_repeated_number_is_acknowledged_and_not_repeated(mut world: TestStore) {
     world.begin("a");
     let step = || vec![event("a", Some("a"), 1, answered(10, 5, Some(1)))];
     assert_eq!(world.fenced("a", 1, 1, step()).unwrap().events.len(), 1);
@@ -137,7 +137,7 @@ pub(super) fn a_repeated_number_is_acknowledged_and_not_repeated(mut world: Worl
     assert_eq!(world.fenced("a", 1, 4, step()).unwrap().events.len(), 1);
 }
 
-pub(super) fn a_run_can_be_made_opened_and_started_in_one_append(mut world: World) {
+pub(super) fn a_run_can_be_made_opened_and_started_in_one_append(mut world: TestStore) {
     let ack = world.write(vec![
         new_session("a"),
         new_trace("a", "a"),
@@ -150,7 +150,7 @@ pub(super) fn a_run_can_be_made_opened_and_started_in_one_append(mut world: Worl
     world.fenced("a", 1, 1, vec![event("a", Some("a"), 2, completed("done"))]).unwrap();
 }
 
-pub(super) fn a_refused_append_writes_nothing_and_leaves_its_neighbours_alone(mut world: World) {
+pub(super) fn a_refused_append_writes_nothing_and_leaves_its_neighbours_alone(mut world: TestStore) {
     world.begin("a");
     let outcomes = world.batch(vec![
         vec![event("a", Some("a"), 1, started())],
@@ -166,7 +166,7 @@ pub(super) fn a_refused_append_writes_nothing_and_leaves_its_neighbours_alone(mu
     assert_eq!(ids, [1, 2], "a refused event leaves no gap");
 }
 
-pub(super) fn what_refers_to_nothing_is_missing(mut world: World) {
+pub(super) fn what_refers_to_nothing_is_missing(mut world: TestStore) {
     world.begin("a");
     let cases: Vec<(Vec<Write>, &str)> = vec![
         (vec![new_trace("t", "nowhere")], "session nowhere"),
@@ -200,7 +200,7 @@ pub(super) fn what_refers_to_nothing_is_missing(mut world: World) {
     assert!(world.reader.run_events(&run_id("nobody")).unwrap().is_empty());
 }
 
-pub(super) fn an_append_sees_what_the_ones_before_it_in_the_batch_wrote(mut world: World) {
+pub(super) fn an_append_sees_what_the_ones_before_it_in_the_batch_wrote(mut world: TestStore) {
     let outcomes = world.batch(vec![
         vec![new_session("a")],
         vec![new_trace("a", "a")],

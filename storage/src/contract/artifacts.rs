@@ -4,9 +4,9 @@ use soong_protocol::{
     Artifact, ArtifactEvent, ArtifactScope, ArtifactSource, DocumentEdit, EffectId, Provenance, Splice, UpdateType,
 };
 
-use super::world::{World, artifact_id, at, event, run_id, session_id, trace_id};
+use super::world::{TestStore, artifact_id, at, event, run_id, session_id, trace_id};
 use crate::store::{RecentArtifacts, StoreError};
-use soong_protocol::{NewEdit, NewFlush, NewVersion, Write};
+use soong_protocol::{NewDocumentVersion, NewEdit, NewVersion, Write};
 
 fn in_session(id: &str) -> ArtifactScope {
     ArtifactScope::Session { session_id: session_id(id) }
@@ -49,7 +49,7 @@ pub(super) fn version(id: &str, scope: &ArtifactScope, name: &str, version: u64)
     Write::ArtifactVersion(Box::new(NewVersion { artifact, update_type, path: blob(id, version) }))
 }
 
-pub(super) fn versions_follow_one_another_without_gap(mut world: World) {
+pub(super) fn versions_follow_one_another_without_gap(mut world: TestStore) {
     world.begin("a");
     let scope = in_session("a");
     world.write(vec![version("x", &scope, "report", 1), version("x", &scope, "report", 2)]);
@@ -76,7 +76,7 @@ pub(super) fn versions_follow_one_another_without_gap(mut world: World) {
     assert_eq!(world.reader.versions(&artifact_id("x")).unwrap().len(), 3);
 }
 
-pub(super) fn a_name_is_unique_in_its_scope(mut world: World) {
+pub(super) fn a_name_is_unique_in_its_scope(mut world: TestStore) {
     world.begin("a");
     world.begin("b");
     let scopes = [in_session("a"), in_session("b"), of_user("local"), of_user("other")];
@@ -96,7 +96,7 @@ pub(super) fn a_name_is_unique_in_its_scope(mut world: World) {
     assert_eq!(nowhere, StoreError::Missing("session nowhere".into()));
 }
 
-pub(super) fn those_changed_last_are_read_with_their_number(mut world: World) {
+pub(super) fn those_changed_last_are_read_with_their_number(mut world: TestStore) {
     world.begin("a");
     let scopes = [in_session("a"), of_user("local")];
     for (place, scope) in scopes.iter().enumerate() {
@@ -121,7 +121,7 @@ pub(super) fn those_changed_last_are_read_with_their_number(mut world: World) {
     }
 }
 
-pub(super) fn an_intent_stands_until_its_blob_is_registered_or_gone(mut world: World) {
+pub(super) fn an_intent_stands_until_its_blob_is_registered_or_gone(mut world: TestStore) {
     world.begin("a");
     let scope = in_session("a");
     let intent = |path: String, second| Write::BlobIntent { path, at: at(second) };
@@ -167,7 +167,7 @@ pub(super) fn edit(revision: u64, call: &str, update_type: UpdateType, splice: S
 }
 
 pub(super) fn flush(version: u64) -> Write {
-    Write::Flush(Box::new(NewFlush {
+    Write::Flush(Box::new(NewDocumentVersion {
         artifact_id: artifact_id("d"),
         version,
         size: version * 10,
@@ -178,12 +178,12 @@ pub(super) fn flush(version: u64) -> Write {
     }))
 }
 
-fn stands(world: &World) -> (u64, u64, bool) {
+fn stands(world: &TestStore) -> (u64, u64, bool) {
     let found = world.reader.artifact(&in_session("a"), "plan").unwrap().unwrap();
     (found.current_version, found.stored_version, found.dirty)
 }
 
-pub(super) fn edits_are_kept_in_order_and_become_versions_with_gaps(mut world: World) {
+pub(super) fn edits_are_kept_in_order_and_become_versions_with_gaps(mut world: TestStore) {
     world.begin("a");
     let told =
         |second| event("a", Some("a"), second, ArtifactEvent::Deleted { name: None, artifact_id: artifact_id("d") });
@@ -218,7 +218,7 @@ pub(super) fn edits_are_kept_in_order_and_become_versions_with_gaps(mut world: W
     assert_eq!(versions[2].provenance.tool_call_id.as_deref(), Some("c4"));
 }
 
-pub(super) fn a_text_can_be_read_from_its_edits(mut world: World) {
+pub(super) fn a_text_can_be_read_from_its_edits(mut world: TestStore) {
     world.begin("a");
     world.write(vec![
         edit(1, "c1", UpdateType::Create, splice(0, 0, "one old two")),
@@ -236,7 +236,7 @@ pub(super) fn a_text_can_be_read_from_its_edits(mut world: World) {
     assert!(world.reader.turn_edits(&run_id("nobody"), 2).unwrap().is_empty());
 }
 
-pub(super) fn a_version_is_not_put_over_edits_that_are_none_yet(mut world: World) {
+pub(super) fn a_version_is_not_put_over_edits_that_are_none_yet(mut world: TestStore) {
     world.begin("a");
     let save = |number| version("d", &in_session("a"), "plan", number);
     world.write(vec![save(1)]);
@@ -249,7 +249,7 @@ pub(super) fn a_version_is_not_put_over_edits_that_are_none_yet(mut world: World
     assert_eq!(taken, StoreError::Exists("artifact plan".into()));
 }
 
-pub(super) fn a_removed_artifact_leaves_intents_for_its_blobs(mut world: World) {
+pub(super) fn a_removed_artifact_leaves_intents_for_its_blobs(mut world: TestStore) {
     world.begin("a");
     let gone = || Write::ArtifactGone { artifact_id: artifact_id("d"), at: at(60) };
     world.write(vec![version("d", &in_session("a"), "plan", 1), version("d", &in_session("a"), "plan", 2)]);
@@ -266,7 +266,7 @@ pub(super) fn a_removed_artifact_leaves_intents_for_its_blobs(mut world: World) 
     world.write(vec![version("e", &in_session("a"), "plan", 1)]);
 }
 
-pub(super) fn what_has_no_name_is_found_by_its_id_and_listed_last(mut world: World) {
+pub(super) fn what_has_no_name_is_found_by_its_id_and_listed_last(mut world: TestStore) {
     world.begin("a");
     world.begin("b");
     let scope = in_session("a");

@@ -7,12 +7,12 @@ use soong_protocol::{
 use super::{
     artifacts::{artifact, version},
     world::{
-        World, answered, artifact_id, at, child_run, event, goal_id, message, new_session, open, run_id, say,
+        TestStore, answered, artifact_id, at, child_run, event, goal_id, message, new_session, open, run_id, say,
         session_id, sub_trace, trace_id,
     },
 };
 use crate::store::{MessagePath, StoreError};
-use soong_protocol::{NewCopy, NewFork, NewSession, NewVersion, Write};
+use soong_protocol::{NewArtifactCopy, NewFork, NewSession, NewVersion, Write};
 
 fn fork(id: &str, source: &str, to: u64) -> Write {
     let session = NewSession {
@@ -36,11 +36,11 @@ fn forked(id: &str, source: &str, to: u64) -> Write {
     )
 }
 
-fn read(world: &World, id: &str, path: MessagePath) -> Vec<Message> {
+fn read(world: &TestStore, id: &str, path: MessagePath) -> Vec<Message> {
     world.reader.messages(&trace_id(id), path).unwrap()
 }
 
-fn sequences(world: &World, id: &str, path: MessagePath) -> Vec<u64> {
+fn sequences(world: &TestStore, id: &str, path: MessagePath) -> Vec<u64> {
     read(world, id, path).iter().map(|message| message.sequence).collect()
 }
 
@@ -50,7 +50,7 @@ fn same(messages: Vec<Message>) -> Vec<Message> {
 }
 
 /// Writes messages 1 to 7, of which 1 to 3 are replaced by the summary 8, and 4 and 5 are off the path.
-fn begin(world: &mut World) {
+fn begin(world: &mut TestStore) {
     world.begin("a");
     for sequence in 1..=5 {
         world.write(vec![say(message("a", sequence, (sequence > 1).then(|| sequence - 1), Role::User))]);
@@ -73,7 +73,7 @@ fn begin(world: &mut World) {
     world.write(vec![say(Message { covers: Some(covers), ..message("a", 8, None, Role::User) })]);
 }
 
-pub(super) fn a_fork_reads_as_its_source_did_up_to_its_head_and_costs_nothing(mut world: World) {
+pub(super) fn a_fork_reads_as_its_source_did_up_to_its_head_and_costs_nothing(mut world: TestStore) {
     begin(&mut world);
     let source = (world.trace("a"), read(&world, "a", MessagePath::All), world.events("a").len());
     for (id, to, all, path) in [
@@ -109,7 +109,7 @@ pub(super) fn a_fork_reads_as_its_source_did_up_to_its_head_and_costs_nothing(mu
     assert_eq!(sequences(&world, "e", MessagePath::Main), [8, 6, 7, 9], "a copy of a copy");
 }
 
-pub(super) fn a_fork_that_cannot_be_is_refused_and_writes_nothing(mut world: World) {
+pub(super) fn a_fork_that_cannot_be_is_refused_and_writes_nothing(mut world: TestStore) {
     begin(&mut world);
     world.write(vec![say(Message { partial: true, ..message("a", 9, Some(7), Role::Assistant) })]);
     for (id, source, to, want) in [
@@ -148,7 +148,7 @@ fn begun(id: &str) -> SubAgentEvent {
     }
 }
 
-pub(super) fn what_lay_below_the_source_by_then_is_linked_as_long_as_it_is_there(mut world: World) {
+pub(super) fn what_lay_below_the_source_by_then_is_linked_as_long_as_it_is_there(mut world: TestStore) {
     world.write(vec![new_session("s"), sub_trace("s", "s", None, None)]);
     world.write(vec![super::world::new_run("s", "s", "s"), open("s"), say(message("s", 1, None, Role::User))]);
     let child = |id: &str| {
@@ -159,7 +159,7 @@ pub(super) fn what_lay_below_the_source_by_then_is_linked_as_long_as_it_is_there
     world.write(vec![say(message("s", 2, Some(1), Role::Tool)), event("s", Some("s"), 2, answered(1, 1, None))]);
     world.write(child("s@2"));
     world.write(vec![say(message("s", 3, Some(2), Role::Assistant))]);
-    let linked = |world: &World, id: &str| -> Vec<String> {
+    let linked = |world: &TestStore, id: &str| -> Vec<String> {
         let all = world.reader.linked_traces(&trace_id(id)).unwrap();
         all.iter().map(|trace| trace.trace_id.to_string()).collect()
     };
@@ -189,7 +189,7 @@ pub(super) fn what_lay_below_the_source_by_then_is_linked_as_long_as_it_is_there
     assert!(world.reader.goal_tree(&trace_id("b")).unwrap().unwrap().goals[0].sub_trace_ids.is_empty());
 }
 
-pub(super) fn copied_artifacts_are_found_by_the_ids_that_they_had(mut world: World) {
+pub(super) fn copied_artifacts_are_found_by_the_ids_that_they_had(mut world: TestStore) {
     use soong_protocol::ArtifactScope;
     let scope = |id: &str| ArtifactScope::Session { session_id: session_id(id) };
     begin(&mut world);
@@ -201,7 +201,7 @@ pub(super) fn copied_artifacts_are_found_by_the_ids_that_they_had(mut world: Wor
             update_type: soong_protocol::UpdateType::Create,
             path: format!("sessions/{session}/{id}"),
         };
-        Write::ArtifactCopy(Box::new(NewCopy { version, source: artifact_id(of) }))
+        Write::ArtifactCopy(Box::new(NewArtifactCopy { version, source: artifact_id(of) }))
     };
     world.write(vec![fork("b", "a", 7), copy("x2", "b", "x1"), forked("b", "a", 7)]);
     world.write(vec![fork("c", "b", 7), copy("x3", "c", "x2"), forked("c", "b", 7)]);

@@ -4,12 +4,12 @@ use soong_protocol::{Permission, Question, QuestionId, SubAgentEvent, UsageBy, U
 
 use super::{
     permissions,
-    world::{World, answered, event, session_id, started},
+    world::{TestStore, answered, event, session_id, started},
 };
 use crate::store::{PermissionFilter, QuestionFilter, SessionFilter, TraceFilter, UsageFilter};
 use soong_protocol::Write;
 
-pub(super) fn lists_and_sums_can_be_of_one_user_alone(mut world: World) {
+pub(super) fn lists_and_sums_can_be_of_one_user_alone(mut world: TestStore) {
     for (name, tokens) in [("a", 1), ("bob1", 10), ("b", 100), ("bob2", 1_000)] {
         world.begin(name);
         let question = SubAgentEvent::QuestionAsked {

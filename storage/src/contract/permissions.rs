@@ -4,7 +4,7 @@ use soong_protocol::{
     ChainLink, Decision, Demand, Permission, PermissionId, PermissionStatus, RunEvent, RunStatus, Scope, TraceId,
 };
 
-use super::world::{World, at, completed, event, run_id, session_id, started};
+use super::world::{TestStore, at, completed, event, run_id, session_id, started};
 use crate::store::{PermissionFilter, StoreError};
 use soong_protocol::{PermissionDecision, Write};
 
@@ -45,16 +45,16 @@ fn decide(id: &str, decision: Decision) -> Write {
     Write::Decision(PermissionDecision { permission_id, decision, by, reason: Some("so".into()), at: at(9) })
 }
 
-fn pending(world: &World) -> Vec<String> {
+fn pending(world: &TestStore) -> Vec<String> {
     let filter = PermissionFilter { status: Some(PermissionStatus::Pending), ..PermissionFilter::default() };
     world.reader.permissions(&filter).unwrap().into_iter().map(|one| one.permission_id.to_string()).collect()
 }
 
-fn read(world: &World, id: &str) -> Permission {
+fn read(world: &TestStore, id: &str) -> Permission {
     world.reader.permission(&PermissionId::new(id)).unwrap().unwrap()
 }
 
-pub(super) fn a_permission_is_decided_once_or_withdrawn_with_its_run(mut world: World) {
+pub(super) fn a_permission_is_decided_once_or_withdrawn_with_its_run(mut world: TestStore) {
     world.begin("a");
     world.write(vec![event("a", Some("a"), 1, started()), ask("p1", 2), ask("p2", 3), ask("p3", 4)]);
     world.write(vec![event("a", Some("a"), 4, RunEvent::Waiting { r#for: "permission".into() })]);
@@ -79,7 +79,7 @@ pub(super) fn a_permission_is_decided_once_or_withdrawn_with_its_run(mut world: 
     world.write(vec![event("a", Some("a"), 7, completed("done"))]);
     assert_eq!((pending(&world), read(&world, "p3").status), (vec![], PermissionStatus::Withdrawn));
     assert!(matches!(world.refused(vec![decide("p3", Decision::AllowOnce)]), StoreError::Decided(_)));
-    let of = |world: &World, filter: PermissionFilter| world.reader.permissions(&filter).unwrap().len();
+    let of = |world: &TestStore, filter: PermissionFilter| world.reader.permissions(&filter).unwrap().len();
     assert_eq!(of(&world, PermissionFilter { session_id: Some(session_id("b")), ..PermissionFilter::default() }), 0);
     assert_eq!(of(&world, PermissionFilter { run_id: Some(run_id("a")), ..PermissionFilter::default() }), 3);
     world.write(vec![Write::BeginRemoval(session_id("a"))]);

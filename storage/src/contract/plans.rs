@@ -6,22 +6,23 @@ use soong_protocol::{
 };
 
 use super::world::{
-    World, answered, at, child_run, completed, event, goal_id, message, new_run, run_id, say, sub_trace, took, trace_id,
+    TestStore, answered, at, child_run, completed, event, goal_id, message, new_run, run_id, say, sub_trace, took,
+    trace_id,
 };
 use crate::store::StoreError;
 use soong_protocol::Write;
 
-fn goals(world: &World, trace: &str) -> GoalTree {
+fn goals(world: &TestStore, trace: &str) -> GoalTree {
     world.reader.goal_tree(&trace_id(trace)).unwrap().unwrap()
 }
 
 /// Writes the events of a plan to the timeline of trace and run `a`.
-fn plan(world: &mut World, events: Vec<GoalEvent>) {
+fn plan(world: &mut TestStore, events: Vec<GoalEvent>) {
     world.write(events.into_iter().map(|goal| event("a", Some("a"), 1, goal)).collect());
 }
 
 /// Adds two goals, and one below the first, which is focused.
-fn planned(world: &mut World) {
+fn planned(world: &mut TestStore) {
     world.begin("a");
     let tree = goals(world, "a");
     plan(world, tree.plan_add(&["first".into(), "second".into()], "why", None, None, 0, at(1)).unwrap());
@@ -31,7 +32,7 @@ fn planned(world: &mut World) {
     plan(world, tree.plan_focus("1.1").unwrap());
 }
 
-pub(super) fn goals_follow_their_events(mut world: World) {
+pub(super) fn goals_follow_their_events(mut world: TestStore) {
     planned(&mut world);
     let tree = goals(&world, "a");
     let mut shown: Vec<_> = tree.goals.iter().map(|goal| format!("{} {}", goal.number, goal.description)).collect();
@@ -56,14 +57,14 @@ pub(super) fn goals_follow_their_events(mut world: World) {
     assert_eq!(goals(&world, "a").goals.len(), 4);
 }
 
-pub(super) fn a_trace_without_goals_has_its_task_as_mission(mut world: World) {
+pub(super) fn a_trace_without_goals_has_its_task_as_mission(mut world: TestStore) {
     world.begin("a");
     assert_eq!(goals(&world, "a"), GoalTree::new("task of a"));
     plan(&mut world, GoalTree::new("task of a").plan_root("task of a", 0, at(1)));
     assert_eq!(goals(&world, "a").mission, "task of a");
 }
 
-pub(super) fn goals_add_up_messages_children_and_sub_traces(mut world: World) {
+pub(super) fn goals_add_up_messages_children_and_sub_traces(mut world: TestStore) {
     planned(&mut world);
     // A sub-trace for "below", and one below that, with 10 and 100 tokens.
     world.write(vec![
@@ -109,7 +110,7 @@ pub(super) fn goals_add_up_messages_children_and_sub_traces(mut world: World) {
     assert_eq!(find("2").cumulative_stats.unwrap().cost, None, "an unpriced answer");
 }
 
-pub(super) fn collaborators_keep_the_order_of_their_first_appearance(mut world: World) {
+pub(super) fn collaborators_keep_the_order_of_their_first_appearance(mut world: TestStore) {
     world.begin("a");
     let update = |name: &str, status, summary: &str| {
         let collaborator = Collaborator {
@@ -130,7 +131,7 @@ pub(super) fn collaborators_keep_the_order_of_their_first_appearance(mut world: 
     assert!(world.trace("other").context.collaborators.is_empty());
 }
 
-pub(super) fn what_children_brought_back_is_read_in_the_order_of_their_start(mut world: World) {
+pub(super) fn what_children_brought_back_is_read_in_the_order_of_their_start(mut world: TestStore) {
     world.begin("a");
     let result = |number: u64| ChildResult {
         mode: ChildMode::Explore,

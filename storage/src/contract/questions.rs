@@ -2,7 +2,7 @@
 
 use soong_protocol::{Question, QuestionId, QuestionStatus, RunEvent, RunStatus, SubAgentEvent};
 
-use super::world::{World, at, completed, event, run_id, session_id, started};
+use super::world::{TestStore, at, completed, event, run_id, session_id, started};
 use crate::store::{QuestionFilter, StoreError};
 use soong_protocol::Write;
 
@@ -20,16 +20,16 @@ fn answer(id: &str, text: &str) -> Write {
     Write::Answer { question_id: QuestionId::new(id), answer: text.into(), at: at(9) }
 }
 
-fn pending(world: &World) -> Vec<String> {
+fn pending(world: &TestStore) -> Vec<String> {
     let filter = QuestionFilter { status: Some(QuestionStatus::Pending), ..QuestionFilter::default() };
     world.reader.questions(&filter).unwrap().into_iter().map(|question| question.question_id.to_string()).collect()
 }
 
-fn read(world: &World, id: &str) -> Question {
+fn read(world: &TestStore, id: &str) -> Question {
     world.reader.question(&QuestionId::new(id)).unwrap().unwrap()
 }
 
-pub(super) fn a_question_is_decided_once_by_an_answer_or_by_the_end_of_its_run(mut world: World) {
+pub(super) fn a_question_is_decided_once_by_an_answer_or_by_the_end_of_its_run(mut world: TestStore) {
     world.begin("a");
     world.write(vec![event("a", Some("a"), 1, started()), ask("q1", 2), ask("q2", 3), ask("q3", 4)]);
     world.write(vec![event("a", Some("a"), 4, RunEvent::Waiting { r#for: "question".into() })]);
@@ -54,7 +54,7 @@ pub(super) fn a_question_is_decided_once_by_an_answer_or_by_the_end_of_its_run(m
     assert_eq!((pending(&world), read(&world, "q3").status), (vec![], QuestionStatus::Withdrawn));
     assert_eq!(read(&world, "q1").status, QuestionStatus::Answered);
     assert!(matches!(world.refused(vec![answer("q3", "late")]), StoreError::Decided(_)));
-    let of = |world: &World, filter: QuestionFilter| world.reader.questions(&filter).unwrap().len();
+    let of = |world: &TestStore, filter: QuestionFilter| world.reader.questions(&filter).unwrap().len();
     assert_eq!(of(&world, QuestionFilter { session_id: Some(session_id("b")), ..QuestionFilter::default() }), 0);
     assert_eq!(of(&world, QuestionFilter { run_id: Some(run_id("a")), ..QuestionFilter::default() }), 3);
     world.write(vec![Write::BeginRemoval(session_id("a"))]);

@@ -9,12 +9,13 @@ use soong_protocol::{
 use super::{
     artifacts::{edit, flush, splice, version},
     world::{
-        World, artifact_id, at, child_run, completed, event, message, new_run, new_session, new_trace, open, queued,
-        run_id, say, session_id, started, sub_trace, took, trace_id,
+        TestStore, artifact_id, at, child_run, completed, event, message, new_run, new_session, new_trace, open,
+        queued, run_id, say, session_id, started, sub_trace, took, trace_id,
     },
 };
 use crate::store::{
-    Append, Fence, MessagePath, Reader, Removal, RemovalStage, SessionFilter, StoreError, TraceFilter, UsageFilter,
+    Append, DeletionStage, Fence, MessagePath, Reader, SessionDeletion, SessionFilter, StoreError, TraceFilter,
+    UsageFilter,
 };
 use soong_protocol::Write;
 
@@ -40,7 +41,7 @@ fn rows(id: &str, limit: u64) -> Write {
 
 /// Writes one record of every kind to session `a`, and an artifact of the user that its run has made; all its runs
 /// have ended. Session `b` has a live run.
-fn fill(world: &mut World) {
+fn fill(world: &mut TestStore) {
     world.begin("a");
     world.begin("b");
     let collaborator = Collaborator {
@@ -151,12 +152,12 @@ fn others(reader: &dyn Reader) -> String {
     )
 }
 
-fn removals(world: &World) -> Vec<(String, RemovalStage)> {
+fn removals(world: &TestStore) -> Vec<(String, DeletionStage)> {
     let all = world.reader.removals().unwrap();
-    all.into_iter().map(|Removal { session_id, stage }| (session_id.to_string(), stage)).collect()
+    all.into_iter().map(|SessionDeletion { session_id, stage }| (session_id.to_string(), stage)).collect()
 }
 
-pub(super) fn a_session_that_is_being_removed_is_there_for_nobody_and_takes_nothing_in(mut world: World) {
+pub(super) fn a_session_that_is_being_removed_is_there_for_nobody_and_takes_nothing_in(mut world: TestStore) {
     fill(&mut world);
     let before = (found(world.reader.as_ref()), others(world.reader.as_ref()));
     assert!(before.0.iter().all(|(_, count)| *count > 0), "{:?}", before.0);
@@ -165,7 +166,7 @@ pub(super) fn a_session_that_is_being_removed_is_there_for_nobody_and_takes_noth
     assert!(marked.iter().all(Result::is_ok), "marking twice is fine: {marked:?}");
     assert!(found(world.reader.as_ref()).iter().all(|(_, count)| *count == 0), "{:?}", found(world.reader.as_ref()));
     assert_eq!(others(world.reader.as_ref()), before.1);
-    assert_eq!(removals(&world), [("a".to_owned(), RemovalStage::Files)]);
+    assert_eq!(removals(&world), [("a".to_owned(), DeletionStage::Files)]);
     assert_eq!(world.reader.removal_blobs(&session_id("a")).unwrap().len(), 3);
     assert!(world.reader.removal_blobs(&session_id("b")).unwrap().is_empty());
     for (what, write) in [
@@ -193,7 +194,7 @@ pub(super) fn a_session_that_is_being_removed_is_there_for_nobody_and_takes_noth
     assert!(matches!(world.refused(vec![begin("none")]), StoreError::Missing(_)));
 }
 
-pub(super) fn a_session_with_a_run_that_has_not_ended_is_not_removed(mut world: World) {
+pub(super) fn a_session_with_a_run_that_has_not_ended_is_not_removed(mut world: TestStore) {
     fill(&mut world);
     assert_eq!(world.refused(vec![begin("b")]), StoreError::Active(session_id("b")));
     assert!(matches!(world.refused(vec![rows("b", 9)]), StoreError::Missing(_)), "nothing goes without a mark");
@@ -205,7 +206,7 @@ pub(super) fn a_session_with_a_run_that_has_not_ended_is_not_removed(mut world: 
     assert_eq!(accepted[1], Err(StoreError::Active(session_id("a"))));
 }
 
-pub(super) fn a_session_that_stays_after_all_is_as_it_was(mut world: World) {
+pub(super) fn a_session_that_stays_after_all_is_as_it_was(mut world: TestStore) {
     fill(&mut world);
     let before = found(world.reader.as_ref());
     assert!(matches!(world.refused(vec![stay("a")]), StoreError::Missing(_)), "it was not going");
@@ -217,7 +218,7 @@ pub(super) fn a_session_that_stays_after_all_is_as_it_was(mut world: World) {
     assert_eq!(world.run("again").status, RunStatus::Completed);
 }
 
-pub(super) fn rows_go_in_pieces_and_the_session_with_the_last(mut world: World) {
+pub(super) fn rows_go_in_pieces_and_the_session_with_the_last(mut world: TestStore) {
     fill(&mut world);
     world.write(vec![say(message("b", 2, Some(1), Role::User))]);
     let kept = others(world.reader.as_ref());
@@ -230,7 +231,7 @@ pub(super) fn rows_go_in_pieces_and_the_session_with_the_last(mut world: World) 
         pieces += 1;
         assert!(found(world.reader.as_ref()).iter().all(|(_, count)| *count == 0), "after {pieces} pieces");
         if pieces == 1 {
-            assert_eq!(removals(&world), [("a".to_owned(), RemovalStage::Rows)]);
+            assert_eq!(removals(&world), [("a".to_owned(), DeletionStage::Rows)]);
             assert!(matches!(world.refused(vec![stay("a")]), StoreError::Missing(_)), "there is no way back");
             assert_eq!(world.refused(vec![new_session("a")]), StoreError::Removing(session_id("a")));
         }
@@ -254,7 +255,7 @@ pub(super) fn rows_go_in_pieces_and_the_session_with_the_last(mut world: World) 
 /// Fills a store and deletes session `a` from it, so that a test can inspect the tables.
 #[cfg(test)]
 pub(crate) fn remove_one_of_two(store: Box<dyn crate::store::Store>, reader: Box<dyn Reader>) {
-    let mut world = World::new(store, reader);
+    let mut world = TestStore::new(store, reader);
     fill(&mut world);
     world.write(vec![begin("a")]);
     while !removals(&world).is_empty() {

@@ -3,13 +3,13 @@
 use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Reflection, RunEvent, RunMode, RunStatus, TraceStatus, Usd};
 
 use super::world::{
-    World, answered, at, cancelled, child_run, completed, event, new_run, new_session, new_trace, open, queued, run_id,
-    run_of, session_id, started, sub_trace, took, trace_id, turn_started,
+    TestStore, answered, at, cancelled, child_run, completed, event, new_run, new_session, new_trace, open, queued,
+    run_id, run_of, session_id, started, sub_trace, took, trace_id, turn_started,
 };
 use crate::store::{SessionFilter, StoreError, TraceFilter};
 use soong_protocol::Write;
 
-pub(super) fn a_run_follows_its_events(mut world: World) {
+pub(super) fn a_run_follows_its_events(mut world: TestStore) {
     world.begin("a");
     assert_eq!(world.run("a"), run_of("a", "a", "a", None), "a new run is as it was given");
 
@@ -40,7 +40,7 @@ pub(super) fn a_run_follows_its_events(mut world: World) {
     assert_eq!(run.usage.prompt_tokens, 150, "the sums are the store's own");
 }
 
-pub(super) fn a_trace_follows_its_runs(mut world: World) {
+pub(super) fn a_trace_follows_its_runs(mut world: TestStore) {
     world.begin("a");
     let trace = world.trace("a");
     assert_eq!((trace.status, trace.run_mode, trace.model.as_str()), (TraceStatus::Running, RunMode::Normal, "m0"));
@@ -71,7 +71,7 @@ pub(super) fn a_trace_follows_its_runs(mut world: World) {
     assert_eq!(world.run("again").usage.total_tokens, 10, "each run by itself");
 }
 
-pub(super) fn a_trace_shows_the_settings_of_its_last_run(mut world: World) {
+pub(super) fn a_trace_shows_the_settings_of_its_last_run(mut world: TestStore) {
     world.begin("a");
     let trace = world.trace("a");
     assert_eq!((trace.tools, trace.llm_params.len(), trace.prompt_name.as_deref()), (None, 0, Some("default")));
@@ -89,7 +89,7 @@ pub(super) fn a_trace_shows_the_settings_of_its_last_run(mut world: World) {
     assert_eq!(serde_json::to_value(trace.llm_params).unwrap(), serde_json::json!({"seed": 7, "temperature": 0.5}));
 }
 
-pub(super) fn one_unknown_price_makes_the_sums_unknown(mut world: World) {
+pub(super) fn one_unknown_price_makes_the_sums_unknown(mut world: TestStore) {
     world.begin("a");
     for cost in [Some(1), None, Some(1)] {
         world.write(vec![event("a", Some("a"), 1, answered(1, 1, cost))]);
@@ -98,7 +98,7 @@ pub(super) fn one_unknown_price_makes_the_sums_unknown(mut world: World) {
     assert_eq!(world.run("a").usage.total_tokens, 6);
 }
 
-pub(super) fn a_run_that_ended_stays_as_it_ended(mut world: World) {
+pub(super) fn a_run_that_ended_stays_as_it_ended(mut world: TestStore) {
     world.begin("a");
     world
         .write(vec![event("a", Some("a"), 1, started()), event("a", Some("a"), 2, cancelled(EndReason::AbortedTools))]);
@@ -110,7 +110,7 @@ pub(super) fn a_run_that_ended_stays_as_it_ended(mut world: World) {
     assert_eq!(world.events("a").len(), 4, "the timeline keeps what was said");
 }
 
-pub(super) fn a_trace_runs_as_long_as_one_of_its_runs_does(mut world: World) {
+pub(super) fn a_trace_runs_as_long_as_one_of_its_runs_does(mut world: TestStore) {
     world.begin("a");
     world.write(vec![event("a", Some("a"), 1, started())]);
     for name in ["second", "third"] {
@@ -126,7 +126,7 @@ pub(super) fn a_trace_runs_as_long_as_one_of_its_runs_does(mut world: World) {
     assert_eq!((trace.status, trace.completed_at), (TraceStatus::Stopped, Some(at(5))));
 }
 
-pub(super) fn a_session_counts_its_live_runs_and_shows_its_last_event(mut world: World) {
+pub(super) fn a_session_counts_its_live_runs_and_shows_its_last_event(mut world: TestStore) {
     world.begin("a");
     world.begin("b");
     world.write(vec![sub_trace("a@1", "a", Some("a"), None), child_run("c", "a@1", "a", "a")]);
@@ -139,7 +139,7 @@ pub(super) fn a_session_counts_its_live_runs_and_shows_its_last_event(mut world:
     assert!(world.reader.session(&session_id("c")).unwrap().is_none());
 }
 
-pub(super) fn lists_are_paged_newest_first_and_filtered(mut world: World) {
+pub(super) fn lists_are_paged_newest_first_and_filtered(mut world: TestStore) {
     for name in ["s1", "s2", "s3", "s4", "s5"] {
         world.write(vec![new_session(name), new_trace(name, name), new_run(name, name, name)]);
     }
@@ -186,7 +186,7 @@ pub(super) fn lists_are_paged_newest_first_and_filtered(mut world: World) {
     assert_eq!((page.items.len(), rest.items.len(), rest.next_cursor), (4, 2, None));
 }
 
-pub(super) fn runs_are_found_by_trace_parent_and_status(mut world: World) {
+pub(super) fn runs_are_found_by_trace_parent_and_status(mut world: TestStore) {
     world.begin("a");
     world.begin("b");
     for number in 1..=3 {

@@ -2,14 +2,16 @@
 
 use soong_protocol::{GoalEvent, GoalTree, RunEvent, RunMode, RunSettings};
 
-use super::world::{World, at, child_run, completed, event, new_session, new_trace, run_id, run_of, started, trace_id};
+use super::world::{
+    TestStore, at, child_run, completed, event, new_session, new_trace, run_id, run_of, started, trace_id,
+};
 use soong_protocol::Write;
 
-fn listed(world: &World) -> Vec<String> {
+fn listed(world: &TestStore) -> Vec<String> {
     world.reader.runs_with_task_journal().unwrap().into_iter().map(|run| run.run_id.to_string()).collect()
 }
 
-pub(super) fn a_journal_begins_with_its_run_and_stays_until_it_is_done(mut world: World) {
+pub(super) fn a_journal_begins_with_its_run_and_stays_until_it_is_done(mut world: TestStore) {
     world.begin("a");
     assert_eq!((world.reader.task_journal(&run_id("a")).unwrap(), listed(&world)), (None, vec![]), "it waits");
     world.write(vec![event("a", Some("a"), 1, started())]);
@@ -27,9 +29,9 @@ pub(super) fn a_journal_begins_with_its_run_and_stays_until_it_is_done(mut world
     world.write(vec![Write::TaskJournalDone(run_id("nobody"))]);
 }
 
-pub(super) fn a_journal_holds_the_goals_as_they_stood_when_its_run_began(mut world: World) {
+pub(super) fn a_journal_holds_the_goals_as_they_stood_when_its_run_began(mut world: TestStore) {
     world.begin("a");
-    let add = |world: &mut World, what: &str| {
+    let add = |world: &mut TestStore, what: &str| {
         let tree = world.reader.goal_tree(&trace_id("a")).unwrap().unwrap();
         let plan = tree.plan_add(&[what.to_owned()], "", None, None, 0, at(1)).unwrap();
         plan.into_iter().map(|goal: GoalEvent| event("a", Some("a"), 1, goal)).collect::<Vec<Write>>()
@@ -48,7 +50,7 @@ pub(super) fn a_journal_holds_the_goals_as_they_stood_when_its_run_began(mut wor
     assert_eq!(journal.first_event, 3);
 }
 
-pub(super) fn only_a_users_orchestrator_run_that_a_model_leads_has_a_journal(mut world: World) {
+pub(super) fn only_a_users_orchestrator_run_that_a_model_leads_has_a_journal(mut world: TestStore) {
     world.begin("a");
     let driven = RunSettings { driven: true, ..RunSettings::default() };
     let normal = RunEvent::LoopStarted { mode: RunMode::Normal, agent_type: "default".into(), model: "m".into() };

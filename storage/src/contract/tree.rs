@@ -2,7 +2,9 @@
 
 use soong_protocol::{Covers, GoalTree, Message, MessageEvent, Role, ToolCall, Usd};
 
-use super::world::{World, child_run, event, goal_id, message, new_run, open, say, session_id, sub_trace, trace_id};
+use super::world::{
+    TestStore, child_run, event, goal_id, message, new_run, open, say, session_id, sub_trace, trace_id,
+};
 use crate::store::{MessagePath, StoreError};
 
 fn rewind(to: u64, from: u64) -> MessageEvent {
@@ -34,12 +36,12 @@ fn switch(to: u64, from: u64) -> MessageEvent {
     }
 }
 
-fn path(world: &World, trace: &str, path: MessagePath) -> Vec<u64> {
+fn path(world: &TestStore, trace: &str, path: MessagePath) -> Vec<u64> {
     let messages = world.reader.messages(&trace_id(trace), path).unwrap();
     messages.into_iter().map(|message| message.sequence).collect()
 }
 
-pub(super) fn a_message_comes_back_as_it_was_written(mut world: World) {
+pub(super) fn a_message_comes_back_as_it_was_written(mut world: TestStore) {
     world.begin("a");
     let first = message("a", 1, None, Role::User);
     let mut second = message("a", 2, Some(1), Role::Assistant);
@@ -61,7 +63,7 @@ pub(super) fn a_message_comes_back_as_it_was_written(mut world: World) {
     assert!(world.reader.messages(&trace_id("nowhere"), MessagePath::All).unwrap().is_empty());
 }
 
-pub(super) fn the_main_path_leads_from_the_first_message_to_the_head(mut world: World) {
+pub(super) fn the_main_path_leads_from_the_first_message_to_the_head(mut world: TestStore) {
     world.begin("a");
     assert!(path(&world, "a", MessagePath::Main).is_empty());
     for sequence in 1..=5 {
@@ -91,7 +93,7 @@ pub(super) fn the_main_path_leads_from_the_first_message_to_the_head(mut world: 
     assert_eq!(ahead, StoreError::Missing("message a-0010".into()));
 }
 
-pub(super) fn a_summary_stands_for_what_it_covers_and_nothing_is_rewritten(mut world: World) {
+pub(super) fn a_summary_stands_for_what_it_covers_and_nothing_is_rewritten(mut world: TestStore) {
     world.begin("a");
     for sequence in 1..=5 {
         world.write(vec![say(message("a", sequence, (sequence > 1).then(|| sequence - 1), Role::User))]);
@@ -127,7 +129,7 @@ pub(super) fn a_summary_stands_for_what_it_covers_and_nothing_is_rewritten(mut w
     assert_eq!(path(&world, "a", MessagePath::Main), [1, 2]);
 }
 
-pub(super) fn the_head_moves_only_from_where_it_is_to_where_somebody_can_go_on(mut world: World) {
+pub(super) fn the_head_moves_only_from_where_it_is_to_where_somebody_can_go_on(mut world: TestStore) {
     world.begin("a");
     let asks = |sequence, parent, calls: &[&str]| {
         let call = |id: &&str| ToolCall { id: (*id).into(), name: "read".into(), arguments: "{}".into() };
@@ -145,8 +147,8 @@ pub(super) fn the_head_moves_only_from_where_it_is_to_where_somebody_can_go_on(m
         answers(4, "y"),
     ]);
     world.write(vec![asks(5, 4, &["z", "w"]), answers(6, "z"), say(cut)]);
-    let place = |world: &World, sequence| world.reader.place(&trace_id("a"), sequence).unwrap();
-    let found = |world: &World, sequence| place(world, sequence).map(|place| (place.sequence, place.is_on_path));
+    let place = |world: &TestStore, sequence| world.reader.place(&trace_id("a"), sequence).unwrap();
+    let found = |world: &TestStore, sequence| place(world, sequence).map(|place| (place.sequence, place.is_on_path));
     // MSG-3: the end of the turn is the last result; if a call has no result, it is the last existing result.
     for (sequence, want) in [(1, 1), (2, 4), (3, 4), (4, 4), (5, 6), (6, 6)] {
         assert_eq!(found(&world, sequence), Some((want, true)), "{sequence}");
@@ -172,7 +174,7 @@ pub(super) fn the_head_moves_only_from_where_it_is_to_where_somebody_can_go_on(m
     assert_eq!(path(&world, "a", MessagePath::To(9)), [1, 2, 3, 4, 5, 6, 9]);
 }
 
-pub(super) fn a_partial_message_never_becomes_head(mut world: World) {
+pub(super) fn a_partial_message_never_becomes_head(mut world: TestStore) {
     world.begin("a");
     let mut cut = message("a", 2, Some(1), Role::Assistant);
     cut.partial = true;
@@ -184,7 +186,7 @@ pub(super) fn a_partial_message_never_becomes_head(mut world: World) {
     assert_eq!(path(&world, "a", MessagePath::Main), [1, 3]);
 }
 
-pub(super) fn messages_are_read_by_their_sequences(mut world: World) {
+pub(super) fn messages_are_read_by_their_sequences(mut world: TestStore) {
     world.begin("a");
     world.begin("b");
     let mut cut = message("a", 3, Some(2), Role::Assistant);
@@ -207,7 +209,7 @@ pub(super) fn messages_are_read_by_their_sequences(mut world: World) {
     assert_eq!(world.reader.messages_at(&trace_id("a"), &[1, 2, 3]).unwrap(), all, "whole, also what was cut off");
 }
 
-pub(super) fn messages_count_for_the_run_that_writes_them(mut world: World) {
+pub(super) fn messages_count_for_the_run_that_writes_them(mut world: TestStore) {
     world.begin("a");
     world.write(vec![sub_trace("a@1", "a", Some("a"), None), child_run("c", "a@1", "a", "a"), open("c")]);
     world.fenced("a", 1, 1, vec![say(message("a", 1, None, Role::User))]).unwrap();

@@ -2,7 +2,7 @@
 
 use soong_protocol::{RunMode, UsageBy, UsageReport, UsageRow};
 
-use super::world::{World, answered, at, child_run, completed, event, new_run, session_id, started, sub_trace};
+use super::world::{TestStore, answered, at, child_run, completed, event, new_run, session_id, started, sub_trace};
 use crate::store::UsageFilter;
 use soong_protocol::{RunEvent, Write};
 
@@ -28,7 +28,7 @@ fn began_with(model: &str) -> RunEvent {
     RunEvent::LoopStarted { mode: RunMode::Normal, agent_type: "default".into(), model: model.into() }
 }
 
-pub(super) fn what_is_more_than_fits_counts_as_the_most_that_does(mut world: World) {
+pub(super) fn what_is_more_than_fits_counts_as_the_most_that_does(mut world: TestStore) {
     for name in ["a", "b"] {
         world.begin(name);
         world.write(vec![
@@ -47,7 +47,7 @@ pub(super) fn what_is_more_than_fits_counts_as_the_most_that_does(mut world: Wor
     assert!(sessions.total.prompt_tokens >= most && sessions.total.total_tokens >= sessions.total.prompt_tokens);
 }
 
-pub(super) fn what_was_used_is_summed_and_nothing_is_counted_twice(mut world: World) {
+pub(super) fn what_was_used_is_summed_and_nothing_is_counted_twice(mut world: TestStore) {
     const DAY: i64 = 86_400;
     world.begin("a");
     world.begin("b");
@@ -69,7 +69,7 @@ pub(super) fn what_was_used_is_summed_and_nothing_is_counted_twice(mut world: Wo
     world.write(vec![event("b", Some("b"), DAY, began_with("m2"))]);
     // A run that never started.
     world.write(vec![new_run("waits", "a", "a")]);
-    let usage = |world: &World, by, since| {
+    let usage = |world: &TestStore, by, since| {
         let filter = UsageFilter { since, ..UsageFilter::default() };
         shown(&world.reader.usage(by, &filter).unwrap())
     };
@@ -101,7 +101,7 @@ pub(super) fn what_was_used_is_summed_and_nothing_is_counted_twice(mut world: Wo
     assert_eq!(usage(&world, UsageBy::Day, Some(at(DAY))), [format!("2025-11-22: 2 runs, {child}")]);
 }
 
-pub(super) fn a_run_counts_for_the_model_and_the_time_of_its_start(mut world: World) {
+pub(super) fn a_run_counts_for_the_model_and_the_time_of_its_start(mut world: TestStore) {
     const HOUR: i64 = 3_600;
     world.begin("a");
     world.write(vec![
@@ -113,7 +113,7 @@ pub(super) fn a_run_counts_for_the_model_and_the_time_of_its_start(mut world: Wo
     world.write(vec![new_run("a2", "a", "a")]);
     world.write(vec![event("a", Some("a2"), 3 * HOUR, began_with("m2"))]);
     world.write(vec![event("a", Some("a2"), 3 * HOUR + 1, answered(20, 2, None))]);
-    let usage = |world: &World, by, since| {
+    let usage = |world: &TestStore, by, since| {
         let filter = UsageFilter { since: Some(at(since)), ..UsageFilter::default() };
         let rows = world.reader.usage(by, &filter).unwrap();
         rows.iter().map(|row| (row.of.as_str().to_owned(), row.sum.total_tokens)).collect::<Vec<_>>()
@@ -134,14 +134,14 @@ pub(super) fn a_run_counts_for_the_model_and_the_time_of_its_start(mut world: Wo
 }
 
 /// Returns runs and tokens of the whole report, for each grouping.
-fn totals(world: &World) -> [(u64, u64); 3] {
+fn totals(world: &TestStore) -> [(u64, u64); 3] {
     [UsageBy::Day, UsageBy::Model, UsageBy::Session].map(|by| {
         let total = UsageReport::of(world.reader.usage(by, &UsageFilter::default()).unwrap()).total;
         (total.runs, total.total_tokens)
     })
 }
 
-pub(super) fn run_that_starts_in_the_batch_of_a_removal_is_counted(mut world: World) {
+pub(super) fn run_that_starts_in_the_batch_of_a_removal_is_counted(mut world: TestStore) {
     for name in ["a", "b", "c"] {
         world.begin(name);
     }
@@ -160,8 +160,8 @@ pub(super) fn run_that_starts_in_the_batch_of_a_removal_is_counted(mut world: Wo
     assert_eq!(totals(&world), [(1, 110); 3]);
 }
 
-pub(super) fn sessions_of_two_users_are_counted_apart_after_a_deletion(mut world: World) {
-    let of = |world: &World, uid: &str| {
+pub(super) fn sessions_of_two_users_are_counted_apart_after_a_deletion(mut world: TestStore) {
+    let of = |world: &TestStore, uid: &str| {
         let filter = UsageFilter { uid: Some(uid.into()), ..UsageFilter::default() };
         UsageReport::of(world.reader.usage(UsageBy::Day, &filter).unwrap()).total.total_tokens
     };

@@ -11,7 +11,7 @@ use crate::store::{Ack, Append, Fence, Reader, Store, StoreError};
 use soong_protocol::{NewSession, NewTrace, Write};
 
 /// A new store with its reader.
-pub(super) struct World {
+pub(super) struct TestStore {
     pub(super) store: Box<dyn Store>,
     pub(super) reader: Box<dyn Reader>,
 }
@@ -147,7 +147,7 @@ pub(super) fn cancelled(reason: EndReason) -> RunEvent {
     RunEvent::Cancelled { queued: false, end_reason: reason, stats: took(10) }
 }
 
-impl World {
+impl TestStore {
     pub(super) fn new(store: Box<dyn Store>, reader: Box<dyn Reader>) -> Self {
         Self { store, reader }
     }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    FaultPlace, FaultPoint,
+    FaultComponent, FaultPoint,
     rule::{FaultRuleError, Outcome, Rules},
 };
 use crate::store::StoreError;
@@ -39,13 +39,13 @@ struct Plan {
 /// Failure of a point, injected by a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("failed on purpose at {0}")]
-pub struct Injected(pub FaultPoint);
+pub struct InjectedFault(pub FaultPoint);
 
-impl From<Injected> for StoreError {
-    fn from(injected: Injected) -> Self {
+impl From<InjectedFault> for StoreError {
+    fn from(injected: InjectedFault) -> Self {
         match injected.0.place() {
-            FaultPlace::Blob => Self::Blob(injected.to_string()),
-            FaultPlace::Writer | FaultPlace::Run | FaultPlace::Journal => Self::Io(injected.to_string()),
+            FaultComponent::Blob => Self::Blob(injected.to_string()),
+            FaultComponent::Writer | FaultComponent::Run | FaultComponent::Journal => Self::Io(injected.to_string()),
         }
     }
 }
@@ -58,7 +58,7 @@ impl From<Injected> for StoreError {
 /// Without any of them, every time is selected. `ACTION` is one of
 ///
 /// - `kill` (default): the process ends immediately, like with `kill -9`;
-/// - `fail`: the failure that [`FaultPlace`] describes;
+/// - `fail`: the failure that [`FaultComponent`] describes;
 /// - `delay:MS`: the thread that reaches the point waits this many milliseconds.
 ///
 /// ```
@@ -137,8 +137,8 @@ impl FaultPlan {
     /// Blocks the thread. On a worker of a multi-threaded tokio runtime, other tasks continue meanwhile.
     ///
     /// # Errors
-    /// [`Injected`] if the point must fail.
-    pub fn meet(&self, point: FaultPoint) -> Result<(), Injected> {
+    /// [`InjectedFault`] if the point must fail.
+    pub fn meet(&self, point: FaultPoint) -> Result<(), InjectedFault> {
         let (delay, outcome) = self.plan().rules.meet(point);
         if !delay.is_zero() {
             tracing::debug!(%point, ?delay, "a delay on purpose");
@@ -148,7 +148,7 @@ impl FaultPlan {
             None => Ok(()),
             Some(Outcome::Fail) => {
                 tracing::warn!(%point, "a failure on purpose");
-                Err(Injected(point))
+                Err(InjectedFault(point))
             }
             Some(Outcome::Kill) => die(),
         }

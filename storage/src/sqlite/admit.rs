@@ -10,17 +10,17 @@ use soong_protocol::{
 };
 
 use super::{
-    Failure,
-    artifacts::{self, Numbers},
+    WriteError,
+    artifacts::{self, RevisionNumbers},
     cache::Cache,
     paths, permissions, questions, removal, runs,
 };
-use crate::store::{Append, Fence, RemovalStage, StoreError};
-use soong_protocol::{NewEdit, NewFlush, NewFork, NewSession, NewTrace, NewVersion, Write};
+use crate::store::{Append, DeletionStage, Fence, StoreError};
+use soong_protocol::{NewDocumentVersion, NewEdit, NewFork, NewSession, NewTrace, NewVersion, Write};
 
 /// Decision about an append that is not rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Admission {
     /// The append is new: write it.
     New,
     /// The append is already recorded: acknowledge it only.
@@ -28,22 +28,22 @@ pub(super) enum Verdict {
 }
 
 /// Decides about an append. The earlier appends of the batch count as written.
-pub(super) fn admit(conn: &Connection, cache: &mut Cache, append: &Append) -> Result<Verdict, Failure> {
-    let mut gate = Gate { conn, cache, coming: Coming::default() };
+pub(super) fn admit(conn: &Connection, cache: &mut Cache, append: &Append) -> Result<Admission, WriteError> {
+    let mut gate = AdmissionCheck { conn, cache, coming: AppendedRecords::default() };
     if let Some(fence) = &append.fence
         && gate.is_recorded(fence)?
     {
-        return Ok(Verdict::Recorded);
+        return Ok(Admission::Recorded);
     }
     for write in &append.writes {
         gate.write(write)?;
     }
-    Ok(Verdict::New)
+    Ok(Admission::New)
 }
 
 /// Records that the earlier writes of the same append will create.
 #[derive(Default)]
-struct Coming<'a> {
+struct AppendedRecords<'a> {
     sessions: HashSet<&'a SessionId>,
     traces: HashSet<&'a TraceId>,
     runs: HashSet<&'a RunId>,
@@ -53,26 +53,26 @@ struct Coming<'a> {
     /// Last sequence of the traces that get messages.
     sequences: HashMap<&'a TraceId, u64>,
     /// Numbers of the artifacts that get a version or an edit; `None` if the artifact is deleted.
-    numbers: HashMap<&'a ArtifactId, Option<Numbers>>,
+    numbers: HashMap<&'a ArtifactId, Option<RevisionNumbers>>,
     names: HashMap<(&'a ArtifactScope, &'a str), Option<&'a ArtifactId>>,
 }
 
-struct Gate<'a, 'c> {
+struct AdmissionCheck<'a, 'c> {
     conn: &'c Connection,
     cache: &'c mut Cache,
-    coming: Coming<'a>,
+    coming: AppendedRecords<'a>,
 }
 
-fn exists(what: &str, id: impl std::fmt::Display) -> Failure {
+fn exists(what: &str, id: impl std::fmt::Display) -> WriteError {
     StoreError::Exists(format!("{what} {id}")).into()
 }
 
-fn missing(what: &str, id: impl std::fmt::Display) -> Failure {
+fn missing(what: &str, id: impl std::fmt::Display) -> WriteError {
     StoreError::Missing(format!("{what} {id}")).into()
 }
 
-impl<'a> Gate<'a, '_> {
-    fn is_recorded(&mut self, fence: &Fence) -> Result<bool, Failure> {
+impl<'a> AdmissionCheck<'a, '_> {
+    fn is_recorded(&mut self, fence: &Fence) -> Result<bool, WriteError> {
         let run = self.cache.runs.get(self.conn, &fence.run_id)?;
         let run = run.ok_or_else(|| missing("run", &fence.run_id))?;
         if run.epoch != fence.epoch {
@@ -81,7 +81,7 @@ impl<'a> Gate<'a, '_> {
         Ok(fence.number <= run.append_number)
     }
 
-    fn write(&mut self, write: &'a Write) -> Result<(), Failure> {
+    fn write(&mut self, write: &'a Write) -> Result<(), WriteError> {
         match write {
             Write::Session(new) => self.session(new)?,
             Write::Fork(new) => self.fork(new)?,
@@ -120,16 +120,16 @@ impl<'a> Gate<'a, '_> {
             }
             Write::BlobIntent { .. } | Write::BlobGone { .. } | Write::TaskJournalDone(_) | Write::Probe => {}
             Write::BeginRemoval(id) => self.begin_removal(id)?,
-            Write::EndRemoval(id) => self.need_removal(id, &[RemovalStage::Files])?,
+            Write::EndRemoval(id) => self.need_removal(id, &[DeletionStage::Files])?,
             Write::RemoveRows { session_id, .. } => {
-                self.need_removal(session_id, &[RemovalStage::Files, RemovalStage::Rows])?;
+                self.need_removal(session_id, &[DeletionStage::Files, DeletionStage::Rows])?;
             }
         }
         Ok(())
     }
 
     /// Accepts the first answer only, also within one append.
-    fn answer(&mut self, id: &'a QuestionId) -> Result<(), Failure> {
+    fn answer(&mut self, id: &'a QuestionId) -> Result<(), WriteError> {
         let question = questions::question(self.conn, id)?.ok_or_else(|| missing("question", id))?;
         if question.status != QuestionStatus::Pending || !self.coming.answers.insert(id) {
             return Err(StoreError::Decided(format!("question {id}")).into());
@@ -138,7 +138,7 @@ impl<'a> Gate<'a, '_> {
     }
 
     /// Accepts the first decision only, also within one append.
-    fn decision(&mut self, id: &'a PermissionId) -> Result<(), Failure> {
+    fn decision(&mut self, id: &'a PermissionId) -> Result<(), WriteError> {
         let asked = permissions::permission(self.conn, id)?.ok_or_else(|| missing("permission", id))?;
         if asked.status != PermissionStatus::Pending || !self.coming.decisions.insert(id) {
             return Err(StoreError::Decided(format!("permission {id}")).into());
@@ -146,11 +146,11 @@ impl<'a> Gate<'a, '_> {
         Ok(())
     }
 
-    fn permission(&mut self, asked: &'a Permission) -> Result<(), Failure> {
+    fn permission(&mut self, asked: &'a Permission) -> Result<(), WriteError> {
         self.need_run(&asked.run_id)
     }
 
-    fn session(&mut self, new: &'a NewSession) -> Result<(), Failure> {
+    fn session(&mut self, new: &'a NewSession) -> Result<(), WriteError> {
         if removal::stage(self.conn, &new.session_id)?.is_some() {
             return Err(StoreError::Removing(new.session_id.clone()).into());
         }
@@ -162,7 +162,7 @@ impl<'a> Gate<'a, '_> {
     }
 
     /// Accepts a copy only up to a message after which a conversation can be resumed.
-    fn fork(&mut self, new: &'a NewFork) -> Result<(), Failure> {
+    fn fork(&mut self, new: &'a NewFork) -> Result<(), WriteError> {
         self.session(&new.session)?;
         if self.has_trace(&new.trace_id)? {
             return Err(exists("trace", &new.trace_id));
@@ -175,38 +175,38 @@ impl<'a> Gate<'a, '_> {
         Ok(())
     }
 
-    fn has_session(&mut self, id: &SessionId) -> Result<bool, Failure> {
+    fn has_session(&mut self, id: &SessionId) -> Result<bool, WriteError> {
         Ok(self.coming.sessions.contains(id) || self.cache.sessions.get(self.conn, id)?.is_some())
     }
 
-    fn has_trace(&mut self, id: &TraceId) -> Result<bool, Failure> {
+    fn has_trace(&mut self, id: &TraceId) -> Result<bool, WriteError> {
         Ok(self.coming.traces.contains(id) || self.cache.traces.get(self.conn, id)?.is_some())
     }
 
-    fn has_run(&mut self, id: &RunId) -> Result<bool, Failure> {
+    fn has_run(&mut self, id: &RunId) -> Result<bool, WriteError> {
         Ok(self.coming.runs.contains(id) || self.cache.runs.get(self.conn, id)?.is_some())
     }
 
-    fn first_task(&mut self, id: &TraceId) -> Result<(), Failure> {
+    fn first_task(&mut self, id: &TraceId) -> Result<(), WriteError> {
         let trace = self.cache.traces.get(self.conn, id)?.ok_or_else(|| missing("trace", id))?;
         if runs::has_any(self.conn, trace.key)? { Err(exists("a run of trace", id)) } else { Ok(()) }
     }
 
-    fn need_session(&mut self, id: &SessionId) -> Result<(), Failure> {
+    fn need_session(&mut self, id: &SessionId) -> Result<(), WriteError> {
         if self.has_session(id)? { Ok(()) } else { Err(missing("session", id)) }
     }
 
-    fn need_trace(&mut self, id: &TraceId) -> Result<(), Failure> {
+    fn need_trace(&mut self, id: &TraceId) -> Result<(), WriteError> {
         if self.has_trace(id)? { Ok(()) } else { Err(missing("trace", id)) }
     }
 
-    fn need_run(&mut self, id: &RunId) -> Result<(), Failure> {
+    fn need_run(&mut self, id: &RunId) -> Result<(), WriteError> {
         if self.has_run(id)? { Ok(()) } else { Err(missing("run", id)) }
     }
 
     /// Accepts a move of the head only from its current position, and only to a message after which a conversation
     /// can be resumed.
-    fn head_may_move(&mut self, draft: &EventDraft) -> Result<(), Failure> {
+    fn head_may_move(&mut self, draft: &EventDraft) -> Result<(), WriteError> {
         let (from, to, only_back) = match &draft.event {
             Event::Message(MessageEvent::Rewind { from_sequence, head_sequence, .. }) => {
                 (*from_sequence, *head_sequence, true)
@@ -231,7 +231,7 @@ impl<'a> Gate<'a, '_> {
         if is_place { Ok(()) } else { Err(missing("message", format!("{}-{to:04}", draft.trace_id))) }
     }
 
-    fn begin_removal(&mut self, id: &SessionId) -> Result<(), Failure> {
+    fn begin_removal(&mut self, id: &SessionId) -> Result<(), WriteError> {
         if removal::stage(self.conn, id)?.is_some() {
             return Ok(());
         }
@@ -242,14 +242,14 @@ impl<'a> Gate<'a, '_> {
         if removal::has_live_runs(self.conn, key)? { Err(StoreError::Active(id.clone()).into()) } else { Ok(()) }
     }
 
-    fn need_removal(&self, id: &SessionId, stages: &[RemovalStage]) -> Result<(), Failure> {
+    fn need_removal(&self, id: &SessionId, stages: &[DeletionStage]) -> Result<(), WriteError> {
         match removal::stage(self.conn, id)? {
             Some(stage) if stages.contains(&stage) => Ok(()),
             _ => Err(missing("a removal of session", id)),
         }
     }
 
-    fn trace(&mut self, new: &'a NewTrace) -> Result<(), Failure> {
+    fn trace(&mut self, new: &'a NewTrace) -> Result<(), WriteError> {
         self.need_session(&new.session_id)?;
         if let Some(parent) = &new.parent_trace_id {
             self.need_trace(parent)?;
@@ -262,7 +262,7 @@ impl<'a> Gate<'a, '_> {
         Ok(())
     }
 
-    fn run(&mut self, run: &'a Run) -> Result<(), Failure> {
+    fn run(&mut self, run: &'a Run) -> Result<(), WriteError> {
         self.need_trace(&run.trace_id)?;
         if let Some(parent) = &run.parent_run_id {
             self.need_run(parent)?;
@@ -275,7 +275,7 @@ impl<'a> Gate<'a, '_> {
     }
 
     /// Requires a sequence above all earlier ones (MSG-1), and a parent that is one of them.
-    fn message(&mut self, message: &'a Message) -> Result<(), Failure> {
+    fn message(&mut self, message: &'a Message) -> Result<(), WriteError> {
         let last = match self.coming.sequences.get(&message.trace_id) {
             Some(last) => *last,
             None => match self.cache.traces.get(self.conn, &message.trace_id)? {
@@ -293,34 +293,36 @@ impl<'a> Gate<'a, '_> {
         Ok(())
     }
 
-    fn numbers(&mut self, id: &ArtifactId) -> Result<Option<Numbers>, Failure> {
+    fn numbers(&mut self, id: &ArtifactId) -> Result<Option<RevisionNumbers>, WriteError> {
         match self.coming.numbers.get(id) {
             Some(numbers) => Ok(*numbers),
             None => Ok(artifacts::numbers(self.conn, id)?),
         }
     }
 
-    fn version(&mut self, new: &'a NewVersion) -> Result<(), Failure> {
+    fn version(&mut self, new: &'a NewVersion) -> Result<(), WriteError> {
         let last = self.next(&new.artifact)?;
         if last.stored != last.current {
             let message = format!("{}, with edits that are no version yet,", new.artifact.label());
             return Err(exists("artifact", message));
         }
         let number = new.artifact.current_version;
-        self.coming.numbers.insert(&new.artifact.artifact_id, Some(Numbers { current: number, stored: number }));
+        self.coming
+            .numbers
+            .insert(&new.artifact.artifact_id, Some(RevisionNumbers { current: number, stored: number }));
         Ok(())
     }
 
-    fn edit(&mut self, new: &'a NewEdit) -> Result<(), Failure> {
+    fn edit(&mut self, new: &'a NewEdit) -> Result<(), WriteError> {
         self.need_trace(&new.edit.trace_id)?;
         self.need_run(&new.edit.effect.run_id)?;
         let last = self.next(&new.artifact)?;
-        let numbers = Numbers { current: new.edit.revision, ..last };
+        let numbers = RevisionNumbers { current: new.edit.revision, ..last };
         self.coming.numbers.insert(&new.artifact.artifact_id, Some(numbers));
         Ok(())
     }
 
-    fn flush(&mut self, new: &'a NewFlush) -> Result<(), Failure> {
+    fn flush(&mut self, new: &'a NewDocumentVersion) -> Result<(), WriteError> {
         let last = self.numbers(&new.artifact_id)?.ok_or_else(|| missing("artifact", &new.artifact_id))?;
         if new.version <= last.stored {
             return Err(exists("artifact", format!("{} in version {}", new.artifact_id, last.stored)));
@@ -328,13 +330,13 @@ impl<'a> Gate<'a, '_> {
         if new.version > last.current {
             return Err(missing("revision", format!("{} of artifact {}", new.version, new.artifact_id)));
         }
-        self.coming.numbers.insert(&new.artifact_id, Some(Numbers { stored: new.version, ..last }));
+        self.coming.numbers.insert(&new.artifact_id, Some(RevisionNumbers { stored: new.version, ..last }));
         Ok(())
     }
 
     /// Requires that an artifact's numbers have no gaps and that its name is unique in the scope; returns its last
     /// numbers.
-    fn next(&mut self, artifact: &'a Artifact) -> Result<Numbers, Failure> {
+    fn next(&mut self, artifact: &'a Artifact) -> Result<RevisionNumbers, WriteError> {
         if let ArtifactScope::Session { session_id } = &artifact.scope {
             self.need_session(session_id)?;
         }

@@ -12,15 +12,15 @@ use soong_protocol::{
 };
 
 use super::{
-    Failure,
-    admit::{Verdict, admit},
+    WriteError,
+    admit::{Admission, admit},
     artifacts,
     cache::Cache,
     collaborators, edits, events, fork, goals, messages, paths, permissions, project, questions, removal, runs,
     sessions, task_journals,
     traces::{self, TraceRow},
 };
-use crate::store::{Ack, Append, EventIds, RemovalStage, StoreError};
+use crate::store::{Ack, Append, DeletionStage, EventIds, StoreError};
 use soong_protocol::{NewEdit, NewFork, NewTrace, Write};
 
 /// A batch that is being written.
@@ -31,7 +31,7 @@ pub(super) struct Batch<'c> {
     add_message: CachedStatement<'c>,
 }
 
-fn missing(what: &str, id: impl std::fmt::Display) -> Failure {
+fn missing(what: &str, id: impl std::fmt::Display) -> WriteError {
     StoreError::Missing(format!("{what} {id}")).into()
 }
 
@@ -48,16 +48,16 @@ impl<'c> Batch<'c> {
 
     /// Writes one append. A rejected append has written nothing; after any other failure the transaction must be
     /// rolled back.
-    pub(super) fn append(&mut self, append: &Append) -> Result<Result<Ack, StoreError>, Failure> {
+    pub(super) fn append(&mut self, append: &Append) -> Result<Result<Ack, StoreError>, WriteError> {
         match admit(self.conn, self.cache, append) {
-            Ok(Verdict::New) => self.write_all(append).map(Ok),
-            Ok(Verdict::Recorded) => Ok(Ok(Ack::default())),
-            Err(Failure::Refused(error)) => Ok(Err(error)),
+            Ok(Admission::New) => self.write_all(append).map(Ok),
+            Ok(Admission::Recorded) => Ok(Ok(Ack::default())),
+            Err(WriteError::Refused(error)) => Ok(Err(error)),
             Err(failure) => Err(failure),
         }
     }
 
-    fn write_all(&mut self, append: &Append) -> Result<Ack, Failure> {
+    fn write_all(&mut self, append: &Append) -> Result<Ack, WriteError> {
         let mut ack = Ack::default();
         for write in &append.writes {
             match write {
@@ -107,7 +107,7 @@ impl<'c> Batch<'c> {
         Ok(ack)
     }
 
-    fn trace(&mut self, new: &NewTrace) -> Result<(), Failure> {
+    fn trace(&mut self, new: &NewTrace) -> Result<(), WriteError> {
         let session = self.cache.sessions.get(self.conn, &new.session_id)?;
         let session_key = session.ok_or_else(|| missing("session", &new.session_id))?.key;
         let parent_key = match &new.parent_trace_id {
@@ -120,7 +120,7 @@ impl<'c> Batch<'c> {
     }
 
     /// Copies a trace into a new session. Without a name for the new session, the copy has the source's name.
-    fn fork(&mut self, new: &NewFork) -> Result<(), Failure> {
+    fn fork(&mut self, new: &NewFork) -> Result<(), WriteError> {
         let row = self.cache.traces.get(self.conn, &new.source)?.ok_or_else(|| missing("trace", &new.source))?;
         let source = fork::Source { key: row.key, head: row.head_sequence };
         let described = traces::trace(self.conn, &new.source)?.ok_or_else(|| missing("trace", &new.source))?;
@@ -146,7 +146,7 @@ impl<'c> Batch<'c> {
         Ok(())
     }
 
-    fn first_task(&mut self, new: &NewTrace) -> Result<(), Failure> {
+    fn first_task(&mut self, new: &NewTrace) -> Result<(), WriteError> {
         let trace = changed_trace(self.cache, self.conn, &new.trace_id)?;
         traces::begin(self.conn, trace.key, new)?;
         let session = self.cache.sessions.get(self.conn, &new.session_id)?;
@@ -154,7 +154,7 @@ impl<'c> Batch<'c> {
         Ok(sessions::begin(self.conn, session.key, &new.name)?)
     }
 
-    fn run(&mut self, run: &Run) -> Result<(), Failure> {
+    fn run(&mut self, run: &Run) -> Result<(), WriteError> {
         let parent_key = match &run.parent_run_id {
             Some(id) => Some(self.cache.runs.get(self.conn, id)?.ok_or_else(|| missing("run", id))?.key),
             None => None,
@@ -169,14 +169,14 @@ impl<'c> Batch<'c> {
         Ok(())
     }
 
-    fn open_run(&mut self, run_id: &RunId) -> Result<u64, Failure> {
+    fn open_run(&mut self, run_id: &RunId) -> Result<u64, WriteError> {
         let run = self.cache.runs.change(self.conn, run_id)?.ok_or_else(|| missing("run", run_id))?;
         run.epoch += 1;
         run.append_number = 0;
         Ok(run.epoch)
     }
 
-    fn message(&mut self, message: &Message) -> Result<(), Failure> {
+    fn message(&mut self, message: &Message) -> Result<(), WriteError> {
         let lsn = self.cache.next_lsn.unwrap_or(1);
         let trace = changed_trace(self.cache, self.conn, &message.trace_id)?;
         messages::insert(&mut self.add_message, trace.key, message, lsn)?;
@@ -195,7 +195,7 @@ impl<'c> Batch<'c> {
     }
 
     /// Adds the append's messages to the statistics of the run that writes it and of the runs that it opens.
-    fn count_messages(&mut self, append: &Append) -> Result<(), Failure> {
+    fn count_messages(&mut self, append: &Append) -> Result<(), WriteError> {
         let added = || {
             append.writes.iter().filter_map(|write| match write {
                 Write::Message(message) => Some(&message.trace_id),
@@ -221,7 +221,7 @@ impl<'c> Batch<'c> {
         Ok(())
     }
 
-    fn event(&mut self, draft: &EventDraft) -> Result<EventIds, Failure> {
+    fn event(&mut self, draft: &EventDraft) -> Result<EventIds, WriteError> {
         let Cache { sessions, traces, runs, next_lsn, .. } = &mut *self.cache;
         let trace = traces.change(self.conn, &draft.trace_id)?.ok_or_else(|| missing("trace", &draft.trace_id))?;
         let session = sessions.change(self.conn, &trace.session_id)?;
@@ -277,7 +277,7 @@ impl<'c> Batch<'c> {
                 collaborators::save(self.conn, trace.key, collaborator)?;
             }
             (Event::SubAgent(SubAgentEvent::QuestionAsked { question_id, question, to, .. }), Some(run)) => {
-                let asked = questions::Asked { id: question_id, question, to: to.as_deref(), at: draft.ts };
+                let asked = questions::NewQuestion { id: question_id, question, to: to.as_deref(), at: draft.ts };
                 questions::ask(self.conn, run.key, session.key, &asked)?;
             }
             // The other events change no rows: messages, results and versions are separate writes.
@@ -286,7 +286,7 @@ impl<'c> Batch<'c> {
         Ok(ids)
     }
 
-    fn permission(&mut self, asked: &Permission) -> Result<(), Failure> {
+    fn permission(&mut self, asked: &Permission) -> Result<(), WriteError> {
         let session = self.cache.sessions.get(self.conn, &asked.session_id)?;
         let session_key = session.ok_or_else(|| missing("session", &asked.session_id))?.key;
         let run = self.cache.runs.get(self.conn, &asked.run_id)?;
@@ -295,7 +295,7 @@ impl<'c> Batch<'c> {
     }
 
     /// Writes an edit. The stored version is read here, because a flush may come between two edits.
-    fn edit(&mut self, new: &NewEdit) -> Result<(), Failure> {
+    fn edit(&mut self, new: &NewEdit) -> Result<(), WriteError> {
         let NewEdit { artifact, edit } = new;
         let stored_version = artifacts::numbers(self.conn, &edit.artifact_id)?.unwrap_or_default().stored;
         let key = artifacts::save(self.conn, &Artifact { stored_version, ..artifact.clone() })?;
@@ -308,17 +308,17 @@ impl<'c> Batch<'c> {
     }
 
     /// Writes and clears the cache, because the session must no longer be found or written from memory.
-    fn begin_removal(&mut self, id: &SessionId) -> Result<(), Failure> {
+    fn begin_removal(&mut self, id: &SessionId) -> Result<(), WriteError> {
         if let Some(session_key) = sessions::key(self.conn, id)? {
             self.cache.save(self.conn)?;
             self.cache.usage.take_out(self.conn, session_key)?;
-            removal::set_stage(self.conn, id, Some(RemovalStage::Files))?;
+            removal::set_stage(self.conn, id, Some(DeletionStage::Files))?;
             self.cache.forget();
         }
         Ok(())
     }
 
-    fn end_removal(&mut self, id: &SessionId) -> Result<(), Failure> {
+    fn end_removal(&mut self, id: &SessionId) -> Result<(), WriteError> {
         removal::set_stage(self.conn, id, None)?;
         if let Some(session_key) = sessions::key(self.conn, id)? {
             self.cache.usage.put_back(self.conn, session_key)?;
@@ -326,14 +326,14 @@ impl<'c> Batch<'c> {
         Ok(())
     }
 
-    fn child_result(&mut self, result: &ChildResult) -> Result<(), Failure> {
+    fn child_result(&mut self, result: &ChildResult) -> Result<(), WriteError> {
         let run = self.cache.runs.get(self.conn, &result.run_id)?;
         let run = run.ok_or_else(|| missing("run", &result.run_id))?;
         Ok(runs::insert_result(self.conn, run.key, result)?)
     }
 }
 
-fn changed_trace<'a>(cache: &'a mut Cache, conn: &Connection, id: &TraceId) -> Result<&'a mut TraceRow, Failure> {
+fn changed_trace<'a>(cache: &'a mut Cache, conn: &Connection, id: &TraceId) -> Result<&'a mut TraceRow, WriteError> {
     cache.traces.change(conn, id)?.ok_or_else(|| missing("trace", id))
 }
 

@@ -10,7 +10,7 @@ use super::{
     edits, sessions,
 };
 use crate::store::{ChangedDocument, RecentArtifacts};
-use soong_protocol::{NewCopy, NewFlush, NewVersion};
+use soong_protocol::{NewArtifactCopy, NewDocumentVersion, NewVersion};
 
 /// Selects a row if the document was withdrawn by the edit with this revision.
 const WITHDRAWN: &str =
@@ -18,7 +18,7 @@ const WITHDRAWN: &str =
 
 /// Current numbers of an artifact.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Numbers {
+pub(super) struct RevisionNumbers {
     /// Number of the current content.
     pub(super) current: u64,
     /// Number of the last stored version.
@@ -26,14 +26,14 @@ pub(super) struct Numbers {
 }
 
 /// Returns the numbers of an artifact; `None` if there is no artifact with that id.
-pub(super) fn numbers(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<Option<Numbers>> {
+pub(super) fn numbers(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<Option<RevisionNumbers>> {
     conn.prepare_cached(
         "SELECT current_version, stored_version FROM artifact LEFT JOIN session USING (session_key)
          WHERE artifact_id = ?1 AND removal IS NULL",
     )?
     .query_row([id.as_str()], |row| {
         let mut columns = Columns::of(row);
-        Ok(Numbers { current: columns.count()?, stored: columns.count()? })
+        Ok(RevisionNumbers { current: columns.count()?, stored: columns.count()? })
     })
     .optional()
 }
@@ -96,7 +96,7 @@ pub(super) fn insert_version(conn: &Connection, new: &NewVersion, lsn: u64) -> r
 
 /// Registers the first version of a copy. The copy can also be found by the ids of the artifacts that it was copied
 /// from.
-pub(super) fn insert_copy(conn: &Connection, new: &NewCopy, lsn: u64) -> rusqlite::Result<()> {
+pub(super) fn insert_copy(conn: &Connection, new: &NewArtifactCopy, lsn: u64) -> rusqlite::Result<()> {
     insert_version(conn, &new.version, lsn)?;
     conn.prepare_cached(
         "UPDATE artifact SET copied_from = ?2 || coalesce(
@@ -108,7 +108,7 @@ pub(super) fn insert_copy(conn: &Connection, new: &NewCopy, lsn: u64) -> rusqlit
 }
 
 /// Registers the content of a document at one of its edits as a version; ends the blob's intent.
-pub(super) fn flush(conn: &Connection, new: &NewFlush, lsn: u64) -> rusqlite::Result<()> {
+pub(super) fn flush(conn: &Connection, new: &NewDocumentVersion, lsn: u64) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "INSERT INTO artifact_version (artifact_key, version, size, content_type, update_type, source, provenance,
                                        path, created_at, lsn)

@@ -17,7 +17,7 @@ use super::{
 use crate::store::{StoreError, StoredBlob};
 
 /// Start of a page of stored blobs: the page begins after the version with this artifact key and number.
-pub(super) type Behind = (i64, i64);
+pub(super) type BlobCursor = (i64, i64);
 
 /// Copies a snapshot of the database and syncs the copy. If this fails, the caller must delete the partial copy.
 pub(super) fn copy(conn: &Connection, target: &Path) -> Result<(), StoreError> {
@@ -39,8 +39,8 @@ pub(super) fn count_sessions(conn: &Connection) -> rusqlite::Result<u64> {
 pub(super) fn blobs(
     conn: &Connection,
     limit: i64,
-    (key, version): Behind,
-) -> rusqlite::Result<Vec<(Behind, StoredBlob)>> {
+    (key, version): BlobCursor,
+) -> rusqlite::Result<Vec<(BlobCursor, StoredBlob)>> {
     let mut query = conn.prepare_cached(
         "SELECT artifact_key, version, artifact_id, path, v.size
          FROM artifact_version AS v JOIN artifact USING (artifact_key) LEFT JOIN session USING (session_key)

@@ -18,18 +18,18 @@ use super::{hot_row::HotRow, runs::RunRow, sessions::SessionRow, traces::TraceRo
 const KEPT_ROWS: usize = 16_384;
 
 /// The rows of one kind that are in memory.
-pub(super) struct Held<R: HotRow> {
+pub(super) struct RowCache<R: HotRow> {
     rows: HashMap<R::Id, (R, bool)>,
     changed: Vec<R::Id>,
 }
 
-impl<R: HotRow> Default for Held<R> {
+impl<R: HotRow> Default for RowCache<R> {
     fn default() -> Self {
         Self { rows: HashMap::new(), changed: Vec::new() }
     }
 }
 
-impl<R: HotRow> Held<R> {
+impl<R: HotRow> RowCache<R> {
     fn slot(&mut self, conn: &Connection, id: &R::Id) -> rusqlite::Result<Option<&mut (R, bool)>> {
         if !self.rows.contains_key(id) {
             let Some(row) = R::load(conn, id)? else { return Ok(None) };
@@ -97,11 +97,11 @@ impl<R: HotRow> Held<R> {
 #[derive(Default)]
 pub(super) struct Cache {
     /// Live sessions.
-    pub(super) sessions: Held<SessionRow>,
+    pub(super) sessions: RowCache<SessionRow>,
     /// Live traces.
-    pub(super) traces: Held<TraceRow>,
+    pub(super) traces: RowCache<TraceRow>,
     /// Live runs.
-    pub(super) runs: Held<RunRow>,
+    pub(super) runs: RowCache<RunRow>,
     /// Usage sums.
     pub(super) usage: UsageSums,
     /// The lsn of the next event; `None` until the first batch.

@@ -32,7 +32,7 @@ pub(super) fn copy(
 ) -> rusqlite::Result<()> {
     let ranges = paths::lineage(conn, source.key, source.head, at)?;
     let place = place(conn, source.key, at)?;
-    let mut copied = Copied::default();
+    let mut copied = CopyCounters::default();
     for range in &ranges {
         copied.add(conn, source.key, trace.key, *range, lsn)?;
     }
@@ -51,12 +51,12 @@ pub(super) fn copy(
 
 /// Counters of the copied messages.
 #[derive(Default)]
-struct Copied {
+struct CopyCounters {
     messages: u64,
     last: u64,
 }
 
-impl Copied {
+impl CopyCounters {
     fn add(
         &mut self,
         conn: &Connection,

@@ -7,7 +7,7 @@ use super::{
     columns::{Columns, all, int, json},
     paths,
 };
-use crate::store::{MessagePath, Place};
+use crate::store::{MessagePath, ResumePoint};
 
 /// Statement that inserts a message; kept prepared during a batch.
 pub(super) const INSERT: &str = "INSERT INTO message (trace_key, sequence, parent_sequence, role, goal_id, partial,
@@ -140,7 +140,7 @@ pub(super) fn at(conn: &Connection, key: i64, id: &TraceId, sequences: &[u64]) -
 }
 
 /// Reads a message of the trace with that key as a point to resume from.
-pub(super) fn place(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<Option<Place>> {
+pub(super) fn place(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<Option<ResumePoint>> {
     let Some(sequence) = paths::safe_cut(conn, key, sequence)? else { return Ok(None) };
     let mut query = conn.prepare_cached(
         "SELECT message.lsn, head_sequence, run_id, coalesce(event_id, 0)
@@ -160,5 +160,12 @@ pub(super) fn place(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Res
     )?;
     let until = next.query_row((key, int(event_id)), |row| Columns::of(row).count()).optional()?;
     let until_lsn = until.map_or(i64::MAX.unsigned_abs(), |next| next - 1).max(lsn);
-    Ok(Some(Place { sequence, lsn, until_lsn, run_id, is_on_path: paths::leads_to(conn, key, head, sequence)?, head }))
+    Ok(Some(ResumePoint {
+        sequence,
+        lsn,
+        until_lsn,
+        run_id,
+        is_on_path: paths::leads_to(conn, key, head, sequence)?,
+        head,
+    }))
 }

@@ -13,7 +13,7 @@ use soong_protocol::PermissionDecision;
 
 /// Content of the column `demand`.
 #[derive(Serialize, Deserialize)]
-struct Asked<D> {
+struct DemandColumn<D> {
     #[serde(flatten)]
     demand: D,
     /// Stored with the demand, because a separate column would change the database format.
@@ -36,7 +36,7 @@ pub(super) fn ask(conn: &Connection, run_key: i64, session_key: i64, asked: &Per
         asked.tool,
         asked.arguments,
         asked.fingerprint,
-        json(&Asked { demand: &asked.demand, diff: asked.diff.clone() }),
+        json(&DemandColumn { demand: &asked.demand, diff: asked.diff.clone() }),
         json(&asked.chain),
         asked.created_at.as_millis(),
     ])?;
@@ -95,7 +95,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Permission> {
         arguments: columns.next()?,
         fingerprint: columns.next()?,
         demand: {
-            let asked: Asked<Demand> = columns.json()?;
+            let asked: DemandColumn<Demand> = columns.json()?;
             diff = asked.diff;
             asked.demand
         },

@@ -9,11 +9,11 @@ use soong_protocol::{
 
 use super::{
     runs::RunRow,
-    traces::{Label, TraceRow},
+    traces::{LastRunInfo, TraceRow},
 };
 
 /// End of a run, taken from its terminal event.
-struct End<'a> {
+struct RunEnd<'a> {
     status: RunStatus,
     reason: EndReason,
     stats: &'a StatsPair,
@@ -57,14 +57,14 @@ pub(super) fn run_event(event: &RunEvent, ts: Timestamp, run: &mut RunRow, trace
                 return;
             }
             trace.status = TraceStatus::Running;
-            trace.label = Some(Label { run_mode: *mode, agent_type: agent_type.clone(), model: model.clone() });
+            trace.label = Some(LastRunInfo { run_mode: *mode, agent_type: agent_type.clone(), model: model.clone() });
             return;
         }
         RunEvent::Queued { .. } => {
             run.status = RunStatus::Queued;
             return;
         }
-        RunEvent::Completed { summary, stats } => End {
+        RunEvent::Completed { summary, stats } => RunEnd {
             status: RunStatus::Completed,
             reason: EndReason::Completed,
             stats,
@@ -72,10 +72,10 @@ pub(super) fn run_event(event: &RunEvent, ts: Timestamp, run: &mut RunRow, trace
             error: None,
         },
         RunEvent::Failed { error, end_reason, stats } => {
-            End { status: RunStatus::Failed, reason: *end_reason, stats, summary: None, error: Some(error) }
+            RunEnd { status: RunStatus::Failed, reason: *end_reason, stats, summary: None, error: Some(error) }
         }
         RunEvent::Cancelled { end_reason, stats, .. } => {
-            End { status: RunStatus::Cancelled, reason: *end_reason, stats, summary: None, error: None }
+            RunEnd { status: RunStatus::Cancelled, reason: *end_reason, stats, summary: None, error: None }
         }
         RunEvent::Waiting { .. } => {
             run.status = RunStatus::Waiting;
@@ -100,7 +100,7 @@ pub(super) fn run_event(event: &RunEvent, ts: Timestamp, run: &mut RunRow, trace
     end_run(&end, ts, run, trace);
 }
 
-fn end_run(end: &End<'_>, ts: Timestamp, run: &mut RunRow, trace: &mut TraceRow) {
+fn end_run(end: &RunEnd<'_>, ts: Timestamp, run: &mut RunRow, trace: &mut TraceRow) {
     run.status = end.status;
     run.end_reason = Some(end.reason);
     run.error = end.error.cloned();

@@ -10,7 +10,7 @@ use super::columns::{Columns, all};
 use crate::store::QuestionFilter;
 
 /// A question that a run asks.
-pub(super) struct Asked<'a> {
+pub(super) struct NewQuestion<'a> {
     pub(super) id: &'a QuestionId,
     pub(super) question: &'a str,
     pub(super) to: Option<&'a str>,
@@ -18,7 +18,7 @@ pub(super) struct Asked<'a> {
 }
 
 /// Inserts a question of a run; does nothing if it already exists.
-pub(super) fn ask(conn: &Connection, run_key: i64, session_key: i64, asked: &Asked<'_>) -> rusqlite::Result<()> {
+pub(super) fn ask(conn: &Connection, run_key: i64, session_key: i64, asked: &NewQuestion<'_>) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "INSERT OR IGNORE INTO question (question_id, run_key, session_key, question, recipient, status, created_at)
          VALUES (?1, ?2, ?3, ?4, ?5, 'pending', ?6)",

@@ -21,8 +21,8 @@ use super::{
     permissions, questions, removal, runs, sessions, store_error_at, task_journals, traces, usage,
 };
 use crate::store::{
-    ChangedDocument, MessagePath, Page, PermissionFilter, Place, QuestionFilter, Reader, RecentArtifacts, Removal,
-    SessionFilter, StoreError, StoredBlob, TaskJournal, TraceFilter, UsageFilter,
+    ChangedDocument, MessagePath, Page, PendingTaskJournal, PermissionFilter, QuestionFilter, Reader, RecentArtifacts,
+    ResumePoint, SessionDeletion, SessionFilter, StoreError, StoredBlob, TraceFilter, UsageFilter,
 };
 
 /// Maximum number of idle connections kept for reuse. Concurrent reads beyond it open connections that are closed
@@ -227,7 +227,7 @@ impl Reader for SqliteReader {
         })
     }
 
-    fn place(&self, id: &TraceId, sequence: u64) -> Result<Option<Place>, StoreError> {
+    fn place(&self, id: &TraceId, sequence: u64) -> Result<Option<ResumePoint>, StoreError> {
         self.read(|conn| match traces::key(conn, id)? {
             Some(key) => messages::place(conn, key, sequence),
             None => Ok(None),
@@ -349,7 +349,7 @@ impl Reader for SqliteReader {
         self.read(artifacts::intents)
     }
 
-    fn removals(&self) -> Result<Vec<Removal>, StoreError> {
+    fn removals(&self) -> Result<Vec<SessionDeletion>, StoreError> {
         self.read(removal::list)
     }
 
@@ -373,7 +373,7 @@ impl Reader for SqliteReader {
         self.read(|conn| questions::list(conn, filter))
     }
 
-    fn task_journal(&self, id: &RunId) -> Result<Option<TaskJournal>, StoreError> {
+    fn task_journal(&self, id: &RunId) -> Result<Option<PendingTaskJournal>, StoreError> {
         self.read(|conn| task_journals::of_run(conn, id))
     }
 

@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension};
 use soong_protocol::SessionId;
 
 use super::columns::{Columns, all, int};
-use crate::store::{Removal, RemovalStage};
+use crate::store::{DeletionStage, SessionDeletion};
 
 /// Statements that delete the rows, in this order. `?1` is the session's key, `?2` the maximum number of rows.
 ///
@@ -56,7 +56,7 @@ const PIECES: &[&str] = &[
 ];
 
 /// Returns the stage of the deletion of a session; `None` if it is not being deleted.
-pub(super) fn stage(conn: &Connection, id: &SessionId) -> rusqlite::Result<Option<RemovalStage>> {
+pub(super) fn stage(conn: &Connection, id: &SessionId) -> rusqlite::Result<Option<DeletionStage>> {
     conn.prepare_cached("SELECT removal FROM session WHERE session_id = ?1 AND removal IS NOT NULL")?
         .query_row([id.as_str()], |row| Columns::of(row).word())
         .optional()
@@ -72,9 +72,9 @@ pub(super) fn has_live_runs(conn: &Connection, session_key: i64) -> rusqlite::Re
 }
 
 /// Sets the stage of the deletion of a session; `None` cancels the deletion.
-pub(super) fn set_stage(conn: &Connection, id: &SessionId, stage: Option<RemovalStage>) -> rusqlite::Result<()> {
+pub(super) fn set_stage(conn: &Connection, id: &SessionId, stage: Option<DeletionStage>) -> rusqlite::Result<()> {
     conn.prepare_cached("UPDATE session SET removal = ?2 WHERE session_id = ?1")?
-        .execute((id.as_str(), stage.map(RemovalStage::as_str)))?;
+        .execute((id.as_str(), stage.map(DeletionStage::as_str)))?;
     Ok(())
 }
 
@@ -88,7 +88,7 @@ pub(super) fn remove_rows(conn: &Connection, id: &SessionId, limit: u64) -> rusq
          ON CONFLICT (only) DO UPDATE SET lsn = max(lsn, excluded.lsn)",
     )?
     .execute([last_lsn])?;
-    set_stage(conn, id, Some(RemovalStage::Rows))?;
+    set_stage(conn, id, Some(DeletionStage::Rows))?;
     let mut left = limit.max(1);
     for piece in PIECES {
         left -= conn.prepare_cached(piece)?.execute((key, int(left)))? as u64;
@@ -101,12 +101,12 @@ pub(super) fn remove_rows(conn: &Connection, id: &SessionId, limit: u64) -> rusq
 }
 
 /// Lists the sessions that are being deleted, in the order of their creation.
-pub(super) fn list(conn: &Connection) -> rusqlite::Result<Vec<Removal>> {
+pub(super) fn list(conn: &Connection) -> rusqlite::Result<Vec<SessionDeletion>> {
     let mut query =
         conn.prepare_cached("SELECT session_id, removal FROM session WHERE removal IS NOT NULL ORDER BY session_key")?;
     all(query.query_map([], |row| {
         let mut columns = Columns::of(row);
-        Ok(Removal { session_id: columns.id(SessionId::new)?, stage: columns.word()? })
+        Ok(SessionDeletion { session_id: columns.id(SessionId::new)?, stage: columns.word()? })
     })?)
 }
 

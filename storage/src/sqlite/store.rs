@@ -10,7 +10,7 @@ use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior, config::
 use soong_protocol::{Durability, SessionId};
 
 use super::{
-    BUSY_TIMEOUT_MS, Failure, STATEMENTS,
+    BUSY_TIMEOUT_MS, STATEMENTS, WriteError,
     apply::Batch,
     cache::Cache,
     damaged,
@@ -156,7 +156,7 @@ impl SqliteStore {
     }
 
     /// Writes all appends in one transaction.
-    fn together(&mut self, batch: &[Append]) -> Result<Outcomes, Failure> {
+    fn together(&mut self, batch: &[Append]) -> Result<Outcomes, WriteError> {
         let Self { conn: Some(conn), cache, .. } = self else { return Err(StoreError::Closed.into()) };
         let written = write(conn, cache, batch);
         if written.is_err() {
@@ -179,8 +179,8 @@ impl SqliteStore {
     }
 
     /// Closes the connection, because its state after a disk failure cannot be trusted.
-    fn give_up(&mut self, failure: Failure) -> StoreError {
-        if let Failure::Sql(error) = &failure {
+    fn give_up(&mut self, failure: WriteError) -> StoreError {
+        if let WriteError::Sql(error) = &failure {
             self.is_suspect |= matches!(
                 error.sqlite_error_code(),
                 Some(ErrorCode::SystemIoFailure | ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
@@ -224,10 +224,10 @@ impl Drop for SqliteStore {
     }
 }
 
-fn write(conn: &Connection, cache: &mut Cache, batch: &[Append]) -> Result<Outcomes, Failure> {
+fn write(conn: &Connection, cache: &mut Cache, batch: &[Append]) -> Result<Outcomes, WriteError> {
     let transaction = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
     let mut writing = Batch::new(&transaction, cache)?;
-    let outcomes = batch.iter().map(|append| writing.append(append)).collect::<Result<Outcomes, Failure>>()?;
+    let outcomes = batch.iter().map(|append| writing.append(append)).collect::<Result<Outcomes, WriteError>>()?;
     drop(writing);
     cache.save(&transaction)?;
     transaction.commit()?;

@@ -10,7 +10,7 @@ use super::{
     columns::{Columns, int, json},
     runs, sessions,
 };
-use crate::store::TaskJournal;
+use crate::store::PendingTaskJournal;
 
 /// Records that the journal of the run with that key begins at `event_id`, with these goals.
 ///
@@ -33,7 +33,7 @@ pub(super) fn end(conn: &Connection, id: &RunId) -> rusqlite::Result<()> {
 }
 
 /// Reads the start of a run's journal; `None` if the run has none, or if the journal is complete.
-pub(super) fn of_run(conn: &Connection, id: &RunId) -> rusqlite::Result<Option<TaskJournal>> {
+pub(super) fn of_run(conn: &Connection, id: &RunId) -> rusqlite::Result<Option<PendingTaskJournal>> {
     let mut query = conn.prepare_cached(
         "SELECT event_id, goals FROM task_journal WHERE run_key = (SELECT run_key FROM run WHERE run_id = ?1)",
     )?;
@@ -45,5 +45,5 @@ pub(super) fn of_run(conn: &Connection, id: &RunId) -> rusqlite::Result<Option<T
     // The runs of a session that is being deleted are invisible.
     let Some(run) = runs::run(conn, id)? else { return Ok(None) };
     let Some(session) = sessions::session(conn, &run.session_id)? else { return Ok(None) };
-    Ok(Some(TaskJournal { run, project_dir: session.project_dir, first_event, goals }))
+    Ok(Some(PendingTaskJournal { run, project_dir: session.project_dir, first_event, goals }))
 }

@@ -33,7 +33,7 @@ pub(super) struct TraceRow {
     pub(super) result_summary: Option<String>,
     pub(super) error_message: Option<String>,
     /// Mode, preset and model of the last run that started, until they are written.
-    pub(super) label: Option<Label>,
+    pub(super) label: Option<LastRunInfo>,
     /// The goal tree; `None` until an event has touched it.
     pub(super) goals: Option<Box<GoalTree>>,
     /// Whether the goal tree differs from the stored one.
@@ -42,7 +42,7 @@ pub(super) struct TraceRow {
 
 /// Values that a trace shows of its last run. They change seldom, and are stored in the `trace` table with the long
 /// texts.
-pub(super) struct Label {
+pub(super) struct LastRunInfo {
     pub(super) run_mode: RunMode,
     pub(super) agent_type: String,
     pub(super) model: String,

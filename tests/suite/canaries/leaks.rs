@@ -6,7 +6,7 @@ use futures::future::{BoxFuture, FutureExt};
 use serde_json::{Value, json};
 use soong::{
     ErrorCode, ErrorInfo,
-    artifact::{Place, Save},
+    artifact::{ArtifactOwner, Save},
     protocol::{Demand, Scope, ToolSpec},
     tool::{Tool, ToolContext, ToolOutput, ToolResult},
 };
@@ -62,7 +62,7 @@ impl Tool for Leak {
                     Ok(ToolOutput::text("told", "told"))
                 }
                 "store" => {
-                    let place = Place { session_id: context.session_id.clone(), uid: context.uid.to_string() };
+                    let place = ArtifactOwner { session_id: context.session_id.clone(), uid: context.uid.to_string() };
                     let mut save = Save::new("stored", "text/plain", blurt());
                     (save.title, save.summary) = (blurt(), Some(blurt()));
                     save.metadata.insert("from".to_owned(), json!({ "where": blurt() }));

@@ -4,7 +4,7 @@
 //! for a megabyte, `$DEEP` for what nests too deeply.
 
 use serde_json::{Value, json};
-use soong::Start;
+use soong::RunRequest;
 
 use super::{Leave, files, reach, runs};
 
@@ -46,7 +46,7 @@ pub struct Case {
     pub is_command: bool,
     /// `None` = any of them.
     pub channel: Option<Channel>,
-    pub start: fn(Start) -> Start,
+    pub start: fn(RunRequest) -> RunRequest,
     pub nobody: Want,
     pub policy: Option<Want>,
     pub careless: Option<Want>,
@@ -88,7 +88,7 @@ impl Case {
         self
     }
 
-    pub fn started(mut self, start: fn(Start) -> Start) -> Self {
+    pub fn started(mut self, start: fn(RunRequest) -> RunRequest) -> Self {
         self.start = start;
         self
     }

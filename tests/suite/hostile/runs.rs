@@ -2,7 +2,7 @@
 //! none.
 
 use serde_json::{Value, json};
-use soong::{Start, protocol::Budget};
+use soong::{RunRequest, protocol::Budget};
 
 use super::cases::{Case, Want, always, call, never};
 
@@ -84,7 +84,7 @@ pub fn agents() -> Vec<Case> {
             ..always("has a child write", child(json!({"task": writes.clone(), "agent_type": "default"})), "ok")
         },
         always("has a child with more tools", child(json!({"task": writes, "agent_type": "default"})), "ok")
-            .started(|start| Start { tools: Some(vec!["read".into(), "agent".into()]), ..start }),
+            .started(|start| RunRequest { tools: Some(vec!["read".into(), "agent".into()]), ..start }),
         always(
             "has a child change the plan",
             child(json!({
@@ -151,8 +151,8 @@ pub fn agents() -> Vec<Case> {
 /// More than the run may use.
 pub fn budgets() -> Vec<Case> {
     let read = |times: u64| json!({"name": "read", "arguments": {"path": "a.txt"}, "times": times});
-    let few = |start: Start| start.budget(Budget { tool_calls: Some(4), ..Budget::default() });
-    let none = |start: Start| start.budget(Budget { children: Some(0), ..Budget::default() });
+    let few = |start: RunRequest| start.budget(Budget { tool_calls: Some(4), ..Budget::default() });
+    let none = |start: RunRequest| start.budget(Budget { children: Some(0), ..Budget::default() });
     vec![
         always("calls more tools than its budget holds", vec![read(6)], "ok ok ok budget_exceeded skipped skipped")
             .by_file()

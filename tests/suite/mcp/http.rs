@@ -13,9 +13,9 @@ use soong::{
 
 use super::{caller, config, offered, server_view};
 use crate::support::{
-    model::{Scripted, Turn},
+    model::{ScriptedModel, Turn},
     scripted::{Reply, Request, ScriptedServer},
-    world::{World, all, kinds, patiently, soon},
+    world::{TestRuntime, all, kinds, patiently, soon},
 };
 
 fn answer(request: &Request, result: Value) -> Reply {
@@ -61,7 +61,7 @@ async fn a_run_calls_a_tool_at_an_address_with_the_headers_that_are_named() {
     let server = ScriptedServer::start(echo);
     let model = caller(vec![("mcp.web.echo", json!({"text": "hello"}))]);
     let environment = Environment::of([("AUTH", "Bearer s3cret")]);
-    let world = World::with(model, |b| b.config(config([("web", at(&server))])).environment(environment)).await;
+    let world = TestRuntime::with(model, |b| b.config(config([("web", at(&server))])).environment(environment)).await;
     let outcome = soon(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "hello"));
     let requests = server.requests();
@@ -98,10 +98,10 @@ async fn each_way_an_address_fails_is_told_and_no_redirect_is_followed() {
         ("a variable", no_variable, "NOT_SET (mcp.bad.header_env.X)"),
         ("no address", McpConfig { url: Some("ftp://x".into()), ..McpConfig::default() }, "mcp.bad.url"),
     ] {
-        let model = Scripted::new(|request| Turn::say(offered(request).join(" ")));
+        let model = ScriptedModel::new(|request| Turn::say(offered(request).join(" ")));
         let environment = Environment::of([("AUTH", "Bearer s3cret")]);
         let servers = [("bad", bad), ("good", at(&good))];
-        let world = World::with(model, |b| b.config(config(servers)).environment(environment)).await;
+        let world = TestRuntime::with(model, |b| b.config(config(servers)).environment(environment)).await;
         let run = world.runtime().start("go").await.unwrap();
         let events = run.events().unwrap();
         assert_eq!(soon(run.wait()).await.unwrap().output, "mcp.good.echo", "{name}");
@@ -134,7 +134,7 @@ async fn an_answer_may_come_as_a_stream_with_news_before_it() {
     });
     let model = caller(vec![("mcp.web.echo", json!({"text": "hello"}))]);
     let environment = Environment::of([("AUTH", "Bearer s3cret")]);
-    let world = World::with(model, |b| b.config(config([("web", at(&server))])).environment(environment)).await;
+    let world = TestRuntime::with(model, |b| b.config(config([("web", at(&server))])).environment(environment)).await;
     let run = world.runtime().start("go").await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().output, "streamed");
     let refused = || server.requests().iter().any(|r| r.body["id"] == "q" && r.body["error"]["code"] == -32601);
@@ -160,7 +160,7 @@ async fn an_answer_that_is_too_large_fails_at_once() {
         let web = McpConfig { timeout_ms: 600_000, ..at(&server) };
         let model = caller(vec![("mcp.web.echo", json!({"text": "hello"}))]);
         let environment = Environment::of([("AUTH", "Bearer s3cret")]);
-        let world = World::with(model, |b| b.config(config([("web", web)])).environment(environment)).await;
+        let world = TestRuntime::with(model, |b| b.config(config([("web", web)])).environment(environment)).await;
         let outcome = soon(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
         assert!(outcome.output.contains("16777216 bytes"), "{is_stream}: {}", outcome.output);
         world.finish().await;
@@ -176,7 +176,7 @@ async fn a_call_without_an_answer_ends_with_its_time() {
     let web = McpConfig { timeout_ms: 1_000, ..at(&server) };
     let model = caller(vec![("mcp.web.echo", json!({"text": "hello"}))]);
     let environment = Environment::of([("AUTH", "Bearer s3cret")]);
-    let world = World::with(model, |b| b.config(config([("web", web)])).environment(environment)).await;
+    let world = TestRuntime::with(model, |b| b.config(config([("web", web)])).environment(environment)).await;
     let outcome = soon(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
     assert!(outcome.output.contains("longer than 1000 ms"), "{}", outcome.output);
     let told = || server.requests().iter().any(|request| request.body["method"] == "notifications/cancelled");
@@ -215,7 +215,7 @@ async fn a_server_that_restarts_is_initialized_again() {
         let model = caller(vec![("mcp.web.echo", json!({"text": "hello"}))]);
         let web = McpConfig { timeout_ms: 60_000, ..at(&server) };
         let environment = Environment::of([("AUTH", "Bearer s3cret")]);
-        let world = World::with(model, |b| b.config(config([("web", web)])).environment(environment)).await;
+        let world = TestRuntime::with(model, |b| b.config(config([("web", web)])).environment(environment)).await;
         patiently("it is there", || server_view(world.runtime(), "web").is_some_and(|view| view.state == "running"))
             .await;
         starts.store(2, SeqCst);
@@ -231,7 +231,7 @@ async fn a_call_of_a_server_that_is_gone_fails_soon_and_the_tree_shows_it() {
     let model = caller(vec![("mcp.web.echo", json!({"text": "hello"}))]);
     let web = McpConfig { timeout_ms: 600_000, start_timeout_ms: 500, ..at(&server) };
     let environment = Environment::of([("AUTH", "Bearer s3cret")]);
-    let world = World::with(model, |b| b.config(config([("web", web)])).environment(environment)).await;
+    let world = TestRuntime::with(model, |b| b.config(config([("web", web)])).environment(environment)).await;
     let runtime = world.runtime();
     patiently("it is there", || server_view(runtime, "web").is_some_and(|view| view.state == "running")).await;
     drop(server);
@@ -256,7 +256,7 @@ async fn a_stream_that_ends_without_the_answer_fails_its_call() {
     let model = caller(vec![("mcp.web.echo", json!({"text": "hello"}))]);
     let web = McpConfig { timeout_ms: 600_000, ..at(&server) };
     let environment = Environment::of([("AUTH", "Bearer s3cret")]);
-    let world = World::with(model, |b| b.config(config([("web", web)])).environment(environment)).await;
+    let world = TestRuntime::with(model, |b| b.config(config([("web", web)])).environment(environment)).await;
     let outcome = soon(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
     assert!(outcome.output.contains("ended before the answer"), "{}", outcome.output);
     world.finish().await;
@@ -273,7 +273,7 @@ async fn a_tool_that_requires_a_task_is_not_offered() {
         let answer = json!({"jsonrpc": "2.0", "id": request.body["id"], "result": result});
         Reply::stream([format!("event: message\ndata: {answer}\n\n")])
     });
-    let model = Scripted::new(|request| Turn::say(offered(request).join(" ")));
+    let model = ScriptedModel::new(|request| Turn::say(offered(request).join(" ")));
     let environment = Environment::of([("AUTH", "Bearer s3cret")]);
     let probed = soong::mcp::probe("web", &at(&server), &soong::protocol::ToolsConfig::default(), &environment).await;
     let left_out = probed.unwrap().left_out;
@@ -281,7 +281,7 @@ async fn a_tool_that_requires_a_task_is_not_offered() {
         left_out.len() == 1 && left_out[0].contains("mcp.web.long: it can only be called as an MCP task"),
         "{left_out:?}"
     );
-    let world = World::with(model, |b| b.config(config([("web", at(&server))])).environment(environment)).await;
+    let world = TestRuntime::with(model, |b| b.config(config([("web", at(&server))])).environment(environment)).await;
     let outcome = soon(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
     assert_eq!(outcome.output, "mcp.web.short");
     world.finish().await;

@@ -16,7 +16,7 @@ use landlock::{
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 
-use super::Reach;
+use super::SandboxPolicy;
 
 /// Newest version whose rights are used; an older kernel uses the rights that it supports.
 const NEWEST: ABI = ABI::V7;
@@ -52,7 +52,7 @@ impl Rights {
 }
 
 /// Builds the ruleset.
-pub(super) fn ruleset(reach: &Reach) -> io::Result<OwnedFd> {
+pub(super) fn ruleset(reach: &SandboxPolicy) -> io::Result<OwnedFd> {
     let ruleset = Ruleset::default()
         .handle_access(AccessFs::from_all(NEWEST))
         .and_then(|ruleset| ruleset.scope(Scope::from_all(NEWEST)))

@@ -8,15 +8,15 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use super::{Confinement, Fence, Mounts, Reach, Rights, landlock, means::Means};
-use crate::{Launch, landlock_version};
+use super::{Confinement, Mounts, Rights, Sandbox, SandboxPolicy, landlock, means::Mechanisms};
+use crate::{SpawnOptions, landlock_version};
 
 /// Program that is started to test the mounts.
 const SHELL: &str = "/bin/sh";
 
 /// Parts of a fence.
 #[derive(Debug)]
-pub(crate) struct Parts {
+pub(crate) struct SandboxParts {
     /// Landlock ruleset.
     pub(crate) ruleset: OwnedFd,
     /// The process's own mounts; `None` if this machine does not allow them.
@@ -26,7 +26,7 @@ pub(crate) struct Parts {
 }
 
 /// Detected capabilities of this machine. They do not change during the process.
-struct Machine {
+struct HostCapabilities {
     version: i64,
     /// Why a process cannot have its own mounts; `None` if it can.
     no_mounts: Option<String>,
@@ -39,15 +39,15 @@ pub(super) fn confinement() -> Confinement {
 }
 
 /// Returns the mechanisms that this machine supports.
-pub(super) fn means() -> Means {
+pub(super) fn means() -> Mechanisms {
     let machine = machine();
     let mounts = machine.version > 0 && machine.no_mounts.is_none();
     let seccomp = !super::seccomp_filter().is_empty();
-    Means { landlock: machine.version, mounts, devices: mounts && machine.has_private_devices, seccomp }
+    Mechanisms { landlock: machine.version, mounts, devices: mounts && machine.has_private_devices, seccomp }
 }
 
 /// Returns how far a machine can confine commands.
-fn of_machine(machine: &Machine) -> Confinement {
+fn of_machine(machine: &HostCapabilities) -> Confinement {
     let version = machine.version;
     if version < 1 {
         return Confinement::None { why: "this kernel has no Landlock, or it is switched off".to_owned() };
@@ -61,7 +61,7 @@ fn of_machine(machine: &Machine) -> Confinement {
     if lacks.is_empty() { Confinement::Full } else { Confinement::Partial { why: lacks.join("; ") } }
 }
 
-pub(super) fn parts(reach: &Reach) -> io::Result<Option<Parts>> {
+pub(super) fn parts(reach: &SandboxPolicy) -> io::Result<Option<SandboxParts>> {
     let machine = machine();
     if machine.version < 1 {
         return Ok(None);
@@ -70,23 +70,23 @@ pub(super) fn parts(reach: &Reach) -> io::Result<Option<Parts>> {
     Ok(Some(parts_with(reach, machine.version, has_mounts, machine.has_private_devices)?))
 }
 
-fn parts_with(reach: &Reach, version: i64, has_mounts: bool, has_devices: bool) -> io::Result<Parts> {
+fn parts_with(reach: &SandboxPolicy, version: i64, has_mounts: bool, has_devices: bool) -> io::Result<SandboxParts> {
     let mounts = has_mounts.then(|| Mounts::of(reach, has_devices)).transpose()?;
-    Ok(Parts { ruleset: landlock::ruleset(reach)?, mounts, rights: Rights::of(version) })
+    Ok(SandboxParts { ruleset: landlock::ruleset(reach)?, mounts, rights: Rights::of(version) })
 }
 
-fn machine() -> &'static Machine {
-    static MACHINE: OnceLock<Machine> = OnceLock::new();
+fn machine() -> &'static HostCapabilities {
+    static MACHINE: OnceLock<HostCapabilities> = OnceLock::new();
     MACHINE.get_or_init(|| {
         let version = landlock_version();
         if version < 1 {
-            return Machine { version, no_mounts: None, has_private_devices: false };
+            return HostCapabilities { version, no_mounts: None, has_private_devices: false };
         }
         let (whole, plain) = match try_mounts(version, true) {
             Ok(()) => (true, Ok(())),
             Err(_) => (false, try_mounts(version, false)),
         };
-        Machine { version, no_mounts: plain.err().map(|error| error.to_string()), has_private_devices: whole }
+        HostCapabilities { version, no_mounts: plain.err().map(|error| error.to_string()), has_private_devices: whole }
     })
 }
 
@@ -95,10 +95,10 @@ fn try_mounts(version: i64, has_devices: bool) -> io::Result<()> {
     let shell = Path::new(SHELL).canonicalize()?;
     // A folder that exists on every system; nothing is written to it.
     let write = shell.parent().map(Path::to_owned).into_iter().collect();
-    let reach = Reach { write, shared_memory_bytes: Some(1 << 20), ..Reach::default() };
+    let reach = SandboxPolicy { write, shared_memory_bytes: Some(1 << 20), ..SandboxPolicy::default() };
     let parts = parts_with(&reach, version, true, has_devices)?;
-    let launch = Launch::new(shell, Path::new("/"), BTreeMap::new()).arguments(["-c", ":"]);
-    match launch.within(Some(Fence(Arc::new(parts)))).run_quietly()? {
+    let launch = SpawnOptions::new(shell, Path::new("/"), BTreeMap::new()).arguments(["-c", ":"]);
+    match launch.within(Some(Sandbox(Arc::new(parts)))).run_quietly()? {
         status if status.success() => Ok(()),
         status => Err(io::Error::other(format!("a shell with mounts of its own ended with {status}"))),
     }

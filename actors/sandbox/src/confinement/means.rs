@@ -2,7 +2,7 @@
 
 /// Mechanisms of this machine that confine commands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Means {
+pub(crate) struct Mechanisms {
     /// Version of Landlock; 0 if it is not available.
     pub(crate) landlock: i64,
     /// Whether a command gets its own mounts.

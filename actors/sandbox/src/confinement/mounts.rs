@@ -13,13 +13,13 @@ use std::{
 
 use rustix::thread::CapabilitySet;
 
-use super::{DEVICES, Reach};
+use super::{DEVICES, SandboxPolicy};
 
 /// Mounts to make.
 #[derive(Debug)]
 pub(crate) struct Mounts {
     /// Paths to mount again, in this order; the first is the root directory.
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<MountStep>,
     /// Files that read as empty.
     pub(crate) masked: Vec<CString>,
     /// The process's own `/dev`; `None` if it uses that of the machine.
@@ -39,7 +39,7 @@ pub(crate) struct DeviceMounts {
 
 /// A path that is mounted again, including everything below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Step {
+pub(crate) struct MountStep {
     pub(crate) path: CString,
     /// Whether the mount is writable.
     pub(crate) is_writable: bool,
@@ -54,7 +54,7 @@ pub(crate) struct UserMap {
 
 impl Mounts {
     /// Computes the mounts for a reach.
-    pub(super) fn of(reach: &Reach, has_devices: bool) -> io::Result<Self> {
+    pub(super) fn of(reach: &SandboxPolicy, has_devices: bool) -> io::Result<Self> {
         let powers = rustix::thread::capabilities(None)?.effective;
         let user = (!powers.contains(CapabilitySet::SYS_ADMIN)).then(UserMap::of_this_process);
         let devices = if has_devices { DeviceMounts::of(reach)? } else { None };
@@ -67,7 +67,7 @@ impl Mounts {
 impl DeviceMounts {
     /// Returns the devices of a reach. `None` if it has writable paths below `/dev`, whose changes would be lost in
     /// its own `/dev`.
-    fn of(reach: &Reach) -> io::Result<Option<Self>> {
+    fn of(reach: &SandboxPolicy) -> io::Result<Option<Self>> {
         let Some(bytes) = reach.shared_memory_bytes else { return Ok(None) };
         if reach.write.iter().any(|path| path.starts_with(DEVICES)) {
             return Ok(None);
@@ -89,7 +89,7 @@ impl UserMap {
 }
 
 /// Returns the root directory, and every path whose mode differs from that of the path above it, parents first.
-fn steps(reach: &Reach) -> io::Result<Vec<Step>> {
+fn steps(reach: &SandboxPolicy) -> io::Result<Vec<MountStep>> {
     let writable = reach.write.iter().map(|path| (path, true));
     let kept = reach.hidden.iter().chain(&reach.read_only);
     let hidden = kept.filter(|path| !reach.write.contains(path)).map(|path| (path, false));
@@ -104,7 +104,7 @@ fn steps(reach: &Reach) -> io::Result<Vec<Step>> {
             kept.push((path, is_writable));
         }
     }
-    let step = |(path, is_writable): (&Path, bool)| Ok(Step { path: as_c(path)?, is_writable });
+    let step = |(path, is_writable): (&Path, bool)| Ok(MountStep { path: as_c(path)?, is_writable });
     kept.into_iter().map(step).collect()
 }
 

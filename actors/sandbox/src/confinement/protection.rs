@@ -1,10 +1,10 @@
 //! Which protections a command has on this machine, and what remains reachable: one table for display.
 
-use super::{linux, means::Means};
+use super::{linux, means::Mechanisms};
 
 /// Extent of a protection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Extent {
+pub enum ProtectionLevel {
     /// Fully protected.
     Protected,
     /// Partly protected; the value describes the gap.
@@ -19,7 +19,7 @@ pub struct Protection {
     /// Subject of the row: an action or a resource.
     pub what: &'static str,
     /// Extent of the protection.
-    pub extent: Extent,
+    pub extent: ProtectionLevel,
     /// Mechanism that protects it; empty if there is none.
     pub by: &'static str,
 }
@@ -28,9 +28,9 @@ impl Protection {
     /// Returns the row as a line of text: extent, subject, mechanism.
     pub fn line(&self) -> String {
         let (word, missing) = match self.extent {
-            Extent::Protected => ("protected", ""),
-            Extent::Partly(missing) => ("partly", missing),
-            Extent::Reachable => ("reachable", ""),
+            ProtectionLevel::Protected => ("protected", ""),
+            ProtectionLevel::Partly(missing) => ("partly", missing),
+            ProtectionLevel::Reachable => ("reachable", ""),
         };
         let missing = if missing.is_empty() { String::new() } else { format!(", but {missing}") };
         let by = if self.by.is_empty() { String::new() } else { format!(" ({})", self.by) };
@@ -43,19 +43,20 @@ pub fn protections() -> Vec<Protection> {
     table(linux::means())
 }
 
-fn table(means: Means) -> Vec<Protection> {
-    let row = |what, by, extent| Protection { what, extent, by: if extent == Extent::Reachable { "" } else { by } };
-    let if_so = |has: bool| if has { Extent::Protected } else { Extent::Reachable };
+fn table(means: Mechanisms) -> Vec<Protection> {
+    let row =
+        |what, by, extent| Protection { what, extent, by: if extent == ProtectionLevel::Reachable { "" } else { by } };
+    let if_so = |has: bool| if has { ProtectionLevel::Protected } else { ProtectionLevel::Reachable };
     let landlock = means.landlock > 0;
     let writing = match means.landlock {
-        0 => Extent::Reachable,
-        1 | 2 => Extent::Partly("existing files can be emptied"),
-        _ => Extent::Protected,
+        0 => ProtectionLevel::Reachable,
+        1 | 2 => ProtectionLevel::Partly("existing files can be emptied"),
+        _ => ProtectionLevel::Protected,
     };
     let devices = match (landlock, means.devices) {
-        (false, _) => Extent::Reachable,
-        (true, true) => Extent::Protected,
-        (true, false) => Extent::Partly("System V shared memory is not separated"),
+        (false, _) => ProtectionLevel::Reachable,
+        (true, true) => ProtectionLevel::Protected,
+        (true, false) => ProtectionLevel::Partly("System V shared memory is not separated"),
     };
     vec![
         row("changing files outside of the project and the folders that are allowed", "Landlock", writing),
@@ -67,14 +68,14 @@ fn table(means: Means) -> Vec<Protection> {
         row("kernel keys, limits of other processes", "seccomp", if_so(means.seccomp)),
         row("running on after the call", "supervisor process", if_so(cfg!(target_os = "linux"))),
         row("unbounded processes, memory and files", "limits", if_so(cfg!(target_os = "linux"))),
-        row("Unix sockets, such as those of Docker or an SSH agent", "", Extent::Reachable),
-        row("the network", "", Extent::Reachable),
+        row("Unix sockets, such as those of Docker or an SSH agent", "", ProtectionLevel::Reachable),
+        row("the network", "", ProtectionLevel::Reachable),
     ]
 }
 
 /// Returns a line that lists everything that is not fully protected.
 pub fn reachable_in_words() -> String {
-    let open = protections().into_iter().filter(|row| row.extent != Extent::Protected);
+    let open = protections().into_iter().filter(|row| row.extent != ProtectionLevel::Protected);
     let open: Vec<&str> = open.map(|row| row.what).collect();
     format!("not kept from: {}", open.join("; "))
 }
@@ -85,21 +86,21 @@ mod tests {
 
     #[test]
     fn each_means_protects_its_rows_and_the_network_stays_reachable() {
-        let all = Means { landlock: 7, mounts: true, devices: true, seccomp: true };
+        let all = Mechanisms { landlock: 7, mounts: true, devices: true, seccomp: true };
         for (means, reachable) in [
             (all, 2),
-            (Means { mounts: false, devices: false, ..all }, 3),
-            (Means { landlock: 5, ..all }, 3),
-            (Means { seccomp: false, ..all }, 3),
-            (Means { seccomp: false, ..Means::default() }, 9),
+            (Mechanisms { mounts: false, devices: false, ..all }, 3),
+            (Mechanisms { landlock: 5, ..all }, 3),
+            (Mechanisms { seccomp: false, ..all }, 3),
+            (Mechanisms { seccomp: false, ..Mechanisms::default() }, 9),
         ] {
             let table = table(means);
-            let count = table.iter().filter(|row| row.extent == Extent::Reachable).count();
+            let count = table.iter().filter(|row| row.extent == ProtectionLevel::Reachable).count();
             assert_eq!(count, reachable, "{means:?}");
-            assert!(table.iter().any(|row| row.what == "the network" && row.extent == Extent::Reachable));
+            assert!(table.iter().any(|row| row.what == "the network" && row.extent == ProtectionLevel::Reachable));
         }
-        let old = table(Means { landlock: 2, ..all });
-        assert_eq!(old[0].extent, Extent::Partly("existing files can be emptied"));
+        let old = table(Mechanisms { landlock: 2, ..all });
+        assert_eq!(old[0].extent, ProtectionLevel::Partly("existing files can be emptied"));
         assert!(old[0].line().starts_with("partly     changing files"), "{}", old[0].line());
     }
 }

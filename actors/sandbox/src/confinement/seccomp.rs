@@ -20,7 +20,7 @@ const ARCHITECTURE: u32 = 4;
 const FIRST_ARGUMENT: u32 = if cfg!(target_endian = "big") { 20 } else { 16 };
 
 /// A system call table that a process can use.
-struct Table {
+struct SyscallTable {
     /// The kernel's constant `AUDIT_ARCH_…`.
     architecture: u32,
     add_key: u32,
@@ -32,9 +32,9 @@ struct Table {
 }
 
 /// Tables of this architecture, the native one first.
-const TABLES: &[Table] = if cfg!(target_arch = "x86_64") {
+const TABLES: &[SyscallTable] = if cfg!(target_arch = "x86_64") {
     &[
-        Table { refused_from: Some(0x4000_0000), ..table(0xc000_003e, [248, 249, 250], 302) },
+        SyscallTable { refused_from: Some(0x4000_0000), ..table(0xc000_003e, [248, 249, 250], 302) },
         table(0x4000_0003, [286, 287, 288], 340),
     ]
 } else if cfg!(target_arch = "aarch64") {
@@ -45,8 +45,8 @@ const TABLES: &[Table] = if cfg!(target_arch = "x86_64") {
     &[]
 };
 
-const fn table(architecture: u32, [add_key, request_key, keyctl]: [u32; 3], prlimit64: u32) -> Table {
-    Table { architecture, add_key, request_key, keyctl, prlimit64, refused_from: None }
+const fn table(architecture: u32, [add_key, request_key, keyctl]: [u32; 3], prlimit64: u32) -> SyscallTable {
+    SyscallTable { architecture, add_key, request_key, keyctl, prlimit64, refused_from: None }
 }
 
 /// Returns the filter; empty if the system calls of this architecture are unknown.
@@ -66,7 +66,7 @@ pub(crate) fn filter() -> Vec<sock_filter> {
 }
 
 /// Returns the instructions for the calls of one table; they always return.
-fn block(table: &Table) -> Vec<sock_filter> {
+fn block(table: &SyscallTable) -> Vec<sock_filter> {
     let mut missing = vec![(BPF_JEQ, table.add_key), (BPF_JEQ, table.request_key), (BPF_JEQ, table.keyctl)];
     missing.extend(table.refused_from.map(|number| (BPF_JGE, number)));
     // Jumps to the end skip the following jumps and the instructions for `prlimit64`.

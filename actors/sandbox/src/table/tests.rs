@@ -54,7 +54,7 @@ fn a_line_of_the_table_is_read_whatever_the_name_holds() {
 
 #[test]
 fn tool_5_a_mark_is_read_from_the_environment_and_from_the_limits() {
-    let mark = Mark::new();
+    let mark = ProcessTag::new();
     let (number, text) = (mark.number(), mark.text());
     let limit = |soft: &str, hard: &str| {
         format!("Max pending signals 1 1 signals\nMax realtime timeout      {soft}   {hard}   us        \n")
@@ -77,5 +77,5 @@ fn tool_5_a_mark_is_read_from_the_environment_and_from_the_limits() {
     ] {
         assert_eq!(text_in_environment(environment.as_bytes()), want, "{environment}");
     }
-    assert_ne!(Mark::new().number(), number);
+    assert_ne!(ProcessTag::new().number(), number);
 }

@@ -6,14 +6,14 @@ use super::text::{around, clean, is_right_to_left, xml};
 
 /// Number of open elements of each kind of emphasis, which may be nested.
 #[derive(Default)]
-struct Look {
+struct EmphasisDepth {
     bold: usize,
     italic: usize,
     strike: usize,
 }
 
 /// Link that is being converted.
-struct Link {
+struct OpenLink {
     /// Relationship id. `None`: the address is written after the text.
     rid: Option<String>,
     address: String,
@@ -26,8 +26,8 @@ struct Link {
 pub(super) struct Inline {
     /// XML of the text converted so far.
     runs: String,
-    look: Look,
-    link: Option<Link>,
+    look: EmphasisDepth,
+    link: Option<OpenLink>,
     /// Addresses of the open images, whose alternative text is being converted.
     images: Vec<String>,
     right_to_left: Option<bool>,
@@ -96,12 +96,12 @@ impl Inline {
     pub(super) fn begin_link(&mut self, rid: Option<String>, address: &str) {
         self.end_link();
         let (address, text) = (address.to_owned(), String::new());
-        self.link = Some(Link { rid, address, text, runs: String::new() });
+        self.link = Some(OpenLink { rid, address, text, runs: String::new() });
     }
 
     /// Ends the current link, if any.
     pub(super) fn end_link(&mut self) {
-        let Some(Link { rid, address, text, runs }) = self.link.take() else { return };
+        let Some(OpenLink { rid, address, text, runs }) = self.link.take() else { return };
         let Some(rid) = rid else {
             self.runs.push_str(&runs);
             return self.address(&address, &text);

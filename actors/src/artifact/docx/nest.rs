@@ -12,7 +12,7 @@ pub(super) const BULLETS: usize = 10;
 
 /// Marker before the first block of an item or footnote.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Mark {
+pub(super) enum Marker {
     /// Bullet or number of an item.
     Item,
     /// Check box of a task list, replacing a bullet.
@@ -23,18 +23,18 @@ pub(super) enum Mark {
 
 /// The blocks around the current position.
 #[derive(Default)]
-pub(super) struct Nest {
+pub(super) struct Nesting {
     quotes: usize,
     /// Numberings of the open lists.
     lists: Vec<usize>,
-    mark: Option<Mark>,
+    mark: Option<Marker>,
     in_note: bool,
 }
 
-impl Nest {
+impl Nesting {
     /// Returns the nesting for the text of a footnote.
     pub(super) fn of_note() -> Self {
-        Self { mark: Some(Mark::Note), in_note: true, ..Self::default() }
+        Self { mark: Some(Marker::Note), in_note: true, ..Self::default() }
     }
 
     /// Returns whether this is the text of a footnote.
@@ -59,20 +59,20 @@ impl Nest {
     }
 
     pub(super) fn begin_item(&mut self) {
-        self.mark = Some(Mark::Item);
+        self.mark = Some(Marker::Item);
     }
 
     /// Returns the marker that has not been written yet.
-    pub(super) fn pending(&self) -> Option<Mark> {
+    pub(super) fn pending(&self) -> Option<Marker> {
         self.mark
     }
 
     /// Replaces a pending bullet by a check box and returns `true`. Returns `false` in other places, such as a
     /// numbered item.
     pub(super) fn begin_task(&mut self, done: bool) -> bool {
-        let replaces = self.lists.last() == Some(&BULLETS) && self.mark == Some(Mark::Item);
+        let replaces = self.lists.last() == Some(&BULLETS) && self.mark == Some(Marker::Item);
         if replaces {
-            self.mark = Some(Mark::Task(done));
+            self.mark = Some(Marker::Task(done));
         }
         replaces
     }
@@ -102,14 +102,14 @@ impl Nest {
             None => paragraph,
         };
         let hanging = match (self.mark.take(), self.lists.last()) {
-            (Some(Mark::Item), Some(&numbering)) => {
+            (Some(Marker::Item), Some(&numbering)) => {
                 paragraph = paragraph.numbering(
                     NumberingId::new(numbering),
                     IndentLevel::new(self.lists.len().saturating_sub(1).min(MAX_LEVEL)),
                 );
                 Some(SpecialIndentType::Hanging(STEP))
             }
-            (Some(Mark::Task(_)), _) => Some(SpecialIndentType::Hanging(STEP)),
+            (Some(Marker::Task(_)), _) => Some(SpecialIndentType::Hanging(STEP)),
             _ => None,
         };
         match self.indent() {

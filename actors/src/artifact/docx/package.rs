@@ -8,11 +8,11 @@ use std::io::{Cursor, Write};
 use docx_rs::{BuildXML, DocumentRels, Footnotes};
 use zip::{CompressionMethod, DateTime, ZipWriter, result::ZipResult, write::SimpleFileOptions};
 
-use super::{shell::shell, text::escape, walk::Content};
+use super::{shell::shell, text::escape, walk::DocumentParts};
 
 /// Builds the bytes of a document.
-pub(super) fn pack(title: &str, content: Content) -> ZipResult<Vec<u8>> {
-    let Content { body, notes, links, numberings } = content;
+pub(super) fn pack(title: &str, content: DocumentParts) -> ZipResult<Vec<u8>> {
+    let DocumentParts { body, notes, links, numberings } = content;
     let xml = shell(numberings);
     let hyperlinks: Vec<_> =
         links.iter().map(|(rid, target)| (rid.clone(), escape(target), "External".to_owned())).collect();

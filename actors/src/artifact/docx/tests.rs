@@ -4,13 +4,13 @@ mod reading;
 mod word_processor;
 
 use proptest::prelude::*;
-use reading::{Read, read};
+use reading::{ParsedDocx, read};
 
 use super::docx;
 
 const SAMPLE: &str = include_str!("tests/sample.md");
 
-fn sample() -> Read {
+fn sample() -> ParsedDocx {
     read(&docx("A <title> & more", SAMPLE).unwrap())
 }
 

@@ -11,7 +11,7 @@ use pulldown_cmark::{Alignment, CodeBlockKind, Event, LinkType, Tag, TagEnd};
 
 use super::{
     inline::{Emphasis, Inline, filled},
-    nest::{BULLETS, Mark, Nest},
+    nest::{BULLETS, Marker, Nesting},
     shell::ORDERED,
     text::{around, escape, target, xml},
 };
@@ -33,7 +33,7 @@ const NOTE_MARK: &str = "<w:t xml:space=\"preserve\">\u{1}</w:t>";
 const NO_SPLIT: &str = "<w:cantSplit />";
 
 /// The parts of a document, as XML.
-pub(super) struct Content {
+pub(super) struct DocumentParts {
     pub(super) body: String,
     pub(super) notes: String,
     /// Relationship id and target of each link.
@@ -42,7 +42,7 @@ pub(super) struct Content {
 }
 
 /// Table that is being converted.
-struct Grid {
+struct TableBuilder {
     alignments: Vec<Alignment>,
     /// XML of the rows converted so far.
     rows: String,
@@ -52,41 +52,41 @@ struct Grid {
 }
 
 /// Text whose line breaks are preserved.
-struct Verbatim {
+struct VerbatimBlock {
     text: String,
     style: Option<&'static str>,
 }
 
 /// Footnote definition that is being converted, with the state that is restored when it ends.
-struct Note {
+struct FootnoteBuilder {
     name: String,
     outer: String,
-    nest: Nest,
+    nest: Nesting,
 }
 
 /// Converter from parser events to XML.
 #[derive(Default)]
-pub(super) struct Walk {
+pub(super) struct Converter {
     out: String,
     paragraphs: u32,
     inline: Inline,
-    nest: Nest,
+    nest: Nesting,
     heading: Option<usize>,
-    verbatim: Option<Verbatim>,
-    grid: Option<Grid>,
-    note: Option<Note>,
+    verbatim: Option<VerbatimBlock>,
+    grid: Option<TableBuilder>,
+    note: Option<FootnoteBuilder>,
     notes: Vec<(String, String)>,
     /// Number of each referenced footnote, in the order of first references.
     references: HashMap<String, usize>,
     numberings: Vec<Numbering>,
-    links: Links,
+    links: LinkTargets,
 }
 
 /// Targets of links, without duplicates, with their relationship ids.
 #[derive(Default)]
-struct Links(HashMap<String, String>);
+struct LinkTargets(HashMap<String, String>);
 
-impl Links {
+impl LinkTargets {
     fn rid(&mut self, target: String) -> String {
         let next = self.0.len() + 1;
         self.0.entry(target).or_insert_with(|| format!("rIdLink{next}")).clone()
@@ -99,7 +99,7 @@ impl Links {
     }
 }
 
-impl Walk {
+impl Converter {
     /// Writes the title of the document.
     pub(super) fn title(&mut self, title: &str) {
         if !title.trim().is_empty() {
@@ -136,7 +136,7 @@ impl Walk {
     }
 
     /// Completes the document.
-    pub(super) fn finish(mut self) -> Content {
+    pub(super) fn finish(mut self) -> DocumentParts {
         self.begin_block();
         // A referenced footnote without a definition would remain empty; the parser does not emit such references.
         let mut notes = vec![String::new(); self.references.len()];
@@ -152,7 +152,7 @@ impl Walk {
         }
         let number = |(at, note)| format!("<w:footnote w:id=\"{}\">{note}</w:footnote>", at + 1);
         let notes = notes.into_iter().enumerate().map(number).collect();
-        Content { body: self.out, notes, links: self.links.list(), numberings: self.numberings }
+        DocumentParts { body: self.out, notes, links: self.links.list(), numberings: self.numberings }
     }
 
     fn start(&mut self, tag: Tag<'_>) {
@@ -175,15 +175,16 @@ impl Walk {
             Tag::HtmlBlock => self.keep("", None),
             Tag::Table(alignments) => {
                 self.bear_mark();
-                self.grid = Some(Grid { alignments, rows: String::new(), cells: Vec::new(), is_head: false });
+                self.grid = Some(TableBuilder { alignments, rows: String::new(), cells: Vec::new(), is_head: false });
             }
             Tag::TableHead => {
                 self.inline.begin(Emphasis::Bold);
                 let _ = self.grid.as_mut().map(|grid| grid.is_head = true);
             }
             Tag::FootnoteDefinition(name) => {
-                let nest = std::mem::replace(&mut self.nest, Nest::of_note());
-                self.note = Some(Note { name: name.into_string(), outer: std::mem::take(&mut self.out), nest });
+                let nest = std::mem::replace(&mut self.nest, Nesting::of_note());
+                self.note =
+                    Some(FootnoteBuilder { name: name.into_string(), outer: std::mem::take(&mut self.out), nest });
             }
             // Paragraphs start with their text. The parser options enable none of the other tags.
             _ => {}
@@ -222,7 +223,7 @@ impl Walk {
     /// Ends the current paragraph, if any, because another block starts or the enclosing block ends.
     fn begin_block(&mut self) {
         let style = self.heading.take().map(|level| format!("Heading{level}"));
-        if style.is_some() || !self.inline.is_empty() || matches!(self.nest.pending(), Some(Mark::Task(_))) {
+        if style.is_some() || !self.inline.is_empty() || matches!(self.nest.pending(), Some(Marker::Task(_))) {
             self.end_paragraph(style.as_deref());
         }
     }
@@ -235,14 +236,14 @@ impl Walk {
     fn end_paragraph_of(&mut self, mut paragraph: Paragraph, style: Option<&str>) {
         let (runs, right_to_left) = self.inline.take();
         match self.nest.pending() {
-            Some(Mark::Task(done)) => {
+            Some(Marker::Task(done)) => {
                 paragraph = paragraph.add_run(filled(Run::new(), if done { "☑\t" } else { "☐\t" }))
             }
-            Some(Mark::Note) => {
+            Some(Marker::Note) => {
                 paragraph = paragraph.add_run(Run::new().style("FootnoteReference").add_text("\u{1}"));
                 paragraph = paragraph.add_run(Run::new().add_text(" "));
             }
-            Some(Mark::Item) | None => {}
+            Some(Marker::Item) | None => {}
         }
         let paragraph = self.nest.place(paragraph, style);
         let paragraph = self.complete(paragraph, &runs, right_to_left);
@@ -307,7 +308,7 @@ impl Walk {
     fn end_note(&mut self) {
         self.begin_block();
         self.bear_mark();
-        if let Some(Note { name, outer, nest }) = self.note.take() {
+        if let Some(FootnoteBuilder { name, outer, nest }) = self.note.take() {
             self.nest = nest;
             let text = std::mem::replace(&mut self.out, outer);
             self.notes.push((name, text));
@@ -315,12 +316,12 @@ impl Walk {
     }
 
     fn keep(&mut self, text: &str, style: Option<&'static str>) {
-        self.verbatim = Some(Verbatim { text: text.to_owned(), style });
+        self.verbatim = Some(VerbatimBlock { text: text.to_owned(), style });
     }
 
     /// Writes the preserved text, with its line breaks.
     fn end_verbatim(&mut self) {
-        let Some(Verbatim { text, style }) = self.verbatim.take() else { return };
+        let Some(VerbatimBlock { text, style }) = self.verbatim.take() else { return };
         let lines: Vec<&str> = text.strip_suffix('\n').unwrap_or(&text).split('\n').collect();
         for part in lines.chunks(MAX_CODE_LINES) {
             self.inline.text(&part.join("\n"));

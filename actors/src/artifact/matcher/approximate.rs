@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::{
-    Layer, Match, MatchError, Patience,
+    Layer, Match, MatchError, WorkBudget,
     columns::{Alphabet, Columns, Pattern},
 };
 
@@ -20,7 +20,7 @@ fn max_distance(len: usize) -> usize {
     (len * 3 / 10).max(5)
 }
 
-pub(super) fn find(content: &str, old: &str, patience: &mut Patience<'_>) -> Result<Match, MatchError> {
+pub(super) fn find(content: &str, old: &str, patience: &mut WorkBudget<'_>) -> Result<Match, MatchError> {
     patience.spend(content.len() + old.len())?;
     let alphabet = Alphabet::of(old);
     let (text, old) = (alphabet.encode(content), alphabet.encode(old));
@@ -49,7 +49,11 @@ pub(super) fn find(content: &str, old: &str, patience: &mut Patience<'_>) -> Res
 }
 
 /// Returns the smallest distance of any span, and the ends of the spans with that distance, in ascending order.
-fn nearest(text: &[u32], old: &[u32], patience: &mut Patience<'_>) -> Result<Option<(usize, Vec<usize>)>, MatchError> {
+fn nearest(
+    text: &[u32],
+    old: &[u32],
+    patience: &mut WorkBudget<'_>,
+) -> Result<Option<(usize, Vec<usize>)>, MatchError> {
     let limit = max_distance(old.len());
     let pattern = Pattern::new(old.iter().copied());
     let mut columns = Columns::new(&pattern, limit, false);
@@ -90,7 +94,7 @@ impl Spans<'_> {
     }
 
     /// Returns the start of the longest span with the end number `at`.
-    fn start(&mut self, at: usize, patience: &mut Patience<'_>) -> Result<usize, MatchError> {
+    fn start(&mut self, at: usize, patience: &mut WorkBudget<'_>) -> Result<usize, MatchError> {
         patience.spend(1)?;
         if self.starts[at] == UNKNOWN {
             self.starts[at] = self.longest(self.ends[at], patience)?;
@@ -98,7 +102,7 @@ impl Spans<'_> {
         Ok(self.starts[at])
     }
 
-    fn longest(&self, end: usize, patience: &mut Patience<'_>) -> Result<usize, MatchError> {
+    fn longest(&self, end: usize, patience: &mut WorkBudget<'_>) -> Result<usize, MatchError> {
         let mut columns = Columns::new(&self.backwards, self.distance, true);
         patience.spend(self.old.len() / 16)?;
         let mut start = end;
@@ -118,7 +122,7 @@ impl Spans<'_> {
     ///
     /// If time runs out after the second region was found, returns the count so far, because two are enough to reject
     /// the edit.
-    fn regions(&mut self, patience: &mut Patience<'_>) -> Result<usize, MatchError> {
+    fn regions(&mut self, patience: &mut WorkBudget<'_>) -> Result<usize, MatchError> {
         let mut count = 0;
         let mut rest = self.ends.len();
         while rest > 0 {
@@ -133,7 +137,7 @@ impl Spans<'_> {
     }
 
     /// Returns how many of the first `known` ends are before the last of their regions.
-    fn before_last_region(&mut self, known: usize, patience: &mut Patience<'_>) -> Result<usize, MatchError> {
+    fn before_last_region(&mut self, known: usize, patience: &mut WorkBudget<'_>) -> Result<usize, MatchError> {
         let mut reach = self.start(known - 1, patience)?;
         loop {
             let inside = self.ends[..known].partition_point(|&end| end <= reach);
@@ -159,7 +163,7 @@ impl Spans<'_> {
     }
 
     /// Returns the span to be replaced, among those of one region.
-    fn best(&mut self, patience: &mut Patience<'_>) -> Result<Range<usize>, MatchError> {
+    fn best(&mut self, patience: &mut WorkBudget<'_>) -> Result<Range<usize>, MatchError> {
         let prefers_equal_start = self.old.len() / (max_distance(self.old.len()) + 1) < 3;
         let mut best = (false, 0..0);
         for at in 0..self.ends.len() {
@@ -184,7 +188,7 @@ impl Spans<'_> {
     /// aligned with an equal character in some best alignment.
     ///
     /// Only for short texts, because the whole matrix is computed, backwards from the end.
-    fn start_by_preference(&self, end: usize, patience: &mut Patience<'_>) -> Result<(bool, usize), MatchError> {
+    fn start_by_preference(&self, end: usize, patience: &mut WorkBudget<'_>) -> Result<(bool, usize), MatchError> {
         let rows = self.old.len() + 1;
         let mut best = (false, 0);
         // Distances between the last 0, 1, … characters of `old` and the text from here to `end`.

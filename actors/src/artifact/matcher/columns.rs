@@ -64,9 +64,9 @@ impl Alphabet {
 /// Storage of the rows in which a symbol occurs.
 #[derive(Clone)]
 enum Rows {
-    /// As bit words, starting at this index of `Pattern::words`.
+    /// As bit words, starting at this index of `GuardedPattern::words`.
     Words(usize),
-    /// As row numbers, in this range of `Pattern::positions`.
+    /// As row numbers, in this range of `GuardedPattern::positions`.
     Positions(Range<usize>),
 }
 
@@ -131,7 +131,7 @@ impl Pattern {
 }
 
 /// Values passed from a block to the block below: its horizontal differences, and the carry of the addition.
-struct Flow {
+struct BlockCarry {
     /// 0 or 1.
     carry: u64,
     plus: u64,
@@ -163,7 +163,7 @@ impl Blocks {
     /// compiler knows which. Only the first loop carries a value from word to word; the remaining work is in a second
     /// loop, so that the compiler can vectorize it.
     #[inline(always)]
-    fn advance(&mut self, range: Range<usize>, equals: &[u64], flow: &mut Flow) {
+    fn advance(&mut self, range: Range<usize>, equals: &[u64], flow: &mut BlockCarry) {
         let count = range.len();
         let equals = &equals[range.clone()][..count];
         let plus = &mut self.plus[range.clone()][..count];
@@ -202,7 +202,7 @@ impl Blocks {
     }
 }
 
-impl Flow {
+impl BlockCarry {
     /// Returns the horizontal difference in one row of the last block.
     #[inline]
     fn step(&self, row: usize) -> isize {
@@ -221,7 +221,7 @@ pub(super) struct Columns<'a> {
     active: usize,
     /// Value of the lowest cell of the active blocks.
     bottom: isize,
-    /// Words of a symbol that has none in `Pattern::words`; zero between columns.
+    /// Words of a symbol that has none in `GuardedPattern::words`; zero between columns.
     scratch: Vec<u64>,
 }
 
@@ -271,7 +271,7 @@ impl<'a> Columns<'a> {
     #[inline(always)]
     fn advance(&mut self, rows: &[u64]) -> Option<usize> {
         let top = if self.anchored { 1 << (ROWS - 1) } else { 0 };
-        let mut flow = Flow { carry: 0, plus: top, minus: 0 };
+        let mut flow = BlockCarry { carry: 0, plus: top, minus: 0 };
         let last = self.active.checked_sub(1)?;
         self.blocks.advance(0..self.active, rows, &mut flow);
         let before = self.bottom;

@@ -12,15 +12,15 @@ mod cluster;
 
 use std::ops::Range;
 
-use self::cluster::{Cluster, Part};
-use super::{Layer, Match, MatchError, Patience, only};
+use self::cluster::{Cluster, ClusterRole};
+use super::{Layer, Match, MatchError, WorkBudget, only};
 
-pub(super) fn find(content: &str, old: &str, patience: &mut Patience<'_>) -> Result<Option<Match>, MatchError> {
-    let wanted = Normalised::of(old, patience)?.text;
+pub(super) fn find(content: &str, old: &str, patience: &mut WorkBudget<'_>) -> Result<Option<Match>, MatchError> {
+    let wanted = NormalizedText::of(old, patience)?.text;
     if wanted.is_empty() {
         return Ok(None);
     }
-    let text = Normalised::of(content, patience)?;
+    let text = NormalizedText::of(content, patience)?;
     let Some(start) = only(&text.text, &wanted, Layer::Normalized, patience)? else { return Ok(None) };
     Ok(text.original(start..start + wanted.len()).map(|range| Match {
         layer: Layer::Normalized,
@@ -48,13 +48,13 @@ struct Piece {
 
 /// A normalized text with its map to the original.
 #[derive(Debug)]
-pub(super) struct Normalised {
+pub(super) struct NormalizedText {
     pub(super) text: String,
     pieces: Vec<Piece>,
 }
 
-impl Normalised {
-    pub(super) fn of(original: &str, patience: &mut Patience<'_>) -> Result<Self, MatchError> {
+impl NormalizedText {
+    pub(super) fn of(original: &str, patience: &mut WorkBudget<'_>) -> Result<Self, MatchError> {
         let mut writer = Writer::new(original);
         let mut cluster = Cluster::default();
         let mut rest = original;
@@ -65,7 +65,8 @@ impl Normalised {
             let plain = if ascii > 0 { ascii } else { cluster::plain_len(rest) };
             patience.spend(plain / 2)?;
             // The next character may combine with the last one.
-            let is_joined = rest[plain..].chars().next().is_some_and(|next| Part::of(next) == Part::Joining);
+            let is_joined =
+                rest[plain..].chars().next().is_some_and(|next| ClusterRole::of(next) == ClusterRole::Joining);
             let last = rest[..plain].chars().next_back().map_or(0, char::len_utf8);
             let alone = if is_joined { plain - last } else { plain };
             let end = if alone > 0 {
@@ -220,10 +221,10 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn finish(mut self) -> Normalised {
+    fn finish(mut self) -> NormalizedText {
         // Pending spaces are at the end of the last line and are dropped.
         self.flush();
-        Normalised { text: self.text, pieces: self.pieces }
+        NormalizedText { text: self.text, pieces: self.pieces }
     }
 }
 

@@ -9,7 +9,7 @@ mod reference;
 
 use proptest::prelude::*;
 
-use super::{Layer, Match, MatchError, Patience, find};
+use super::{Layer, Match, MatchError, WorkBudget, find};
 
 /// Matches without a time limit.
 fn matched(content: &str, old: &str) -> Result<Match, MatchError> {
@@ -17,8 +17,8 @@ fn matched(content: &str, old: &str) -> Result<Match, MatchError> {
 }
 
 /// Runs work that needs a budget, with an unlimited one.
-fn patiently<T>(work: impl FnOnce(&mut Patience<'_>) -> Result<T, MatchError>) -> T {
-    work(&mut Patience::new(&mut || false)).unwrap()
+fn patiently<T>(work: impl FnOnce(&mut WorkBudget<'_>) -> Result<T, MatchError>) -> T {
+    work(&mut WorkBudget::new(&mut || false)).unwrap()
 }
 
 /// Generates texts of few different characters, so that similar and equal passages are common.

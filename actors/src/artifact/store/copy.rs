@@ -7,8 +7,8 @@
 
 use futures::{StreamExt, TryStreamExt};
 use soong_protocol::{
-    Artifact, ArtifactId, ArtifactScope, ErrorInfo, EventDraft, NewCopy, NewVersion, SessionId, TraceId, UpdateType,
-    Write,
+    Artifact, ArtifactId, ArtifactScope, ErrorInfo, EventDraft, NewArtifactCopy, NewVersion, SessionId, TraceId,
+    UpdateType, Write,
 };
 use soong_storage::blob::version_path;
 
@@ -32,8 +32,8 @@ impl ArtifactStore {
         &self,
         session: &SessionId,
         all: Vec<(Artifact, u64)>,
-    ) -> Result<Vec<NewCopy>, ErrorInfo> {
-        let planned: Vec<(Artifact, u64, NewCopy)> = all
+    ) -> Result<Vec<NewArtifactCopy>, ErrorInfo> {
+        let planned: Vec<(Artifact, u64, NewArtifactCopy)> = all
             .into_iter()
             .filter(|(artifact, _)| !artifact.debug)
             .map(|(artifact, number)| {
@@ -58,7 +58,12 @@ impl ArtifactStore {
         copied
     }
 
-    async fn copy(&self, artifact: Artifact, number: u64, mut copy: NewCopy) -> Result<NewCopy, ErrorInfo> {
+    async fn copy(
+        &self,
+        artifact: Artifact,
+        number: u64,
+        mut copy: NewArtifactCopy,
+    ) -> Result<NewArtifactCopy, ErrorInfo> {
         let id = artifact.artifact_id.clone();
         let stored = self.reading.read(move |reader| reader.blob(&id, number)).await?;
         let is_as_now = number == artifact.current_version;
@@ -102,7 +107,7 @@ impl ArtifactStore {
 }
 
 /// Returns the writes that register copies, and the events for them in the given trace.
-pub(crate) fn registered(copies: Vec<NewCopy>, trace: &TraceId) -> (Vec<Write>, Vec<Write>) {
+pub(crate) fn registered(copies: Vec<NewArtifactCopy>, trace: &TraceId) -> (Vec<Write>, Vec<Write>) {
     let told = copies.iter().map(|copy| {
         let artifact = &copy.version.artifact;
         Write::Event(EventDraft::new(trace.clone(), None, artifact.updated_at, saved(artifact)))
@@ -112,7 +117,7 @@ pub(crate) fn registered(copies: Vec<NewCopy>, trace: &TraceId) -> (Vec<Write>, 
 }
 
 /// Returns the planned copy. Its size is not known yet.
-fn plan(session: &SessionId, artifact: &Artifact) -> NewCopy {
+fn plan(session: &SessionId, artifact: &Artifact) -> NewArtifactCopy {
     let scope = ArtifactScope::Session { session_id: session.clone() };
     let (id, at) = (ArtifactId::generate(), now());
     let path = version_path(&scope, &id, 1, &artifact.filename);
@@ -129,7 +134,7 @@ fn plan(session: &SessionId, artifact: &Artifact) -> NewCopy {
         updated_at: at,
         ..artifact.clone()
     };
-    NewCopy {
+    NewArtifactCopy {
         version: NewVersion { artifact: made, update_type: UpdateType::Create, path },
         source: artifact.artifact_id.clone(),
     }

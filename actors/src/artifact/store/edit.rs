@@ -18,8 +18,8 @@ use crate::{
         content::{self},
         document::Document,
         not_found,
-        store::{Expect, Put},
-        working_set::{Committed, EditWish},
+        store::{Precondition, PutRequest},
+        working_set::{CommitOutcome, EditCommand},
     },
     clock::now,
 };
@@ -79,7 +79,7 @@ impl ArtifactStore {
             };
             self.check_size(&request.key, true, applied.text.len() as u64)?;
             let artifact = with_edit(session, &name, &request, before.as_deref(), &applied);
-            let wish = EditWish {
+            let wish = EditCommand {
                 edited: applied.edited(artifact.clone()),
                 document: Arc::new(Document::new(artifact, Some(applied.text.into()))),
                 splice: applied.splice,
@@ -88,10 +88,10 @@ impl ArtifactStore {
                 trace_id: trace_id.clone(),
             };
             match set.commit(name.as_str(), wish).await {
-                Ok(Committed::Done(edited)) => return Ok(*edited),
+                Ok(CommitOutcome::Done(edited)) => return Ok(*edited),
                 // A concurrent edit won, or an earlier attempt of this edit whose acknowledgement was lost in a
                 // crash.
-                Ok(Committed::Moved(newer)) => before = newer,
+                Ok(CommitOutcome::Moved(newer)) => before = newer,
                 // Retry after a transient disk error. The effect identifies the edit, so it is not applied twice
                 // (DUR-6).
                 Err(error) if error.code == ErrorCode::StorageError && error.retryable && wait < REFUSED_LIMIT => {
@@ -134,9 +134,13 @@ impl ArtifactStore {
                 metadata: before.as_ref().map(|before| before.artifact.metadata.clone()).unwrap_or_default(),
                 ..Save::new(request.key.clone(), content_type, Content::from(applied.text.clone()))
             };
-            let expect = Expect::Version(before.as_ref().map_or(0, |before| before.artifact.current_version));
-            let put =
-                Put { scope: scope.clone(), name: Some(name.clone()), save, update_type: Some(applied.update_type) };
+            let expect = Precondition::Version(before.as_ref().map_or(0, |before| before.artifact.current_version));
+            let put = PutRequest {
+                scope: scope.clone(),
+                name: Some(name.clone()),
+                save,
+                update_type: Some(applied.update_type),
+            };
             match self.put(put, expect).await? {
                 Some(artifact) => {
                     let snapshot = Some(ArtifactSnapshot::of(&artifact, &applied.text));

@@ -3,7 +3,7 @@
 //! Elsewhere: the rows, and the order of the deletion (`session/removal.rs`).
 
 use soong_protocol::SessionId;
-use soong_storage::blob::NotRemoved;
+use soong_storage::blob::UndeletedFile;
 
 use crate::artifact::{ArtifactStore, ArtifactStoreSupervisorMsg};
 
@@ -18,7 +18,7 @@ impl ArtifactStore {
     }
 
     /// Deletes all files of a session, or none. Returns those that could not be deleted.
-    pub(crate) async fn remove_session(&self, id: &SessionId, versions: &[String]) -> Result<(), Vec<NotRemoved>> {
+    pub(crate) async fn remove_session(&self, id: &SessionId, versions: &[String]) -> Result<(), Vec<UndeletedFile>> {
         self.blobs.remove_session(id, versions).await
     }
 }

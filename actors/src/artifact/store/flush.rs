@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use soong_protocol::{
-    Artifact, ArtifactScope, ErrorCode, ErrorInfo, EventDraft, FlushFailure, Flushed, NewFlush, RunId, TraceId,
-    UpdateType, Write,
+    Artifact, ArtifactScope, ErrorCode, ErrorInfo, EventDraft, FlushFailure, FlushReport, NewDocumentVersion, RunId,
+    TraceId, UpdateType, Write,
 };
 use soong_storage::{blob::version_path, store::StoreError};
 
@@ -40,13 +40,13 @@ impl ArtifactStore {
     ///
     /// # Errors
     /// If the edited documents cannot be determined.
-    pub(crate) async fn flush_run(&self, trace_id: &TraceId, run_id: &RunId) -> Result<Flushed, ErrorInfo> {
+    pub(crate) async fn flush_run(&self, trace_id: &TraceId, run_id: &RunId) -> Result<FlushReport, ErrorInfo> {
         let wanted = run_id.clone();
         let documents = self.reading.read(move |reader| reader.unflushed(&wanted)).await?;
         let by = &Flusher { trace_id: trace_id.clone(), run_id: run_id.clone() };
         let flush = |document: Artifact| async move { (document.label().to_owned(), self.flush(&document, by).await) };
         let mut outcomes = futures::stream::iter(documents).map(flush).buffer_unordered(AT_ONCE);
-        let mut flushed = Flushed::default();
+        let mut flushed = FlushReport::default();
         while let Some((name, outcome)) = outcomes.next().await {
             match outcome {
                 Ok(Some(version)) => {
@@ -107,7 +107,7 @@ impl ArtifactStore {
             let _ = self.discard(&path).await;
             return Err(failed(error));
         }
-        let flush = NewFlush {
+        let flush = NewDocumentVersion {
             artifact_id: artifact.artifact_id.clone(),
             version: current,
             size: text.len() as u64,

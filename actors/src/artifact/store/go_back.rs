@@ -21,7 +21,7 @@ use crate::{
 
 /// Edits that restore documents to an earlier state.
 #[derive(Debug, Default)]
-pub(crate) struct Moved {
+pub(crate) struct RestorePlan {
     /// Edits with their events, for the commit that moves the head.
     pub(crate) writes: Vec<Write>,
     /// Names of the documents that are restored.
@@ -38,10 +38,10 @@ impl ArtifactStore {
         trace: &TraceId,
         by: (&RunId, Option<&RunId>),
         lsn: u64,
-    ) -> Result<Moved, ErrorInfo> {
+    ) -> Result<RestorePlan, ErrorInfo> {
         let wanted = trace.clone();
         let changed = self.reading.read(move |reader| reader.changed_documents(&wanted, lsn)).await?;
-        let mut moved = Moved::default();
+        let mut moved = RestorePlan::default();
         // Withdraw documents first, so that their names are free for the others.
         let (gone, back): (Vec<ChangedDocument>, Vec<ChangedDocument>) =
             changed.into_iter().partition(|document| !document.is_there);

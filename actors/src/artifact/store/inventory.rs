@@ -5,13 +5,13 @@ use std::sync::Arc;
 use soong_protocol::{ArtifactScope, ErrorInfo, SessionId};
 
 use crate::artifact::{
-    ArtifactStore, PLAN, Place,
+    ArtifactOwner, ArtifactStore, PLAN,
     inventory::{MAX_LINES, render},
 };
 
 impl ArtifactStore {
     /// Returns the inventory of both scopes, or `None` if they are empty.
-    pub(crate) async fn inventory(&self, place: &Place) -> Result<Option<String>, ErrorInfo> {
+    pub(crate) async fn inventory(&self, place: &ArtifactOwner) -> Result<Option<String>, ErrorInfo> {
         let mut text = String::new();
         for scope in place.scopes() {
             if let Some(part) = self.scope_inventory(&scope).await? {

@@ -21,12 +21,12 @@ use soong_protocol::{
 };
 use soong_storage::{
     store::{Append, StoreError},
-    writer::Done,
+    writer::AppendCallback,
 };
 use tokio::sync::oneshot;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
-use super::{Committed, Documents};
+use super::{CommitOutcome, DocumentCache};
 use crate::{
     actor_base::Mailbox,
     artifact::{
@@ -35,7 +35,7 @@ use crate::{
         working_set::{ArtifactStoreSupervisorMsg, DocumentAccess, idle},
     },
     clock::now,
-    observatory::Gauge,
+    observatory::ActorStatus,
 };
 
 /// Maximum amount of cached text, in bytes. Beyond it, documents that are not being edited are evicted.
@@ -46,7 +46,7 @@ const MAX_TRIES: u32 = 5;
 type Reply<T> = oneshot::Sender<Result<T, ErrorInfo>>;
 
 /// Request to record an edit.
-pub(in crate::artifact) struct EditWish {
+pub(in crate::artifact) struct EditCommand {
     /// Document including the edit, which was made for the previous revision.
     pub(in crate::artifact) document: Arc<Document>,
     pub(in crate::artifact) edited: Edited,
@@ -61,7 +61,7 @@ pub(in crate::artifact) enum WorkingSetMsg {
     /// Sent by an edit: requests the current state of a document.
     Look { name: String, reply: Reply<Option<Arc<Document>>> },
     /// Sent by an edit: records it.
-    Commit { name: String, wish: Arc<EditWish>, reply: Reply<Committed> },
+    Commit { name: String, wish: Arc<EditCommand>, reply: Reply<CommitOutcome> },
     /// Sent by the task that reads a document: its result.
     Read { name: String, outcome: Result<Option<Arc<Document>>, ErrorInfo> },
     /// Sent by the writer thread: the result of appending an edit.
@@ -76,31 +76,31 @@ pub(in crate::artifact) enum WorkingSetMsg {
 pub(in crate::artifact) struct WorkingSetActor {
     pub(in crate::artifact) store: DocumentAccess,
     pub(in crate::artifact) session: SessionId,
-    pub(in crate::artifact) documents: Arc<Documents>,
-    pub(in crate::artifact) gauge: Arc<Gauge>,
+    pub(in crate::artifact) documents: Arc<DocumentCache>,
+    pub(in crate::artifact) gauge: Arc<ActorStatus>,
     pub(in crate::artifact) supervisor: ActorRef<ArtifactStoreSupervisorMsg>,
     pub(in crate::artifact) tasks: TaskTracker,
     pub(in crate::artifact) idle_after: Duration,
 }
 
 /// Request that waits for a document.
-enum Waiting {
+enum PendingRequest {
     Look(Reply<Option<Arc<Document>>>),
     /// The last field is the number of times that the store rejected the edit.
-    Commit(Arc<EditWish>, Reply<Committed>, u32),
+    Commit(Arc<EditCommand>, Reply<CommitOutcome>, u32),
 }
 
 /// A document that is being read or edited. Other requests for it wait.
-struct Busy {
+struct BusyDocument {
     /// The edit that is being recorded. `None`: the document is being read.
-    committing: Option<(Arc<EditWish>, Reply<Committed>, u32)>,
-    waiting: VecDeque<Waiting>,
+    committing: Option<(Arc<EditCommand>, Reply<CommitOutcome>, u32)>,
+    waiting: VecDeque<PendingRequest>,
 }
 
 /// Mutable state of the actor.
 #[derive(Default)]
 pub(in crate::artifact) struct WorkingSetState {
-    busy: HashMap<String, Busy>,
+    busy: HashMap<String, BusyDocument>,
     kept_bytes: usize,
     asked: u64,
     idle_timer: Option<AbortOnDropHandle<()>>,
@@ -127,9 +127,9 @@ impl Actor for WorkingSetActor {
     ) -> Result<(), ActorProcessingErr> {
         self.gauge.took();
         match message {
-            WorkingSetMsg::Look { name, reply } => self.take(&myself, state, name, Waiting::Look(reply)),
+            WorkingSetMsg::Look { name, reply } => self.take(&myself, state, name, PendingRequest::Look(reply)),
             WorkingSetMsg::Commit { name, wish, reply } => {
-                self.take(&myself, state, name, Waiting::Commit(wish, reply, 0));
+                self.take(&myself, state, name, PendingRequest::Commit(wish, reply, 0));
             }
             WorkingSetMsg::Read { name, outcome } => self.read(&myself, state, name, outcome),
             WorkingSetMsg::Appended { name, outcome } => self.appended(&myself, state, name, outcome),
@@ -164,7 +164,13 @@ impl WorkingSetActor {
     }
 
     /// Handles a request immediately, or when the document is free.
-    fn take(&self, myself: &ActorRef<WorkingSetMsg>, state: &mut WorkingSetState, name: String, request: Waiting) {
+    fn take(
+        &self,
+        myself: &ActorRef<WorkingSetMsg>,
+        state: &mut WorkingSetState,
+        name: String,
+        request: PendingRequest,
+    ) {
         if let Some(busy) = state.busy.get_mut(&name) {
             busy.waiting.push_back(request);
             return;
@@ -173,7 +179,7 @@ impl WorkingSetActor {
         match known {
             Some(document) => self.answer(myself, state, name, Some(document), VecDeque::from([request])),
             None => {
-                state.busy.insert(name.clone(), Busy { committing: None, waiting: VecDeque::from([request]) });
+                state.busy.insert(name.clone(), BusyDocument { committing: None, waiting: VecDeque::from([request]) });
                 self.start_reading(myself, name);
             }
         }
@@ -211,8 +217,8 @@ impl WorkingSetActor {
                 for waiting in busy.waiting {
                     // The caller may have dropped its receiver.
                     match waiting {
-                        Waiting::Look(reply) => drop(reply.send(Err(error.clone()))),
-                        Waiting::Commit(_, reply, _) => drop(reply.send(Err(error.clone()))),
+                        PendingRequest::Look(reply) => drop(reply.send(Err(error.clone()))),
+                        PendingRequest::Commit(_, reply, _) => drop(reply.send(Err(error.clone()))),
                     }
                 }
             }
@@ -226,18 +232,18 @@ impl WorkingSetActor {
         state: &mut WorkingSetState,
         name: String,
         document: Option<Arc<Document>>,
-        mut waiting: VecDeque<Waiting>,
+        mut waiting: VecDeque<PendingRequest>,
     ) {
         let stands = document.as_ref().map_or(0, |document| document.artifact.current_version);
         while let Some(request) = waiting.pop_front() {
             match request {
-                Waiting::Look(reply) => drop(reply.send(Ok(document.clone()))),
-                Waiting::Commit(wish, reply, tries) => {
+                PendingRequest::Look(reply) => drop(reply.send(Ok(document.clone()))),
+                PendingRequest::Commit(wish, reply, tries) => {
                     if wish.document.artifact.current_version != stands + 1 {
-                        drop(reply.send(Ok(Committed::Moved(document.clone()))));
+                        drop(reply.send(Ok(CommitOutcome::Moved(document.clone()))));
                     } else {
                         self.start_recording(myself, &name, &wish);
-                        state.busy.insert(name, Busy { committing: Some((wish, reply, tries)), waiting });
+                        state.busy.insert(name, BusyDocument { committing: Some((wish, reply, tries)), waiting });
                         return;
                     }
                 }
@@ -246,10 +252,10 @@ impl WorkingSetActor {
     }
 
     /// Appends an edit with its event. The acknowledgement arrives as a message.
-    fn start_recording(&self, myself: &ActorRef<WorkingSetMsg>, name: &str, wish: &EditWish) {
+    fn start_recording(&self, myself: &ActorRef<WorkingSetMsg>, name: &str, wish: &EditCommand) {
         let mailbox = Mailbox::new(myself.clone(), Arc::clone(&self.gauge));
         let name = name.to_owned();
-        let done: Done = Box::new(move |outcome| {
+        let done: AppendCallback = Box::new(move |outcome| {
             let outcome = outcome.map(|_| ()).map_err(|(error, _)| error);
             mailbox.cast(WorkingSetMsg::Appended { name, outcome });
         });
@@ -270,7 +276,7 @@ impl WorkingSetActor {
                 self.keep(state, &name, &wish.document);
                 self.store.inventories.void(&wish.document.artifact.scope);
                 let edited = Edited { snapshot: Some(snapshot(&wish)), ..wish.edited.clone() };
-                let _ = reply.send(Ok(Committed::Done(Box::new(edited))));
+                let _ = reply.send(Ok(CommitOutcome::Done(Box::new(edited))));
                 self.answer(myself, state, name, Some(Arc::clone(&wish.document)), busy.waiting);
             }
             Err(error) => {
@@ -282,7 +288,7 @@ impl WorkingSetActor {
                     // A version was stored, or the artifact was deleted, outside of this actor: check the request
                     // again.
                     StoreError::Exists(_) | StoreError::Missing(_) if tries < MAX_TRIES => {
-                        busy.waiting.push_front(Waiting::Commit(wish, reply, tries + 1));
+                        busy.waiting.push_front(PendingRequest::Commit(wish, reply, tries + 1));
                     }
                     error => drop(reply.send(Err(ErrorInfo::from(&error)))),
                 }
@@ -305,13 +311,13 @@ impl WorkingSetActor {
     }
 }
 
-fn snapshot(wish: &EditWish) -> ArtifactSnapshot {
+fn snapshot(wish: &EditCommand) -> ArtifactSnapshot {
     let text = wish.document.text().unwrap_or_default();
     ArtifactSnapshot::of(&wish.document.artifact, &text)
 }
 
 /// Returns the writes of an edit: its row and its event.
-fn record(wish: &EditWish) -> Vec<Write> {
+fn record(wish: &EditCommand) -> Vec<Write> {
     let artifact: &Artifact = &wish.document.artifact;
     let edit = DocumentEdit {
         artifact_id: artifact.artifact_id.clone(),

@@ -8,10 +8,10 @@ fn run(n: usize) -> RunId {
     RunId::new(format!("r{n}"))
 }
 
-fn want(prompt: u64, output: u64) -> Want {
+fn want(prompt: u64, output: u64) -> ReserveRequest {
     let price = |text: &str| text.parse::<Usd>().unwrap();
     let prices = Prices { prompt: price("1"), completion: price("2"), cached: price("0.5") };
-    Want { prompt_tokens: prompt, max_output_tokens: output, prices: Some(prices) }
+    ReserveRequest { prompt_tokens: prompt, max_output_tokens: output, prices: Some(prices) }
 }
 
 fn tokens(limit: u64) -> Budget {
@@ -37,12 +37,12 @@ fn bud_1_what_is_left_decides_whether_a_call_is_made_waits_or_is_too_much() {
         ledger.open(&run(0), None, tokens(limit));
         ledger.open(&run(1), Some(&run(0)), Budget::default());
         ledger.open(&run(2), Some(&run(0)), Budget::default());
-        ledger.report(&run(1), Spent { tokens: used, ..Spent::default() });
+        ledger.report(&run(1), Consumed { tokens: used, ..Consumed::default() });
         ledger.change(&run(1), |account| account.held.tokens += held);
         let got = match ledger.reserve(&run(2), &want(prompt, output)) {
-            Verdict::Granted { max_output_tokens, .. } => Ok(max_output_tokens),
-            Verdict::Wait => Err(true),
-            Verdict::Exceeded(mark) => {
+            ReserveOutcome::Granted { max_output_tokens, .. } => Ok(max_output_tokens),
+            ReserveOutcome::Wait => Err(true),
+            ReserveOutcome::Exceeded(mark) => {
                 assert_eq!((mark.dimension, mark.used), (BudgetDimension::Tokens, used.to_string()));
                 Err(false)
             }
@@ -57,21 +57,22 @@ fn bud_1_money_shortens_an_answer_to_what_it_pays() {
     let budget = |text: &str| Budget { usd: Some(text.parse().unwrap()), ..Budget::default() };
     ledger.open(&run(0), None, budget("0.001"));
     // 100 tokens of prompt cost 0.0001, so the rest pays for 450 tokens of answer at 2 per million.
-    let Verdict::Granted { held, max_output_tokens, short_of } = ledger.reserve(&run(0), &want(100, 4_096)) else {
+    let ReserveOutcome::Granted { held, max_output_tokens, short_of } = ledger.reserve(&run(0), &want(100, 4_096))
+    else {
         panic!()
     };
     assert_eq!((max_output_tokens, held.usd.to_string().as_str()), (450, "0.001"));
     assert_eq!(short_of.unwrap().dimension, BudgetDimension::Usd);
     ledger.release(&run(0), held);
-    ledger.report(&run(0), Spent { usd: "0.00095".parse().unwrap(), ..Spent::default() });
-    let Verdict::Exceeded(mark) = ledger.reserve(&run(0), &want(100, 4_096)) else { panic!() };
+    ledger.report(&run(0), Consumed { usd: "0.00095".parse().unwrap(), ..Consumed::default() });
+    let ReserveOutcome::Exceeded(mark) = ledger.reserve(&run(0), &want(100, 4_096)) else { panic!() };
     assert_eq!((mark.used.as_str(), mark.limit.as_str()), ("0.00095", "0.001"));
     assert_eq!(ledger.nearly_used(&run(0))[0].dimension, BudgetDimension::Usd);
     // A limit of zero starts no call, not even of a free model.
     let mut none = Ledger::default();
     none.open(&run(0), None, budget("0"));
-    let free = Want { prices: Some(Prices::default()), ..want(1, 0) };
-    assert!(matches!(none.reserve(&run(0), &free), Verdict::Exceeded(_)));
+    let free = ReserveRequest { prices: Some(Prices::default()), ..want(1, 0) };
+    assert!(matches!(none.reserve(&run(0), &free), ReserveOutcome::Exceeded(_)));
 }
 
 #[test]
@@ -89,7 +90,7 @@ fn bud_1_calls_and_children_are_counted_over_the_tree_and_within_a_childs_own_sh
     assert!(ledger.take_children(&run(0), 1).is_err());
     // A repeated report changes nothing.
     let before = ledger.used(&run(0));
-    ledger.report(&run(1), Spent { tool_calls: 1, children: 5, ..Spent::default() });
+    ledger.report(&run(1), Consumed { tool_calls: 1, children: 5, ..Consumed::default() });
     assert_eq!(ledger.used(&run(0)), before);
 }
 
@@ -160,12 +161,12 @@ proptest! {
             });
             ledger.open(&run(n), parent(n).map(run).as_ref(), budget);
         }
-        let mut own = vec![Spent::default(); RUNS];
-        let mut calls: Vec<Option<(Spent, u64)>> = vec![None; RUNS];
+        let mut own = vec![Consumed::default(); RUNS];
+        let mut calls: Vec<Option<(Consumed, u64)>> = vec![None; RUNS];
         for step in steps {
             match step {
                 Step::Call { run: n, prompt, output } if calls[n].is_none() => {
-                    if let Verdict::Granted { held, max_output_tokens, .. } = ledger.reserve(&run(n), &want(prompt, output)) {
+                    if let ReserveOutcome::Granted { held, max_output_tokens, .. } = ledger.reserve(&run(n), &want(prompt, output)) {
                         prop_assert!(max_output_tokens <= output);
                         calls[n] = Some((held, prompt));
                     }
@@ -194,7 +195,7 @@ proptest! {
             }
             for (n, limit) in limits.iter().enumerate() {
                 let is_below = |other: usize| std::iter::successors(Some(other), |one| parent(*one)).any(|one| one == n);
-                let sum = (0..RUNS).filter(|other| is_below(*other)).fold(Spent::default(), |sum, other| sum.plus(own[other]));
+                let sum = (0..RUNS).filter(|other| is_below(*other)).fold(Consumed::default(), |sum, other| sum.plus(own[other]));
                 let used = ledger.used(&run(n));
                 prop_assert_eq!((used.tokens, used.model_calls, used.tool_calls, used.children),
                                 (sum.tokens, sum.model_calls, sum.tool_calls, sum.children));
@@ -208,6 +209,6 @@ proptest! {
         for (n, call) in calls.iter().enumerate() {
             if let Some((held, _)) = call { ledger.release(&run(n), *held) }
         }
-        prop_assert!(ledger.accounts.values().all(|account| account.held == Spent::default()));
+        prop_assert!(ledger.accounts.values().all(|account| account.held == Consumed::default()));
     }
 }

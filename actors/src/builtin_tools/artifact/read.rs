@@ -40,7 +40,7 @@ impl ReadArtifact {
 }
 
 #[derive(Deserialize)]
-struct Read {
+struct ReadArguments {
     name: String,
     version: Option<u64>,
     #[serde(default = "one")]
@@ -59,7 +59,7 @@ impl Tool for ReadArtifact {
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
         async move {
-            let wish: Read = arguments(value)?;
+            let wish: ReadArguments = arguments(value)?;
             let place = place(&context);
             let Some(loaded) = context.artifacts()?.load(&place, &wish.name, wish.version).await? else {
                 return Err(missing(&context, &wish).await?);
@@ -74,7 +74,7 @@ impl Tool for ReadArtifact {
 }
 
 /// Returns the error for a missing artifact or a missing version.
-async fn missing(context: &ToolContext, wish: &Read) -> Result<ErrorInfo, ErrorInfo> {
+async fn missing(context: &ToolContext, wish: &ReadArguments) -> Result<ErrorInfo, ErrorInfo> {
     let (artifacts, place) = (context.artifacts()?, place(context));
     let Some(version) = wish.version else { return Ok(crate::artifact::not_found(&wish.name)) };
     let versions = artifacts.list_versions(&place, &wish.name).await?;
@@ -91,7 +91,7 @@ async fn missing(context: &ToolContext, wish: &Read) -> Result<ErrorInfo, ErrorI
 }
 
 /// Returns a page of whole lines, and how to continue. Only a line that is longer than a page is cut.
-fn page(text: &str, wish: &Read, (limit_bytes, limit_tokens): (usize, u64)) -> String {
+fn page(text: &str, wish: &ReadArguments, (limit_bytes, limit_tokens): (usize, u64)) -> String {
     let total = text.lines().count();
     if wish.offset > total.max(1) {
         return format!("[the text has {total} lines]");
@@ -126,8 +126,8 @@ fn page(text: &str, wish: &Read, (limit_bytes, limit_tokens): (usize, u64)) -> S
 mod tests {
     use super::*;
 
-    fn wish(offset: usize, limit: Option<usize>) -> Read {
-        Read { name: "a".into(), version: None, offset, limit }
+    fn wish(offset: usize, limit: Option<usize>) -> ReadArguments {
+        ReadArguments { name: "a".into(), version: None, offset, limit }
     }
 
     #[test]

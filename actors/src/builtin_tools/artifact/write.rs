@@ -75,7 +75,7 @@ impl CreateArtifact {
 }
 
 #[derive(Deserialize)]
-struct Create {
+struct CreateArguments {
     name: String,
     content: String,
     content_type: Option<String>,
@@ -94,7 +94,7 @@ impl Tool for CreateArtifact {
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
         async move {
-            let Create { name, content, content_type, title } = arguments(value)?;
+            let CreateArguments { name, content, content_type, title } = arguments(value)?;
             let content_type = content_type.unwrap_or_else(|| "text/markdown".to_owned());
             edit(context, name, Change::Create { content, content_type, title }).await
         }
@@ -132,7 +132,7 @@ impl UpdateArtifact {
 }
 
 #[derive(Deserialize)]
-struct Update {
+struct UpdateArguments {
     name: String,
     old: String,
     new: String,
@@ -149,7 +149,7 @@ impl Tool for UpdateArtifact {
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
         async move {
-            let Update { name, old, new } = arguments(value)?;
+            let UpdateArguments { name, old, new } = arguments(value)?;
             edit(context, name, Change::Update { old, new }).await
         }
         .boxed()
@@ -183,7 +183,7 @@ impl RewriteArtifact {
 }
 
 #[derive(Deserialize)]
-struct Rewrite {
+struct RewriteArguments {
     name: String,
     content: String,
 }
@@ -199,7 +199,7 @@ impl Tool for RewriteArtifact {
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
         async move {
-            let Rewrite { name, content } = arguments(value)?;
+            let RewriteArguments { name, content } = arguments(value)?;
             edit(context, name, Change::Rewrite { content }).await
         }
         .boxed()

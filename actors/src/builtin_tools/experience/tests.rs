@@ -13,7 +13,7 @@ use crate::{
 #[tokio::test]
 async fn mem_3_experiences_are_found_by_their_tags() {
     let (home, project) = (tempfile::tempdir().unwrap(), TestProject::new(&[]));
-    let memory = Arc::new(Memories::of_home(home.path(), &Config::default(), &Environment::default()));
+    let memory = Arc::new(MemoryFiles::of_home(home.path(), &Config::default(), &Environment::default()));
     let tool = GetExperience::new(Some(Arc::clone(&memory)));
     let ask = async |arguments: Value| project.call(&tool, arguments).await;
     assert_eq!(ask(json!({})).await.unwrap(), "[nothing has been learned yet]");

@@ -13,7 +13,7 @@ fn summary() -> String {
 fn the_end_stays_and_the_request_is_pinned() {
     let work = |talk: Talk, times: usize| (0..times).fold(talk, |talk, _| talk.calls(None, &["read"]));
     let ask = || Talk::default().user("do it");
-    let cut = |covered, pinned| Some(Cut { covered, pinned });
+    let cut = |covered, pinned| Some(CompactionPlan { covered, pinned });
     for (what, path, keep_recent, budget, want) in [
         ("nothing", Talk::default(), 2, 1000, None),
         ("only the request", ask(), 2, 1000, None),

@@ -5,7 +5,7 @@ use GoalStatus::{Abandoned, Completed, InProgress, Pending};
 use super::{super::level_one::*, *};
 
 /// Builds the context. Each original message is shown by its sequence number, each replacement by its text.
-fn shown(path: &[Entry], goals: &GoalTree, keep_recent: usize) -> Vec<String> {
+fn shown(path: &[SizedMessage], goals: &GoalTree, keep_recent: usize) -> Vec<String> {
     let built = level_one(path, goals, keep_recent, count);
     assert_valid(&built.messages);
     let told = |message: &Arc<Message>| match is_stand_in(&message.content) {
@@ -180,8 +180,8 @@ proptest! {
     #[test]
     fn building_again_changes_nothing(path in any_path(), goals in any_goals(), keep_recent in 0usize..12) {
         let once = level_one(&path, &goals, keep_recent, count);
-        let entries: Vec<Entry> =
-            once.messages.iter().map(|message| Entry { tokens: count(message), message: Arc::clone(message) }).collect();
+        let entries: Vec<SizedMessage> =
+            once.messages.iter().map(|message| SizedMessage { tokens: count(message), message: Arc::clone(message) }).collect();
         let twice = level_one(&entries, &goals, keep_recent, count);
         prop_assert_eq!(&once.messages, &twice.messages);
         prop_assert_eq!((once.tokens, 0), (twice.tokens, twice.left_out));

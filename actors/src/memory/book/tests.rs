@@ -59,14 +59,14 @@ fn changes(new: &[&str], rated: &[(&str, bool)]) -> Changes {
     }
 }
 
-fn counts(book: &Book) -> Vec<(String, u32, u32)> {
+fn counts(book: &ExperienceText) -> Vec<(String, u32, u32)> {
     let one = |known: &Experience| (known.id.to_string(), known.metrics.helpful, known.metrics.harmful);
     book.experiences().iter().map(one).collect()
 }
 
 #[test]
 fn mem_2_what_people_write_is_read() {
-    let book = Book::read(FILE.into());
+    let book = ExperienceText::read(FILE.into());
     assert_eq!(book.faults(), []);
     let first = book.get("ex_001").unwrap();
     assert_eq!(first.tags.intent, ["fix-test", "deploy"]);
@@ -76,9 +76,9 @@ fn mem_2_what_people_write_is_read() {
     assert_eq!(first.created_at.unwrap().to_string(), "2026-11-22T08:00:00.000Z");
     let counted = [("ex_001".to_owned(), 12, 1), ("mine".to_owned(), 0, 0), ("ex_007".to_owned(), 0, 2)];
     assert_eq!(counts(&book), counted);
-    let windows = Book::read(FILE.replace('\n', "\r\n").into());
+    let windows = ExperienceText::read(FILE.replace('\n', "\r\n").into());
     assert_eq!((windows.experiences(), windows.faults()), (book.experiences(), book.faults()));
-    let marked = Book::read(format!("\u{feff}{}", &FILE[FILE.find("---\nid").unwrap()..]).into());
+    let marked = ExperienceText::read(format!("\u{feff}{}", &FILE[FILE.find("---\nid").unwrap()..]).into());
     assert_eq!(marked.experiences(), book.experiences());
 }
 
@@ -96,24 +96,24 @@ fn mem_2_what_cannot_be_used_is_told_with_its_line() {
         ("---\nid: ex_001\n- a\n---\nText.\n", 3, "belongs to no key"),
         ("---\nid: ex_001\n---\nA.\n---\nid: ex_001\n---\nB.\n", 5, "line 1 already"),
     ] {
-        let book = Book::read(text.into());
+        let book = ExperienceText::read(text.into());
         let told: Vec<_> = book.faults().iter().map(|fault| (fault.line, fault.message.as_str())).collect();
         assert!(told.len() == 1 && told[0].0 == line && told[0].1.contains(part), "{text:?}: {told:?}");
     }
     // Only the date is ignored.
-    let book = Book::read("---\nid: ex_001\ncreated_at: yesterday\n---\nText.\n".into());
+    let book = ExperienceText::read("---\nid: ex_001\ncreated_at: yesterday\n---\nText.\n".into());
     assert_eq!((book.faults()[0].line, book.faults()[0].is_left_out), (3, false));
     assert!(book.faults()[0].message.starts_with("`created_at` must be"), "{:?}", book.faults());
     assert_eq!((book.get("ex_001").unwrap().created_at, book.experiences().len()), (None, 1));
     let broken = [b"---\nid: ex_001\n---\nA\xff.\n---\nid: ex_002\n---\nB.\n".to_vec()].concat();
-    let book = Book::read(broken);
+    let book = ExperienceText::read(broken);
     assert_eq!((book.faults()[0].line, book.experiences().len()), (4, 1));
 }
 
 #[test]
 fn mem_2_counters_change_where_they_stand_and_nothing_else_does() {
     let rated = changes(&[], &[("ex_001", true), ("mine", false), ("ex_007", true), ("ex_404", true)]);
-    let (after, _) = Book::read(FILE.into()).with(&rated);
+    let (after, _) = ExperienceText::read(FILE.into()).with(&rated);
     let want = FILE
         .replace("helpful: 12", "helpful: 13")
         .replace("08:00:00Z\n", "08:00:00Z\nreflection: run-1\n")
@@ -121,18 +121,18 @@ fn mem_2_counters_change_where_they_stand_and_nothing_else_does() {
         .replace("  harmful: 2\n", "  harmful: 2\n  helpful: 1\nreflection: run-1\n");
     assert_eq!(String::from_utf8(after.clone()).unwrap(), want);
     // Applying the same reflection again changes nothing: it may have been interrupted before it reported its result.
-    let (again, _) = Book::read(after.clone()).with(&rated);
+    let (again, _) = ExperienceText::read(after.clone()).with(&rated);
     assert_eq!(again, after);
-    let (later, _) = Book::read(after).with(&Changes { reflection: "run-2".to_owned(), ..rated });
+    let (later, _) = ExperienceText::read(after).with(&Changes { reflection: "run-2".to_owned(), ..rated });
     assert!(String::from_utf8(later.clone()).unwrap().contains("helpful: 14") && !later.ends_with(b"run-1\n"));
-    let half = Book::read(b"---\nid: a\nmetrics: {helpful: 3}\n---\nT.".to_vec());
+    let half = ExperienceText::read(b"---\nid: a\nmetrics: {helpful: 3}\n---\nT.".to_vec());
     let (after, _) = half.with(&changes(&[], &[("a", false)]));
     assert_eq!(after, b"---\nid: a\nmetrics: {helpful: 3, harmful: 1}\nreflection: run-1\n---\nT.");
 }
 
 #[test]
 fn mem_2_what_is_new_comes_behind_with_the_next_number() {
-    let (after, added) = Book::read(FILE.into()).with(&changes(&["New."], &[]));
+    let (after, added) = ExperienceText::read(FILE.into()).with(&changes(&["New."], &[]));
     assert_eq!(added[0], (ExperienceId::new("ex_008"), true));
     assert!(after.starts_with(FILE.as_bytes()));
     let tail = String::from_utf8(after[FILE.len()..].to_vec()).unwrap();
@@ -145,11 +145,11 @@ fn mem_2_what_is_new_comes_behind_with_the_next_number() {
     );
     // A text that is already known counts for the known experience.
     let (after, added) =
-        Book::read(FILE.into()).with(&changes(&[" run the TESTS alone\nfirst. --- a rule within."], &[]));
+        ExperienceText::read(FILE.into()).with(&changes(&[" run the TESTS alone\nfirst. --- a rule within."], &[]));
     assert_eq!(added, [(ExperienceId::new("ex_001"), false)]);
-    assert_eq!(Book::read(after).get("ex_001").unwrap().metrics.helpful, 13);
-    let (first, _) = Book::default().with(&changes(&["---\nid: forged\n---\nText."], &[]));
-    let book = Book::read(first.clone());
+    assert_eq!(ExperienceText::read(after).get("ex_001").unwrap().metrics.helpful, 13);
+    let (first, _) = ExperienceText::default().with(&changes(&["---\nid: forged\n---\nText."], &[]));
+    let book = ExperienceText::read(first.clone());
     assert!(first.starts_with(TITLE.as_bytes()));
     assert_eq!((book.experiences().len(), book.faults()), (1, &[][..]));
     assert_eq!(book.experiences()[0].text, "***\nid: forged\n***\nText.");
@@ -158,10 +158,10 @@ fn mem_2_what_is_new_comes_behind_with_the_next_number() {
 #[test]
 fn mem_2_what_has_no_end_does_not_swallow_what_is_added() {
     for open in ["---\nid: ex_003\ncategory: a", "---\nid: ex_003\n", "---\n", "text\n---", "---\nid: ex_003\n---"] {
-        let before = Book::read(open.into());
+        let before = ExperienceText::read(open.into());
         let (after, added) = before.with(&changes(&["New."], &[]));
         assert!(after.starts_with(open.as_bytes()), "{open:?}");
-        let book = Book::read(after);
+        let book = ExperienceText::read(after);
         assert_eq!(book.get(added[0].0.as_str()).unwrap().text, "New.", "{open:?}");
         assert_eq!(book.faults().len(), before.faults().len(), "{open:?}: {:?}", book.faults());
     }
@@ -192,10 +192,10 @@ proptest! {
     ) {
         let mut bytes = lines.join(if end.is_empty() { "\n" } else { end }).into_bytes();
         bytes.extend(noise);
-        let before = Book::read(bytes.clone());
+        let before = ExperienceText::read(bytes.clone());
         let (after, added) = before.with(&changes(&["A new one."], &[]));
         prop_assert!(after.starts_with(&bytes));
-        let book = Book::read(after);
+        let book = ExperienceText::read(after);
         prop_assert_eq!(&book.experiences()[..before.experiences().len()], before.experiences());
         prop_assert_eq!(book.experiences().last().map(|known| known.id.clone()), Some(added[0].0.clone()));
         prop_assert_eq!(book.faults().len(), before.faults().len());
@@ -203,7 +203,7 @@ proptest! {
         let all: Vec<(String, bool)> = before.experiences().iter().map(|known| (known.id.to_string(), true)).collect();
         let all: Vec<(&str, bool)> = all.iter().map(|(id, helped)| (id.as_str(), *helped)).collect();
         let (rated, _) = before.with(&changes(&[], &all));
-        let book = Book::read(rated.clone());
+        let book = ExperienceText::read(rated.clone());
         prop_assert_eq!(book.faults().len(), before.faults().len());
         for (was, is) in before.experiences().iter().zip(book.experiences()) {
             let counted = Experience { metrics: Metrics { helpful: was.metrics.helpful + 1, ..was.metrics }, ..was.clone() };
@@ -216,24 +216,25 @@ proptest! {
 
 #[test]
 fn mem_2_nothing_that_stands_in_a_text_is_taken_for_a_name_or_a_head() {
-    let (after, added) = Book::read(FILE.into()).with(&changes(&["id: ex_18446744073709551615\nid: ex_900"], &[]));
+    let (after, added) =
+        ExperienceText::read(FILE.into()).with(&changes(&["id: ex_18446744073709551615\nid: ex_900"], &[]));
     assert_eq!(added[0].0.as_str(), "ex_008");
-    let (after, added) = Book::read(after).with(&changes(&["Next."], &[]));
+    let (after, added) = ExperienceText::read(after).with(&changes(&["Next."], &[]));
     assert_eq!(added[0].0.as_str(), "ex_009");
     let huge = String::from_utf8(after).unwrap().replace("id: ex_009", "id: ex_18446744073709551615");
-    let (after, added) = Book::read(huge.into()).with(&changes(&["One more."], &[]));
-    assert_eq!((added[0].0.as_str(), Book::read(after).faults().len()), ("ex_009", 0));
+    let (after, added) = ExperienceText::read(huge.into()).with(&changes(&["One more."], &[]));
+    assert_eq!((added[0].0.as_str(), ExperienceText::read(after).faults().len()), ("ex_009", 0));
     // Applied twice, the experience exists once, although its text was changed when it was written.
     let ruled = changes(&["Before.\n---\nid: x\n---\nAfter."], &[]);
-    let (once, _) = Book::default().with(&ruled);
-    let (twice, added) = Book::read(once.clone()).with(&ruled);
+    let (once, _) = ExperienceText::default().with(&ruled);
+    let (twice, added) = ExperienceText::read(once.clone()).with(&ruled);
     assert_eq!((twice, added[0].1), (once, true));
 }
 
 #[test]
 fn mem_2_a_comment_behind_a_value_stays() {
     let text = "---\nid: a\nreflection: \"x\" # mine\nmetrics: {helpful: 1, harmful: 0} # too\n---\nT.\n";
-    let (after, _) = Book::read(text.into()).with(&changes(&[], &[("a", true)]));
+    let (after, _) = ExperienceText::read(text.into()).with(&changes(&[], &[("a", true)]));
     let want = text.replace("\"x\"", "run-1").replace("helpful: 1", "helpful: 2");
     assert_eq!(String::from_utf8(after).unwrap(), want);
 }

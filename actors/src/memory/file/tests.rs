@@ -75,9 +75,9 @@ fn mem_2_a_crash_leaves_the_old_file_or_the_new_one_and_no_copy_stays() {
     let mode = own.path().metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o600);
     // Repeating the same change leaves the file untouched, including its modification time.
-    let stamp = Stamp::of(&own.path().metadata().unwrap());
+    let stamp = FileVersion::of(&own.path().metadata().unwrap());
     own.change(&new("s", "Second.")).unwrap();
-    assert_eq!(Stamp::of(&own.path().metadata().unwrap()), stamp);
+    assert_eq!(FileVersion::of(&own.path().metadata().unwrap()), stamp);
 }
 
 #[test]

@@ -12,41 +12,41 @@ use soong_protocol::SessionId;
 use tokio::task::JoinHandle;
 
 use super::{
-    books::{Books, GatewayMsg, Wish},
+    books::{AcquireRequest, GatewayMsg, GatewayShared},
     ledger::Blocked,
-    line::Line,
+    line::CallQueue,
 };
-use crate::observatory::Gauge;
+use crate::observatory::ActorStatus;
 
 /// Maximum time between two checks while calls wait for a point in time, so that the tree shows the remaining time.
 const TICK: Duration = Duration::from_secs(1);
 
 /// The gateway actor.
 pub(crate) struct GatewayActor {
-    pub(super) books: Arc<Books>,
-    pub(super) gauge: Arc<Gauge>,
+    pub(super) books: Arc<GatewayShared>,
+    pub(super) gauge: Arc<ActorStatus>,
 }
 
 /// State of the gateway actor.
-pub(crate) struct Desk {
-    line: Line<SessionId, Wish>,
-    alarm: Option<Alarm>,
+pub(crate) struct GatewayState {
+    line: CallQueue<SessionId, AcquireRequest>,
+    alarm: Option<WakeTimer>,
 }
 
 /// A timer that is aborted when dropped.
-struct Alarm {
+struct WakeTimer {
     at: Duration,
     timer: JoinHandle<()>,
 }
 
-impl Drop for Alarm {
+impl Drop for WakeTimer {
     fn drop(&mut self) {
         self.timer.abort();
     }
 }
 
 impl GatewayActor {
-    fn serve(&self, myself: &ActorRef<GatewayMsg>, desk: &mut Desk) {
+    fn serve(&self, myself: &ActorRef<GatewayMsg>, desk: &mut GatewayState) {
         let blocked = loop {
             let Some(tokens) = desk.line.head().map(|wish| wish.tokens) else { break None };
             // Calls begin one after the other: the response to one may block the next, and admitting many calls that
@@ -74,7 +74,7 @@ impl GatewayActor {
         }
     }
 
-    fn wake_at(&self, myself: &ActorRef<GatewayMsg>, desk: &mut Desk, at: Duration, now: Duration) {
+    fn wake_at(&self, myself: &ActorRef<GatewayMsg>, desk: &mut GatewayState, at: Duration, now: Duration) {
         if desk.alarm.as_ref().is_some_and(|alarm| alarm.at <= at) {
             return;
         }
@@ -83,7 +83,7 @@ impl GatewayActor {
             tokio::time::sleep(wait).await;
             let _ = myself.cast(GatewayMsg::Look); // the actor may be gone
         });
-        desk.alarm = Some(Alarm { at, timer });
+        desk.alarm = Some(WakeTimer { at, timer });
     }
 }
 
@@ -108,20 +108,20 @@ pub(super) fn reason(blocked: Blocked, now: Duration) -> String {
 
 impl Actor for GatewayActor {
     type Msg = GatewayMsg;
-    type State = Desk;
+    type State = GatewayState;
     type Arguments = ();
 
-    async fn pre_start(&self, _: ActorRef<GatewayMsg>, (): ()) -> Result<Desk, ActorProcessingErr> {
+    async fn pre_start(&self, _: ActorRef<GatewayMsg>, (): ()) -> Result<GatewayState, ActorProcessingErr> {
         self.gauge.show("running", "");
         let most_out = self.books.ledger().most_out();
-        Ok(Desk { line: Line::new(most_out), alarm: None })
+        Ok(GatewayState { line: CallQueue::new(most_out), alarm: None })
     }
 
     async fn handle(
         &self,
         myself: ActorRef<GatewayMsg>,
         message: GatewayMsg,
-        desk: &mut Desk,
+        desk: &mut GatewayState,
     ) -> Result<(), ActorProcessingErr> {
         match message {
             GatewayMsg::Look => desk.alarm = None,
@@ -143,7 +143,7 @@ impl Actor for GatewayActor {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::ledger::Reason, *};
+    use super::{super::ledger::WaitReason, *};
 
     #[test]
     fn the_tree_says_who_waits_for_what() {
@@ -152,14 +152,14 @@ mod tests {
             (0, 0, None, ""),
             (3, 0, None, "3 in flight"),
             (0, 2, None, "0 in flight, 2 waiting"),
-            (5, 9, blocked(Reason::Concurrency, None), "5 in flight, 9 waiting (concurrency)"),
+            (5, 9, blocked(WaitReason::Concurrency, None), "5 in flight, 9 waiting (concurrency)"),
             (
                 12,
                 488,
-                blocked(Reason::RequestsPerMinute, Some(32_500)),
+                blocked(WaitReason::RequestsPerMinute, Some(32_500)),
                 "12 in flight, 488 waiting (requests_per_minute, 23 s)",
             ),
-            (0, 1, blocked(Reason::RetryAfter, Some(9_000)), "0 in flight, 1 waiting (retry_after)"),
+            (0, 1, blocked(WaitReason::RetryAfter, Some(9_000)), "0 in flight, 1 waiting (retry_after)"),
         ] {
             assert_eq!(activity(out, waiting, blocked, Duration::from_secs(10)), want);
         }

@@ -18,13 +18,13 @@ use std::{
 use soong_protocol::{ErrorInfo, ModelConfig, Timestamp};
 use tokio::{sync::watch, time::Instant};
 
-use super::ledger::{Blocked, Ledger, Load, Next, Tries};
+use super::ledger::{Attempts, Blocked, Ledger, Load, RetryDecision};
 use crate::{
     actor_base::Mailbox,
     clock,
     meter::count,
     model::{Completion, ModelError, limits::AnswerLimits},
-    observatory::{ActorView, Face, GatewayView},
+    observatory::{ActorView, GatewayView, StatusSource},
 };
 use soong_protocol::SessionId;
 use tokio::sync::oneshot;
@@ -32,7 +32,7 @@ use tokio::sync::oneshot;
 /// Messages of the gateway actor.
 pub(crate) enum GatewayMsg {
     /// From a call: requests a permit.
-    Acquire(Wish),
+    Acquire(AcquireRequest),
     /// From a call: it stops waiting.
     Leave { session: SessionId, ticket: u64 },
     /// From a permit: its call has begun.
@@ -46,7 +46,7 @@ pub(crate) enum GatewayMsg {
 }
 
 /// Request for admission of a call.
-pub(crate) struct Wish {
+pub(crate) struct AcquireRequest {
     pub(super) session: SessionId,
     pub(super) ticket: u64,
     /// Maximum number of tokens that the call may use.
@@ -57,7 +57,7 @@ pub(crate) struct Wish {
 }
 
 /// State of a gateway, independent of the actor that serves it.
-pub(super) struct Books {
+pub(super) struct GatewayShared {
     /// Maximum size of an answer.
     pub(super) limits: AnswerLimits,
     ledger: Mutex<Ledger>,
@@ -72,7 +72,7 @@ pub(super) struct Books {
     failure: watch::Sender<Option<ErrorInfo>>,
 }
 
-impl Books {
+impl GatewayShared {
     pub(super) fn new(config: &ModelConfig) -> Self {
         Self {
             limits: AnswerLimits::of(config),
@@ -167,9 +167,9 @@ impl Books {
 }
 
 /// Status source of the gateway's actor. The state is outside the actor and changes without it.
-pub(super) struct Shown(pub(super) Arc<Books>);
+pub(super) struct GatewayStatusSource(pub(super) Arc<GatewayShared>);
 
-impl Face for Shown {
+impl StatusSource for GatewayStatusSource {
     fn stamp(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (self.0.load(), self.0.waiting()).hash(&mut hasher);
@@ -202,7 +202,7 @@ impl Face for Shown {
 /// Permission to make one of the concurrent calls, with its reserved share of the rate.
 pub(crate) struct Permit {
     id: u64,
-    books: Arc<Books>,
+    books: Arc<GatewayShared>,
     ended: bool,
 }
 
@@ -218,7 +218,7 @@ impl Permit {
     }
 
     /// Records the outcome of the call, and returns the permit.
-    pub(super) fn end(mut self, tries: &mut Tries, outcome: &Result<Completion, ModelError>) -> Next {
+    pub(super) fn end(mut self, tries: &mut Attempts, outcome: &Result<Completion, ModelError>) -> RetryDecision {
         self.ended = true;
         self.books.ledger().end(self.id, tries, outcome, jitter(), self.books.now())
     }

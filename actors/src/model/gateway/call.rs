@@ -15,10 +15,10 @@ use tokio::{
 };
 
 use super::{
-    CallSink, Called,
+    CallResult, CallSink,
     actor::reason,
-    books::{Books, GatewayMsg, Permit, Wish},
-    ledger::{Blocked, Next, Reason, Tries},
+    books::{AcquireRequest, GatewayMsg, GatewayShared, Permit},
+    ledger::{Attempts, Blocked, RetryDecision, WaitReason},
 };
 use crate::model::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest};
 
@@ -37,26 +37,26 @@ const ASK_EVERY: Duration = Duration::from_millis(5);
 
 /// A model call in progress.
 pub(super) struct Call<'a> {
-    books: &'a Arc<Books>,
+    books: &'a Arc<GatewayShared>,
     session: &'a SessionId,
     tokens: u64,
     sink: &'a mut dyn CallSink,
     ticket: u64,
-    tries: Tries,
+    tries: Attempts,
     waited: Duration,
     /// Whether the call was admitted before without success: it was rate limited, or could not use its permit.
     again: bool,
 }
 
 /// A place in the queue, given up when dropped.
-struct Place<'a> {
-    books: &'a Books,
+struct QueuePlace<'a> {
+    books: &'a GatewayShared,
     session: &'a SessionId,
     ticket: u64,
     served: bool,
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
         if !self.served {
             self.books.cast(GatewayMsg::Leave { session: self.session.clone(), ticket: self.ticket });
@@ -69,18 +69,23 @@ struct Wait {
     start: Instant,
     /// Since when the call has waited for a provider that is down.
     down_since: Option<Instant>,
-    told: Option<(Reason, Instant)>,
+    told: Option<(WaitReason, Instant)>,
 }
 
 impl<'a> Call<'a> {
-    pub(super) fn new(books: &'a Arc<Books>, session: &'a SessionId, tokens: u64, sink: &'a mut dyn CallSink) -> Self {
+    pub(super) fn new(
+        books: &'a Arc<GatewayShared>,
+        session: &'a SessionId,
+        tokens: u64,
+        sink: &'a mut dyn CallSink,
+    ) -> Self {
         let (ticket, tries) = (books.ticket(), books.ledger().join());
         Self { books, session, tokens, sink, ticket, tries, waited: Duration::ZERO, again: false }
     }
 
-    pub(super) async fn complete(mut self, model: &dyn Model, request: &ModelRequest) -> Called {
+    pub(super) async fn complete(mut self, model: &dyn Model, request: &ModelRequest) -> CallResult {
         let outcome = self.until_it_ends(model, request).await;
-        Called { outcome, waited_ms: ms(self.waited) }
+        CallResult { outcome, waited_ms: ms(self.waited) }
     }
 
     async fn until_it_ends(&mut self, model: &dyn Model, request: &ModelRequest) -> Result<Completion, ErrorInfo> {
@@ -94,12 +99,12 @@ impl<'a> Call<'a> {
                 Err(error) => ErrorInfo::from(&error),
             };
             match next {
-                Next::Ends => return Err(error),
-                Next::Queues(pause) => {
+                RetryDecision::Ends => return Err(error),
+                RetryDecision::Queues(pause) => {
                     self.again = true;
                     self.tries_again(error, pause);
                 }
-                Next::BacksOff(wait) => {
+                RetryDecision::BacksOff(wait) => {
                     self.again = false;
                     self.tries_again(error, wait);
                     let then = self.tries.made + 1;
@@ -137,7 +142,7 @@ impl<'a> Call<'a> {
         loop {
             let (reply, mut answer) = oneshot::channel();
             let (session, ticket) = (self.session.clone(), self.ticket);
-            let wish = Wish { session, ticket, tokens: self.tokens, again: self.again, reply };
+            let wish = AcquireRequest { session, ticket, tokens: self.tokens, again: self.again, reply };
             if !self.books.cast(GatewayMsg::Acquire(wish)) {
                 if let Some(failure) = self.books.failure() {
                     return Err(failure);
@@ -149,7 +154,7 @@ impl<'a> Call<'a> {
                 continue;
             }
             gone_since = None;
-            let mut place = Place { books: self.books, session: self.session, ticket, served: false };
+            let mut place = QueuePlace { books: self.books, session: self.session, ticket, served: false };
             let permit = loop {
                 tokio::select! {
                     biased;
@@ -192,9 +197,9 @@ impl<'a> Call<'a> {
         let down_for = wait.down_since.map_or(Duration::ZERO, |since| since.elapsed());
         let blocked = self.books.ledger().look(&self.tries, down_for, now).map_err(|error| *error)?;
         // The reason is unknown if the call has only just become the first one.
-        let blocked = blocked.unwrap_or(Blocked { reason: Reason::Concurrency, until: None });
+        let blocked = blocked.unwrap_or(Blocked { reason: WaitReason::Concurrency, until: None });
         self.sink.waits(Some(match blocked.reason {
-            Reason::Concurrency => "waits for a free model call".to_owned(),
+            WaitReason::Concurrency => "waits for a free model call".to_owned(),
             _ => format!("waits for the model ({})", reason(blocked, now)),
         }));
         let waited = wait.start.elapsed();
@@ -217,13 +222,13 @@ fn ms(time: Duration) -> u64 {
 async fn attempt(
     model: &dyn Model,
     request: &ModelRequest,
-    books: &Books,
+    books: &GatewayShared,
     sink: &mut dyn CallSink,
 ) -> Result<Completion, ModelError> {
     struct Deltas<'a> {
         sink: &'a mut dyn CallSink,
         /// Gateway state to notify of the first delta.
-        told: Option<&'a Books>,
+        told: Option<&'a GatewayShared>,
     }
     impl DeltaSink for Deltas<'_> {
         fn push(&mut self, delta: Delta) {

@@ -21,7 +21,7 @@ use soong_protocol::{ErrorCode, ErrorInfo, ModelConfig, RetryConfig};
 use super::pause::Pause;
 use crate::model::{
     Completion, Failure, ModelError,
-    breaker::{Breaker, Down},
+    breaker::{Breaker, Outage},
     limiter::{Limit, Limiter, Rate},
     retry,
 };
@@ -34,7 +34,7 @@ const FIRST_BREAK: u64 = 4;
 
 /// Reason why a call waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Reason {
+pub(super) enum WaitReason {
     Concurrency,
     RequestsPerMinute,
     TokensPerMinute,
@@ -42,7 +42,7 @@ pub(super) enum Reason {
     ProviderDown,
 }
 
-impl Reason {
+impl WaitReason {
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Concurrency => "concurrency",
@@ -57,7 +57,7 @@ impl Reason {
 /// Why no call is admitted at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Blocked {
-    pub(super) reason: Reason,
+    pub(super) reason: WaitReason,
     /// The earliest end, if it is known.
     pub(super) until: Option<Duration>,
 }
@@ -79,7 +79,7 @@ pub(super) struct Load {
 
 /// Attempts of one call so far.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Tries {
+pub(super) struct Attempts {
     /// Number of attempts, including rate-limited ones.
     pub(super) made: u32,
     /// Number of failed attempts, without rate-limited ones.
@@ -90,7 +90,7 @@ pub(super) struct Tries {
 
 /// Decision about a call after an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum RetryDecision {
     /// The call has ended, with or without success.
     Ends,
     /// The call was rate limited and is queued again. No call begins for this time.
@@ -143,8 +143,8 @@ impl Ledger {
     }
 
     /// Registers a new call. Earlier dry rounds do not count against it.
-    pub(super) fn join(&self) -> Tries {
-        Tries { made: 0, failed: 0, mark: self.pause.mark() }
+    pub(super) fn join(&self) -> Attempts {
+        Attempts { made: 0, failed: 0, mark: self.pause.mark() }
     }
 
     /// Admits a call that may use this many tokens: takes a permit and reserves its share of the rate.
@@ -153,13 +153,13 @@ impl Ledger {
             return Err(blocked);
         }
         if self.out.len() >= self.max_concurrency {
-            return Err(Blocked { reason: Reason::Concurrency, until: None });
+            return Err(Blocked { reason: WaitReason::Concurrency, until: None });
         }
         let id = self.last_id + 1;
         self.limiter.reserve(id, tokens, now).map_err(|full| {
             let reason = match full.limit {
-                Limit::Requests => Reason::RequestsPerMinute,
-                Limit::Tokens => Reason::TokensPerMinute,
+                Limit::Requests => WaitReason::RequestsPerMinute,
+                Limit::Tokens => WaitReason::TokensPerMinute,
             };
             Blocked { reason, until: Some(full.until) }
         })?;
@@ -195,11 +195,11 @@ impl Ledger {
     pub(super) fn end(
         &mut self,
         id: u64,
-        tries: &mut Tries,
+        tries: &mut Attempts,
         outcome: &Result<Completion, ModelError>,
         jitter: f64,
         now: Duration,
-    ) -> Next {
+    ) -> RetryDecision {
         let begun = self.out.remove(&id).flatten().unwrap_or(now);
         tries.made += 1;
         let error = match outcome {
@@ -209,7 +209,7 @@ impl Ledger {
                 }
                 self.pause.through(now);
                 self.breaker.answered();
-                return Next::Ends;
+                return RetryDecision::Ends;
             }
             Err(error) => error,
         };
@@ -235,18 +235,18 @@ impl Ledger {
         tries.failed += 1;
         let attempts = self.attempts(tries, now);
         retry::wait_before_retry(&self.retry, self.longest_ms, attempts, error, jitter)
-            .map_or(Next::Ends, Next::BacksOff)
+            .map_or(RetryDecision::Ends, RetryDecision::BacksOff)
     }
 
     fn turned_away(
         &mut self,
-        tries: &Tries,
+        tries: &Attempts,
         error: &ModelError,
         begun: Duration,
         asked_ms: Option<u64>,
         jitter: f64,
         now: Duration,
-    ) -> Next {
+    ) -> RetryDecision {
         let at_work = self.out.values().flatten().min().copied();
         let length = |round| retry::pause(&self.retry, round, asked_ms, jitter);
         self.pause.turned_away(begun, at_work, now, length);
@@ -260,16 +260,16 @@ impl Ledger {
             retry::wait_before_retry(&self.retry, self.longest_ms, attempts, error, jitter).is_none()
         };
         if ends {
-            return Next::Ends;
+            return RetryDecision::Ends;
         }
-        Next::Queues(self.pause.until(now).unwrap_or(now) - now)
+        RetryDecision::Queues(self.pause.until(now).unwrap_or(now) - now)
     }
 
     /// Returns why a call waits, or an error if it must stop waiting. `down_for` is how long it has waited for a
     /// provider that is down.
     pub(super) fn look(
         &self,
-        tries: &Tries,
+        tries: &Attempts,
         down_for: Duration,
         now: Duration,
     ) -> Result<Option<Blocked>, Box<ErrorInfo>> {
@@ -291,7 +291,7 @@ impl Ledger {
     }
 
     /// Returns how long a call waits for a provider that is down.
-    pub(super) fn patience(&self, tries: &Tries, now: Duration) -> Duration {
+    pub(super) fn patience(&self, tries: &Attempts, now: Duration) -> Duration {
         retry::patience(&self.retry, self.attempts(tries, now))
     }
 
@@ -346,20 +346,20 @@ impl Ledger {
     }
 
     /// Returns the number of a call's attempts that count towards `max_attempts`.
-    fn attempts(&self, tries: &Tries, now: Duration) -> u32 {
+    fn attempts(&self, tries: &Attempts, now: Duration) -> u32 {
         tries.failed.saturating_add(self.pause.dry_rounds(tries.mark, now))
     }
 
     /// Returns the reason that blocks all calls regardless of the limits, if there is one.
     fn closed(&self, now: Duration) -> Option<Blocked> {
         if let Some(until) = self.pause.until(now) {
-            return Some(Blocked { reason: Reason::RetryAfter, until: Some(until) });
+            return Some(Blocked { reason: WaitReason::RetryAfter, until: Some(until) });
         }
-        self.breaker.down(now).map(|down| Blocked { reason: Reason::ProviderDown, until: down.until })
+        self.breaker.down(now).map(|down| Blocked { reason: WaitReason::ProviderDown, until: down.until })
     }
 }
 
-fn provider_down(down: &Down, error: &ModelError, now: Duration) -> ErrorInfo {
+fn provider_down(down: &Outage, error: &ModelError, now: Duration) -> ErrorInfo {
     let code = ErrorInfo::from(error).code;
     let (seconds, failures) = (now.saturating_sub(down.since).as_secs(), down.failures);
     let message =

@@ -17,8 +17,8 @@ use std::{
 
 /// Waiting calls, by session and ticket.
 #[derive(Debug)]
-pub(super) struct Line<K, T> {
-    sessions: HashMap<K, Queue<T>>,
+pub(super) struct CallQueue<K, T> {
+    sessions: HashMap<K, SessionQueue<T>>,
     /// The next round of each session with the ticket of its first call. The smallest entry is served next.
     turns: BTreeSet<(u64, u64, K)>,
     /// The next round of sessions that have no waiting call. They may have had more turns than the waiting sessions,
@@ -32,13 +32,13 @@ pub(super) struct Line<K, T> {
 }
 
 #[derive(Debug)]
-struct Queue<T> {
+struct SessionQueue<T> {
     round: u64,
     /// Never empty.
     items: BTreeMap<u64, T>,
 }
 
-impl<K: Hash + Ord + Clone, T> Line<K, T> {
+impl<K: Hash + Ord + Clone, T> CallQueue<K, T> {
     /// Creates a queue of which at most `most_out` calls are served at the same time.
     pub(super) fn new(most_out: usize) -> Self {
         let most_out = u64::try_from(most_out).unwrap_or(u64::MAX);
@@ -60,7 +60,7 @@ impl<K: Hash + Ord + Clone, T> Line<K, T> {
                     Some(round) => round.max(now),
                     None => now,
                 };
-                Queue { round, items: BTreeMap::new() }
+                SessionQueue { round, items: BTreeMap::new() }
             }
         };
         queue.round = queue.round.saturating_sub(u64::from(again));
@@ -102,7 +102,7 @@ impl<K: Hash + Ord + Clone, T> Line<K, T> {
         self.length
     }
 
-    fn take_queue(&mut self, session: &K) -> Option<Queue<T>> {
+    fn take_queue(&mut self, session: &K) -> Option<SessionQueue<T>> {
         let queue = self.sessions.remove(session)?;
         if let Some(ticket) = queue.items.keys().next() {
             self.turns.remove(&(queue.round, *ticket, session.clone()));
@@ -110,7 +110,7 @@ impl<K: Hash + Ord + Clone, T> Line<K, T> {
         Some(queue)
     }
 
-    fn put_queue(&mut self, session: K, queue: Queue<T>) {
+    fn put_queue(&mut self, session: K, queue: SessionQueue<T>) {
         match queue.items.keys().next() {
             Some(ticket) => {
                 self.turns.insert((queue.round, *ticket, session.clone()));
@@ -129,13 +129,13 @@ mod tests {
 
     use super::*;
 
-    fn served(line: &mut Line<&'static str, &'static str>, most: usize) -> Vec<&'static str> {
+    fn served(line: &mut CallQueue<&'static str, &'static str>, most: usize) -> Vec<&'static str> {
         std::iter::from_fn(|| line.pop()).take(most).collect()
     }
 
     #[test]
     fn sessions_take_turns_and_the_elder_call_goes_first() {
-        let mut line = Line::new(4);
+        let mut line = CallQueue::new(4);
         for (session, ticket, item) in
             [("a", 3, "a3"), ("a", 1, "a1"), ("a", 2, "a2"), ("b", 4, "b4"), ("a", 5, "a5"), ("b", 6, "b6")]
         {
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn nobody_gains_by_coming_one_by_one() {
-        let mut line = Line::new(4);
+        let mut line = CallQueue::new(4);
         for ticket in 0..6 {
             line.push("a", ticket, "a", false);
         }
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn whoever_comes_back_limited_has_its_turn_again() {
-        let mut line = Line::new(4);
+        let mut line = CallQueue::new(4);
         for ticket in 1..4 {
             line.push("a", ticket, "a", false);
         }
@@ -181,9 +181,9 @@ mod tests {
 
     #[test]
     fn whoever_comes_or_is_turned_away_with_its_last_call_does_not_fall_behind() {
-        let mut line = Line::new(16);
+        let mut line = CallQueue::new(16);
         let mut ticket = 0;
-        let mut fill = |line: &mut Line<_, _>, session, calls| {
+        let mut fill = |line: &mut CallQueue<_, _>, session, calls| {
             for _ in 0..calls {
                 ticket += 1;
                 line.push(session, ticket, (session, ticket), false);
@@ -210,7 +210,7 @@ mod tests {
         fn sessions_get_the_same_whatever_comes_back(
             sessions in 1_usize..6, waves in vec(vec(any::<bool>(), 1..9), 1..80),
         ) {
-            let mut line = Line::new(8);
+            let mut line = CallQueue::new(8);
             let mut got = vec![0_u32; sessions];
             let mut ticket = 0;
             for session in 0..sessions {
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn sessions_that_are_gone_are_forgotten() {
-        let mut line = Line::new(4);
+        let mut line = CallQueue::new(4);
         for session in 0..1_000 {
             line.push(session, 0, (), false);
             line.pop();

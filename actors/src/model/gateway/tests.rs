@@ -16,20 +16,20 @@ use ractor::{Actor, ActorRef};
 use soong_protocol::{Delta, ErrorCode, ModelConfig};
 use tokio::time::Instant;
 
-use self::service::Service;
+use self::service::LimitedService;
 use super::*;
-use crate::observatory::{ActorKind, Observatory};
+use crate::observatory::{ActorKind, ActorTree};
 
 /// A gateway with its actor.
-struct House {
+struct TestGateway {
     gateway: Gateway,
-    observatory: Observatory,
+    observatory: ActorTree,
     actor: Mutex<ActorRef<GatewayMsg>>,
 }
 
-impl House {
+impl TestGateway {
     async fn open(model: Arc<dyn Model>, config: &ModelConfig) -> Arc<Self> {
-        let (gateway, observatory) = (Gateway::new("default", model, config), Observatory::default());
+        let (gateway, observatory) = (Gateway::new("default", model, config), ActorTree::default());
         let actor = Mutex::new(seat(&gateway, &observatory).await);
         Arc::new(Self { gateway, observatory, actor })
     }
@@ -48,15 +48,15 @@ impl House {
     }
 
     /// Makes a call for a session. Returns what the call reported, too.
-    async fn call(&self, session: &str, tokens: u64) -> (Called, Ear) {
-        let mut ear = Ear::default();
+    async fn call(&self, session: &str, tokens: u64) -> (CallResult, RecordingSink) {
+        let mut ear = RecordingSink::default();
         let called =
             self.gateway.complete(&SessionId::new(session), &service::request(session), tokens, &mut ear).await;
         (called, ear)
     }
 }
 
-async fn seat(gateway: &Gateway, observatory: &Observatory) -> ActorRef<GatewayMsg> {
+async fn seat(gateway: &Gateway, observatory: &ActorTree) -> ActorRef<GatewayMsg> {
     let gauge = observatory.enter(ActorKind::ModelGateway, "default", None, "", None);
     let (actor, _) = Actor::spawn(None, gateway.actor(Arc::clone(&gauge)), ()).await.unwrap();
     gateway.sit(Mailbox::new(actor.clone(), gauge));
@@ -65,13 +65,13 @@ async fn seat(gateway: &Gateway, observatory: &Observatory) -> ActorRef<GatewayM
 
 /// Records what a call reports.
 #[derive(Debug, Default)]
-struct Ear {
+struct RecordingSink {
     notes: Vec<ModelEvent>,
     waiting_since: Option<Instant>,
     waited: Duration,
 }
 
-impl Ear {
+impl RecordingSink {
     /// Returns the reported reasons for waiting.
     fn reasons(&self) -> Vec<&str> {
         let mut reasons = Vec::new();
@@ -84,11 +84,11 @@ impl Ear {
     }
 }
 
-impl DeltaSink for Ear {
+impl DeltaSink for RecordingSink {
     fn push(&mut self, _: Delta) {}
 }
 
-impl CallSink for Ear {
+impl CallSink for RecordingSink {
     fn note(&mut self, event: ModelEvent) {
         self.notes.push(event);
     }
@@ -111,7 +111,7 @@ fn limits(max_concurrency: usize, requests_per_minute: u64, tokens_per_minute: u
 }
 
 /// Makes many calls concurrently. Panics if one fails.
-async fn all_complete(house: &Arc<House>, session: &'static str, calls: usize) -> Vec<Ear> {
+async fn all_complete(house: &Arc<TestGateway>, session: &'static str, calls: usize) -> Vec<RecordingSink> {
     let made = (0..calls).map(|_| {
         let house = Arc::clone(house);
         tokio::spawn(async move {
@@ -130,8 +130,8 @@ async fn all_complete(house: &Arc<House>, session: &'static str, calls: usize) -
 async fn behind_a_limit_all_complete_at_its_rate_and_sessions_share_it() {
     for (config, refusals) in [(limits(5, 100, 0), 0..=0), (limits(16, 0, 0), 1..=400)] {
         for answer_ms in [100, 2_000, 2_900] {
-            let service = Service::new(5, 100, Duration::from_millis(answer_ms));
-            let house = House::open(service.clone(), &config).await;
+            let service = LimitedService::new(5, 100, Duration::from_millis(answer_ms));
+            let house = TestGateway::open(service.clone(), &config).await;
             let begin = Instant::now();
             let second = async {
                 tokio::time::sleep(Duration::from_secs(70)).await;
@@ -165,8 +165,8 @@ async fn behind_a_limit_all_complete_at_its_rate_and_sessions_share_it() {
 #[tokio::test(start_paused = true)]
 async fn tokens_are_taken_by_estimate_and_corrected_by_usage() {
     // An answer uses 15 of the 40 tokens that are estimated.
-    let service = Service::new(100, 10_000, Duration::from_millis(500));
-    let house = House::open(service.clone(), &limits(100, 0, 120)).await;
+    let service = LimitedService::new(100, 10_000, Duration::from_millis(500));
+    let house = TestGateway::open(service.clone(), &limits(100, 0, 120)).await;
     let begin = Instant::now();
     let calls = (0..8).map(|_| house.call("a", 40));
     let outcomes = futures::future::join_all(calls).await;
@@ -182,8 +182,8 @@ async fn tokens_are_taken_by_estimate_and_corrected_by_usage() {
 
 #[tokio::test(start_paused = true)]
 async fn what_waits_is_shown_in_the_tree() {
-    let service = Service::new(100, 10_000, Duration::from_secs(30));
-    let house = House::open(service.clone(), &limits(2, 3, 0)).await;
+    let service = LimitedService::new(100, 10_000, Duration::from_secs(30));
+    let house = TestGateway::open(service.clone(), &limits(2, 3, 0)).await;
     let calls: Vec<_> = (0..6)
         .map(|_| {
             let house = Arc::clone(&house);

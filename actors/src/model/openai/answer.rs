@@ -11,7 +11,7 @@ use reqwest::Response;
 use super::{
     assemble::Assembler,
     events::EventReader,
-    failure::{Origin, Told},
+    failure::{ErrorBody, ServiceInfo},
     wire::Chunk,
 };
 use crate::model::{Completion, DeltaSink, ModelError, limits::AnswerLimits};
@@ -27,7 +27,7 @@ const QUOTED_BYTES: usize = 1024;
 /// Reads the answer to its end.
 pub(super) async fn read(
     mut response: Response,
-    origin: &Origin,
+    origin: &ServiceInfo,
     limits: AnswerLimits,
     deltas: &mut dyn DeltaSink,
 ) -> Result<Completion, ModelError> {
@@ -53,38 +53,38 @@ pub(super) async fn read(
 
 /// Kind of body, judged by its first character, because content types are unreliable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum BodyKind {
     Unknown,
     Events,
     Whole,
 }
 
 struct AnswerReader<'a> {
-    origin: &'a Origin,
+    origin: &'a ServiceInfo,
     limits: AnswerLimits,
-    form: Form,
+    form: BodyKind,
     events: EventReader,
     /// The whole body, or, for a stream, its beginning until the first event.
     body: Vec<u8>,
-    answer: Answer,
+    answer: AnswerState,
 }
 
 /// The answer as received so far.
-struct Answer {
+struct AnswerState {
     assembler: Assembler,
     chunks: u64,
     done: bool,
 }
 
 impl<'a> AnswerReader<'a> {
-    fn new(origin: &'a Origin, limits: AnswerLimits) -> Self {
+    fn new(origin: &'a ServiceInfo, limits: AnswerLimits) -> Self {
         Self {
             origin,
             limits,
-            form: Form::Unknown,
+            form: BodyKind::Unknown,
             events: EventReader::default(),
             body: Vec::new(),
-            answer: Answer { assembler: Assembler::new(limits), chunks: 0, done: false },
+            answer: AnswerState { assembler: Assembler::new(limits), chunks: 0, done: false },
         }
     }
 
@@ -102,14 +102,14 @@ impl<'a> AnswerReader<'a> {
     }
 
     fn take(&mut self, bytes: &[u8], deltas: &mut dyn DeltaSink) -> Result<(), ModelError> {
-        if self.form == Form::Unknown {
+        if self.form == BodyKind::Unknown {
             match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
                 None => return Ok(()),
-                Some(b'{' | b'[' | b'<') => self.form = Form::Whole,
-                Some(_) => self.form = Form::Events,
+                Some(b'{' | b'[' | b'<') => self.form = BodyKind::Whole,
+                Some(_) => self.form = BodyKind::Events,
             }
         }
-        if self.form == Form::Whole {
+        if self.form == BodyKind::Whole {
             self.body.extend_from_slice(bytes);
         } else {
             if self.answer.chunks == 0 {
@@ -127,9 +127,9 @@ impl<'a> AnswerReader<'a> {
     fn finish(mut self, deltas: &mut dyn DeltaSink) -> Result<Completion, ModelError> {
         let origin = self.origin;
         match self.form {
-            Form::Unknown => return Err(origin.broken("is empty", b"")),
-            Form::Whole => self.answer.whole(&self.body, origin, deltas)?,
-            Form::Events => {
+            BodyKind::Unknown => return Err(origin.broken("is empty", b"")),
+            BodyKind::Whole => self.answer.whole(&self.body, origin, deltas)?,
+            BodyKind::Events => {
                 let answer = &mut self.answer;
                 self.events.end(|data| answer.event(data, origin, deltas))?;
                 if self.answer.chunks == 0 {
@@ -144,8 +144,8 @@ impl<'a> AnswerReader<'a> {
     }
 }
 
-impl Answer {
-    fn event(&mut self, data: &[u8], origin: &Origin, deltas: &mut dyn DeltaSink) -> Result<(), ModelError> {
+impl AnswerState {
+    fn event(&mut self, data: &[u8], origin: &ServiceInfo, deltas: &mut dyn DeltaSink) -> Result<(), ModelError> {
         let data = data.trim_ascii();
         if self.done || data.is_empty() {
             return Ok(());
@@ -157,17 +157,17 @@ impl Answer {
         let chunk: Chunk<'_> =
             serde_json::from_slice(data).map_err(|_| origin.broken("holds an event that is no chunk", quoted(data)))?;
         if chunk.error.is_some() || (chunk.choices.is_none() && chunk.usage.is_none() && is_error(data)) {
-            return Err(origin.refused_in_stream(&Told::read(data)));
+            return Err(origin.refused_in_stream(&ErrorBody::read(data)));
         }
         self.chunks += 1;
         self.assembler.take(chunk, deltas)
     }
 
     /// Processes an answer that arrived in one piece although a stream was requested.
-    fn whole(&mut self, body: &[u8], origin: &Origin, deltas: &mut dyn DeltaSink) -> Result<(), ModelError> {
+    fn whole(&mut self, body: &[u8], origin: &ServiceInfo, deltas: &mut dyn DeltaSink) -> Result<(), ModelError> {
         let no_completion = || origin.broken("is no completion", quoted(body));
         if is_error(body) {
-            return Err(origin.refused_in_stream(&Told::read(body)));
+            return Err(origin.refused_in_stream(&ErrorBody::read(body)));
         }
         let chunk: Chunk<'_> = serde_json::from_slice(body).map_err(|_| no_completion())?;
         if !chunk.choices.as_ref().is_some_and(|choices| choices.iter().any(|choice| choice.message.is_some())) {

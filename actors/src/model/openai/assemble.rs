@@ -10,7 +10,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use soong_protocol::{Delta, ToolCall, Usage};
 
-use super::wire::{CallPiece, Choice, Chunk, FunctionPiece, Piece, Text};
+use super::wire::{CallPiece, Choice, Chunk, FunctionPiece, LenientText, MessagePiece};
 use crate::model::{
     Completion, DeltaSink, ModelError,
     limits::{AnswerLimits, AnswerSize},
@@ -24,14 +24,14 @@ pub(super) struct Assembler {
     size: AnswerSize,
     text: String,
     reasoning: String,
-    calls: Vec<Call>,
+    calls: Vec<PartialCall>,
     usage: Option<Usage>,
     finish_reason: Option<String>,
 }
 
 /// A tool call in progress.
 #[derive(Debug, Default)]
-struct Call {
+struct PartialCall {
     index: Option<u64>,
     id: String,
     name: String,
@@ -76,7 +76,7 @@ impl Assembler {
             (None, _) => {}
         }
         match choice.finish_reason {
-            Some(Text(reason)) if !reason.is_empty() && reason != "null" => {
+            Some(LenientText(reason)) if !reason.is_empty() && reason != "null" => {
                 self.finish_reason = Some(reason.into_owned())
             }
             _ => {}
@@ -84,16 +84,16 @@ impl Assembler {
         Ok(())
     }
 
-    fn piece(&mut self, piece: Piece<'_>, is_whole: bool, deltas: &mut dyn DeltaSink) -> Result<(), ModelError> {
+    fn piece(&mut self, piece: MessagePiece<'_>, is_whole: bool, deltas: &mut dyn DeltaSink) -> Result<(), ModelError> {
         // Some servers send the same text under both names.
-        let Text(reasoning) =
+        let LenientText(reasoning) =
             if piece.reasoning_content.0.is_empty() { piece.reasoning } else { piece.reasoning_content };
         if !reasoning.is_empty() {
             self.reasoning.push_str(&reasoning);
             self.size.text_bytes += reasoning.len();
             deltas.push(Delta::Reasoning { text: reasoning.into_owned() });
         }
-        for Text(text) in [piece.content, piece.refusal] {
+        for LenientText(text) in [piece.content, piece.refusal] {
             if !text.is_empty() {
                 self.text.push_str(&text);
                 self.size.text_bytes += text.len();
@@ -112,8 +112,8 @@ impl Assembler {
     /// Adds a piece to its call, which is found by index, else by id, else the last call.
     fn call(&mut self, piece: CallPiece<'_>, is_whole: bool) -> Result<(), ModelError> {
         let index = piece.index.map(|index| index.0);
-        let Text(id) = piece.id;
-        let FunctionPiece { name: Text(name), arguments } = piece.function.unwrap_or_default();
+        let LenientText(id) = piece.id;
+        let FunctionPiece { name: LenientText(name), arguments } = piece.function.unwrap_or_default();
         let (arguments, is_object) = arguments_of(arguments);
         let position = match index {
             _ if is_whole => None,
@@ -126,7 +126,7 @@ impl Assembler {
             Some(at) => &mut self.calls[at],
             None => {
                 self.size.tool_calls += 1;
-                self.calls.push_mut(Call { index, ..Call::default() })
+                self.calls.push_mut(PartialCall { index, ..PartialCall::default() })
             }
         };
         self.size.text_bytes += id.len() + name.len();
@@ -181,7 +181,7 @@ impl Assembler {
     }
 }
 
-impl Call {
+impl PartialCall {
     /// Returns whether a piece that seems to belong to this call is the beginning of another call.
     ///
     /// Some servers send all parallel calls with index 0, with no index, or with the same id; others repeat name and
@@ -206,7 +206,7 @@ fn arguments_of(raw: Option<&RawValue>) -> (Cow<'_, str>, bool) {
     match raw.map(RawValue::get) {
         None | Some("null") => (Cow::Borrowed(""), false),
         Some(text) if text.starts_with('"') => {
-            let Text(text) = serde_json::from_str(text).unwrap_or_default();
+            let LenientText(text) = serde_json::from_str(text).unwrap_or_default();
             (text, false)
         }
         Some(object) => (Cow::Borrowed(object), true),
@@ -216,7 +216,7 @@ fn arguments_of(raw: Option<&RawValue>) -> (Cow<'_, str>, bool) {
 /// Returns the calls with unique ids: missing ids are generated, repeated ones are numbered.
 ///
 /// The same answer always gets the same ids.
-fn with_unique_ids(calls: Vec<Call>) -> Vec<ToolCall> {
+fn with_unique_ids(calls: Vec<PartialCall>) -> Vec<ToolCall> {
     // An id that the server sent is never given to another call, whatever the order.
     let received: HashSet<String> = calls.iter().map(|call| call.id.clone()).collect();
     let mut used = HashSet::with_capacity(calls.len());

@@ -25,7 +25,7 @@ const MAX_MESSAGE_CHARS: usize = 500;
 const MAX_TOLD_CHARS: usize = 280;
 
 /// Description of the service, for error messages.
-pub(super) struct Origin {
+pub(super) struct ServiceInfo {
     /// Host and port.
     pub(super) host: String,
     /// Whether the service runs on this machine.
@@ -42,7 +42,7 @@ pub(super) struct Origin {
 
 /// Contents of an error body.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct ErrorBody {
     message: String,
     /// `code`, `type`, `param` and `status`, in lower case.
     words: String,
@@ -50,7 +50,7 @@ pub(super) struct Told {
     status: Option<u16>,
 }
 
-impl Told {
+impl ErrorBody {
     /// Parses any error body: of OpenAI, FastAPI, Ollama, a gateway, or an HTML page.
     pub(super) fn read(body: &[u8]) -> Self {
         let text = || Self { message: String::from_utf8_lossy(body).into_owned(), ..Self::default() };
@@ -171,9 +171,9 @@ impl Told {
     }
 }
 
-impl Origin {
+impl ServiceInfo {
     /// Returns the error for a response whose status is not a success.
-    pub(super) fn refused(&self, status: u16, headers: &HeaderMap, told: &Told) -> ModelError {
+    pub(super) fn refused(&self, status: u16, headers: &HeaderMap, told: &ErrorBody) -> ModelError {
         let retry_after_ms = retry_after_ms(headers, SystemTime::now());
         let failure = told.failure(status, retry_after_ms);
         let what = format!("{} answered with HTTP {status}", self.host);
@@ -193,7 +193,7 @@ impl Origin {
     }
 
     /// Returns the error that a service reported inside a stream.
-    pub(super) fn refused_in_stream(&self, told: &Told) -> ModelError {
+    pub(super) fn refused_in_stream(&self, told: &ErrorBody) -> ModelError {
         let status = told.implied_status();
         let failure = told.failure(status, None);
         let what = format!("{} reported an error instead of an answer", self.host);

@@ -4,7 +4,7 @@
 //! retries on its own, drops the status and headers of error bodies that are not in OpenAI's form, reads streams in a
 //! separate task through an unbounded queue, and cannot distinguish a truncated stream or a timeout from a complete
 //! one. Its middleware lets a service take the response. The only way past its response handling is to return the
-//! response in an error of the service's own type: [`Taken`].
+//! response in an error of the service's own type: [`BypassedResponse`].
 //!
 //! Elsewhere: the meaning of a response.
 
@@ -26,7 +26,7 @@ use futures::future::BoxFuture;
 use reqwest::{Response, Url, redirect};
 use serde::{Serialize, de::IgnoredAny};
 
-use super::{failure::Origin, headers::Headers};
+use super::{failure::ServiceInfo, headers::Headers};
 use crate::model::{Failure, ModelError};
 
 /// Base URL of OpenAI's own service, the default.
@@ -35,11 +35,11 @@ pub const DEFAULT_BASE_URL: &str = OPENAI_API_BASE;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sends requests to one service, and keeps its connections.
-pub(super) struct Http {
+pub(super) struct HttpClient {
     client: Client<OpenAIConfig>,
 }
 
-impl Http {
+impl HttpClient {
     /// Creates the client of a service. `key` must be valid in a header. `query` is added to the query of `base_url`.
     pub(super) fn new(
         base_url: &Url,
@@ -74,10 +74,14 @@ impl Http {
     }
 
     /// Sends one request and returns the response, whatever its status.
-    pub(super) async fn send<B: Serialize + Send>(&self, body: B, origin: &Origin) -> Result<Response, ModelError> {
+    pub(super) async fn send<B: Serialize + Send>(
+        &self,
+        body: B,
+        origin: &ServiceInfo,
+    ) -> Result<Response, ModelError> {
         let outcome = self.client.chat().create_stream_byot::<_, IgnoredAny>(body).await;
         match outcome {
-            Err(OpenAIError::Boxed(error)) => match error.downcast::<Taken>() {
+            Err(OpenAIError::Boxed(error)) => match error.downcast::<BypassedResponse>() {
                 Ok(taken) => Ok(taken.0),
                 Err(error) => Err(origin.broken("could not be read", error.to_string().as_bytes())),
             },
@@ -99,21 +103,21 @@ struct OneAttempt {
 }
 
 /// A response that bypasses the response handling of `async-openai`.
-struct Taken(Response);
+struct BypassedResponse(Response);
 
-impl fmt::Debug for Taken {
+impl fmt::Debug for BypassedResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Taken").field(&self.0.status()).finish()
     }
 }
 
-impl fmt::Display for Taken {
+impl fmt::Display for BypassedResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "a response with status {}", self.0.status())
     }
 }
 
-impl std::error::Error for Taken {}
+impl std::error::Error for BypassedResponse {}
 
 impl tower::Service<HttpRequestFactory> for OneAttempt {
     type Response = Response;
@@ -133,7 +137,7 @@ impl tower::Service<HttpRequestFactory> for OneAttempt {
             }
             headers.apply(request.headers_mut());
             let response = client.execute(request).await?;
-            Err(OpenAIError::Boxed(Box::new(Taken(response))))
+            Err(OpenAIError::Boxed(Box::new(BypassedResponse(response))))
         })
     }
 }

@@ -23,13 +23,13 @@ const MAX_BYTES: usize = 64;
 
 /// Replaced names of a request.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct ToolNames {
     /// Soong's names to the service's. Names that are kept are not included.
     outgoing: HashMap<String, String>,
     incoming: HashMap<String, String>,
 }
 
-impl Names {
+impl ToolNames {
     /// Reads the names of the offered tools and of the calls in the conversation.
     pub(super) fn of(request: &ModelRequest) -> Self {
         let offered = request.tools.iter().map(|tool| tool.name.as_str());

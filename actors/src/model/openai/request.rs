@@ -13,7 +13,7 @@ use serde::{
 use serde_json::{Map, Value};
 use soong_protocol::{Message, Role, ToolCall, ToolSpec};
 
-use super::names::Names;
+use super::names::ToolNames;
 use crate::model::ModelRequest;
 
 /// Parameters that a model rejects or expects under another name.
@@ -36,18 +36,18 @@ impl Dialect {
 
 /// Body of one request. Borrows everything.
 #[derive(Clone, Copy)]
-pub(super) struct Body<'a> {
+pub(super) struct RequestBody<'a> {
     pub(super) model: &'a str,
     pub(super) max_output_tokens: u64,
     pub(super) temperature: Option<f64>,
     pub(super) request: &'a ModelRequest,
     /// Parameters of the profile. Those of the request override them.
     pub(super) params: &'a Map<String, Value>,
-    pub(super) names: &'a Names,
+    pub(super) names: &'a ToolNames,
     pub(super) dialect: Dialect,
 }
 
-impl Serialize for Body<'_> {
+impl Serialize for RequestBody<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut form = serializer.serialize_map(None)?;
         form.serialize_entry("model", self.model)?;
@@ -76,7 +76,7 @@ struct StreamOptions {
     include_usage: bool,
 }
 
-struct Messages<'a>(&'a ModelRequest, &'a Names);
+struct Messages<'a>(&'a ModelRequest, &'a ToolNames);
 
 impl Serialize for Messages<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -85,7 +85,7 @@ impl Serialize for Messages<'_> {
             list.serialize_element(&System { role: "system", content: Blocks(self.0) })?;
         }
         for message in &self.0.messages {
-            list.serialize_element(&Outgoing(message, self.1))?;
+            list.serialize_element(&OutgoingMessage(message, self.1))?;
         }
         list.end()
     }
@@ -117,9 +117,9 @@ impl Serialize for Blocks<'_> {
 }
 
 /// A message without fields that are specific to Soong.
-struct Outgoing<'a>(&'a Message, &'a Names);
+struct OutgoingMessage<'a>(&'a Message, &'a ToolNames);
 
-impl Serialize for Outgoing<'_> {
+impl Serialize for OutgoingMessage<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
         struct Form<'a> {
@@ -143,7 +143,7 @@ impl Serialize for Outgoing<'_> {
     }
 }
 
-struct Tools<'a>(&'a ModelRequest, &'a Names);
+struct Tools<'a>(&'a ModelRequest, &'a ToolNames);
 
 impl<'a> Serialize for Tools<'a> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -167,7 +167,7 @@ struct Function<'a> {
 }
 
 impl<'a> Function<'a> {
-    fn of(spec: &'a ToolSpec, names: &'a Names) -> Self {
+    fn of(spec: &'a ToolSpec, names: &'a ToolNames) -> Self {
         Self { name: names.told(&spec.name), description: &spec.description, parameters: &spec.parameters }
     }
 }

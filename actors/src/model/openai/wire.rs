@@ -28,28 +28,28 @@ pub(super) struct Chunk<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Choice<'a> {
-    pub(super) index: Option<Number>,
+    pub(super) index: Option<LenientNumber>,
     #[serde(borrow)]
-    pub(super) delta: Option<Piece<'a>>,
+    pub(super) delta: Option<MessagePiece<'a>>,
     #[serde(borrow)]
-    pub(super) message: Option<Piece<'a>>,
+    pub(super) message: Option<MessagePiece<'a>>,
     #[serde(borrow)]
-    pub(super) finish_reason: Option<Text<'a>>,
+    pub(super) finish_reason: Option<LenientText<'a>>,
     /// Moonshot reports the usage here.
     pub(super) usage: Option<WireUsage>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Piece<'a> {
+pub(super) struct MessagePiece<'a> {
     #[serde(borrow)]
-    pub(super) content: Text<'a>,
+    pub(super) content: LenientText<'a>,
     #[serde(borrow)]
-    pub(super) refusal: Text<'a>,
+    pub(super) refusal: LenientText<'a>,
     #[serde(borrow)]
-    pub(super) reasoning_content: Text<'a>,
+    pub(super) reasoning_content: LenientText<'a>,
     #[serde(borrow)]
-    pub(super) reasoning: Text<'a>,
+    pub(super) reasoning: LenientText<'a>,
     #[serde(borrow)]
     pub(super) tool_calls: Option<Vec<CallPiece<'a>>>,
     /// The predecessor of `tool_calls`.
@@ -60,9 +60,9 @@ pub(super) struct Piece<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct CallPiece<'a> {
-    pub(super) index: Option<Number>,
+    pub(super) index: Option<LenientNumber>,
     #[serde(borrow)]
-    pub(super) id: Text<'a>,
+    pub(super) id: LenientText<'a>,
     #[serde(borrow)]
     pub(super) function: Option<FunctionPiece<'a>>,
 }
@@ -71,7 +71,7 @@ pub(super) struct CallPiece<'a> {
 #[serde(default)]
 pub(super) struct FunctionPiece<'a> {
     #[serde(borrow)]
-    pub(super) name: Text<'a>,
+    pub(super) name: LenientText<'a>,
     #[serde(borrow)]
     pub(super) arguments: Option<&'a RawValue>,
 }
@@ -79,24 +79,24 @@ pub(super) struct FunctionPiece<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct WireUsage {
-    prompt_tokens: Option<Number>,
-    completion_tokens: Option<Number>,
+    prompt_tokens: Option<LenientNumber>,
+    completion_tokens: Option<LenientNumber>,
     prompt_tokens_details: Option<PromptDetails>,
     completion_tokens_details: Option<CompletionDetails>,
     /// DeepSeek's name for cached tokens.
-    prompt_cache_hit_tokens: Option<Number>,
+    prompt_cache_hit_tokens: Option<LenientNumber>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct PromptDetails {
-    cached_tokens: Option<Number>,
+    cached_tokens: Option<LenientNumber>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct CompletionDetails {
-    reasoning_tokens: Option<Number>,
+    reasoning_tokens: Option<LenientNumber>,
 }
 
 impl WireUsage {
@@ -105,7 +105,7 @@ impl WireUsage {
         if self.prompt_tokens.is_none() && self.completion_tokens.is_none() {
             return None;
         }
-        let count = |number: Option<Number>| number.map_or(0, |number| number.0);
+        let count = |number: Option<LenientNumber>| number.map_or(0, |number| number.0);
         let cached = self.prompt_tokens_details.as_ref().and_then(|details| details.cached_tokens);
         Some(Usage {
             prompt_tokens: count(self.prompt_tokens),
@@ -119,27 +119,27 @@ impl WireUsage {
 
 /// A count or an index. Also accepts floats and strings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Number(pub(super) u64);
+pub(super) struct LenientNumber(pub(super) u64);
 
-impl<'de> Deserialize<'de> for Number {
+impl<'de> Deserialize<'de> for LenientNumber {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct AnyNumber;
         impl Visitor<'_> for AnyNumber {
-            type Value = Number;
+            type Value = LenientNumber;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a number")
             }
-            fn visit_u64<E>(self, value: u64) -> Result<Number, E> {
-                Ok(Number(value))
+            fn visit_u64<E>(self, value: u64) -> Result<LenientNumber, E> {
+                Ok(LenientNumber(value))
             }
-            fn visit_i64<E>(self, value: i64) -> Result<Number, E> {
-                Ok(Number(u64::try_from(value).unwrap_or(0)))
+            fn visit_i64<E>(self, value: i64) -> Result<LenientNumber, E> {
+                Ok(LenientNumber(u64::try_from(value).unwrap_or(0)))
             }
-            fn visit_f64<E>(self, value: f64) -> Result<Number, E> {
-                Ok(Number(value as u64)) // saturates; fractions are dropped
+            fn visit_f64<E>(self, value: f64) -> Result<LenientNumber, E> {
+                Ok(LenientNumber(value as u64)) // saturates; fractions are dropped
             }
-            fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Number, E> {
-                value.trim().parse().map(Number).map_err(E::custom)
+            fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<LenientNumber, E> {
+                value.trim().parse().map(LenientNumber).map_err(E::custom)
             }
         }
         deserializer.deserialize_any(AnyNumber)
@@ -148,11 +148,11 @@ impl<'de> Deserialize<'de> for Number {
 
 /// A text. Also accepts `null`, a number, or a list of content parts.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
+pub(super) struct LenientText<'a>(pub(super) Cow<'a, str>);
 
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for LenientText<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(AnyText).map(Text)
+        deserializer.deserialize_any(AnyText).map(LenientText)
     }
 }
 
@@ -195,7 +195,7 @@ impl<'de> Visitor<'de> for AnyText {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Self::Value, A::Error> {
         let mut text = Cow::Borrowed("");
-        while let Some(Text(part)) = parts.next_element()? {
+        while let Some(LenientText(part)) = parts.next_element()? {
             text += part;
         }
         Ok(text)
@@ -204,9 +204,9 @@ impl<'de> Visitor<'de> for AnyText {
     /// Returns the `text` of a content part. Images and other parts have none.
     fn visit_map<A: MapAccess<'de>>(self, mut part: A) -> Result<Self::Value, A::Error> {
         let mut text = Cow::Borrowed("");
-        while let Some(Text(key)) = part.next_key()? {
+        while let Some(LenientText(key)) = part.next_key()? {
             if key == "text" {
-                text += part.next_value::<Text<'de>>()?.0;
+                text += part.next_value::<LenientText<'de>>()?.0;
             } else {
                 part.next_value::<IgnoredAny>()?;
             }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use soong_protocol::{Message, Role, Timestamp, ToolCall, TraceId};
 
-use super::{Counter, TokenDeviation, TokenDeviations, estimate_tokens};
+use super::{TokenCounter, TokenDeviation, TokenDeviations, estimate_tokens};
 
 const ENGLISH: &str = "The quick brown fox jumps over the lazy dog.";
 const CHINESE: &str = "上下文过长时，系统先省略已完成目标的消息，再生成摘要。";
@@ -52,7 +52,7 @@ fn the_estimate_is_near_the_known_counts() {
 
 #[test]
 fn a_message_costs_its_texts_its_calls_and_a_little_more() {
-    let counter = Counter::Estimate;
+    let counter = TokenCounter::Estimate;
     let (text, name, arguments) = (estimate_tokens(ENGLISH), estimate_tokens("read"), estimate_tokens("{}"));
     for (message, tokens) in [
         (message("", &[]), 4),
@@ -71,10 +71,10 @@ fn a_message_costs_its_texts_its_calls_and_a_little_more() {
 fn other_models_are_estimated() {
     for name in ["claude-sonnet-4-5", "gemini-2.5-pro", "qwen3", "offline", "", "gpt-4", "gpt-3.5-turbo", "o1000", "/"]
     {
-        assert_eq!(Counter::of_model(name), Counter::Estimate, "{name}");
+        assert_eq!(TokenCounter::of_model(name), TokenCounter::Estimate, "{name}");
     }
-    assert!(!Counter::Estimate.is_exact());
-    assert_eq!(Counter::Estimate.count_text(ENGLISH), estimate_tokens(ENGLISH));
+    assert!(!TokenCounter::Estimate.is_exact());
+    assert_eq!(TokenCounter::Estimate.count_text(ENGLISH), estimate_tokens(ENGLISH));
 }
 
 #[test]
@@ -109,12 +109,12 @@ mod exact {
     use super::{super::vocabulary, *};
 
     /// Returns the exact counter, after waiting for the thread that reads the vocabulary.
-    fn loaded() -> Counter {
-        Counter::O200k.load_soon();
-        while !Counter::O200k.is_exact() {
+    fn loaded() -> TokenCounter {
+        TokenCounter::O200k.load_soon();
+        while !TokenCounter::O200k.is_exact() {
             std::thread::yield_now();
         }
-        Counter::O200k
+        TokenCounter::O200k
     }
 
     #[test]
@@ -133,7 +133,7 @@ mod exact {
             "gpt-oss-120b",
             "chatgpt-4o-latest",
         ] {
-            assert_eq!(Counter::of_model(name), Counter::O200k, "{name}");
+            assert_eq!(TokenCounter::of_model(name), TokenCounter::O200k, "{name}");
         }
     }
 

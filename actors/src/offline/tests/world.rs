@@ -13,7 +13,7 @@ use crate::tool::{ToolRegistry, read::TestProject};
 pub(super) const MAX_TURNS: usize = 25;
 
 /// A small session. `tamper` may change the result of an agent call.
-pub(super) struct World {
+pub(super) struct TestSession {
     pub(super) project: TestProject,
     pub(super) registry: ToolRegistry,
     pub(super) artifacts: Mutex<BTreeMap<String, String>>,
@@ -38,7 +38,7 @@ impl DeltaSink for Streamed {
     }
 }
 
-impl World {
+impl TestSession {
     pub(super) fn new(project: TestProject) -> Self {
         let registry = ToolRegistry::with_builtins(&Default::default()).unwrap();
         Self {

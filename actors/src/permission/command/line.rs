@@ -44,7 +44,7 @@ impl CommandLine {
 
 /// A program with its arguments that a simple command may run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Reading<'a> {
+pub(super) struct Invocation<'a> {
     /// Base name of the program.
     pub(super) program: String,
     pub(super) arguments: &'a [String],

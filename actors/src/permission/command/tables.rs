@@ -5,7 +5,7 @@ use std::{
     sync::LazyLock,
 };
 
-use super::line::{CommandLine, Reading, SimpleCommand};
+use super::line::{CommandLine, Invocation, SimpleCommand};
 
 const HARMLESS: &str = include_str!("harmless.txt");
 const DESTRUCTIVE: &str = include_str!("destructive.txt");
@@ -109,12 +109,13 @@ enum Operands {
 }
 
 /// Row of the table of harmless commands.
-struct Entry {
+struct HarmlessCommand {
     operands: Operands,
     options: HashSet<&'static str>,
 }
 
-static ENTRIES: LazyLock<HashMap<(&str, &str), Entry>> = LazyLock::new(|| rows(HARMLESS).filter_map(entry).collect());
+static ENTRIES: LazyLock<HashMap<(&str, &str), HarmlessCommand>> =
+    LazyLock::new(|| rows(HARMLESS).filter_map(entry).collect());
 static DESTRUCTIVE_ROWS: LazyLock<Vec<Vec<Vec<&str>>>> = LazyLock::new(|| {
     let alternatives = |row: &'static str| row.split(' ').map(|word| word.split('|').collect()).collect();
     rows(DESTRUCTIVE).map(alternatives).collect()
@@ -124,7 +125,7 @@ fn rows(table: &'static str) -> impl Iterator<Item = &'static str> {
     table.lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
-fn entry(row: &'static str) -> Option<((&'static str, &'static str), Entry)> {
+fn entry(row: &'static str) -> Option<((&'static str, &'static str), HarmlessCommand)> {
     let mut words = row.split(' ');
     let (program, subcommand, operands) = (words.next()?, words.next()?, words.next()?);
     let operands = match operands {
@@ -132,7 +133,7 @@ fn entry(row: &'static str) -> Option<((&'static str, &'static str), Entry)> {
         "one" => Operands::One,
         _ => Operands::None,
     };
-    Some(((program, subcommand), Entry { operands, options: words.collect() }))
+    Some(((program, subcommand), HarmlessCommand { operands, options: words.collect() }))
 }
 
 /// Returns the name under which a harmless command is granted, such as `git status`; `None` if the table does not list
@@ -165,7 +166,7 @@ pub(super) fn harmless(part: &SimpleCommand) -> Option<String> {
     None
 }
 
-impl Entry {
+impl HarmlessCommand {
     fn covers(&self, words: &[String]) -> bool {
         let (mut operands, mut takes_number, mut is_behind_options) = (0, false, false);
         for word in words {
@@ -236,7 +237,7 @@ impl CommandLine {
 impl SimpleCommand {
     /// Returns the commands that it may run: the command as written, and the rest after wrappers (`sudo`, `env`) and
     /// after options that precede a subcommand.
-    pub(super) fn readings(&self) -> Vec<Reading<'_>> {
+    pub(super) fn readings(&self) -> Vec<Invocation<'_>> {
         let mut readings = Vec::new();
         let mut is_start = vec![false; self.words.len()];
         is_start[0] = true;
@@ -250,7 +251,7 @@ impl SimpleCommand {
                 is_start[start + 1..].fill(true);
             }
             let mut add = |program: &str, arguments| {
-                readings.push(Reading { program: program.to_owned(), arguments });
+                readings.push(Invocation { program: program.to_owned(), arguments });
             };
             add(name, arguments);
             if let Some(command) = name.strip_prefix("git-").filter(|command| !command.is_empty()) {
@@ -271,8 +272,8 @@ fn base_name(program: &str) -> &str {
 }
 
 /// Whether a command is in the table of destructive commands, or sets the configuration of git for one call.
-pub(super) fn is_destructive(reading: &Reading<'_>) -> bool {
-    let Reading { program, arguments } = reading;
+pub(super) fn is_destructive(reading: &Invocation<'_>) -> bool {
+    let Invocation { program, arguments } = reading;
     let listed = DESTRUCTIVE_ROWS.iter().any(|row| {
         let (programs, needed) = row.split_first().map_or((&[][..], &[][..]), |(first, rest)| (&first[..], rest));
         programs.iter().any(|name| is_program(program, name))
@@ -282,7 +283,7 @@ pub(super) fn is_destructive(reading: &Reading<'_>) -> bool {
 }
 
 /// Whether options before the git subcommand change which programs git runs.
-fn sets_git_configuration(reading: &Reading<'_>) -> bool {
+fn sets_git_configuration(reading: &Invocation<'_>) -> bool {
     let signs = ["-c", "--config-env", "--exec-path"];
     let leading = reading.arguments.iter().take_while(|word| word.starts_with('-'));
     reading.program == "git" && leading.into_iter().any(|word| signs.iter().any(|sign| word.starts_with(sign)))
@@ -320,7 +321,7 @@ pub(super) fn is_never_covered(program: &str) -> bool {
 }
 
 /// Whether a command executes text that its words do not show: code in an argument, or in its input.
-pub(super) fn runs_text(reading: &Reading<'_>) -> bool {
+pub(super) fn runs_text(reading: &Invocation<'_>) -> bool {
     let program = reading.program.as_str();
     let splits =
         program == "env" && reading.arguments.iter().any(|word| is_sign(word, "-S") || is_sign(word, "--split-string"));

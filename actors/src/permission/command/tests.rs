@@ -9,7 +9,7 @@ fn pattern(text: &str) -> CommandPattern {
 }
 
 /// Decides about `command` after a session grant for `granted`.
-fn after_grant(granted: &str, command: &str) -> Verdict {
+fn after_grant(granted: &str, command: &str) -> CommandVerdict {
     let scope = session_scope(granted, PROJECT);
     decide(command, PROJECT, Rules { session: &[&scope], ..Rules::default() })
 }
@@ -71,12 +71,12 @@ fn session_grant_covers_subcommand_and_harmless_options() {
         ("pip install x", "pip install x", true),
         ("pip install x", "pip install y", false),
     ] {
-        let want = if is_covered { Verdict::Run } else { Verdict::Ask };
+        let want = if is_covered { CommandVerdict::Run } else { CommandVerdict::Ask };
         assert_eq!(after_grant(granted, command), want, "{granted:?} then {command:?}");
     }
     let scope = session_scope("git status", PROJECT);
     let rules = Rules { session: &[&scope], ..Rules::default() };
-    assert_eq!(decide("git status", "/elsewhere", rules), Verdict::Ask, "another directory");
+    assert_eq!(decide("git status", "/elsewhere", rules), CommandVerdict::Ask, "another directory");
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_session_grant_adds_nothing_to_a_destructive_command() {
         "git status && rm -r src",
     ] {
         assert_eq!(session_scope(command, PROJECT), Scope::Call, "{command}");
-        assert_eq!(after_grant(command, command), Verdict::Ask, "{command}");
+        assert_eq!(after_grant(command, command), CommandVerdict::Ask, "{command}");
     }
     for command in ["git status", "ls -la", "cargo build", "rm file", "python3 x.py", "sh script.sh", "echo sudo"] {
         assert_ne!(session_scope(command, PROJECT), Scope::Call, "{command}");
@@ -133,38 +133,38 @@ fn a_session_grant_adds_nothing_to_a_destructive_command() {
 fn grants_of_the_start_cover_what_they_name() {
     let (push, status, any) = (pattern("git push *"), pattern("git status"), pattern("./tool *"));
     for (patterns, programs, command, want) in [
-        (&[&push][..], &[][..], "git push", Verdict::Run),
-        (&[&push], &[], "git push origin 'a b'", Verdict::Run),
-        (&[&push, &status], &[], "git status && git push", Verdict::Run),
-        (&[&push], &[], "git status && git push", Verdict::Ask),
-        (&[&push], &[], "git pushy", Verdict::Ask),
-        (&[&push], &[], "git -C x push", Verdict::Ask),
-        (&[&push], &[], "git push $X", Verdict::Ask),
-        (&[&push], &[], "git push > log", Verdict::Ask),
-        (&[&push], &[], "git push > /dev/null 2>&1", Verdict::Run),
-        (&[&push], &[], "git push &> /dev/null", Verdict::Run),
-        (&[&push], &[], "A=b git push", Verdict::Ask),
-        (&[&status], &[], "git status -s", Verdict::Ask),
-        (&[&any], &[], "./tool x; ./tool y", Verdict::Run),
-        (&[], &["cargo"], "cargo build --release", Verdict::Run),
-        (&[], &["cargo"], "cargo run", Verdict::Run),
-        (&[], &["cargo"], "cargo publish", Verdict::Ask),
-        (&[], &["cargo"], "cargo build && ls", Verdict::Ask),
-        (&[], &["cargo", "ls"], "cargo build && ls", Verdict::Run),
-        (&[], &["git"], "git push", Verdict::Ask),
-        (&[], &["git"], "git -c alias.x='!./x' x", Verdict::Ask),
-        (&[], &["timeout"], "timeout 5 sudo id", Verdict::Ask),
-        (&[], &["tar"], "tar xf a", Verdict::Ask),
-        (&[&push], &["git"], "git push; git status", Verdict::Ask),
-        (&[], &["cargo"], "cargo-x", Verdict::Ask),
-        (&[], &["cargo"], "/tmp/cargo build", Verdict::Ask),
-        (&[], &["eval", "source", "."], "eval ls", Verdict::Ask),
-        (&[], &["eval", "source", "."], ". file", Verdict::Ask),
+        (&[&push][..], &[][..], "git push", CommandVerdict::Run),
+        (&[&push], &[], "git push origin 'a b'", CommandVerdict::Run),
+        (&[&push, &status], &[], "git status && git push", CommandVerdict::Run),
+        (&[&push], &[], "git status && git push", CommandVerdict::Ask),
+        (&[&push], &[], "git pushy", CommandVerdict::Ask),
+        (&[&push], &[], "git -C x push", CommandVerdict::Ask),
+        (&[&push], &[], "git push $X", CommandVerdict::Ask),
+        (&[&push], &[], "git push > log", CommandVerdict::Ask),
+        (&[&push], &[], "git push > /dev/null 2>&1", CommandVerdict::Run),
+        (&[&push], &[], "git push &> /dev/null", CommandVerdict::Run),
+        (&[&push], &[], "A=b git push", CommandVerdict::Ask),
+        (&[&status], &[], "git status -s", CommandVerdict::Ask),
+        (&[&any], &[], "./tool x; ./tool y", CommandVerdict::Run),
+        (&[], &["cargo"], "cargo build --release", CommandVerdict::Run),
+        (&[], &["cargo"], "cargo run", CommandVerdict::Run),
+        (&[], &["cargo"], "cargo publish", CommandVerdict::Ask),
+        (&[], &["cargo"], "cargo build && ls", CommandVerdict::Ask),
+        (&[], &["cargo", "ls"], "cargo build && ls", CommandVerdict::Run),
+        (&[], &["git"], "git push", CommandVerdict::Ask),
+        (&[], &["git"], "git -c alias.x='!./x' x", CommandVerdict::Ask),
+        (&[], &["timeout"], "timeout 5 sudo id", CommandVerdict::Ask),
+        (&[], &["tar"], "tar xf a", CommandVerdict::Ask),
+        (&[&push], &["git"], "git push; git status", CommandVerdict::Ask),
+        (&[], &["cargo"], "cargo-x", CommandVerdict::Ask),
+        (&[], &["cargo"], "/tmp/cargo build", CommandVerdict::Ask),
+        (&[], &["eval", "source", "."], "eval ls", CommandVerdict::Ask),
+        (&[], &["eval", "source", "."], ". file", CommandVerdict::Ask),
     ] {
         let rules = Rules { patterns, programs, ..Rules::default() };
         assert_eq!(decide(command, PROJECT, rules), want, "{patterns:?} {programs:?} {command}");
         let all = Rules { allows_all: true, ..rules };
-        assert_eq!(decide(command, PROJECT, all), Verdict::Run, "{command}");
+        assert_eq!(decide(command, PROJECT, all), CommandVerdict::Run, "{command}");
     }
     for text in ["", "*", "*x", "git pu*", "a; b", "a > b", "A=b c"] {
         assert_eq!(CommandPattern::parse(text), None, "{text:?}");
@@ -176,55 +176,55 @@ fn denied_commands_are_refused_in_every_form() {
     let (push, curl, clean) = (pattern("git push *"), pattern("curl *"), pattern("git clean -fdx"));
     let (deploy, sudo) = (pattern("./deploy.sh *"), pattern("sudo *"));
     for (denied, command, want) in [
-        (&push, "git push", Verdict::Refuse),
-        (&push, "git push origin", Verdict::Refuse),
-        (&push, "ls; git push", Verdict::Refuse),
-        (&push, "ls | git push", Verdict::Refuse),
-        (&push, "/usr/bin/git push", Verdict::Refuse),
-        (&push, "'git' \"push\"", Verdict::Refuse),
-        (&push, "gi\\t push", Verdict::Refuse),
-        (&push, "git -C sub push", Verdict::Refuse),
-        (&push, "git --no-pager -C sub push -f", Verdict::Refuse),
-        (&push, "git -c a=b push", Verdict::Refuse),
-        (&push, "env A=b git push", Verdict::Refuse),
-        (&push, "env -i -u X timeout -k 1 5 nice -n 5 sudo -u me git push", Verdict::Refuse),
-        (&push, "A=b git push > log", Verdict::Refuse),
-        (&push, "git -C . -C . push", Verdict::Refuse),
-        (&push, "git --git-dir .git --work-tree . push", Verdict::Refuse),
-        (&push, "git -C . --no-pager push", Verdict::Refuse),
-        (&push, "/usr/lib/git-core/git-push origin", Verdict::Refuse),
-        (&push, "git -c alias.x=push x", Verdict::AskOrRefuse),
-        (&push, "env -S 'git push'", Verdict::AskOrRefuse),
-        (&push, "unshare -r git push", Verdict::Refuse),
-        (&push, "chroot / git push", Verdict::Refuse),
-        (&push, "setpriv --no-new-privs git push", Verdict::Refuse),
-        (&push, "systemd-run --user git push", Verdict::Refuse),
-        (&push, "su -c 'git push'", Verdict::AskOrRefuse),
-        (&push, "runuser -u me --command='git push'", Verdict::AskOrRefuse),
-        (&push, "git submodule foreach 'git push'", Verdict::AskOrRefuse),
-        (&push, "git rebase -x 'git push' main", Verdict::AskOrRefuse),
-        (&push, "git bisect run ./x", Verdict::AskOrRefuse),
-        (&push, "jobs -x git push", Verdict::AskOrRefuse),
-        (&push, "alias x='git push'", Verdict::AskOrRefuse),
-        (&push, "test -v 'a[$(git push)]'", Verdict::AskOrRefuse),
-        (&push, "busybox sh -c x", Verdict::AskOrRefuse),
-        (&deploy, "./deploy.sh now", Verdict::Refuse),
-        (&deploy, "sh ./deploy.sh", Verdict::AskOrRefuse),
-        (&sudo, "env sudo ls", Verdict::Refuse),
-        (&push, "git status", Verdict::Run),
-        (&push, "echo git push", Verdict::Run),
-        (&push, "git $X", Verdict::AskOrRefuse),
-        (&push, "bash -c 'git push'", Verdict::AskOrRefuse),
-        (&push, "sh run.sh", Verdict::AskOrRefuse),
-        (&push, "echo push | xargs git", Verdict::AskOrRefuse),
-        (&push, "find . -exec git push ;", Verdict::AskOrRefuse),
-        (&push, "eval 'git push'", Verdict::AskOrRefuse),
-        (&push, "(git push)", Verdict::AskOrRefuse),
-        (&push, "if true; then git push; fi", Verdict::AskOrRefuse),
-        (&curl, "curl -s http://x", Verdict::Refuse),
-        (&curl, "sudo curl", Verdict::Refuse),
-        (&curl, "wget x", Verdict::Run),
-        (&clean, "git clean -fdx", Verdict::Refuse),
+        (&push, "git push", CommandVerdict::Refuse),
+        (&push, "git push origin", CommandVerdict::Refuse),
+        (&push, "ls; git push", CommandVerdict::Refuse),
+        (&push, "ls | git push", CommandVerdict::Refuse),
+        (&push, "/usr/bin/git push", CommandVerdict::Refuse),
+        (&push, "'git' \"push\"", CommandVerdict::Refuse),
+        (&push, "gi\\t push", CommandVerdict::Refuse),
+        (&push, "git -C sub push", CommandVerdict::Refuse),
+        (&push, "git --no-pager -C sub push -f", CommandVerdict::Refuse),
+        (&push, "git -c a=b push", CommandVerdict::Refuse),
+        (&push, "env A=b git push", CommandVerdict::Refuse),
+        (&push, "env -i -u X timeout -k 1 5 nice -n 5 sudo -u me git push", CommandVerdict::Refuse),
+        (&push, "A=b git push > log", CommandVerdict::Refuse),
+        (&push, "git -C . -C . push", CommandVerdict::Refuse),
+        (&push, "git --git-dir .git --work-tree . push", CommandVerdict::Refuse),
+        (&push, "git -C . --no-pager push", CommandVerdict::Refuse),
+        (&push, "/usr/lib/git-core/git-push origin", CommandVerdict::Refuse),
+        (&push, "git -c alias.x=push x", CommandVerdict::AskOrRefuse),
+        (&push, "env -S 'git push'", CommandVerdict::AskOrRefuse),
+        (&push, "unshare -r git push", CommandVerdict::Refuse),
+        (&push, "chroot / git push", CommandVerdict::Refuse),
+        (&push, "setpriv --no-new-privs git push", CommandVerdict::Refuse),
+        (&push, "systemd-run --user git push", CommandVerdict::Refuse),
+        (&push, "su -c 'git push'", CommandVerdict::AskOrRefuse),
+        (&push, "runuser -u me --command='git push'", CommandVerdict::AskOrRefuse),
+        (&push, "git submodule foreach 'git push'", CommandVerdict::AskOrRefuse),
+        (&push, "git rebase -x 'git push' main", CommandVerdict::AskOrRefuse),
+        (&push, "git bisect run ./x", CommandVerdict::AskOrRefuse),
+        (&push, "jobs -x git push", CommandVerdict::AskOrRefuse),
+        (&push, "alias x='git push'", CommandVerdict::AskOrRefuse),
+        (&push, "test -v 'a[$(git push)]'", CommandVerdict::AskOrRefuse),
+        (&push, "busybox sh -c x", CommandVerdict::AskOrRefuse),
+        (&deploy, "./deploy.sh now", CommandVerdict::Refuse),
+        (&deploy, "sh ./deploy.sh", CommandVerdict::AskOrRefuse),
+        (&sudo, "env sudo ls", CommandVerdict::Refuse),
+        (&push, "git status", CommandVerdict::Run),
+        (&push, "echo git push", CommandVerdict::Run),
+        (&push, "git $X", CommandVerdict::AskOrRefuse),
+        (&push, "bash -c 'git push'", CommandVerdict::AskOrRefuse),
+        (&push, "sh run.sh", CommandVerdict::AskOrRefuse),
+        (&push, "echo push | xargs git", CommandVerdict::AskOrRefuse),
+        (&push, "find . -exec git push ;", CommandVerdict::AskOrRefuse),
+        (&push, "eval 'git push'", CommandVerdict::AskOrRefuse),
+        (&push, "(git push)", CommandVerdict::AskOrRefuse),
+        (&push, "if true; then git push; fi", CommandVerdict::AskOrRefuse),
+        (&curl, "curl -s http://x", CommandVerdict::Refuse),
+        (&curl, "sudo curl", CommandVerdict::Refuse),
+        (&curl, "wget x", CommandVerdict::Run),
+        (&clean, "git clean -fdx", CommandVerdict::Refuse),
     ] {
         let rules = Rules { allows_all: true, denied: &[denied], ..Rules::default() };
         assert_eq!(decide(command, PROJECT, rules), want, "{denied:?} {command}");
@@ -277,7 +277,7 @@ fn a_line_is_certain_only_if_the_shell_would_run_its_words() {
 fn a_long_line_costs_little() {
     for command in ["env ".repeat(5_000), format!("x {}", "-a ".repeat(30_000)), "a;".repeat(40_000)] {
         let verdict = decide(&command, PROJECT, Rules { allows_all: true, ..Rules::default() });
-        assert_eq!(verdict, Verdict::Run);
+        assert_eq!(verdict, CommandVerdict::Run);
         assert!(matches!(session_scope(&command, PROJECT), Scope::CommandLine { .. }));
     }
 }

@@ -12,7 +12,7 @@ use crate::run::{
     actor::{RunActor, RunActorState, time_limit::watch_time},
     machine::{
         effect::{ChildEffect, Effect, HookEffect, MemoryEffect, ModelEffect, StoreEffect, ToolEffect},
-        input::{ChildInput, ModelInput, News, ToolInput},
+        input::{ChildInput, ModelInput, RunInput, ToolInput},
         state::RunState,
     },
     message::{RunMsg, SpawnReply, SubAgentMsg},
@@ -99,7 +99,7 @@ impl RunActor {
             ChildEffect::NotifyParent { parent, collaborator } => {
                 if let Some(parent) = self.services.runs.get(&parent) {
                     let changed = ChildInput::Changed(Box::new(collaborator));
-                    self.services.runs.notify(&parent, News::Child(changed));
+                    self.services.runs.notify(&parent, RunInput::Child(changed));
                 }
             }
         }
@@ -119,10 +119,10 @@ impl RunActor {
     }
 
     /// Hits the fault points that follow an effect: the effect is done, and its input has not been handled yet.
-    pub(in crate::run) fn meet_effect(&self, news: &News) {
+    pub(in crate::run) fn meet_effect(&self, news: &RunInput) {
         let point = match news {
-            News::Model(ModelInput::Answered { .. }) => FaultPoint::ModelAnswered,
-            News::Tool(ToolInput::Ended { .. }) => FaultPoint::ToolEnded,
+            RunInput::Model(ModelInput::Answered { .. }) => FaultPoint::ModelAnswered,
+            RunInput::Tool(ToolInput::Ended { .. }) => FaultPoint::ToolEnded,
             _ => return,
         };
         self.services.faults.hit(&self.live.run_id, point);

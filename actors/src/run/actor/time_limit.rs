@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::run::{
     actor::RunServices,
-    machine::input::{EndInput, News},
+    machine::input::{EndInput, RunInput},
     registry::entry::RunEntry,
 };
 
@@ -30,7 +30,7 @@ pub(crate) fn watch_time(
     let until_over = async move {
         loop {
             let rest = limit.saturating_sub(live.clock.used());
-            if rest.is_zero() && runs.notify(&live, News::End(EndInput::TimedOut { limit_ms, is_budget })) {
+            if rest.is_zero() && runs.notify(&live, RunInput::End(EndInput::TimedOut { limit_ms, is_budget })) {
                 live.clock.time_limit_notified();
                 return;
             }

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use soong_protocol::{ErrorInfo, PermissionDecision, PermissionId, QuestionId, Write};
 use soong_storage::store::Append;
 
-use crate::run::{News, approvals::Approvals, machine::input::ToolInput};
+use crate::run::{RunInput, approvals::Approvals, machine::input::ToolInput};
 
 /// A row that a run waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Awaited {
+pub(crate) enum PendingRow {
     /// A permission.
     Permission(PermissionId),
     /// A question.
@@ -22,16 +22,16 @@ pub(crate) enum Awaited {
 impl Approvals {
     /// Reads a row, and notifies the run if it is decided. If the row cannot be read now, retries later. A run that no
     /// longer waits for the decision ignores the notification.
-    pub(crate) async fn notify(self: &Arc<Self>, awaited: Awaited) {
+    pub(crate) async fn notify(self: &Arc<Self>, awaited: PendingRow) {
         if let Err(error) = self.try_notify(&awaited).await {
             tracing::warn!(?awaited, %error, "a decision cannot be read; it is tried again");
             self.notify_later(awaited);
         }
     }
 
-    async fn try_notify(&self, awaited: &Awaited) -> Result<(), ErrorInfo> {
+    async fn try_notify(&self, awaited: &PendingRow) -> Result<(), ErrorInfo> {
         let (run, news) = match awaited.clone() {
-            Awaited::Permission(id) => {
+            PendingRow::Permission(id) => {
                 let Some(asked) = self.reader.read(move |reader| reader.permission(&id)).await? else {
                     return Ok(());
                 };
@@ -39,15 +39,18 @@ impl Approvals {
                 (
                     run,
                     PermissionDecision::of(asked)
-                        .map(|ruling| News::Tool(ToolInput::PermissionDecided(Box::new(ruling)))),
+                        .map(|ruling| RunInput::Tool(ToolInput::PermissionDecided(Box::new(ruling)))),
                 )
             }
-            Awaited::Question(id) => {
+            PendingRow::Question(id) => {
                 let wanted = id.clone();
                 let Some(question) = self.reader.read(move |reader| reader.question(&wanted)).await? else {
                     return Ok(());
                 };
-                (question.run_id, question.answer.map(|answer| News::Tool(ToolInput::QuestionAnswered { id, answer })))
+                (
+                    question.run_id,
+                    question.answer.map(|answer| RunInput::Tool(ToolInput::QuestionAnswered { id, answer })),
+                )
             }
         };
         if let (Some(run), Some(news)) = (self.runs.get(&run), news) {
@@ -57,7 +60,7 @@ impl Approvals {
     }
 
     /// Retries in the background once the disk accepts writes again. A row that is being retried already is skipped.
-    pub(crate) fn notify_later(self: &Arc<Self>, awaited: Awaited) {
+    pub(crate) fn notify_later(self: &Arc<Self>, awaited: PendingRow) {
         if !self.unclear.insert(awaited.clone()) {
             return;
         }
@@ -79,8 +82,8 @@ impl Approvals {
     }
 
     /// Grants the requests that a stored decision for the session covers, as [`Self::decide`] would have done.
-    async fn settle_stored(self: &Arc<Self>, awaited: &Awaited) -> Result<(), ErrorInfo> {
-        let Awaited::Permission(id) = awaited else { return Ok(()) };
+    async fn settle_stored(self: &Arc<Self>, awaited: &PendingRow) -> Result<(), ErrorInfo> {
+        let PendingRow::Permission(id) = awaited else { return Ok(()) };
         let id = id.clone();
         match self.reader.read(move |reader| reader.permission(&id)).await? {
             Some(asked) => self.settle(&asked).await,

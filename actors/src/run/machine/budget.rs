@@ -8,7 +8,7 @@ use soong_protocol::{BudgetDimension, BudgetEvent, EndReason, ErrorInfo, RunStat
 
 use crate::{
     budget::{self, Mark},
-    run::machine::{ending::Ending, state::RunState, transition::Deciding},
+    run::machine::{ending::Termination, state::RunState, transition::Transition},
 };
 
 impl RunState {
@@ -17,7 +17,7 @@ impl RunState {
             BudgetEvent::Warning { dimension, .. } => self.usage.warned.push(*dimension),
             BudgetEvent::Exceeded { dimension, used, limit } => {
                 let mark = Mark { dimension: *dimension, used: used.clone(), limit: limit.clone() };
-                self.end.ending.get_or_insert_with(|| Ending {
+                self.end.ending.get_or_insert_with(|| Termination {
                     status: RunStatus::Failed,
                     reason: EndReason::BudgetExceeded,
                     error: Some(budget::exceeded(&mark)),
@@ -27,7 +27,7 @@ impl RunState {
     }
 }
 
-impl Deciding<'_, '_> {
+impl Transition<'_, '_> {
     /// Ends the run with `budget_exceeded` if the error reports an exceeded budget.
     pub(crate) fn ends_by_budget(&mut self, error: &ErrorInfo) {
         if let Some(Mark { dimension, used, limit }) = budget::exceeded_mark(error)
@@ -39,7 +39,7 @@ impl Deciding<'_, '_> {
 
     /// Takes one tool call from the budget. If none remains, ends the run.
     pub(crate) fn take_tool_call(&mut self) -> Result<(), ErrorInfo> {
-        let taken = self.now.purse.map_or(Ok(()), budget::Purse::take_tool_call);
+        let taken = self.now.purse.map_or(Ok(()), budget::BudgetAccount::take_tool_call);
         if let Err(error) = &taken {
             self.ends_by_budget(error);
         }
@@ -77,6 +77,6 @@ impl Deciding<'_, '_> {
     }
 
     fn nearly_used(&self) -> Vec<Mark> {
-        self.now.purse.map(budget::Purse::nearly_used).unwrap_or_default()
+        self.now.purse.map(budget::BudgetAccount::nearly_used).unwrap_or_default()
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use soong_protocol::{ArtifactEvent, ArtifactRef, EndReason, FlushFailure, RefKind, RunStatus};
 
 use crate::run::machine::{
-    ending::Ending,
+    ending::Termination,
     errors::not_flushed,
     state::{RunState, phase::Phase},
 };
@@ -55,10 +55,11 @@ impl RunState {
                 reference.version = *version;
             }
         }
-        let from_outside = |ending: &Ending| matches!(ending.reason, EndReason::Interrupted | EndReason::ActorCrashed);
+        let from_outside =
+            |ending: &Termination| matches!(ending.reason, EndReason::Interrupted | EndReason::ActorCrashed);
         if !failed.is_empty() && !self.end.ending.as_ref().is_some_and(from_outside) {
             let error = Some(not_flushed(failed));
-            self.end.ending = Some(Ending { status: RunStatus::Failed, reason: EndReason::Failed, error });
+            self.end.ending = Some(Termination { status: RunStatus::Failed, reason: EndReason::Failed, error });
         }
     }
 }

@@ -42,13 +42,13 @@ pub(crate) enum MemoryEffect {
 #[derive(Debug)]
 pub(crate) enum ToolEffect {
     /// Runs a tool.
-    Run(ToolJob),
+    Run(ToolCallTask),
     /// Requests permission for a call.
     RequestPermission(PermissionId),
     /// Reads the settings of the last run of a sub-trace, for the call that continues it.
     ReadSettings { id: String, trace_id: TraceId },
     /// Stores the results of a call's children, which are too long to be passed on in full.
-    StoreResults(LongResults),
+    StoreResults(OversizedResults),
 }
 
 /// Work that concerns the children or the parent of the run.
@@ -105,7 +105,7 @@ pub(crate) struct SummaryCall {
 
 /// A tool call to run.
 #[derive(Debug)]
-pub(crate) struct ToolJob {
+pub(crate) struct ToolCallTask {
     pub(crate) id: String,
     /// The turn and the sequence of the message that contain the call.
     pub(crate) turn: u32,
@@ -123,7 +123,7 @@ pub(crate) struct ToolJob {
 
 /// The results of a call's children that are too long for the conversation.
 #[derive(Debug)]
-pub(crate) struct LongResults {
+pub(crate) struct OversizedResults {
     pub(crate) id: String,
     pub(crate) asked_in: Option<u64>,
     pub(crate) title: String,

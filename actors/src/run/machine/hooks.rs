@@ -7,15 +7,15 @@ use std::sync::Arc;
 use soong_protocol::{HookEvent, Role};
 
 use crate::{
-    hook::{Heard, HookPoint},
+    hook::{HookPoint, HookResult},
     run::machine::{
         effect::{Effect, HookEffect},
-        state::phase::{Phase, StopHook},
-        transition::Deciding,
+        state::phase::{Phase, StopHookState},
+        transition::Transition,
     },
 };
 
-impl Deciding<'_, '_> {
+impl Transition<'_, '_> {
     /// Requests that hooks are notified of the start of a user run.
     pub(crate) fn tell_of_beginning(&mut self) {
         let spec = Arc::clone(&self.state.spec);
@@ -47,10 +47,10 @@ impl Deciding<'_, '_> {
             return false;
         }
         match state.end.stop_hook {
-            StopHook::Allowed => false,
-            StopHook::Asked => true,
-            StopHook::NotAsked => {
-                state.end.stop_hook = StopHook::Asked;
+            StopHookState::Allowed => false,
+            StopHookState::Asked => true,
+            StopHookState::NotAsked => {
+                state.end.stop_hook = StopHookState::Asked;
                 self.step.effects.push(Effect::Hook(HookEffect::AskToStop(state.answer.text.clone())));
                 true
             }
@@ -58,15 +58,15 @@ impl Deciding<'_, '_> {
     }
 
     /// Handles the answer of the stop hooks. If a hook denies the end, the run continues with the hook's reason.
-    pub(crate) fn stop_heard(&mut self, heard: Heard) {
-        if self.state.end.stop_hook != StopHook::Asked {
+    pub(crate) fn stop_heard(&mut self, heard: HookResult) {
+        if self.state.end.stop_hook != StopHookState::Asked {
             return;
         }
         self.hooks_failed(HookPoint::Stop, heard.failures);
-        self.state.end.stop_hook = StopHook::Allowed;
+        self.state.end.stop_hook = StopHookState::Allowed;
         let is_open = self.state.phase == Phase::Answered && self.state.end.ending.is_none();
         if let Some(reason) = heard.refused.filter(|_| is_open) {
-            self.state.end.stop_hook = StopHook::NotAsked;
+            self.state.end.stop_hook = StopHookState::NotAsked;
             self.emit(HookEvent::Denied { event: HookPoint::Stop.as_str().to_owned(), reason: reason.clone() });
             let text = format!("You cannot end yet: {reason}");
             self.add_message(Role::User, text, |message| {

@@ -11,7 +11,7 @@ const SHOWN_CHARS: usize = 2_000;
 
 /// Limits up to which a text is read in full.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Limits {
+pub(crate) struct InlineLimits {
     /// Maximum size in bytes.
     pub(crate) bytes: usize,
     /// Maximum size in estimated tokens.
@@ -20,7 +20,7 @@ pub(crate) struct Limits {
     pub(crate) stored_bytes: u64,
 }
 
-impl Limits {
+impl InlineLimits {
     /// Returns whether a text exceeds the limits.
     pub(crate) fn are_passed_by(self, text: &str) -> bool {
         // A token has at least one byte, so most texts need no counting.
@@ -42,7 +42,7 @@ pub(crate) fn reference_text(
     reference: &ArtifactRef,
     title: &str,
     text: &str,
-    limits: Limits,
+    limits: InlineLimits,
     is_cut: bool,
     can_read_artifacts: bool,
 ) -> String {

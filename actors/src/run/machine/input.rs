@@ -1,25 +1,25 @@
 //! The inputs of the run state machine.
 
 use soong_protocol::{
-    ArtifactRef, ChildMode, ChildResult, Collaborator, ErrorCode, ErrorInfo, Event, ExperienceId, Flushed, ModelEvent,
-    Permission, PermissionDecision, QuestionId, RunSettings, Tags, Timestamp, Usage,
+    ArtifactRef, ChildMode, ChildResult, Collaborator, ErrorCode, ErrorInfo, Event, ExperienceId, FlushReport,
+    ModelEvent, Permission, PermissionDecision, QuestionId, RunSettings, Tags, Timestamp, Usage,
 };
 
 use crate::{
     budget::Mark,
-    hook::Heard,
+    hook::HookResult,
     memory::Changes,
     model::Completion,
-    run::machine::{child_spec::ChildSpec, ending::Ending},
+    run::machine::{child_spec::ChildSpec, ending::Termination},
 };
 
 /// An input of the state machine: one thing that happened to the run.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum RunInput {
     /// Starts the run; sent once, to a run without events of its own.
     Begin,
     /// Continues the run after an earlier incarnation: owed effects are due again.
-    Resume(Again),
+    Resume(ResumeReason),
     /// From a model call of a turn.
     Model(ModelInput),
     /// From the summary of the older part of the conversation.
@@ -31,7 +31,7 @@ pub(crate) enum News {
     /// Concerns the children of the run.
     Child(ChildInput),
     /// From hooks.
-    Hook(HookInput),
+    Hook(HookReport),
     /// An edit or an answer was stored, or could not be.
     Stored(StoredInput),
     /// Ends the run, or reports that it makes no progress.
@@ -62,7 +62,7 @@ pub(crate) enum SummaryInput {
 #[derive(Debug)]
 pub(crate) enum MemoryInput {
     /// The experiences that were found.
-    Recalled(Box<Recalled>),
+    Recalled(Box<RecallResult>),
     /// New experiences were stored, or could not be: the id of each new one, and whether it was added.
     Learned { changes: Box<Changes>, outcome: Result<Vec<(ExperienceId, bool)>, ErrorInfo> },
 }
@@ -92,23 +92,23 @@ pub(crate) enum ChildInput {
     /// The activity of a child changed, or the child waits; that is recorded.
     Changed(Box<Collaborator>),
     /// A program requests children.
-    Spawn { orders: Vec<ChildOrder>, ticket: u64 },
+    Spawn { orders: Vec<ChildRequest>, ticket: u64 },
 }
 
 /// An input from hooks.
 #[derive(Debug)]
-pub(crate) enum HookInput {
+pub(crate) enum HookReport {
     /// An event of a hook is to be recorded.
-    Note(Box<Event>),
+    Event(Box<Event>),
     /// The answer of stop hooks about the end of the run.
-    StopHeard(Heard),
+    Stop(HookResult),
 }
 
 /// An input about data that was stored, or could not be.
 #[derive(Debug)]
 pub(crate) enum StoredInput {
     /// The edits of the run, as versions.
-    Edits(Flushed),
+    Edits(FlushReport),
     /// The answer, as an artifact.
     Answer(Result<ArtifactRef, ErrorInfo>),
 }
@@ -129,10 +129,10 @@ pub(crate) enum EndInput {
     /// The run took longer than its timeout, or than its budget of time.
     TimedOut { limit_ms: u64, is_budget: bool },
     /// End the run now: nothing is in flight, and its edits are stored as far as possible.
-    Abandon { ending: Ending, flushed: Flushed },
+    Abandon { ending: Termination, flushed: FlushReport },
 }
 
-impl News {
+impl RunInput {
     /// Returns whether the input reports work that was aborted by a cancellation.
     pub(in crate::run) fn says_cancelled(&self) -> bool {
         match self {
@@ -150,7 +150,7 @@ impl News {
 
 /// Why the actor of a run is restarted.
 #[derive(Debug, Clone)]
-pub(crate) enum Again {
+pub(crate) enum ResumeReason {
     /// The actor, or one above it, crashed. `count`: number of crashes within the window. No event is recorded if
     /// `error` is empty.
     Crashed { count: u32, error: String },
@@ -162,7 +162,7 @@ pub(crate) enum Again {
 
 /// A request to start a child.
 #[derive(Debug, Clone)]
-pub(crate) struct ChildOrder {
+pub(crate) struct ChildRequest {
     pub(crate) spec: ChildSpec,
     /// Settings of the last run of the sub-trace that the child continues.
     pub(crate) before: Option<Box<RunSettings>>,
@@ -170,7 +170,7 @@ pub(crate) struct ChildOrder {
     pub(crate) index: usize,
 }
 
-impl ChildOrder {
+impl ChildRequest {
     /// Returns the mode of the child. A child that continues an explorer's trace runs alone, as a delegate.
     pub(in crate::run) fn mode(&self) -> ChildMode {
         match self.spec.mode {
@@ -182,7 +182,7 @@ impl ChildOrder {
 
 /// The result of a search for experiences.
 #[derive(Debug, Default)]
-pub(crate) struct Recalled {
+pub(crate) struct RecallResult {
     pub(in crate::run) tags: Tags,
     pub(in crate::run) ids: Vec<ExperienceId>,
     /// Text about the experiences that is added to the first message; `None` if none fit.
@@ -197,7 +197,7 @@ pub(crate) struct Recalled {
     pub(in crate::run) error: Option<ErrorInfo>,
 }
 
-impl Recalled {
+impl RecallResult {
     pub(in crate::run) fn says_cancelled(&self) -> bool {
         self.error.as_ref().is_some_and(|error| error.code == ErrorCode::Cancelled)
     }

@@ -13,7 +13,7 @@ use soong_protocol::{
 use crate::{
     observatory::RunEnd,
     run::machine::{
-        ending::Ending,
+        ending::Termination,
         errors::does_not_fit,
         inline::{head, reference_text},
         state::{RunState, phase::Phase},
@@ -41,7 +41,7 @@ pub struct RunOutcome {
     pub end_reason: EndReason,
     /// The complete final answer. If the run did not finish: the text so far.
     pub output: String,
-    /// Tool calls that the caller must execute, see [`Start::auto_execute_tools`](crate::Start).
+    /// Tool calls that the caller must execute, see [`RunRequest::auto_execute_tools`](crate::RunRequest).
     pub tool_calls: Vec<ToolCall>,
     /// The error, if the run failed.
     pub error: Option<ErrorInfo>,
@@ -81,7 +81,7 @@ pub(crate) fn error_text(error: &ErrorInfo) -> String {
 
 /// The answer of an evaluator.
 #[derive(Deserialize)]
-struct Judgement {
+struct Evaluation {
     passed: bool,
     summary: String,
     #[serde(default)]
@@ -89,7 +89,7 @@ struct Judgement {
 }
 
 /// Creates the result of a run for its parent (SUB-4); `None` if the run has no parent.
-pub(crate) fn child_result(state: &RunState, ending: &Ending) -> Option<ChildResult> {
+pub(crate) fn child_result(state: &RunState, ending: &Termination) -> Option<ChildResult> {
     let parent = state.spec.identity.parent.as_ref()?;
     let mut result = ChildResult {
         mode: parent.mode,
@@ -104,7 +104,7 @@ pub(crate) fn child_result(state: &RunState, ending: &Ending) -> Option<ChildRes
         error: ending.error.clone(),
     };
     if parent.mode == ChildMode::Evaluate && ending.status == RunStatus::Completed {
-        match serde_json::from_str::<Judgement>(&state.answer.text).ok() {
+        match serde_json::from_str::<Evaluation>(&state.answer.text).ok() {
             Some(judgement) => {
                 result.passed = Some(judgement.passed);
                 result.summary = judgement.summary;
@@ -127,9 +127,9 @@ impl RunState {
     }
 
     /// Returns the ending of the run; `None` if it has not ended.
-    pub(crate) fn ended_as(&self) -> Option<Ending> {
+    pub(crate) fn ended_as(&self) -> Option<Termination> {
         let Phase::Ended(status) = self.phase else { return None };
-        let completed = Ending { status, reason: EndReason::Completed, error: None };
+        let completed = Termination { status, reason: EndReason::Completed, error: None };
         Some(self.end.ending.clone().filter(|_| status != RunStatus::Completed).unwrap_or(completed))
     }
 }

@@ -9,13 +9,13 @@ use soong_protocol::{ErrorCode, ErrorInfo};
 use crate::{memory::reflection_schema, text::find_json, tool::violations};
 
 /// A JSON schema that an answer must match.
-pub(crate) struct AnswerSchema {
+pub(crate) struct OutputSchema {
     validator: Validator,
     /// Prompt text that requests the schema; empty if the instructions request it.
     request: String,
 }
 
-impl AnswerSchema {
+impl OutputSchema {
     /// Compiles a schema that a caller gave.
     pub(crate) fn new(schema: &Value) -> Result<Self, ErrorInfo> {
         let refuse = |why: String| {
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn sub_4_what_does_not_fit_is_told_what_and_where() {
-        let schema = AnswerSchema::new(&json!({
+        let schema = OutputSchema::new(&json!({
             "type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]
         }))
         .unwrap();
@@ -86,13 +86,13 @@ mod tests {
         assert!(schema.check("three").unwrap_err().contains("no JSON"));
         assert!(schema.request().contains("\"integer\""));
         for bad in [json!("x"), json!({"type": "nonsense"}), json!({"$ref": "https://example.org/a"})] {
-            assert_eq!(AnswerSchema::new(&bad).err().unwrap().code, ErrorCode::ValidationError, "{bad}");
+            assert_eq!(OutputSchema::new(&bad).err().unwrap().code, ErrorCode::ValidationError, "{bad}");
         }
     }
 
     #[test]
     fn sub_2_a_judgement_says_whether_it_passed() {
-        let schema = AnswerSchema::judgement();
+        let schema = OutputSchema::judgement();
         for (answer, fits) in [
             ("{\"passed\": true, \"summary\": \"ok\"}", true),
             ("Sure:\n```json\n{\"passed\": false, \"summary\": \"no\", \"findings\": [\"x\"]}\n```\n", true),

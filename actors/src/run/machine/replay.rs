@@ -18,7 +18,7 @@ use soong_protocol::{
 
 use crate::{
     run::machine::{
-        rewind::WayBack,
+        rewind::RewindPlan,
         spec::RunSpec,
         state::{RunState, phase::Phase},
     },
@@ -27,7 +27,7 @@ use crate::{
 
 /// The stored rows from which a run is rebuilt.
 #[derive(Default)]
-pub(crate) struct Stored {
+pub(crate) struct StoredRun {
     pub(crate) messages: Vec<Message>,
     pub(crate) last_sequence: u64,
     pub(crate) goals: Option<GoalTree>,
@@ -43,7 +43,7 @@ pub(crate) struct Stored {
     /// Outcomes of calls of the last turn that were recorded with their effects.
     pub(crate) recorded: HashMap<String, ToolOutput>,
     /// How the conversation is rewound before the run starts; `Err` if it cannot be rewound.
-    pub(crate) way_back: Option<Result<Box<WayBack>, ErrorInfo>>,
+    pub(crate) way_back: Option<Result<Box<RewindPlan>, ErrorInfo>>,
     /// Whether documents edited by this run or an earlier one must be stored as versions.
     pub(crate) owes_versions: bool,
     /// Results of the sub-agents of calls at the end of the conversation that have no tool message, by tool call id.
@@ -57,7 +57,7 @@ pub(crate) struct Stored {
 impl RunState {
     /// Creates the state of a run of which only the row is readable, so that the run can be ended.
     pub(crate) fn without_history(spec: Arc<RunSpec>, started_at: Option<Timestamp>, usage: Stats) -> Self {
-        let mut state = Self::rebuild(spec, Stored { started_at, ..Stored::default() });
+        let mut state = Self::rebuild(spec, StoredRun { started_at, ..StoredRun::default() });
         (state.usage.own, state.clock.used_ms) = (usage, usage.duration_ms);
         state
     }
@@ -65,7 +65,7 @@ impl RunState {
     /// Rebuilds the state from the stored rows.
     ///
     /// Messages of earlier runs on the trace are added first. Then the events of the run are applied in order.
-    pub(crate) fn rebuild(spec: Arc<RunSpec>, stored: Stored) -> Self {
+    pub(crate) fn rebuild(spec: Arc<RunSpec>, stored: StoredRun) -> Self {
         let mut state = Self::fresh(spec);
         let own: HashSet<u64> = added_sequences(&stored.events).collect();
         state.start.has_spoken = !own.is_empty();

@@ -4,7 +4,7 @@ use soong_protocol::{Collaborator, GoalTree, Write};
 
 /// A rewind to an earlier message, prepared before the run starts.
 #[derive(Debug)]
-pub(crate) struct WayBack {
+pub(crate) struct RewindPlan {
     /// Sequence of the requested message.
     pub(crate) after_sequence: u64,
     /// Sequence of the new head: the requested message, or the last result of its tool calls (MSG-3).

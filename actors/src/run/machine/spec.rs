@@ -10,9 +10,9 @@ use soong_protocol::{
 
 use crate::{
     hook::Hooks,
-    model::tokens::Counter,
+    model::tokens::TokenCounter,
     redaction::Redactor,
-    run::machine::{inline::Limits, output_schema::AnswerSchema, tools::is_spawning},
+    run::machine::{inline::InlineLimits, output_schema::OutputSchema, tools::is_spawning},
     skill::Skills,
     tool::ToolRegistry,
 };
@@ -30,7 +30,7 @@ pub(crate) struct RunSpec {
     pub(crate) helpers: HelperModels,
     pub(crate) context: ContextConfig,
     /// Schema of the answer.
-    pub(crate) schema: Option<AnswerSchema>,
+    pub(crate) schema: Option<OutputSchema>,
     /// Whether the run searches the experiences of earlier runs before a new conversation.
     pub(crate) recalls: bool,
     /// Shared by all runs that have the same one.
@@ -89,7 +89,7 @@ pub(crate) struct RunLimits {
     pub(crate) max_children: usize,
     pub(crate) child_timeout_ms: u64,
     /// How much of a child's answer, and of the results of a call's children, is passed on in full.
-    pub(crate) inline: Limits,
+    pub(crate) inline: InlineLimits,
 }
 
 /// The model of a run.
@@ -104,7 +104,7 @@ pub(crate) struct ModelSpec {
     pub(crate) max_output_tokens: u64,
     /// Maximum size of prompt and answer together, in tokens.
     pub(crate) context_window: u64,
-    pub(crate) counter: Counter,
+    pub(crate) counter: TokenCounter,
     /// `None`: the prices are unknown.
     pub(crate) prices: Option<Prices>,
 }
@@ -112,16 +112,16 @@ pub(crate) struct ModelSpec {
 /// Models for work besides the turns of a run.
 pub(crate) struct HelperModels {
     /// Writes summaries of the conversation.
-    pub(crate) summary: Helper,
+    pub(crate) summary: AuxiliaryModel,
     /// Whether `summary` is the model of the run.
     pub(crate) summary_is_own_model: bool,
     /// Answers small questions.
-    pub(crate) utility: Helper,
+    pub(crate) utility: AuxiliaryModel,
 }
 
 /// A model for work besides the turns of a run.
 #[derive(Debug, Clone)]
-pub(crate) struct Helper {
+pub(crate) struct AuxiliaryModel {
     /// A profile, or a model name of the default profile.
     pub(crate) name: String,
     /// Maximum size of a request, in tokens.

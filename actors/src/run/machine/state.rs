@@ -31,9 +31,9 @@ use soong_protocol::{
 };
 
 use crate::{
-    context::Entry,
+    context::SizedMessage,
     run::machine::{
-        ending::Ending,
+        ending::Termination,
         errors::{cut_at_limit, does_not_fit},
         spec::RunSpec,
         state::{
@@ -44,7 +44,7 @@ use crate::{
             conversation::{Conversation, TurnState},
             documents::DocumentState,
             phase::{EndState, Phase, StartState},
-            reflection::LookBack,
+            reflection::ReflectionState,
             usage::{Times, Usage},
             waiting::Waiting,
         },
@@ -72,7 +72,7 @@ pub(crate) struct RunState {
     pub(in crate::run::machine) answer: AnswerState,
     pub(in crate::run::machine) documents: DocumentState,
     /// State of a reflecting run, from the first message of its side branch on.
-    pub(in crate::run::machine) look_back: Option<LookBack>,
+    pub(in crate::run::machine) look_back: Option<ReflectionState>,
 }
 
 impl RunState {
@@ -191,7 +191,7 @@ impl RunState {
                     ErrorCode::BudgetExceeded => EndReason::BudgetExceeded,
                     _ => EndReason::Failed,
                 };
-                self.end.ending.get_or_insert_with(|| Ending {
+                self.end.ending.get_or_insert_with(|| Termination {
                     status: RunStatus::Failed,
                     reason,
                     error: Some(error.clone()),
@@ -225,7 +225,7 @@ impl RunState {
                     _ => EndReason::Cancelled,
                 };
                 self.end.is_cancel_requested = true;
-                self.end.ending.get_or_insert(Ending { status: RunStatus::Cancelled, reason, error: None });
+                self.end.ending.get_or_insert(Termination { status: RunStatus::Cancelled, reason, error: None });
             }
             RunEvent::Queued { .. } => self.start.was_queued = true,
             RunEvent::Completed { summary, stats } => {
@@ -239,12 +239,12 @@ impl RunState {
             RunEvent::Failed { error, end_reason, stats } => {
                 self.clock.used_ms = stats.own.duration_ms;
                 let error = Some(error.clone());
-                self.end.ending = Some(Ending { status: RunStatus::Failed, reason: *end_reason, error });
+                self.end.ending = Some(Termination { status: RunStatus::Failed, reason: *end_reason, error });
                 self.phase = Phase::Ended(RunStatus::Failed);
             }
             RunEvent::Cancelled { end_reason, stats, .. } => {
                 self.clock.used_ms = stats.own.duration_ms;
-                self.end.ending = Some(Ending { status: RunStatus::Cancelled, reason: *end_reason, error: None });
+                self.end.ending = Some(Termination { status: RunStatus::Cancelled, reason: *end_reason, error: None });
                 self.phase = Phase::Ended(RunStatus::Cancelled);
             }
             _ => {}
@@ -265,7 +265,7 @@ impl RunState {
                 self.phase = Phase::Halted;
                 let error = Some(cut_at_limit());
                 let (status, reason) = (RunStatus::Failed, EndReason::MaxOutputTokens);
-                self.end.ending.get_or_insert(Ending { status, reason, error });
+                self.end.ending.get_or_insert(Termination { status, reason, error });
             }
             return;
         }
@@ -323,7 +323,7 @@ impl RunState {
                 if self.answer.unfit_answers > 1 {
                     let error = Some(does_not_fit(&why, self.spec.identity.parent.is_some()));
                     let (status, reason) = (RunStatus::Failed, EndReason::Failed);
-                    self.end.ending.get_or_insert(Ending { status, reason, error });
+                    self.end.ending.get_or_insert(Termination { status, reason, error });
                 }
                 self.answer.unfit = Some(why);
             }
@@ -347,7 +347,7 @@ impl RunState {
         for entry in since_last_answer.filter(|entry| entry.message.include_output_only_once) {
             let mut short = Message::clone(&entry.message);
             short.content = short.long_term_memory.clone().unwrap_or_else(|| short.description.clone());
-            *entry = Entry { tokens: counter.count(&short), message: Arc::new(short) };
+            *entry = SizedMessage { tokens: counter.count(&short), message: Arc::new(short) };
         }
     }
 

@@ -20,43 +20,45 @@ use soong_protocol::{
 };
 
 use crate::{
-    budget::{self, Mark, Purse},
+    budget::{self, BudgetAccount, Mark},
     model::Completion,
     run::machine::{
         effect::{ChildEffect, Effect, Step},
-        ending::Ending,
+        ending::Termination,
         errors,
         inline::preview,
-        input::{ChildInput, EndInput, HookInput, MemoryInput, ModelInput, News, StoredInput, SummaryInput, ToolInput},
+        input::{
+            ChildInput, EndInput, HookReport, MemoryInput, ModelInput, RunInput, StoredInput, SummaryInput, ToolInput,
+        },
         state::{RunState, phase::Phase},
     },
 };
 
 /// Time, ids and budget for one transition.
-pub(crate) struct Now<'a> {
+pub(crate) struct StepContext<'a> {
     pub(crate) at: Timestamp,
     /// Active time by the run's clock, in milliseconds; 0 if no actor of this process executed the run.
     pub(crate) used_ms: u64,
     pub(crate) new_run_id: &'a mut dyn FnMut() -> RunId,
     /// The budget that the run draws on; `None` if nothing limits it.
-    pub(crate) purse: Option<&'a Purse>,
+    pub(crate) purse: Option<&'a BudgetAccount>,
 }
 
 /// A transition in progress: the state, and the step so far.
-pub(in crate::run::machine) struct Deciding<'a, 'n> {
+pub(in crate::run::machine) struct Transition<'a, 'n> {
     pub(in crate::run::machine) state: &'a mut RunState,
-    pub(in crate::run::machine) now: &'a mut Now<'n>,
+    pub(in crate::run::machine) now: &'a mut StepContext<'n>,
     pub(in crate::run::machine) step: Step,
 }
 
 impl RunState {
     /// Handles one input. An input that arrives after the end has no effect.
-    pub(crate) fn decide(&mut self, news: News, now: &mut Now<'_>) -> Step {
+    pub(crate) fn decide(&mut self, news: RunInput, now: &mut StepContext<'_>) -> Step {
         if self.is_ended() {
             return late(news);
         }
         self.clock.used_ms = self.clock.used_ms.max(now.used_ms);
-        let mut deciding = Deciding { state: self, now, step: Step::default() };
+        let mut deciding = Transition { state: self, now, step: Step::default() };
         deciding.take(news);
         deciding.settle();
         deciding.step
@@ -64,40 +66,40 @@ impl RunState {
 }
 
 /// Handles an input of an ended run: answers a spawn request, and ignores everything else.
-fn late(news: News) -> Step {
+fn late(news: RunInput) -> Step {
     let mut step = Step::default();
-    if let News::Child(ChildInput::Spawn { ticket, .. }) = news {
+    if let RunInput::Child(ChildInput::Spawn { ticket, .. }) = news {
         step.effects.push(Effect::Child(ChildEffect::AnswerSpawn { ticket, answer: Err(errors::takes_no_children()) }));
     }
     step
 }
 
-impl Deciding<'_, '_> {
-    fn take(&mut self, news: News) {
+impl Transition<'_, '_> {
+    fn take(&mut self, news: RunInput) {
         // A task that was cancelled may report before the cancel request arrives.
         if news.says_cancelled() && self.state.end.ending.is_none() {
             self.cancel();
         }
         match news {
-            News::Begin => self.begin(),
-            News::Resume(again) => self.resume(again),
-            News::Model(input) if self.state.phase == Phase::Thinking => self.model_input(input),
-            News::Summary(input) if self.state.phase == Phase::Compacting => self.summary_input(input),
-            News::Model(_) | News::Summary(_) => {}
-            News::Memory(MemoryInput::Recalled(recalled)) if self.state.phase == Phase::Recalling => {
+            RunInput::Begin => self.begin(),
+            RunInput::Resume(again) => self.resume(again),
+            RunInput::Model(input) if self.state.phase == Phase::Thinking => self.model_input(input),
+            RunInput::Summary(input) if self.state.phase == Phase::Compacting => self.summary_input(input),
+            RunInput::Model(_) | RunInput::Summary(_) => {}
+            RunInput::Memory(MemoryInput::Recalled(recalled)) if self.state.phase == Phase::Recalling => {
                 self.recalled(*recalled);
             }
-            News::Memory(MemoryInput::Recalled(_)) => {}
-            News::Memory(MemoryInput::Learned { changes, outcome }) => self.learned(*changes, outcome),
-            News::Tool(input) => self.tool_input(input),
-            News::Child(ChildInput::Ended(result)) => self.child_ended(*result),
-            News::Child(ChildInput::Changed(collaborator)) => self.state.set_collaborator(*collaborator),
-            News::Child(ChildInput::Spawn { orders, ticket }) => self.spawn_for_program(orders, ticket),
-            News::Hook(HookInput::Note(event)) => self.emit(*event),
-            News::Hook(HookInput::StopHeard(heard)) => self.stop_heard(heard),
-            News::Stored(StoredInput::Edits(flushed)) => self.flushed(flushed),
-            News::Stored(StoredInput::Answer(stored)) => self.answer_stored(stored),
-            News::End(input) => self.end_input(input),
+            RunInput::Memory(MemoryInput::Recalled(_)) => {}
+            RunInput::Memory(MemoryInput::Learned { changes, outcome }) => self.learned(*changes, outcome),
+            RunInput::Tool(input) => self.tool_input(input),
+            RunInput::Child(ChildInput::Ended(result)) => self.child_ended(*result),
+            RunInput::Child(ChildInput::Changed(collaborator)) => self.state.set_collaborator(*collaborator),
+            RunInput::Child(ChildInput::Spawn { orders, ticket }) => self.spawn_for_program(orders, ticket),
+            RunInput::Hook(HookReport::Event(event)) => self.emit(*event),
+            RunInput::Hook(HookReport::Stop(heard)) => self.stop_heard(heard),
+            RunInput::Stored(StoredInput::Edits(flushed)) => self.flushed(flushed),
+            RunInput::Stored(StoredInput::Answer(stored)) => self.answer_stored(stored),
+            RunInput::End(input) => self.end_input(input),
         }
     }
 
@@ -172,7 +174,7 @@ impl Deciding<'_, '_> {
 
     /// Ends the run as failed, and aborts its work.
     fn fail(&mut self, reason: EndReason, error: ErrorInfo) {
-        self.end(Ending { status: RunStatus::Failed, reason, error: Some(error) });
+        self.end(Termination { status: RunStatus::Failed, reason, error: Some(error) });
         self.cut_off();
     }
 
@@ -321,7 +323,7 @@ impl Deciding<'_, '_> {
     }
 
     /// Sets the ending, unless one is set already.
-    pub(crate) fn end(&mut self, ending: Ending) {
+    pub(crate) fn end(&mut self, ending: Termination) {
         self.state.end.ending.get_or_insert(ending);
     }
 

@@ -17,15 +17,15 @@ use soong_protocol::{
 
 use crate::{
     context::{
-        self, Entry, accept_summary, ask_again, is_summary, level_one, plain_summary, plan_compaction,
+        self, SizedMessage, accept_summary, ask_again, is_summary, level_one, plain_summary, plan_compaction,
         saves_too_little, summary_message, summary_request,
     },
     model::Completion,
     run::machine::{
         effect::{Effect, ModelCall, ModelEffect, SummaryCall},
-        ending::Ending,
-        state::{RunState, compaction::Plan, phase::Phase},
-        transition::{Deciding, count},
+        ending::Termination,
+        state::{RunState, compaction::PendingCompaction, phase::Phase},
+        transition::{Transition, count},
     },
 };
 
@@ -107,18 +107,18 @@ impl RunState {
 
     /// Applies a summary: it replaces the messages that it covers.
     pub(crate) fn sum_up(&mut self, summary: &Arc<Message>, covers: &Covers) {
-        let is_behind = |entry: &Entry| !is_summary(&entry.message) && entry.message.sequence >= covers.next;
+        let is_behind = |entry: &SizedMessage| !is_summary(&entry.message) && entry.message.sequence >= covers.next;
         // The last user request must stay in the conversation. An earlier one is in the summary.
         let asked_behind =
             self.conversation.transcript.iter().any(|entry| is_behind(entry) && is_request(&entry.message));
         let request = covers.request.filter(|_| !asked_behind);
-        let is_kept = |entry: &Entry| is_behind(entry) || Some(entry.message.sequence) == request;
+        let is_kept = |entry: &SizedMessage| is_behind(entry) || Some(entry.message.sequence) == request;
         self.conversation.transcript.retain(is_kept);
         self.conversation.transcript.insert(0, self.entry(summary));
     }
 
-    pub(crate) fn entry(&self, message: &Arc<Message>) -> Entry {
-        Entry { tokens: self.spec.model.counter.count(message), message: Arc::clone(message) }
+    pub(crate) fn entry(&self, message: &Arc<Message>) -> SizedMessage {
+        SizedMessage { tokens: self.spec.model.counter.count(message), message: Arc::clone(message) }
     }
 
     /// Renders goals and collaborators (SUB-8).
@@ -136,7 +136,7 @@ impl RunState {
     }
 }
 
-impl Deciding<'_, '_> {
+impl Transition<'_, '_> {
     /// Opens the next turn, or ends the run if its turn limit is reached.
     pub(crate) fn open_turn(&mut self) {
         if self.state.end.ending.is_some() {
@@ -150,7 +150,7 @@ impl Deciding<'_, '_> {
                 ErrorCode::BudgetExceeded,
                 format!("the run used all of its {limit} turns: raise max_iterations, or continue the session"),
             );
-            self.end(Ending { status: RunStatus::Failed, reason: EndReason::MaxTurns, error: Some(error) });
+            self.end(Termination { status: RunStatus::Failed, reason: EndReason::MaxTurns, error: Some(error) });
             return;
         }
         // The other limits are watched by the clock.
@@ -257,7 +257,7 @@ impl Deciding<'_, '_> {
         };
         let covered = &state.conversation.transcript[..cut.covered];
         let Some(first) = covered.first() else { return false };
-        let last_of = |entry: &Entry| entry.message.covers.map_or(entry.message.sequence, |covers| covers.last);
+        let last_of = |entry: &SizedMessage| entry.message.covers.map_or(entry.message.sequence, |covers| covers.last);
         let Some(next) = state.conversation.transcript.get(cut.covered).map(|entry| entry.message.sequence) else {
             return false;
         };
@@ -277,11 +277,11 @@ impl Deciding<'_, '_> {
         };
         let (system, user) = summary_request(covered, &state.goals, most >> state.compaction.failed);
         let call = SummaryCall { system, user };
-        self.ask_for_summary(Plan { covers, tokens_before: tokens, call: Some(call.clone()) }, call);
+        self.ask_for_summary(PendingCompaction { covers, tokens_before: tokens, call: Some(call.clone()) }, call);
         true
     }
 
-    fn ask_for_summary(&mut self, plan: Plan, call: SummaryCall) {
+    fn ask_for_summary(&mut self, plan: PendingCompaction, call: SummaryCall) {
         self.emit(ContextEvent::CompactionStarted { estimated_tokens: plan.tokens_before });
         self.state.compaction.plan = Some(plan);
         self.step.effects.push(Effect::Model(ModelEffect::Summarize(call)));
@@ -290,7 +290,9 @@ impl Deciding<'_, '_> {
     /// Accepts a summary and continues the turn. A text without the sections is requested once more; the second answer
     /// is accepted as plain text.
     pub(crate) fn summed_up(&mut self, completion: Completion) {
-        let Some(Plan { covers, tokens_before, call }) = self.state.compaction.plan.take() else { return self.think() };
+        let Some(PendingCompaction { covers, tokens_before, call }) = self.state.compaction.plan.take() else {
+            return self.think();
+        };
         let usage = completion.usage.unwrap_or_else(|| Usage {
             prompt_tokens: tokens_before,
             completion_tokens: context::count_estimate(&completion.text),
@@ -304,7 +306,7 @@ impl Deciding<'_, '_> {
                 (Some(_), Some(call)) if self.state.end.ending.is_none() => {
                     let call = SummaryCall { user: ask_again(&call.user, &error.message), ..call };
                     self.emit(ContextEvent::CompactionFailed { error, usage: Some(usage), cost });
-                    return self.ask_for_summary(Plan { covers, tokens_before, call: None }, call);
+                    return self.ask_for_summary(PendingCompaction { covers, tokens_before, call: None }, call);
                 }
                 (Some(text), None) => text,
                 _ => return self.no_summary(error, Some(usage)),
@@ -443,6 +445,6 @@ impl Deciding<'_, '_> {
              (model.context_window), or go back to an earlier message"
         );
         let error = Some(ErrorInfo::new(ErrorCode::PromptTooLong, message));
-        self.end(Ending { status: RunStatus::Failed, reason: EndReason::PromptTooLong, error });
+        self.end(Termination { status: RunStatus::Failed, reason: EndReason::PromptTooLong, error });
     }
 }

@@ -13,23 +13,23 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     actor_base::Mailbox,
-    run::{clock::Standstill, message::RunMsg},
+    run::{clock::ClockPause, message::RunMsg},
 };
 
-enum State {
+enum AddressState {
     /// There is no actor. Messages are dropped, because the next actor reads the store.
     Shut,
     Open(Mailbox<RunMsg>),
     Passive {
         letters: Vec<RunMsg>,
         /// Keeps the run's clock stopped.
-        still: Option<Standstill>,
+        still: Option<ClockPause>,
     },
 }
 
 /// The outcome of sending a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sent {
+pub(crate) enum SendOutcome {
     /// The message was passed to the actor.
     Delivered,
     /// Buffered as the first message: the caller must have the next actor started.
@@ -40,77 +40,77 @@ pub(crate) enum Sent {
     Dropped,
 }
 
-struct Actor {
-    state: State,
+struct CurrentActor {
+    state: AddressState,
     /// Tasks of the current incarnation; the next one starts when they have ended (ACT-3).
     tasks: TaskTracker,
 }
 
 /// The address of a run, over all incarnations of its actor.
-pub(crate) struct Door(Mutex<Actor>);
+pub(crate) struct RunAddress(Mutex<CurrentActor>);
 
-impl Default for Door {
+impl Default for RunAddress {
     fn default() -> Self {
-        Self(Mutex::new(Actor { state: State::Shut, tasks: TaskTracker::new() }))
+        Self(Mutex::new(CurrentActor { state: AddressState::Shut, tasks: TaskTracker::new() }))
     }
 }
 
-impl Door {
+impl RunAddress {
     /// Connects an actor, delivers the buffered messages to it, and returns the guard that stopped the clock.
-    pub(crate) fn open(&self, mailbox: Mailbox<RunMsg>) -> Option<Standstill> {
-        match std::mem::replace(&mut self.actor().state, State::Open(mailbox.clone())) {
-            State::Passive { letters, still } => {
+    pub(crate) fn open(&self, mailbox: Mailbox<RunMsg>) -> Option<ClockPause> {
+        match std::mem::replace(&mut self.actor().state, AddressState::Open(mailbox.clone())) {
+            AddressState::Passive { letters, still } => {
                 for letter in letters {
                     mailbox.cast(letter);
                 }
                 still
             }
-            State::Shut | State::Open(_) => None,
+            AddressState::Shut | AddressState::Open(_) => None,
         }
     }
 
     pub(crate) fn shut(&self) {
-        self.actor().state = State::Shut;
+        self.actor().state = AddressState::Shut;
     }
 
     /// Buffers messages for the next actor from now on. `still` keeps the run's clock stopped.
-    pub(crate) fn let_wait(&self, still: Option<Standstill>) {
-        self.actor().state = State::Passive { letters: Vec::new(), still };
+    pub(crate) fn let_wait(&self, still: Option<ClockPause>) {
+        self.actor().state = AddressState::Passive { letters: Vec::new(), still };
     }
 
-    pub(crate) fn send(&self, message: RunMsg) -> Sent {
+    pub(crate) fn send(&self, message: RunMsg) -> SendOutcome {
         match &mut self.actor().state {
-            State::Shut => Sent::Dropped,
-            State::Open(mailbox) => {
+            AddressState::Shut => SendOutcome::Dropped,
+            AddressState::Open(mailbox) => {
                 if mailbox.cast(message) {
-                    Sent::Delivered
+                    SendOutcome::Delivered
                 } else {
-                    Sent::Dropped
+                    SendOutcome::Dropped
                 }
             }
-            State::Passive { letters, .. } => {
+            AddressState::Passive { letters, .. } => {
                 letters.push(message);
-                if letters.len() == 1 { Sent::Calls } else { Sent::Waits }
+                if letters.len() == 1 { SendOutcome::Calls } else { SendOutcome::Waits }
             }
         }
     }
 
     /// Asks the actor to passivate itself. Does nothing if there is no actor.
     pub(crate) fn ask_to_leave(&self) {
-        if let State::Open(mailbox) = &self.actor().state {
+        if let AddressState::Open(mailbox) = &self.actor().state {
             mailbox.cast(RunMsg::Passivate);
         }
     }
 
     pub(crate) fn is_shut(&self) -> bool {
-        matches!(self.actor().state, State::Shut)
+        matches!(self.actor().state, AddressState::Shut)
     }
 
     /// Returns whether messages are buffered; `None` if the address does not buffer.
     pub(crate) fn is_called(&self) -> Option<bool> {
         match &self.actor().state {
-            State::Passive { letters, .. } => Some(!letters.is_empty()),
-            State::Shut | State::Open(_) => None,
+            AddressState::Passive { letters, .. } => Some(!letters.is_empty()),
+            AddressState::Shut | AddressState::Open(_) => None,
         }
     }
 
@@ -123,7 +123,7 @@ impl Door {
         (before, tasks)
     }
 
-    fn actor(&self) -> MutexGuard<'_, Actor> {
+    fn actor(&self) -> MutexGuard<'_, CurrentActor> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -9,11 +9,11 @@ use tracing::Span;
 
 use crate::{
     actor_base::closing,
-    budget::Purse,
+    budget::BudgetAccount,
     clock::now,
     events::LostRun,
-    observatory::Gauge,
-    run::{clock::RunClock, machine::outcome::RunOutcome, registry::address::Door, spans},
+    observatory::ActorStatus,
+    run::{clock::RunClock, machine::outcome::RunOutcome, registry::address::RunAddress, spans},
 };
 
 /// The phase of a run. The last three are final in this process.
@@ -91,11 +91,11 @@ pub(crate) struct RunEntry {
     pub(crate) handles: Arc<()>,
     /// Cancelled when cancellation of the run or one of its ancestors is requested.
     pub(crate) token: CancellationToken,
-    pub(crate) gauge: Arc<Gauge>,
+    pub(crate) gauge: Arc<ActorStatus>,
     /// The budget that the run draws on; `None` if neither the run nor an ancestor has one.
-    pub(crate) purse: Option<Purse>,
+    pub(crate) purse: Option<BudgetAccount>,
     pub(crate) clock: Arc<RunClock>,
-    pub(crate) door: Door,
+    pub(crate) door: RunAddress,
     published: watch::Sender<RunPublished>,
 }
 
@@ -103,8 +103,8 @@ impl RunEntry {
     pub(super) fn new(
         run: &Run,
         token: CancellationToken,
-        gauge: Arc<Gauge>,
-        (purse, clock, span): (Option<Purse>, Arc<RunClock>, Span),
+        gauge: Arc<ActorStatus>,
+        (purse, clock, span): (Option<BudgetAccount>, Arc<RunClock>, Span),
     ) -> Self {
         Self {
             run_id: run.run_id.clone(),
@@ -118,7 +118,7 @@ impl RunEntry {
             gauge,
             purse,
             clock,
-            door: Door::default(),
+            door: RunAddress::default(),
             published: watch::Sender::new(RunPublished {
                 phase: RunPhase::Queued,
                 begun: false,

@@ -7,40 +7,40 @@ use std::sync::Arc;
 use soong_protocol::{BudgetDimension, Event, ModelEvent, Run, RunStatus, SubAgentEvent, ToolEvent, Write};
 
 use crate::{
-    budget::Purse,
-    observatory::{ActorView, BudgetShare, Face, RunView},
+    budget::BudgetAccount,
+    observatory::{ActorView, BudgetShare, RunView, StatusSource},
     run::{clock::RunClock, machine::outcome},
     text::shorten,
 };
 
 /// Clock and budget of a run, for its status.
-pub(crate) struct RunFace {
+pub(crate) struct RunStatusSource {
     pub(crate) clock: Arc<RunClock>,
     /// The budget, if the run has one of its own.
-    pub(crate) budget: Option<Purse>,
+    pub(crate) budget: Option<BudgetAccount>,
     /// Wall time limit of the budget, in seconds.
     pub(crate) wall_time_s: Option<u64>,
 }
 
-impl RunFace {
+impl RunStatusSource {
     fn time(&self) -> Option<BudgetShare> {
         let (limit, used) = (self.wall_time_s?, self.clock.used().as_secs());
         Some(BudgetShare { dimension: BudgetDimension::WallTimeS, used: used.to_string(), limit: limit.to_string() })
     }
 }
 
-impl Face for RunFace {
+impl StatusSource for RunStatusSource {
     fn stamp(&self) -> u64 {
         let progress = self.clock.last_progress().as_millis().cast_unsigned();
         let seconds = self.wall_time_s.map_or(0, |_| self.clock.used().as_secs());
         // None of the summands ever decreases, so changes cannot cancel each other out.
-        progress.wrapping_add(seconds).wrapping_add(self.budget.as_ref().map_or(0, Purse::stamp))
+        progress.wrapping_add(seconds).wrapping_add(self.budget.as_ref().map_or(0, BudgetAccount::stamp))
     }
 
     fn fill(&self, view: &mut ActorView) {
         let Some(run) = &mut view.run else { return };
         run.last_progress = Some(self.clock.last_progress());
-        run.budget = self.budget.as_ref().map(Purse::shares).unwrap_or_default();
+        run.budget = self.budget.as_ref().map(BudgetAccount::shares).unwrap_or_default();
         run.budget.extend(self.time());
     }
 }

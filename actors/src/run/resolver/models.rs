@@ -4,8 +4,8 @@ use soong_protocol::{Config, ErrorCode, ErrorInfo, ModelConfig, Preset, PriceCon
 
 use super::RunResolver;
 use crate::{
-    model::tokens::Counter,
-    run::machine::spec::{Helper, HelperModels, ModelSpec},
+    model::tokens::TokenCounter,
+    run::machine::spec::{AuxiliaryModel, HelperModels, ModelSpec},
 };
 
 /// The offline model: it follows rules and costs nothing.
@@ -56,7 +56,7 @@ impl RunResolver {
             timeout_ms: limits.timeout_ms,
             max_output_tokens,
             context_window,
-            counter: Counter::of_model(&name),
+            counter: TokenCounter::of_model(&name),
             prices: prices(config, &name),
             name,
         };
@@ -65,13 +65,19 @@ impl RunResolver {
     }
 
     /// Returns a helper model and the name of its model; without a profile it is the model of the run.
-    fn helper(&self, profile: Option<&str>, wanted: &str, own_model: &str, own: &ModelConfig) -> (Helper, String) {
+    fn helper(
+        &self,
+        profile: Option<&str>,
+        wanted: &str,
+        own_model: &str,
+        own: &ModelConfig,
+    ) -> (AuxiliaryModel, String) {
         let (limits, model) = match profile.map(|name| self.models.split_model(name)) {
             Some((profile, other)) => (self.config.profile(profile), self.models.model_name(profile, other)),
             None => (None, own_model.to_owned()),
         };
         let limits = limits.as_ref().unwrap_or(own);
-        let helper = Helper {
+        let helper = AuxiliaryModel {
             name: profile.unwrap_or(wanted).to_owned(),
             budget: limits.context_window.saturating_sub(limits.max_output_tokens).max(1),
             output_tokens: limits.max_output_tokens,

@@ -5,32 +5,32 @@ use std::sync::Arc;
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 
 use crate::{
-    observatory::Gauge,
-    run::{actor::RunServices, message::RunSupervisorMsg, resolver::RunResolver, supervision::spawner::Keeper},
+    observatory::ActorStatus,
+    run::{actor::RunServices, message::RunSupervisorMsg, resolver::RunResolver, supervision::spawner::RunSpawner},
 };
 
-/// The run supervisor. Its state is a [`Keeper`].
+/// The run supervisor. Its state is a [`RunSpawner`].
 pub(crate) struct RunSupervisorActor {
     pub(crate) services: Arc<RunServices>,
     pub(crate) resolver: Arc<RunResolver>,
-    pub(crate) gauge: Arc<Gauge>,
+    pub(crate) gauge: Arc<ActorStatus>,
 }
 
 impl Actor for RunSupervisorActor {
     type Msg = RunSupervisorMsg;
-    type State = Keeper;
+    type State = RunSpawner;
     type Arguments = ();
 
-    async fn pre_start(&self, _: ActorRef<Self::Msg>, (): ()) -> Result<Keeper, ActorProcessingErr> {
+    async fn pre_start(&self, _: ActorRef<Self::Msg>, (): ()) -> Result<RunSpawner, ActorProcessingErr> {
         self.gauge.show("running", "");
-        Ok(Keeper::new(Arc::clone(&self.services), Arc::clone(&self.resolver)))
+        Ok(RunSpawner::new(Arc::clone(&self.services), Arc::clone(&self.resolver)))
     }
 
     async fn handle(
         &self,
         myself: ActorRef<Self::Msg>,
         message: Self::Msg,
-        keeper: &mut Keeper,
+        keeper: &mut RunSpawner,
     ) -> Result<(), ActorProcessingErr> {
         self.gauge.took();
         match message {
@@ -46,7 +46,7 @@ impl Actor for RunSupervisorActor {
         &self,
         myself: ActorRef<Self::Msg>,
         event: SupervisionEvent,
-        keeper: &mut Keeper,
+        keeper: &mut RunSpawner,
     ) -> Result<(), ActorProcessingErr> {
         keeper.supervise(&myself, event).await;
         Ok(())

@@ -13,11 +13,11 @@ use ractor::{Actor, ActorId, ActorRef, Message, SupervisionEvent};
 use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunId, RunStatus};
 
 use crate::{
-    actor_base::restart::{self, Crashes},
+    actor_base::restart::{self, CrashHistory},
     run::{
         actor::{RunActor, RunServices},
-        machine::{ending::Ending, input::Again, spec::RunSpec},
-        message::{Start, StartFailed},
+        machine::{ending::Termination, input::ResumeReason, spec::RunSpec},
+        message::{RunStart, StartFailed},
         registry::entry::RunEntry,
         resolver::RunResolver,
     },
@@ -27,24 +27,24 @@ use crate::{
 const KILL_GRACE: Duration = Duration::from_secs(2);
 
 /// Start of the actor of a passivated run.
-const ACTIVATE: Start = Start::Load { restarted: Some(Again::Activated) };
+const ACTIVATE: RunStart = RunStart::Load { restarted: Some(ResumeReason::Activated) };
 
-struct Kept {
+struct ChildEntry {
     live: Arc<RunEntry>,
     spec: Arc<RunSpec>,
-    crashes: Crashes,
+    crashes: CrashHistory,
 }
 
 /// The runs of one supervisor.
-pub(crate) struct Keeper {
+pub(crate) struct RunSpawner {
     services: Arc<RunServices>,
     resolver: Arc<RunResolver>,
-    by_actor: HashMap<ActorId, Kept>,
+    by_actor: HashMap<ActorId, ChildEntry>,
     /// Waiting runs whose actors are passivated (ACT-7).
-    passive: HashMap<RunId, Kept>,
+    passive: HashMap<RunId, ChildEntry>,
 }
 
-impl Keeper {
+impl RunSpawner {
     pub(crate) fn new(services: Arc<RunServices>, resolver: Arc<RunResolver>) -> Self {
         Self { services, resolver, by_actor: HashMap::new(), passive: HashMap::new() }
     }
@@ -52,7 +52,7 @@ impl Keeper {
     /// Starts the actor of a run under `supervisor`.
     ///
     /// If the run names a preset or a tool that does not exist any more, it is ended instead.
-    pub(crate) async fn start<M>(&mut self, supervisor: &ActorRef<M>, run: &Run, start: Start)
+    pub(crate) async fn start<M>(&mut self, supervisor: &ActorRef<M>, run: &Run, start: RunStart)
     where
         M: Message + From<StartFailed>,
     {
@@ -60,10 +60,10 @@ impl Keeper {
         let project = self.services.runs.project_dir(&run.session_id);
         match (self.resolver.resolve(run, &project), start) {
             (Ok(spec), start) => {
-                let kept = Kept { live, spec: Arc::new(spec), crashes: Crashes::new(restart::RUN) };
+                let kept = ChildEntry { live, spec: Arc::new(spec), crashes: CrashHistory::new(restart::RUN) };
                 self.spawn(supervisor, kept, start).await;
             }
-            (Err(error), Start::Fresh { accepted: Some(accepted), .. }) => {
+            (Err(error), RunStart::Fresh { accepted: Some(accepted), .. }) => {
                 self.services.runs.abandon_start(&live);
                 let _ = accepted.send(Err(error));
             }
@@ -79,7 +79,12 @@ impl Keeper {
         }
     }
 
-    async fn spawn<M: Message + From<StartFailed>>(&mut self, supervisor: &ActorRef<M>, kept: Kept, start: Start) {
+    async fn spawn<M: Message + From<StartFailed>>(
+        &mut self,
+        supervisor: &ActorRef<M>,
+        kept: ChildEntry,
+        start: RunStart,
+    ) {
         let (services, live, spec) = (Arc::clone(&self.services), Arc::clone(&kept.live), Arc::clone(&kept.spec));
         let actor = RunActor { services, live, spec };
         match Actor::spawn_linked(None, actor, start, supervisor.get_cell()).await {
@@ -137,8 +142,8 @@ impl Keeper {
             Some(count) => {
                 kept.live.gauge.restarted(error);
                 let run = kept.live.run_id.clone();
-                let restarted = Some(Again::Crashed { count, error: error.to_owned() });
-                self.spawn(supervisor, kept, Start::Load { restarted }).await;
+                let restarted = Some(ResumeReason::Crashed { count, error: error.to_owned() });
+                self.spawn(supervisor, kept, RunStart::Load { restarted }).await;
                 Some(run)
             }
             None => {
@@ -152,7 +157,7 @@ impl Keeper {
     }
 
     fn give_up(&self, live: Arc<RunEntry>, reason: EndReason, error: ErrorInfo) {
-        let ending = Ending { status: RunStatus::Failed, reason, error: Some(error) };
+        let ending = Termination { status: RunStatus::Failed, reason, error: Some(error) };
         self.services.finalizer.finalize_orphan(live, ending);
     }
 }

@@ -14,52 +14,52 @@ use soong_protocol::{EndReason, Run, RunId, RunStatus};
 
 use crate::{
     fair_queue::FairQueue,
-    observatory::Gauge,
+    observatory::ActorStatus,
     run::{
         actor::RunServices,
         machine::{
-            ending::Ending,
-            input::{Again, EndInput, News},
+            ending::Termination,
+            input::{EndInput, ResumeReason, RunInput},
         },
-        message::{RunMsg, Start, SubAgentMsg},
+        message::{RunMsg, RunStart, SubAgentMsg},
         registry::entry::RunEntry,
         resolver::RunResolver,
-        supervision::spawner::Keeper,
+        supervision::spawner::RunSpawner,
     },
 };
 
 /// The sub-agent supervisor.
-pub(crate) struct SubAgentActor {
+pub(crate) struct SubAgentSupervisorActor {
     pub(crate) services: Arc<RunServices>,
     pub(crate) resolver: Arc<RunResolver>,
     /// Maximum number of children that run at a time (`agents.max_concurrent_children_per_session`).
     pub(crate) slots: usize,
-    pub(crate) gauge: Arc<Gauge>,
+    pub(crate) gauge: Arc<ActorStatus>,
 }
 
 /// A child that waits for a slot.
-struct Waiting {
+struct QueuedChild {
     run: Run,
     /// How its actor starts when it gets a slot.
-    begins: Begins,
+    begins: QueuedStart,
 }
 
 /// The stored state of a child that waits for a slot.
-enum Begins {
+enum QueuedStart {
     /// Only its rows are stored.
     Fresh,
     /// Events may be stored: of an earlier run of its trace, or by an earlier incarnation of this supervisor.
     Queued,
     /// It was running in an earlier process.
-    Again(Again),
+    Again(ResumeReason),
 }
 
 /// Mutable state of the supervisor.
-pub(crate) struct SubAgents {
-    keeper: Keeper,
+pub(crate) struct SubAgentSupervisorState {
+    keeper: RunSpawner,
     queue: FairQueue<RunId, RunId>,
     /// Children that wait for a slot. A child that is cancelled is removed here; its queue entry is then skipped.
-    waiting: HashMap<RunId, Waiting>,
+    waiting: HashMap<RunId, QueuedChild>,
     /// All admitted children that have not ended. None is admitted twice.
     known: HashSet<RunId>,
     /// Children that wait for their slot back.
@@ -68,15 +68,15 @@ pub(crate) struct SubAgents {
     working: HashSet<RunId>,
 }
 
-impl Actor for SubAgentActor {
+impl Actor for SubAgentSupervisorActor {
     type Msg = SubAgentMsg;
-    type State = SubAgents;
+    type State = SubAgentSupervisorState;
     type Arguments = ();
 
-    async fn pre_start(&self, _: ActorRef<SubAgentMsg>, (): ()) -> Result<SubAgents, ActorProcessingErr> {
+    async fn pre_start(&self, _: ActorRef<SubAgentMsg>, (): ()) -> Result<SubAgentSupervisorState, ActorProcessingErr> {
         self.gauge.show("running", "");
-        Ok(SubAgents {
-            keeper: Keeper::new(Arc::clone(&self.services), Arc::clone(&self.resolver)),
+        Ok(SubAgentSupervisorState {
+            keeper: RunSpawner::new(Arc::clone(&self.services), Arc::clone(&self.resolver)),
             queue: FairQueue::default(),
             waiting: HashMap::new(),
             known: HashSet::new(),
@@ -89,13 +89,13 @@ impl Actor for SubAgentActor {
         &self,
         myself: ActorRef<SubAgentMsg>,
         message: SubAgentMsg,
-        state: &mut SubAgents,
+        state: &mut SubAgentSupervisorState,
     ) -> Result<(), ActorProcessingErr> {
         self.gauge.took();
         match message {
             SubAgentMsg::Admit(runs) => {
                 for run in runs {
-                    let begins = if run.settings.continues { Begins::Queued } else { Begins::Fresh };
+                    let begins = if run.settings.continues { QueuedStart::Queued } else { QueuedStart::Fresh };
                     self.enqueue(state, run, begins);
                 }
             }
@@ -111,7 +111,7 @@ impl Actor for SubAgentActor {
                 if let Some(waiting) = state.waiting.remove(&run) {
                     self.cancel_queued(&waiting.run);
                 } else if let Some(live) = self.services.runs.get(&run) {
-                    self.services.runs.notify(&live, News::End(EndInput::Cancel));
+                    self.services.runs.notify(&live, RunInput::End(EndInput::Cancel));
                 }
             }
             SubAgentMsg::Yield(run) => {
@@ -130,7 +130,7 @@ impl Actor for SubAgentActor {
         &self,
         myself: ActorRef<SubAgentMsg>,
         event: SupervisionEvent,
-        state: &mut SubAgents,
+        state: &mut SubAgentSupervisorState,
     ) -> Result<(), ActorProcessingErr> {
         if let Some(run) = state.keeper.supervise(&myself, event).await {
             // The new incarnation holds a slot, whatever the old one had returned or requested.
@@ -141,27 +141,33 @@ impl Actor for SubAgentActor {
     }
 }
 
-impl SubAgentActor {
+impl SubAgentSupervisorActor {
     /// Restores children that have not ended: running children first, then queued ones.
-    async fn restore(&self, myself: &ActorRef<SubAgentMsg>, state: &mut SubAgents, runs: Vec<Run>, again: Again) {
+    async fn restore(
+        &self,
+        myself: &ActorRef<SubAgentMsg>,
+        state: &mut SubAgentSupervisorState,
+        runs: Vec<Run>,
+        again: ResumeReason,
+    ) {
         let (waiting, at_work): (Vec<Run>, Vec<Run>) =
             runs.into_iter().partition(|run| run.status == RunStatus::Queued);
         for run in at_work {
             // A new process may be configured with fewer slots.
-            if matches!(again, Again::Reopened) {
-                self.enqueue(state, run, Begins::Again(again.clone()));
+            if matches!(again, ResumeReason::Reopened) {
+                self.enqueue(state, run, QueuedStart::Again(again.clone()));
             } else if state.known.insert(run.run_id.clone()) {
                 state.working.insert(run.run_id.clone());
-                let start = Start::Load { restarted: Some(again.clone()) };
+                let start = RunStart::Load { restarted: Some(again.clone()) };
                 state.keeper.start(myself, &run, start).await;
             }
         }
         for run in waiting {
-            self.enqueue(state, run, Begins::Queued);
+            self.enqueue(state, run, QueuedStart::Queued);
         }
     }
 
-    fn enqueue(&self, state: &mut SubAgents, run: Run, begins: Begins) {
+    fn enqueue(&self, state: &mut SubAgentSupervisorState, run: Run, begins: QueuedStart) {
         let Some(parent) = run.parent_run_id.clone() else { return };
         if !state.known.insert(run.run_id.clone()) {
             return;
@@ -171,17 +177,17 @@ impl SubAgentActor {
             return self.cancel_queued(&run);
         }
         state.queue.push(parent, run.run_id.clone());
-        state.waiting.insert(run.run_id.clone(), Waiting { run, begins });
+        state.waiting.insert(run.run_id.clone(), QueuedChild { run, begins });
     }
 
     fn cancel_queued(&self, run: &Run) {
         let Some(live) = self.services.runs.get(&run.run_id) else { return };
-        let ending = Ending { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
+        let ending = Termination { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
         self.services.finalizer.finalize_orphan(live, ending);
     }
 
     /// Assigns free slots: first to children that request theirs back, then to new children.
-    async fn serve(&self, myself: &ActorRef<SubAgentMsg>, state: &mut SubAgents) {
+    async fn serve(&self, myself: &ActorRef<SubAgentMsg>, state: &mut SubAgentSupervisorState) {
         let slots = self.slots;
         while state.working.len() < slots {
             if let Some(run) = state.returning.pop_front() {
@@ -192,7 +198,7 @@ impl SubAgentActor {
                 continue;
             }
             let Some(run) = state.queue.pop() else { break };
-            let Some(Waiting { run: row, begins }) = state.waiting.remove(&run) else { continue };
+            let Some(QueuedChild { run: row, begins }) = state.waiting.remove(&run) else { continue };
             if self.services.runs.register(&row).token.is_cancelled() {
                 // Its cancellation is on the way: nothing new starts below a cancelled run (RT-6).
                 self.cancel_queued(&row);
@@ -200,9 +206,9 @@ impl SubAgentActor {
             }
             state.working.insert(run);
             let start = match begins {
-                Begins::Fresh => Start::Fresh { rows: Vec::new(), accepted: None },
-                Begins::Queued => Start::Load { restarted: None },
-                Begins::Again(again) => Start::Load { restarted: Some(again) },
+                QueuedStart::Fresh => RunStart::Fresh { rows: Vec::new(), accepted: None },
+                QueuedStart::Queued => RunStart::Load { restarted: None },
+                QueuedStart::Again(again) => RunStart::Load { restarted: Some(again) },
             };
             state.keeper.start(myself, &row, start).await;
         }

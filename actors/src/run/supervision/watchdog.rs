@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     actor_base::Lifetime,
     run::{
-        machine::input::{EndInput, News},
+        machine::input::{EndInput, RunInput},
         registry::{
             RunRegistry,
             entry::{RunEntry, RunPhase},
@@ -37,7 +37,7 @@ pub(crate) async fn watch(runs: Arc<RunRegistry>, lifetime: Lifetime, stuck_afte
             () = lifetime.closing().cancelled() => return,
         }
         for run in runs.select(|run| is_undriven(run, stuck_after_ms)) {
-            runs.notify(&run, News::End(EndInput::Undriven));
+            runs.notify(&run, RunInput::End(EndInput::Undriven));
         }
         for run in runs.select(is_stuck) {
             if run.clock.is_told_of_silence() {
@@ -46,7 +46,7 @@ pub(crate) async fn watch(runs: Arc<RunRegistry>, lifetime: Lifetime, stuck_afte
             let since = run.clock.last_progress();
             tracing::warn!(run = %run.run_id, %since, "nothing comes of a run");
             run.gauge.show_run(|view| view.stuck = true);
-            runs.notify(&run, News::End(EndInput::Stuck { since }));
+            runs.notify(&run, RunInput::End(EndInput::Stuck { since }));
         }
     }
 }

@@ -19,10 +19,10 @@ use soong_storage::store::{Reader, StoreError};
 
 use crate::{
     clock::now,
-    permission::{Permissions, UNCONFINED, Verdict, exact_grants, fingerprint},
-    reading::Reading,
+    permission::{CommandVerdict, Permissions, UNCONFINED, exact_grants, fingerprint},
+    reading::StoreReader,
     redaction::Redactor,
-    run::machine::{effect::ToolJob, inline, spec::RunSpec},
+    run::machine::{effect::ToolCallTask, inline, spec::RunSpec},
     tool::{Tool, ToolContext},
 };
 
@@ -30,7 +30,7 @@ use crate::{
 const READ: &str = "read";
 
 /// Result of the authorization of a call.
-pub(crate) enum Gate {
+pub(crate) enum Authorization {
     /// The call may run, with this access.
     Open(Option<Demand>),
     /// The call requires approval.
@@ -44,7 +44,7 @@ pub(crate) struct Authorizer {
     pub(crate) permissions: Arc<Permissions>,
     /// The policy for calls that use the network (`permissions.network`).
     pub(crate) network: NetworkPolicy,
-    pub(crate) reader: Reading,
+    pub(crate) reader: StoreReader,
     pub(crate) redactor: Redactor,
 }
 
@@ -53,23 +53,23 @@ impl Authorizer {
     pub(crate) async fn authorize(
         &self,
         spec: &RunSpec,
-        job: &ToolJob,
+        job: &ToolCallTask,
         tool: &Arc<dyn Tool>,
         context: &ToolContext,
-    ) -> Gate {
+    ) -> Authorization {
         match self.check(spec, job, tool, context).await {
             Ok(gate) => gate,
-            Err(error) => Gate::Shut(error),
+            Err(error) => Authorization::Shut(error),
         }
     }
 
     async fn check(
         &self,
         spec: &RunSpec,
-        job: &ToolJob,
+        job: &ToolCallTask,
         tool: &Arc<dyn Tool>,
         context: &ToolContext,
-    ) -> Result<Gate, ErrorInfo> {
+    ) -> Result<Authorization, ErrorInfo> {
         let name = &job.spec.name;
         if self.permissions.denies_tool(&spec.settings, name) {
             return Err(denied(name));
@@ -78,19 +78,19 @@ impl Authorizer {
         if opened.is_some_and(|path| self.permissions.denies_path(&spec.settings, &context.project_dir, name, &path)) {
             return Err(denied(name));
         }
-        let Some(demand) = tool.demand(context, &job.arguments)? else { return Ok(Gate::Open(None)) };
+        let Some(demand) = tool.demand(context, &job.arguments)? else { return Ok(Authorization::Open(None)) };
         if let Some(id) = &job.leave {
             return match self.is_allowed(spec, (tool, context, job), id, &demand).await? {
-                true => Ok(Gate::Open(Some(demand))),
+                true => Ok(Authorization::Open(Some(demand))),
                 false => Err(changed(name)),
             };
         }
         let verdict =
             self.permissions.verdict((&spec.identity.session_id, &spec.settings), &context.project_dir, name, &demand);
         match self.network_policy(&job.spec, &demand) {
-            _ if verdict == Verdict::Refuse => return Err(denied(name)),
-            _ if verdict == Verdict::Run => return Ok(Gate::Open(Some(demand))),
-            NetworkPolicy::Allow => return Ok(Gate::Open(Some(demand))),
+            _ if verdict == CommandVerdict::Refuse => return Err(denied(name)),
+            _ if verdict == CommandVerdict::Run => return Ok(Authorization::Open(Some(demand))),
+            NetworkPolicy::Allow => return Ok(Authorization::Open(Some(demand))),
             NetworkPolicy::Deny => return Err(no_network(name)),
             NetworkPolicy::Ask => {}
         }
@@ -99,7 +99,7 @@ impl Authorizer {
         }
         if !self.permissions.can_ask(&spec.settings) {
             // No grant helps if a deny rule cannot be checked.
-            let allow = if verdict == Verdict::AskOrRefuse { Vec::new() } else { exact_grants(name, &demand) };
+            let allow = if verdict == CommandVerdict::AskOrRefuse { Vec::new() } else { exact_grants(name, &demand) };
             return Err(nobody_to_ask(name, &demand, allow, &self.redactor));
         }
         let diff = self.preview(spec, tool, context, &job.arguments).await;
@@ -126,7 +126,7 @@ impl Authorizer {
             decided_at: None,
         };
         self.redactor.permission(&mut asked);
-        Ok(Gate::Ask(Box::new(asked)))
+        Ok(Authorization::Ask(Box::new(asked)))
     }
 
     /// Returns the change that a call would make. `None` if it cannot be computed, or if a deny rule forbids reading
@@ -151,7 +151,7 @@ impl Authorizer {
     async fn is_allowed(
         &self,
         spec: &RunSpec,
-        (tool, context, job): (&Arc<dyn Tool>, &ToolContext, &ToolJob),
+        (tool, context, job): (&Arc<dyn Tool>, &ToolContext, &ToolCallTask),
         id: &PermissionId,
         demand: &Demand,
     ) -> Result<bool, ErrorInfo> {

@@ -14,13 +14,13 @@ use soong_storage::store::{Append, Fence, Reader, StoreError};
 use crate::{
     actor_base::Lifetime,
     artifact::ArtifactStore,
-    budget::{Purse, Spent},
+    budget::{BudgetAccount, Consumed},
     journal::JournalHandle,
-    reading::Reading,
+    reading::StoreReader,
     run::{
         machine::{
-            ending::Ending,
-            input::{EndInput, News},
+            ending::Termination,
+            input::{EndInput, RunInput},
             outcome::{RunOutcome, run_outcome},
             state::RunState,
         },
@@ -43,14 +43,14 @@ type Finalized = (RunOutcome, Option<Box<ChildResult>>);
 
 /// All runs of the interrupted trees if any run has a budget, else empty. Ended runs are included. Parents precede
 /// their children, and each run has its number of children.
-pub(crate) type Used = Vec<(Run, usize)>;
+pub(crate) type BudgetUsage = Vec<(Run, usize)>;
 
 /// Ends runs that have no actor.
 pub(crate) struct Finalizer {
     pub(crate) runs: Arc<RunRegistry>,
     pub(crate) resolver: Arc<RunResolver>,
     pub(crate) journal: JournalHandle,
-    pub(crate) reader: Reading,
+    pub(crate) reader: StoreReader,
     pub(crate) artifacts: Arc<ArtifactStore>,
     pub(crate) task_journals: Arc<TaskJournals>,
     pub(crate) lifetime: Lifetime,
@@ -59,7 +59,7 @@ pub(crate) struct Finalizer {
 impl Finalizer {
     /// Ends a run in the background: cancels its descendants, waits until they have ended, and then ends the run.
     /// Retries while the disk refuses writes. If the end can never be recorded, waiting callers get the error.
-    pub(crate) fn finalize_orphan(self: &Arc<Self>, live: Arc<RunEntry>, ending: Ending) {
+    pub(crate) fn finalize_orphan(self: &Arc<Self>, live: Arc<RunEntry>, ending: Termination) {
         let finalizer = Arc::clone(self);
         live.set_phase(RunPhase::Ending);
         self.lifetime.spawn(async move {
@@ -84,7 +84,7 @@ impl Finalizer {
     }
 
     /// Ends a run after all its descendants; `None` if no such run is recorded.
-    async fn finalize_tree(&self, live: &RunEntry, ending: &Ending) -> Result<Option<Finalized>, ErrorInfo> {
+    async fn finalize_tree(&self, live: &RunEntry, ending: &Termination) -> Result<Option<Finalized>, ErrorInfo> {
         self.finalize_children(&live.run_id).await?;
         match self.finalize(&live.run_id, &live.trace_id, ending.clone()).await {
             Ok(finalized) => Ok(Some(finalized)),
@@ -104,7 +104,8 @@ impl Finalizer {
                     live.outcome().await?;
                 }
                 None => {
-                    let ending = Ending { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
+                    let ending =
+                        Termination { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
                     self.finalize(&child.run_id, &child.trace_id, ending).await?;
                 }
             }
@@ -122,7 +123,7 @@ impl Finalizer {
         &self,
         run_id: &RunId,
         trace_id: &TraceId,
-        ending: Ending,
+        ending: Termination,
     ) -> Result<Finalized, ErrorInfo> {
         let open = Append { fence: None, writes: vec![Write::OpenRun(run_id.clone())] };
         let ack = self.journal.append_and_wait(open).await.map_err(|error| match error {
@@ -136,7 +137,7 @@ impl Finalizer {
         };
         // Reservations are kept in memory only, so they count only if this process made them.
         let here = self.runs.get(run_id).filter(|live| !live.published().interrupted);
-        let step = decide(&mut state, News::End(EndInput::Abandon { ending, flushed }), here.as_deref());
+        let step = decide(&mut state, RunInput::End(EndInput::Abandon { ending, flushed }), here.as_deref());
         if !step.writes.is_empty() {
             let epoch = ack.epoch.unwrap_or_default();
             let fence = Fence { run_id: run_id.clone(), epoch, number: 1, used_ms: None };
@@ -190,14 +191,14 @@ impl Finalizer {
                 ErrorCode::Interrupted,
                 "the process ended while the run was at work: continue the session to go on",
             );
-            let ending = Ending { status: RunStatus::Failed, reason: EndReason::Interrupted, error: Some(error) };
+            let ending = Termination { status: RunStatus::Failed, reason: EndReason::Interrupted, error: Some(error) };
             self.finalize(&run.run_id, &run.trace_id, ending).await?;
         }
         Ok(())
     }
 
     /// Reads the budget usage of interrupted runs (BUD-1).
-    pub(crate) async fn read_used(&self, runs: &[Run]) -> Result<Used, ErrorInfo> {
+    pub(crate) async fn read_used(&self, runs: &[Run]) -> Result<BudgetUsage, ErrorInfo> {
         let ids: HashSet<&RunId> = runs.iter().map(|run| &run.run_id).collect();
         let is_top = |run: &&Run| run.parent_run_id.as_ref().is_none_or(|parent| !ids.contains(parent));
         let tops: Vec<Run> = runs.iter().filter(is_top).cloned().collect();
@@ -205,7 +206,7 @@ impl Finalizer {
             return Ok(Vec::new());
         }
         let read = move |reader: &dyn Reader| {
-            let mut tree: Used = tops.iter().map(|top| (top.clone(), 0)).collect();
+            let mut tree: BudgetUsage = tops.iter().map(|top| (top.clone(), 0)).collect();
             let mut next = 0;
             while next < tree.len() {
                 let children = reader.children(&tree[next].0.run_id)?;
@@ -220,7 +221,7 @@ impl Finalizer {
 
     /// Registers interrupted runs in the given order (parents first), and restores the usage of their budgets. The
     /// token of a run with a recorded cancel request is cancelled, so that it makes no further step.
-    pub(crate) fn register_interrupted(&self, runs: &[Run], used: &Used) {
+    pub(crate) fn register_interrupted(&self, runs: &[Run], used: &BudgetUsage) {
         let mut has_new = false;
         for run in runs {
             let is_new = !self.runs.contains(&run.run_id);
@@ -237,12 +238,12 @@ impl Finalizer {
             return; // the budgets of registered runs are up to date
         }
         // The usage of an ended run counts against the budget of the run above it. Parents come first in `used`.
-        let mut purses: HashMap<&RunId, Purse> = HashMap::new();
+        let mut purses: HashMap<&RunId, BudgetAccount> = HashMap::new();
         for (run, children) in used {
             let above = || purses.get(run.parent_run_id.as_ref()?).cloned();
             let own = self.runs.get(&run.run_id).and_then(|live| live.purse.clone());
             if let Some(purse) = own.or_else(above) {
-                purse.report_of(&run.run_id, run.parent_run_id.as_ref(), Spent::of(&run.usage, *children));
+                purse.report_of(&run.run_id, run.parent_run_id.as_ref(), Consumed::of(&run.usage, *children));
                 purses.insert(&run.run_id, purse);
             }
         }

@@ -14,11 +14,11 @@ use soong_protocol::{ErrorCode, ErrorInfo, Event, HookEvent};
 
 use crate::{
     actor_base::Lifetime,
-    hook::{Heard, HookPoint, Told},
+    hook::{HookInput, HookPoint, HookResult},
     run::{
         machine::{
-            effect::ToolJob,
-            input::{HookInput, News},
+            effect::ToolCallTask,
+            input::{HookReport, RunInput},
             spec::RunSpec,
         },
         registry::{RunRegistry, entry::RunEntry},
@@ -26,8 +26,8 @@ use crate::{
     tool::ToolResult,
 };
 
-fn told(spec: &RunSpec, event: HookPoint) -> Told {
-    Told {
+fn told(spec: &RunSpec, event: HookPoint) -> HookInput {
+    HookInput {
         event,
         session_id: spec.identity.session_id.clone(),
         trace_id: spec.identity.trace_id.clone(),
@@ -42,8 +42,8 @@ fn told(spec: &RunSpec, event: HookPoint) -> Told {
     }
 }
 
-fn of_call(spec: &RunSpec, job: &ToolJob, event: HookPoint, resolved_path: Option<PathBuf>) -> Told {
-    Told {
+fn of_call(spec: &RunSpec, job: &ToolCallTask, event: HookPoint, resolved_path: Option<PathBuf>) -> HookInput {
+    HookInput {
         resolved_path,
         tool: Some(job.spec.name.clone()),
         arguments: Some(job.arguments.clone()),
@@ -55,7 +55,7 @@ fn of_call(spec: &RunSpec, job: &ToolJob, event: HookPoint, resolved_path: Optio
 /// Asks hooks whether a call may run. Passes events for the run to `tell`.
 pub(crate) async fn before_call(
     spec: &RunSpec,
-    job: &ToolJob,
+    job: &ToolCallTask,
     project: &Path,
     resolved_path: Option<PathBuf>,
     mut tell: impl FnMut(Event),
@@ -65,7 +65,7 @@ pub(crate) async fn before_call(
     if job.leave.is_some() || !spec.hooks.hear(event) {
         return Ok(());
     }
-    let Heard { refused, failures } = spec.hooks.call(&of_call(spec, job, event, resolved_path), project).await;
+    let HookResult { refused, failures } = spec.hooks.call(&of_call(spec, job, event, resolved_path), project).await;
     let event = event.as_str().to_owned();
     failures.into_iter().for_each(|error| tell(HookEvent::Failed { event: event.clone(), error }.into()));
     let Some(reason) = refused else { return Ok(()) };
@@ -78,7 +78,7 @@ pub(crate) async fn before_call(
 }
 
 /// Returns the hook input for a call that has an outcome; `None` if no hook listens.
-pub(crate) fn after_call(spec: &RunSpec, job: &ToolJob, resolved_path: Option<PathBuf>) -> Option<Told> {
+pub(crate) fn after_call(spec: &RunSpec, job: &ToolCallTask, resolved_path: Option<PathBuf>) -> Option<HookInput> {
     let event = HookPoint::PostToolUse;
     spec.hooks.hear(event).then(|| of_call(spec, job, event, resolved_path))
 }
@@ -102,7 +102,7 @@ pub(crate) struct HookCalls {
 
 impl HookCalls {
     /// Notifies hooks in the background. Failures of hooks are reported to the run if it has not ended.
-    pub(crate) fn notify(&self, live: &Arc<RunEntry>, spec: &Arc<RunSpec>, told: Told) {
+    pub(crate) fn notify(&self, live: &Arc<RunEntry>, spec: &Arc<RunSpec>, told: HookInput) {
         let (hooks, live, spec) = (self.clone(), Arc::clone(live), Arc::clone(spec));
         self.lifetime.spawn(async move {
             let project = hooks.runs.project_dir(&spec.identity.session_id);
@@ -113,9 +113,10 @@ impl HookCalls {
             for error in heard.failures {
                 let event = told.event.as_str().to_owned();
                 tracing::warn!(hook = event, error, "a hook failed");
-                hooks
-                    .runs
-                    .notify(&live, News::Hook(HookInput::Note(Box::new(HookEvent::Failed { event, error }.into()))));
+                hooks.runs.notify(
+                    &live,
+                    RunInput::Hook(HookReport::Event(Box::new(HookEvent::Failed { event, error }.into()))),
+                );
             }
         });
     }
@@ -128,12 +129,12 @@ impl HookCalls {
         point: HookPoint,
         prompt: Option<String>,
     ) {
-        self.notify(live, spec, Told { prompt, ..told(spec, point) });
+        self.notify(live, spec, HookInput { prompt, ..told(spec, point) });
     }
 
     /// Asks hooks whether a run may end with this answer.
-    pub(crate) async fn before_end(&self, spec: &RunSpec, answer: String) -> Heard {
-        let told = Told { outcome: Some(json!({ "output": answer })), ..told(spec, HookPoint::Stop) };
+    pub(crate) async fn before_end(&self, spec: &RunSpec, answer: String) -> HookResult {
+        let told = HookInput { outcome: Some(json!({ "output": answer })), ..told(spec, HookPoint::Stop) };
         spec.hooks.call(&told, &self.runs.project_dir(&spec.identity.session_id)).await
     }
 }

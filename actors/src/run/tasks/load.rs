@@ -12,17 +12,17 @@ use soong_storage::store::{MessagePath, PermissionFilter, QuestionFilter, Reader
 
 use crate::{
     artifact::Edited,
-    reading::Reading,
+    reading::StoreReader,
     run::machine::{
-        replay::{Stored, added_sequences},
-        rewind::WayBack,
+        replay::{StoredRun, added_sequences},
+        rewind::RewindPlan,
         tools::is_spawning,
     },
     tool::ToolOutput,
 };
 
 /// Reads the settings of the last run of a sub-trace.
-pub(crate) async fn last_settings(reader: &Reading, trace: &TraceId) -> Result<Box<RunSettings>, ErrorInfo> {
+pub(crate) async fn last_settings(reader: &StoreReader, trace: &TraceId) -> Result<Box<RunSettings>, ErrorInfo> {
     let wanted = trace.clone();
     let last = reader.read(move |reader| reader.last_run(&wanted)).await?;
     last.map(|run| Box::new(run.settings))
@@ -52,7 +52,7 @@ pub(crate) fn read_stored(
     reader: &dyn Reader,
     run_id: &RunId,
     trace_id: &TraceId,
-) -> Result<(Run, Stored), StoreError> {
+) -> Result<(Run, StoredRun), StoreError> {
     let run = reader.run(run_id)?.ok_or_else(|| StoreError::Missing(format!("run {run_id}")))?;
     let trace = reader.trace(trace_id)?.ok_or_else(|| StoreError::Missing(format!("trace {trace_id}")))?;
     let events = run_events(reader, run_id)?;
@@ -73,7 +73,7 @@ pub(crate) fn read_stored(
     let on_path: HashSet<u64> = messages.iter().map(|message| message.sequence).collect();
     let off_path: Vec<u64> = added_sequences(&events).filter(|sequence| !on_path.contains(sequence)).collect();
     messages.extend(reader.messages_at(trace_id, &off_path)?);
-    let stored = Stored {
+    let stored = StoredRun {
         messages,
         last_sequence: trace.last_sequence,
         goals: reader.goal_tree(trace_id)?,
@@ -112,15 +112,15 @@ fn run_events(reader: &dyn Reader, run: &RunId) -> Result<Vec<(Timestamp, Event)
 }
 
 /// Reads the rows that determine the outcome of an ended run: only its own, without other runs of its trace.
-pub(crate) fn read_own(reader: &dyn Reader, run: &Run) -> Result<Stored, StoreError> {
+pub(crate) fn read_own(reader: &dyn Reader, run: &Run) -> Result<StoredRun, StoreError> {
     let events = run_events(reader, &run.run_id)?;
     let sequences: Vec<u64> = added_sequences(&events).collect();
-    Ok(Stored {
+    Ok(StoredRun {
         messages: reader.messages_at(&run.trace_id, &sequences)?,
         results: reader.child_results(&run.run_id)?,
         events,
         started_at: run.started_at,
-        ..Stored::default()
+        ..StoredRun::default()
     })
 }
 
@@ -143,7 +143,7 @@ fn find_way_back(
     reader: &dyn Reader,
     trace: &TraceId,
     after_sequence: u64,
-) -> Result<Option<Result<Box<WayBack>, ErrorInfo>>, StoreError> {
+) -> Result<Option<Result<Box<RewindPlan>, ErrorInfo>>, StoreError> {
     let Some(place) = reader.place(trace, after_sequence)?.filter(|place| place.is_on_path) else {
         return Ok(Some(Err(no_way_back(trace, after_sequence))));
     };
@@ -152,7 +152,7 @@ fn find_way_back(
     }
     let mut goals = reader.goal_tree_at(trace, place.until_lsn)?.unwrap_or_default();
     goals.rewind(place.sequence);
-    Ok(Some(Ok(Box::new(WayBack {
+    Ok(Some(Ok(Box::new(RewindPlan {
         goals,
         collaborators: reader.collaborators_at(trace, place.until_lsn)?,
         after_sequence,

@@ -12,23 +12,23 @@ use tokio::time::{Instant, sleep};
 use crate::{
     actor_base::Mailbox,
     artifact::ArtifactStore,
-    budget::{Reservation, Want},
+    budget::{Reservation, ReserveRequest},
     clock::now,
     events::LiveDelta,
     journal::JournalHandle,
     model::{
         Completion, DeltaSink, ModelRequest,
-        gateway::{CallSink, Called},
+        gateway::{CallResult, CallSink},
         gateways::ModelGateways,
         tokens::TokenDeviations,
     },
     redaction::StreamRedactor,
     run::{
-        clock::Standstill,
+        clock::ClockPause,
         machine::{
             effect::{ModelCall, SummaryCall},
-            input::{ModelInput, News},
-            spec::{Helper, RunSpec},
+            input::{ModelInput, RunInput},
+            spec::{AuxiliaryModel, RunSpec},
         },
         message::RunMsg,
         registry::{RunRegistry, entry::RunEntry},
@@ -40,7 +40,7 @@ use crate::{
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// Observes a model call: streams its deltas, and collects its reservation, partial text and waiting time.
-pub(crate) struct Line {
+pub(crate) struct CallObserver {
     journal: JournalHandle,
     live: Arc<RunEntry>,
     /// Receives the events of the call; `None` for calls that are not part of the conversation, such as summaries.
@@ -56,12 +56,12 @@ pub(crate) struct Line {
     pub(crate) held: Option<Reservation>,
     /// Time spent waiting for limits, pauses, retries and budgets, in milliseconds.
     pub(crate) waited_ms: u64,
-    waits: Option<Standstill>,
+    waits: Option<ClockPause>,
     /// Redactors of the streamed text and reasoning.
     shown: (StreamRedactor, StreamRedactor),
 }
 
-impl Line {
+impl CallObserver {
     pub(crate) fn new(
         journal: &JournalHandle,
         live: &Arc<RunEntry>,
@@ -85,7 +85,7 @@ impl Line {
 
     /// Reserves budget for a call. Returns the maximum number of output tokens if the budget limits it below the
     /// request.
-    async fn reserve(&mut self, want: Want) -> Result<Option<u64>, ErrorInfo> {
+    async fn reserve(&mut self, want: ReserveRequest) -> Result<Option<u64>, ErrorInfo> {
         self.prompt_tokens = want.prompt_tokens;
         let Some(purse) = self.live.purse.clone() else { return Ok(None) };
         let start = Instant::now();
@@ -98,7 +98,7 @@ impl Line {
     }
 }
 
-impl DeltaSink for Line {
+impl DeltaSink for CallObserver {
     fn push(&mut self, delta: Delta) {
         let at = now();
         self.live.clock.progress(at);
@@ -117,7 +117,7 @@ impl DeltaSink for Line {
     }
 }
 
-impl Line {
+impl CallObserver {
     /// Streams a redacted delta.
     fn show(&self, delta: Delta) {
         if delta.text().is_empty() {
@@ -142,7 +142,7 @@ impl Line {
     }
 }
 
-impl CallSink for Line {
+impl CallSink for CallObserver {
     fn note(&mut self, mut event: ModelEvent) {
         if let ModelEvent::Retrying { usage, cost, .. } = &mut event
             && !self.partial.is_empty()
@@ -158,7 +158,7 @@ impl CallSink for Line {
             *usage = Some(spent);
         }
         if let Some(mailbox) = &self.told {
-            mailbox.cast(RunMsg::News(Box::new(News::Model(ModelInput::Note(event)))));
+            mailbox.cast(RunMsg::News(Box::new(RunInput::Model(ModelInput::Note(event)))));
         }
     }
 
@@ -199,7 +199,7 @@ impl ModelCaller {
         &self,
         spec: &RunSpec,
         call: SummaryCall,
-        line: &mut Line,
+        line: &mut CallObserver,
     ) -> Result<Completion, ErrorInfo> {
         self.ask(spec, &spec.helpers.summary, call.system, vec![(Role::User, call.user)], line).await
     }
@@ -208,16 +208,16 @@ impl ModelCaller {
     pub(crate) async fn ask(
         &self,
         spec: &RunSpec,
-        helper: &Helper,
+        helper: &AuxiliaryModel,
         system: String,
         said: Vec<(Role, String)>,
-        line: &mut Line,
+        line: &mut CallObserver,
     ) -> Result<Completion, ErrorInfo> {
         let (gateway, model) = self.models.open(&helper.name).await?;
         let count = |text: &str| spec.model.counter.count_text(text);
         let prompt_tokens = count(&system) + said.iter().map(|(_, text)| count(text)).sum::<u64>();
         let max_output_tokens = helper.output_tokens;
-        let most = line.reserve(Want { prompt_tokens, max_output_tokens, prices: helper.prices }).await?;
+        let most = line.reserve(ReserveRequest { prompt_tokens, max_output_tokens, prices: helper.prices }).await?;
         let messages = (1..).zip(said).map(|(sequence, (role, text))| {
             Arc::new(Message::text(spec.identity.trace_id.clone(), sequence, None, role, text, now()))
         });
@@ -257,7 +257,7 @@ impl ModelCaller {
         &self,
         spec: &RunSpec,
         call: ModelCall,
-        line: &mut Line,
+        line: &mut CallObserver,
     ) -> Result<Completion, ErrorInfo> {
         let name = spec.preset.model.as_deref().unwrap_or(&spec.settings.model);
         let (gateway, model) = self.unless_lost(spec, self.models.open(name).await).await?;
@@ -279,11 +279,11 @@ impl ModelCaller {
             params: spec.settings.llm_params.clone(),
             model: model.map(str::to_owned),
             max_output_tokens: line
-                .reserve(Want { prompt_tokens, max_output_tokens, prices: spec.model.prices })
+                .reserve(ReserveRequest { prompt_tokens, max_output_tokens, prices: spec.model.prices })
                 .await?,
         };
         let most_tokens = prompt_tokens.saturating_add(request.max_output_tokens.unwrap_or(max_output_tokens));
-        let Called { outcome, waited_ms } =
+        let CallResult { outcome, waited_ms } =
             gateway.complete(&spec.identity.session_id, &request, most_tokens, line).await;
         line.show_rest();
         line.waited_ms += waited_ms;

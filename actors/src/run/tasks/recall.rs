@@ -6,10 +6,10 @@ use soong_protocol::{ErrorCode, ErrorInfo, Role};
 
 use crate::{
     budget::Reservation,
-    memory::{Book, MemoryFile, matching, mend_request, read_tags, tag_request, told},
+    memory::{ExperienceText, MemoryFile, matching, mend_request, read_tags, tag_request, told},
     run::{
-        machine::{input::Recalled, spec::RunSpec},
-        tasks::model_call::{Line, ModelCaller},
+        machine::{input::RecallResult, spec::RunSpec},
+        tasks::model_call::{CallObserver, ModelCaller},
     },
 };
 
@@ -18,11 +18,12 @@ use crate::{
 pub(in crate::run) async fn look(
     (models, memory, top_k): (&ModelCaller, Arc<MemoryFile>, usize),
     spec: &RunSpec,
-    line: &mut Line,
-    recalled: &mut Recalled,
+    line: &mut CallObserver,
+    recalled: &mut RecallResult,
 ) -> Result<(), ErrorInfo> {
     let read = tokio::task::spawn_blocking(move || memory.read_and_log()).await;
-    let book: Arc<Book> = read.map_err(|error| ErrorInfo::new(ErrorCode::InternalError, error.to_string()))??;
+    let book: Arc<ExperienceText> =
+        read.map_err(|error| ErrorInfo::new(ErrorCode::InternalError, error.to_string()))??;
     if book.experiences().is_empty() {
         return Ok(());
     }

@@ -10,18 +10,18 @@ use soong_protocol::{Config, Delta, ErrorCode, ErrorInfo, Event, Permission};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    artifact::{ArtifactDoor, ArtifactStore},
+    artifact::{ArtifactHandle, ArtifactStore},
     clock::now,
     events::LiveDelta,
     hook::HookPoint,
     journal::JournalHandle,
-    reading::Reading,
+    reading::StoreReader,
     redaction::{Redactor, StreamRedactor},
     run::{
-        machine::{effect::ToolJob, inline::Limits, spec::RunSpec, tools::is_decided_here},
+        machine::{effect::ToolCallTask, inline::InlineLimits, spec::RunSpec, tools::is_decided_here},
         registry::{RunRegistry, entry::RunEntry},
         tasks::{
-            authorize::{Authorizer, Gate},
+            authorize::{Authorization, Authorizer},
             hook_calls,
             load::recorded_in,
             tool_output,
@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// The outcome of an attempt to run a call.
-pub(in crate::run::tasks) enum Ran {
+pub(in crate::run::tasks) enum ToolAttempt {
     /// The call has an outcome.
     Ended(Box<ToolResult>),
     /// Not executed: hooks passed, and the run executes the call itself.
@@ -41,7 +41,11 @@ pub(in crate::run::tasks) enum Ran {
 }
 
 /// Returns the path that a call would open now; `None` if no hook needs it.
-pub(in crate::run::tasks) fn resolved_path(spec: &RunSpec, job: &ToolJob, context: &ToolContext) -> Option<PathBuf> {
+pub(in crate::run::tasks) fn resolved_path(
+    spec: &RunSpec,
+    job: &ToolCallTask,
+    context: &ToolContext,
+) -> Option<PathBuf> {
     if !spec.hooks.hear(HookPoint::PreToolUse) && !spec.hooks.hear(HookPoint::PostToolUse) {
         return None;
     }
@@ -62,7 +66,7 @@ pub(crate) struct ToolRunner {
     pub(crate) runs: Arc<RunRegistry>,
     pub(crate) artifacts: Arc<ArtifactStore>,
     pub(crate) journal: JournalHandle,
-    pub(crate) reader: Reading,
+    pub(crate) reader: StoreReader,
     pub(crate) redactor: Redactor,
 }
 
@@ -72,12 +76,12 @@ impl ToolRunner {
         &self,
         live: &Arc<RunEntry>,
         spec: &RunSpec,
-        job: &ToolJob,
+        job: &ToolCallTask,
         token: &CancellationToken,
         storing: &TaskTracker,
     ) -> ToolContext {
         let project_dir = self.runs.project_dir(&spec.identity.session_id);
-        let door = ArtifactDoor { store: Arc::clone(&self.artifacts), tasks: storing.clone() };
+        let door = ArtifactHandle { store: Arc::clone(&self.artifacts), tasks: storing.clone() };
         let (tools, artifacts) = (&self.config.tools, &self.config.artifacts);
         ToolContext {
             session_id: spec.identity.session_id.clone(),
@@ -124,37 +128,37 @@ impl ToolRunner {
     pub(in crate::run::tasks) async fn run(
         &self,
         spec: &RunSpec,
-        job: ToolJob,
+        job: ToolCallTask,
         mut context: ToolContext,
         token: &CancellationToken,
         note: impl FnMut(Event),
-    ) -> Ran {
+    ) -> ToolAttempt {
         let hooked_path = resolved_path(spec, &job, &context);
         if let Err(error) = hook_calls::before_call(spec, &job, &context.project_dir, hooked_path.clone(), note).await {
-            return Ran::Ended(Box::new(Err(error)));
+            return ToolAttempt::Ended(Box::new(Err(error)));
         }
         if is_decided_here(&job.spec.name) {
-            return Ran::Passed;
+            return ToolAttempt::Passed;
         }
         let Some(tool) = spec.catalog.registry.get(&job.spec.name).and_then(|entry| entry.tool.as_ref()) else {
             let message = format!("tool {} is not registered", job.spec.name);
-            return Ran::Ended(Box::new(Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message))));
+            return ToolAttempt::Ended(Box::new(Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message))));
         };
         match self.authorizer.authorize(spec, &job, tool, &context).await {
-            Gate::Open(leave) => context.leave = leave,
-            Gate::Ask(asked) => return Ran::NeedsLeave(asked),
-            Gate::Shut(error) => return Ran::Ended(Box::new(Err(error))),
+            Authorization::Open(leave) => context.leave = leave,
+            Authorization::Ask(asked) => return ToolAttempt::NeedsLeave(asked),
+            Authorization::Shut(error) => return ToolAttempt::Ended(Box::new(Err(error))),
         }
         if hooked_path != resolved_path(spec, &job, &context) {
-            return Ran::Ended(Box::new(Err(moved(&job.spec.name))));
+            return ToolAttempt::Ended(Box::new(Err(moved(&job.spec.name))));
         }
-        Ran::Ended(Box::new(self.call_tool(spec, job, tool, context, token).await))
+        ToolAttempt::Ended(Box::new(self.call_tool(spec, job, tool, context, token).await))
     }
 
     async fn call_tool(
         &self,
         spec: &RunSpec,
-        job: ToolJob,
+        job: ToolCallTask,
         tool: &Arc<dyn Tool>,
         context: ToolContext,
         token: &CancellationToken,
@@ -172,7 +176,7 @@ impl ToolRunner {
             error
         })?;
         output.redact(&self.redactor); // before it is shortened
-        let limits = Limits {
+        let limits = InlineLimits {
             bytes: context.output_limit_bytes,
             tokens: context.output_limit_tokens,
             stored_bytes: self.config.artifacts.max_text_bytes,

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use soong_protocol::{ArtifactRef, ErrorInfo, Provenance, ToolSpec};
 
 use crate::{
-    artifact::{ArtifactService, ArtifactStore, Place, Save},
+    artifact::{ArtifactOwner, ArtifactService, ArtifactStore, Save},
     run::machine::{
-        inline::{Limits, head, preview, reference_text},
+        inline::{InlineLimits, head, preview, reference_text},
         spec::RunSpec,
     },
     tool::{ToolContext, ToolOutput},
@@ -24,7 +24,7 @@ pub(crate) async fn fit(
     output: ToolOutput,
     spec: &ToolSpec,
     context: &ToolContext,
-    limits: Limits,
+    limits: InlineLimits,
     can_read_artifacts: bool,
 ) -> Result<ToolOutput, ErrorInfo> {
     let is_large = limits.are_passed_by(&output.output) && output.output.len() > LEAST_STORED_BYTES;
@@ -56,7 +56,7 @@ pub(crate) async fn fit(
 
 async fn store(title: &str, text: String, spec: &ToolSpec, context: &ToolContext) -> Result<ArtifactRef, ErrorInfo> {
     let service: &Arc<dyn ArtifactService> = context.artifacts()?;
-    let place = Place { session_id: context.session_id.clone(), uid: context.uid.to_string() };
+    let place = ArtifactOwner { session_id: context.session_id.clone(), uid: context.uid.to_string() };
     let title = if title.is_empty() { &spec.title } else { title };
     let save = Save {
         key: None,
@@ -73,7 +73,7 @@ async fn store(title: &str, text: String, spec: &ToolSpec, context: &ToolContext
 }
 
 /// Describes a text that the run itself stores: its own answer, or the results of its children.
-pub(crate) struct About<'a> {
+pub(crate) struct TextSource<'a> {
     pub(crate) title: &'a str,
     /// Sequence of the message that contains the call (`asked_in`), and the id of the call (`call`).
     pub(crate) asked_in: Option<u64>,
@@ -84,7 +84,7 @@ pub(crate) struct About<'a> {
 pub(crate) async fn keep(
     artifacts: &ArtifactStore,
     run: &RunSpec,
-    about: &About<'_>,
+    about: &TextSource<'_>,
     text: String,
 ) -> Result<ArtifactRef, ErrorInfo> {
     let most = usize::try_from(run.limits.inline.stored_bytes).unwrap_or(usize::MAX);
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn art_9_the_limit_is_in_bytes_or_in_tokens_whichever_is_reached_first() {
-        let limits = Limits { bytes: 100, tokens: 24, stored_bytes: 1_000 };
+        let limits = InlineLimits { bytes: 100, tokens: 24, stored_bytes: 1_000 };
         for (text, passed) in [
             ("a".repeat(100), false),
             ("a".repeat(101), true),
@@ -151,7 +151,7 @@ mod tests {
             summary: "s".into(),
         };
         let text = format!("begin{}end\n", "好".repeat(5_000));
-        let limits = Limits { bytes: 50_000, tokens: 10_000, stored_bytes: 100_000 };
+        let limits = InlineLimits { bytes: 50_000, tokens: 10_000, stored_bytes: 100_000 };
         let shown = reference_text(&reference, "all of it", &text, limits, false, true);
         for part in [
             "stored as artifact a1",
@@ -170,7 +170,7 @@ mod tests {
             "its tool wants it stored"
         );
         for (bytes, tokens) in [(2_000, 10_000), (600, 10_000), (50_000, 300)] {
-            let limits = Limits { bytes, tokens, stored_bytes: 100_000 };
+            let limits = InlineLimits { bytes, tokens, stored_bytes: 100_000 };
             for text in ["a".repeat(4_000), "好".repeat(1_400), "a\n".repeat(40_000), "a".repeat(bytes + 1)] {
                 let shown = reference_text(&reference, "bash", &text, limits, false, true);
                 assert!(!limits.are_passed_by(&text) || !limits.are_passed_by(&shown), "{bytes} {tokens}: {shown}");

@@ -9,7 +9,7 @@ use soong_protocol::{ErrorInfo, Provenance};
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    artifact::{ArtifactDoor, ArtifactService, ArtifactStore, Place, Save},
+    artifact::{ArtifactHandle, ArtifactOwner, ArtifactService, ArtifactStore, Save},
     model::{Completion, ModelRequest},
     redaction::Redactor,
     run::machine::spec::RunSpec,
@@ -66,8 +66,8 @@ impl TrafficDump {
             debug: true,
             ..Save::new("", "application/json", format!("{traffic:#}"))
         };
-        let place = Place { session_id: spec.identity.session_id.clone(), uid: spec.identity.uid.to_string() };
-        let door = ArtifactDoor { store: Arc::clone(&self.artifacts), tasks: self.tasks.clone() };
+        let place = ArtifactOwner { session_id: spec.identity.session_id.clone(), uid: spec.identity.uid.to_string() };
+        let door = ArtifactHandle { store: Arc::clone(&self.artifacts), tasks: self.tasks.clone() };
         if let Err(error) = door.save(&place, save).await {
             tracing::warn!(run = %spec.identity.run_id, turn, %error, "a model call's traffic was not stored");
         }

@@ -13,7 +13,7 @@ use soong_storage::{
 };
 
 use super::*;
-use crate::task_journal::line::Mark;
+use crate::task_journal::line::LineIdentity;
 
 /// A change of a plan; goals are selected by their index among the existing ones.
 #[derive(Debug, Clone)]
@@ -42,7 +42,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-struct World {
+struct TestJournal {
     store: SqliteStore,
     reader: SqliteReader,
     second: i64,
@@ -90,7 +90,7 @@ fn started() -> RunEvent {
     RunEvent::LoopStarted { mode: RunMode::Orchestrator, agent_type: "orchestrator".into(), model: "m".into() }
 }
 
-impl World {
+impl TestJournal {
     fn open(dir: &Path) -> Self {
         let path = dir.join("db");
         let store = SqliteStore::open(&path, Durability::Normal).unwrap();
@@ -103,7 +103,7 @@ impl World {
             project_dir: "/project".into(),
             created_at: at(0),
         };
-        world.write(vec![Write::Session(session), World::new_trace(&trace(), None, None)]);
+        world.write(vec![Write::Session(session), TestJournal::new_trace(&trace(), None, None)]);
         world
     }
 
@@ -198,7 +198,7 @@ impl World {
             },
         );
         let rows = vec![
-            World::new_trace(&sub_trace, Some(trace()), goal),
+            TestJournal::new_trace(&sub_trace, Some(trace()), goal),
             Write::Run(Box::new(run(&name, &sub_trace, Some(parent)))),
         ];
         self.write(rows.into_iter().chain([started, ended]).collect());
@@ -212,7 +212,7 @@ impl World {
         let lines = events.iter().filter_map(|record| projection.line(record));
         let back = |line: TaskLine| {
             let json = serde_json::to_string(&line).unwrap();
-            assert!(Mark::parse(json.as_bytes()).unwrap().is_of(&line), "{json}");
+            assert!(LineIdentity::parse(json.as_bytes()).unwrap().is_of(&line), "{json}");
             let read: TaskLine = serde_json::from_str(&json).unwrap();
             assert_eq!(read, line, "{json}");
             read
@@ -246,7 +246,7 @@ proptest! {
         steps in proptest::collection::vec(step(), 0..30),
     ) {
         let dir = tempfile::tempdir().unwrap();
-        let mut world = World::open(dir.path());
+        let mut world = TestJournal::open(dir.path());
         let stats = StatsPair::zero;
         world.live("r1", &before, RunEvent::Completed { summary: "x".into(), stats: stats() });
         world.live("r2", &steps, RunEvent::Cancelled { queued: false, end_reason: EndReason::Cancelled, stats: stats() });
@@ -269,7 +269,7 @@ fn each_end_of_a_run_is_the_last_line() {
         (RunEvent::Cancelled { queued: false, end_reason: EndReason::Cancelled, stats }, "task_cancelled"),
     ] {
         let dir = tempfile::tempdir().unwrap();
-        let mut world = World::open(dir.path());
+        let mut world = TestJournal::open(dir.path());
         world.live("r", &[Step::Root], end);
         let lines = world.lines("r");
         let kinds: Vec<&str> = lines.iter().map(|line| line.event.kind()).collect();

@@ -5,9 +5,9 @@ use soong_protocol::{GoalTree, RunMode, StatsPair};
 use super::*;
 use crate::task_journal::TaskCreated;
 
-struct Folder(tempfile::TempDir);
+struct TestFolders(tempfile::TempDir);
 
-impl Folder {
+impl TestFolders {
     fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -74,7 +74,7 @@ fn end(session: &str, status: TaskStatus) -> Vec<u8> {
 
 #[test]
 fn task_2_only_what_is_over_goes_and_failed_and_stopped_ones_by_their_flag() {
-    let folder = Folder::new();
+    let folder = TestFolders::new();
     let tasks = folder.tasks();
     let begun = created("s", &folder.project());
     let ended = |status| [begun.clone(), end("s", status)].concat();
@@ -126,7 +126,7 @@ fn task_2_only_what_is_over_goes_and_failed_and_stopped_ones_by_their_flag() {
 
 #[test]
 fn task_2_age_is_that_of_the_file() {
-    let folder = Folder::new();
+    let folder = TestFolders::new();
     let text = [created("s", &folder.project()), end("s", TaskStatus::Completed)].concat();
     let path = folder.put(&folder.tasks(), "s", "x.wal.jsonl", &text);
     let old = SystemTime::now() - Duration::from_secs(7_200);
@@ -146,7 +146,7 @@ fn task_2_age_is_that_of_the_file() {
 
 #[test]
 fn task_2_what_is_no_journal_by_place_and_name_is_never_touched() {
-    let folder = Folder::new();
+    let folder = TestFolders::new();
     let text = [created("s", &folder.project()), end("s", TaskStatus::Completed)].concat();
     let (tasks, project) = (folder.tasks(), folder.project());
     let kept = [
@@ -191,7 +191,7 @@ fn task_2_what_is_no_journal_by_place_and_name_is_never_touched() {
 
 #[test]
 fn a_project_without_journals_has_none() {
-    let folder = Folder::new();
+    let folder = TestFolders::new();
     fs::create_dir(folder.project()).unwrap();
     assert_eq!(project_tasks(None, &folder.project()).unwrap(), []);
     assert_eq!(project_tasks(Some(&folder.home()), &folder.project()).unwrap(), []);

@@ -27,14 +27,14 @@ const CACHES: [(&str, &str); 5] = [
 const CARGO_CONFIG: &str = "config.toml";
 
 /// Package caches of one project.
-pub(super) struct Caches {
+pub(super) struct PackageCaches {
     /// Folder that contains all caches of the project.
     pub(super) folder: PathBuf,
     /// Environment variables that point to the caches.
     pub(super) variables: Vec<(String, String)>,
 }
 
-impl Caches {
+impl PackageCaches {
     /// Creates the missing folders.
     pub(super) fn of_project(home: &Path, project: &Path, environment: &Environment) -> io::Result<Self> {
         let hash = Sha256::digest(project.as_os_str().as_encoded_bytes());

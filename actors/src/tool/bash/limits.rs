@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use soong_protocol::BashConfig;
 
-use soong_sandbox::{Limits, Load, Meter};
+use soong_sandbox::{ResourceLimits, ResourceUsage, UsageMeter};
 
 /// Time between two measurements.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -36,8 +36,8 @@ impl CommandLimits {
     }
 
     /// Returns the limits that the kernel enforces.
-    pub(super) fn of_kernel(self) -> Limits {
-        Limits {
+    pub(super) fn of_kernel(self) -> ResourceLimits {
+        ResourceLimits {
             file_bytes: Some(self.file_mb.saturating_mul(MIB)),
             // Higher than the measured limit, so that the measurement ends the command first and the result names the
             // limit.
@@ -53,7 +53,7 @@ impl CommandLimits {
     }
 
     /// Waits until a command exceeds a limit, and returns a description of that limit.
-    pub(super) async fn exceeded(self, meter: Meter) -> String {
+    pub(super) async fn exceeded(self, meter: UsageMeter) -> String {
         loop {
             tokio::time::sleep(INTERVAL).await;
             let most = self.processes;
@@ -64,7 +64,7 @@ impl CommandLimits {
         }
     }
 
-    fn check(self, load: Load) -> Option<String> {
+    fn check(self, load: ResourceUsage) -> Option<String> {
         if load.processes > self.processes {
             let most = self.processes;
             return Some(format!("it ran more processes at once than tools.bash.max_processes, which is {most}"));
@@ -108,7 +108,7 @@ mod tests {
             (4, 0, Some("tools.bash.max_processes, which is 3")),
             (1, 3 * MIB, Some("3 MiB of memory; tools.bash.max_memory_mb is 2")),
         ] {
-            let told = limits.check(Load { processes, memory_bytes });
+            let told = limits.check(ResourceUsage { processes, memory_bytes });
             assert_eq!(told.is_some(), part.is_some(), "{told:?}");
             assert!(told.unwrap_or_default().contains(part.unwrap_or_default()));
         }

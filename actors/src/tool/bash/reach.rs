@@ -10,11 +10,11 @@ use std::{
 };
 
 use globset::GlobBuilder;
-use soong_sandbox::Reach;
+use soong_sandbox::SandboxPolicy;
 
 use crate::{
     environment::Environment,
-    tool::{Surroundings, roots::Roots},
+    tool::{ToolEnvironment, roots::PathPolicy},
 };
 
 /// Devices that commands can use.
@@ -25,12 +25,12 @@ const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random"
 /// # Errors
 /// The path of the project contains a symlink. A session stores the resolved path, so the symlink was created later.
 pub(super) fn reach(
-    surroundings: &Surroundings,
-    roots: &Roots,
+    surroundings: &ToolEnvironment,
+    roots: &PathPolicy,
     project: &Path,
     own: impl IntoIterator<Item = PathBuf>,
     shared_memory_bytes: u64,
-) -> io::Result<Reach> {
+) -> io::Result<SandboxPolicy> {
     if !is_resolved(project) {
         let message = format!("{} is not the folder any more that it was: a symlink leads there", project.display());
         return Err(io::Error::other(message));
@@ -43,7 +43,7 @@ pub(super) fn reach(
     let extra = roots.extra().iter().filter(|root| !roots.is_own(root) && is_resolved(root)).cloned();
     let directory = project.to_owned();
     let project = Some(project.to_owned()).filter(|project| home.as_ref() != Some(project));
-    Ok(Reach {
+    Ok(SandboxPolicy {
         write: extra.chain(writable.filter(|folder| !roots.is_own(folder))).chain(project).chain(own).collect(),
         hidden: home.iter().cloned().chain(sensitive).collect(),
         read_only: roots.guarded_at_home(&directory),

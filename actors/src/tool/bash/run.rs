@@ -10,7 +10,7 @@ use std::{
 };
 
 use soong_protocol::{ErrorCode, ErrorInfo, PackageCache};
-use soong_sandbox::{Ended, Ends, Fence, Launch, Started};
+use soong_sandbox::{EndSummary, HeadTailBuffer, Sandbox, SpawnOptions, StartedProgram};
 use tokio::{
     io::AsyncReadExt,
     process::ChildStdout,
@@ -19,8 +19,8 @@ use tokio::{
 use uuid::Uuid;
 
 use super::{
-    Setting,
-    cache::Caches,
+    BashState,
+    cache::PackageCaches,
     limits::CommandLimits,
     reach::reach,
     shown::{SHOWN_BYTES, cleaned, shown},
@@ -45,7 +45,7 @@ const TITLE_CHARS: usize = 80;
 
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum End {
+enum CommandEnd {
     /// It exited, with this status in the notation of shells.
     Status(i32),
     /// Unknown, because its supervisor was killed.
@@ -59,19 +59,19 @@ enum End {
 }
 
 /// Runs a command for at most `limit`.
-pub(super) async fn run(setting: &Setting, context: &ToolContext, command: &str, limit: Duration) -> ToolResult {
+pub(super) async fn run(setting: &BashState, context: &ToolContext, command: &str, limit: Duration) -> ToolResult {
     let mut running = start(setting, context, command).await?;
     let over_limit = setting.limits.exceeded(running.family.meter());
     let mut end = tokio::select! {
         biased;
         end = running.follow(Some(context), Instant::now() + limit) => end,
-        which = over_limit => End::OverLimit(which),
+        which = over_limit => CommandEnd::OverLimit(which),
     };
-    if matches!(end, End::Late | End::Cancelled) {
+    if matches!(end, CommandEnd::Late | CommandEnd::Cancelled) {
         running.family.ask_to_end().await;
         running.follow(None, Instant::now() + GRACE).await;
     }
-    let Running { family, mut stdout, mut printed, .. } = running;
+    let RunningCommand { family, mut stdout, mut printed, .. } = running;
     let ended = family.end().await;
     let _ = timeout(DRAIN, async {
         let mut chunk = vec![0; CHUNK_BYTES];
@@ -81,14 +81,14 @@ pub(super) async fn run(setting: &Setting, context: &ToolContext, command: &str,
     })
     .await;
     if context.cancel.is_cancelled() {
-        end = End::Cancelled;
+        end = CommandEnd::Cancelled;
     }
     let most_ms = setting.surroundings.tools.max_timeout_ms;
-    answer(command, end, &printed, ended, &Bounds { limit, most_ms, limits: setting.limits })
+    answer(command, end, &printed, ended, &AppliedLimits { limit, most_ms, limits: setting.limits })
 }
 
-/// Starts the command. [`Running::follow`] then reads its output.
-async fn start(setting: &Setting, context: &ToolContext, command: &str) -> Result<Running, ErrorInfo> {
+/// Starts the command. [`RunningCommand::follow`] then reads its output.
+async fn start(setting: &BashState, context: &ToolContext, command: &str) -> Result<RunningCommand, ErrorInfo> {
     let failed = |what: &str, error: std::io::Error| {
         let message = format!("the command was not run: {what}: {error}");
         ErrorInfo::new(ErrorCode::InternalError, message)
@@ -99,12 +99,12 @@ async fn start(setting: &Setting, context: &ToolContext, command: &str) -> Resul
     let limits = setting.limits;
     let prepared = tokio::task::spawn_blocking(move || {
         let environment = &surroundings.environment;
-        let own = OwnDirectory::new(Path::new(environment.get("TMPDIR").unwrap_or("/tmp")))?;
+        let own = TempDirectory::new(Path::new(environment.get("TMPDIR").unwrap_or("/tmp")))?;
         let home = surroundings.home.as_ref().filter(|_| surroundings.tools.bash.cache == PackageCache::Project);
-        let caches = home.map(|home| Caches::of_project(home, &project, environment)).transpose()?;
+        let caches = home.map(|home| PackageCaches::of_project(home, &project, environment)).transpose()?;
         let folders = caches.iter().map(|caches| caches.folder.clone()).chain([own.0.clone()]);
         let reach = reach(&surroundings, &roots, &project, folders, limits.shared_memory_bytes())?;
-        std::io::Result::Ok((own, Fence::around(&reach)?, caches))
+        std::io::Result::Ok((own, Sandbox::around(&reach)?, caches))
     });
     let (own, fence, caches) = prepared
         .await
@@ -114,7 +114,7 @@ async fn start(setting: &Setting, context: &ToolContext, command: &str) -> Resul
     let mut variables = setting.surroundings.environment.named(&tools.env_allowlist);
     variables.insert("TMPDIR".to_owned(), own.0.to_string_lossy().into_owned());
     variables.extend(caches.into_iter().flat_map(|caches| caches.variables));
-    let launch = Launch::new(&setting.shell, &context.project_dir, variables)
+    let launch = SpawnOptions::new(&setting.shell, &context.project_dir, variables)
         .arguments(["-c", command])
         .without_input()
         .with_merged_stderr()
@@ -125,25 +125,25 @@ async fn start(setting: &Setting, context: &ToolContext, command: &str) -> Resul
     // The token keeps `context.tasks` open until all processes of the command are gone.
     let started = launch.start_keeping((own, context.tasks.token())).await;
     let started = started.map_err(|error| failed(&format!("{shell} cannot be started"), error))?;
-    let Started { stdout, family, .. } = started;
-    let printed = Ends::new(KEPT_BYTES, KEPT_BYTES);
-    let news = News { progress: context.progress.clone(), pending: Vec::new(), due: None };
-    Ok(Running { family, stdout, is_open: true, printed, news })
+    let StartedProgram { stdout, family, .. } = started;
+    let printed = HeadTailBuffer::new(KEPT_BYTES, KEPT_BYTES);
+    let news = OutputProgress { progress: context.progress.clone(), pending: Vec::new(), due: None };
+    Ok(RunningCommand { family, stdout, is_open: true, printed, news })
 }
 
 /// A running command.
-struct Running {
-    family: soong_sandbox::Family,
+struct RunningCommand {
+    family: soong_sandbox::ProcessTree,
     stdout: ChildStdout,
     /// Whether `stdout` may still return output.
     is_open: bool,
-    printed: Ends,
-    news: News,
+    printed: HeadTailBuffer,
+    news: OutputProgress,
 }
 
-impl Running {
+impl RunningCommand {
     /// Follows the command until it ends, `until` is reached, or the call of `context` is cancelled.
-    async fn follow(&mut self, context: Option<&ToolContext>, until: Instant) -> End {
+    async fn follow(&mut self, context: Option<&ToolContext>, until: Instant) -> CommandEnd {
         let mut chunk = vec![0; CHUNK_BYTES];
         let cancelled = async {
             match context {
@@ -157,9 +157,9 @@ impl Running {
             // In this order, so that continuous output cannot keep the other branches from being polled.
             tokio::select! {
                 biased;
-                () = &mut cancelled => return End::Cancelled,
-                () = sleep_until(until) => return End::Late,
-                status = self.family.wait() => return status.map_or(End::Lost, |status| End::Status(as_shells_do(status))),
+                () = &mut cancelled => return CommandEnd::Cancelled,
+                () = sleep_until(until) => return CommandEnd::Late,
+                status = self.family.wait() => return status.map_or(CommandEnd::Lost, |status| CommandEnd::Status(as_shells_do(status))),
                 () = sleep_until(news_due.unwrap_or(until)), if news_due.is_some() => self.news.tell(),
                 read = self.stdout.read(&mut chunk), if self.is_open => match read {
                     Ok(count @ 1..) => {
@@ -179,14 +179,14 @@ fn as_shells_do(status: std::process::ExitStatus) -> i32 {
 }
 
 /// Output since the last progress report.
-struct News {
+struct OutputProgress {
     progress: Progress,
     pending: Vec<u8>,
     /// Time of the next report; `None` if there is nothing to report.
     due: Option<Instant>,
 }
 
-impl News {
+impl OutputProgress {
     fn add(&mut self, bytes: &[u8]) {
         self.pending.extend_from_slice(&bytes[bytes.len().saturating_sub(NEWS_BYTES)..]);
         let too_much = self.pending.len().saturating_sub(NEWS_BYTES);
@@ -201,7 +201,7 @@ impl News {
 }
 
 /// Limits of the command.
-struct Bounds {
+struct AppliedLimits {
     limit: Duration,
     /// Maximum timeout that a call can request, in milliseconds.
     most_ms: u64,
@@ -209,17 +209,23 @@ struct Bounds {
 }
 
 /// Returns the result of the call: how the command ended, and its output.
-fn answer(command: &str, end: End, printed: &Ends, ended: Ended, bounds: &Bounds) -> ToolResult {
+fn answer(
+    command: &str,
+    end: CommandEnd,
+    printed: &HeadTailBuffer,
+    ended: EndSummary,
+    bounds: &AppliedLimits,
+) -> ToolResult {
     let how = match end {
-        End::OverLimit(which) => format!("killed with everything that it started: {which}"),
-        End::Status(status) if let Some(why) = bounds.limits.explain(status) => {
+        CommandEnd::OverLimit(which) => format!("killed with everything that it started: {which}"),
+        CommandEnd::Status(status) if let Some(why) = bounds.limits.explain(status) => {
             format!("killed by signal {}: {why}", status - 128)
         }
-        End::Status(status @ 129..=192) => format!("killed by signal {} (exit status {status})", status - 128),
-        End::Status(status) => format!("exit status {status}"),
-        End::Lost => "exit status unknown: the process that supervised the command was killed".to_owned(),
-        End::Late => {
-            let Bounds { limit, most_ms, .. } = bounds;
+        CommandEnd::Status(status @ 129..=192) => format!("killed by signal {} (exit status {status})", status - 128),
+        CommandEnd::Status(status) => format!("exit status {status}"),
+        CommandEnd::Lost => "exit status unknown: the process that supervised the command was killed".to_owned(),
+        CommandEnd::Late => {
+            let AppliedLimits { limit, most_ms, .. } = bounds;
             let message = format!(
                 "the command was ended after {} ms. Raise timeout_ms (at most {most_ms}) or do less at once. {}{}",
                 limit.as_millis(),
@@ -231,7 +237,9 @@ fn answer(command: &str, end: End, printed: &Ends, ended: Ended, bounds: &Bounds
             );
             return Err(ErrorInfo::new(ErrorCode::Timeout, message));
         }
-        End::Cancelled => return Err(ErrorInfo::new(ErrorCode::Cancelled, format!("cancelled{}", left_over(&ended)))),
+        CommandEnd::Cancelled => {
+            return Err(ErrorInfo::new(ErrorCode::Cancelled, format!("cancelled{}", left_over(&ended))));
+        }
     };
     let mut text = shown(printed, SHOWN_BYTES);
     if !text.is_empty() && !text.ends_with('\n') {
@@ -243,7 +251,7 @@ fn answer(command: &str, end: End, printed: &Ends, ended: Ended, bounds: &Bounds
 }
 
 /// Returns lines for the model about the processes that were still alive when the command had ended; may be empty.
-fn left_over(ended: &Ended) -> String {
+fn left_over(ended: &EndSummary) -> String {
     let processes = |count: usize| if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
     let mut note = String::new();
     if ended.killed > 0 {
@@ -267,9 +275,9 @@ fn title_of(command: &str) -> String {
 }
 
 /// Directory for the temporary files of one call, accessible only to its user. Removed on drop.
-struct OwnDirectory(PathBuf);
+struct TempDirectory(PathBuf);
 
-impl OwnDirectory {
+impl TempDirectory {
     fn new(below: &Path) -> std::io::Result<Self> {
         let path = below.canonicalize()?.join(format!("soong-call-{}", Uuid::now_v7().simple()));
         std::fs::DirBuilder::new().mode(0o700).create(&path)?;
@@ -277,7 +285,7 @@ impl OwnDirectory {
     }
 }
 
-impl Drop for OwnDirectory {
+impl Drop for TempDirectory {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
             tracing::warn!(%error, "the temporary directory of a command could not be removed");

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use soong_sandbox::Ends;
+use soong_sandbox::HeadTailBuffer;
 
 /// Maximum size of each end of the output that is shown, in bytes of text.
 pub(super) const SHOWN_BYTES: usize = 2 * 1024 * 1024;
@@ -14,7 +14,7 @@ const MAX_SEQUENCE_CHARS: usize = 4096;
 const ESCAPE: char = '\u{1b}';
 
 /// Returns the whole output, or its first and last `end_bytes` with the size of the part between them.
-pub(super) fn shown(printed: &Ends, end_bytes: usize) -> String {
+pub(super) fn shown(printed: &HeadTailBuffer, end_bytes: usize) -> String {
     if printed.left_out() == 0 {
         let whole = [printed.head(), &printed.tail()].concat();
         let text = cleaned(&whole);

@@ -26,13 +26,13 @@ mod left_over;
 const CANARY: &str = "canary-7f3a";
 
 /// A project, a home for the runtime and for the user, and the tool.
-struct World {
+struct BashTest {
     project: TestProject,
     user: tempfile::TempDir,
     bash: Bash,
 }
 
-impl World {
+impl BashTest {
     fn new() -> Self {
         Self::with(ToolsConfig::default())
     }
@@ -55,7 +55,7 @@ impl World {
             ("SSH_AUTH_SOCK", CANARY),
         ]);
         let home = Some(user.path().join(".soong-agent"));
-        let surroundings = Surroundings { tools, environment, home, ..Surroundings::default() };
+        let surroundings = ToolEnvironment { tools, environment, home, ..ToolEnvironment::default() };
         Self { project: TestProject::new(&[]), user, bash: bash(&surroundings) }
     }
 
@@ -70,14 +70,14 @@ impl World {
 }
 
 /// Returns the tool of a runtime with these surroundings.
-fn bash(surroundings: &Surroundings) -> Bash {
-    Bash::new(surroundings, Arc::new(Roots::new(surroundings)))
+fn bash(surroundings: &ToolEnvironment) -> Bash {
+    Bash::new(surroundings, Arc::new(PathPolicy::new(surroundings)))
 }
 
 /// A process of the test that is killed on drop, also if the test fails.
-struct Own(std::process::Child);
+struct KilledOnDrop(std::process::Child);
 
-impl Drop for Own {
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -105,7 +105,7 @@ fn processes_with(word: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn tool_5_the_exit_status_is_told_and_is_no_failure_of_the_call() {
-    let world = World::new();
+    let world = BashTest::new();
     for (command, want) in [
         ("echo hello", "hello\n[exit status 0]"),
         ("printf hello", "hello\n[exit status 0]"),
@@ -133,7 +133,8 @@ async fn tool_5_the_exit_status_is_told_and_is_no_failure_of_the_call() {
 
 #[tokio::test]
 async fn tool_5_what_does_not_fit_is_refused_before_anything_runs() {
-    let world = World::with(ToolsConfig { max_timeout_ms: 5_000, default_timeout_ms: 9_000, ..ToolsConfig::default() });
+    let world =
+        BashTest::with(ToolsConfig { max_timeout_ms: 5_000, default_timeout_ms: 9_000, ..ToolsConfig::default() });
     for (arguments, part) in [
         (json!({}), "command"),
         (json!({"command": 1}), "string"),
@@ -158,14 +159,14 @@ async fn tool_5_what_does_not_fit_is_refused_before_anything_runs() {
     assert_eq!(spec.timeout_ms, Some(5_000 + GRACE_MS));
     assert!(!spec.idempotent && spec.effect.changes());
     let environment = Environment::of([("TMPDIR", "/no/such/place")]);
-    let bash = bash(&Surroundings { environment, ..Surroundings::default() });
+    let bash = bash(&ToolEnvironment { environment, ..ToolEnvironment::default() });
     let error = world.project.call(&bash, json!({"command": "true"})).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::InternalError);
 }
 
 #[tokio::test]
 async fn tool_5_a_command_that_takes_too_long_is_ended_and_what_it_printed_is_told() {
-    let world = World::new();
+    let world = BashTest::new();
     let seconds = own_seconds();
     let command = format!("echo first; seq 1 5000; echo last; sleep {seconds}");
     let arguments = json!({"command": command, "timeout_ms": 1_000});
@@ -185,7 +186,7 @@ async fn tool_5_a_command_that_takes_too_long_is_ended_and_what_it_printed_is_to
 
 #[tokio::test]
 async fn tool_5_a_command_gets_the_allowed_variables_and_no_others() {
-    let world = World::new();
+    let world = BashTest::new();
     let shown = world.ok("cat /proc/self/environ | tr '\\0' '\\n'").await;
     let mut names: Vec<&str> = shown.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
     names.sort_unstable();
@@ -215,7 +216,7 @@ async fn tool_5_a_command_gets_the_allowed_variables_and_no_others() {
 
 #[tokio::test]
 async fn tool_5_the_own_directory_of_a_call_is_private_and_gone_afterwards() {
-    let world = World::new();
+    let world = BashTest::new();
     let shown = world.ok("cd \"$TMPDIR\" && echo x > made && mktemp && stat -c %a . && pwd").await;
     assert!(shown.contains("\n700\n"), "{shown}");
     let own = PathBuf::from(shown.lines().rev().nth(1).unwrap());
@@ -225,7 +226,7 @@ async fn tool_5_the_own_directory_of_a_call_is_private_and_gone_afterwards() {
 #[tokio::test]
 async fn a_command_over_a_limit_is_ended_and_told_which() {
     let limits = BashConfig { max_processes: 20, max_memory_mb: Some(200), max_file_mb: 1, ..BashConfig::default() };
-    let world = World::with(ToolsConfig { bash: limits, ..ToolsConfig::default() });
+    let world = BashTest::with(ToolsConfig { bash: limits, ..ToolsConfig::default() });
     let seconds = own_seconds();
     for (command, part) in [
         (format!("for i in $(seq 40); do setsid sleep {seconds} & done; wait"), "max_processes, which is 20"),
@@ -242,7 +243,7 @@ async fn a_command_over_a_limit_is_ended_and_told_which() {
 
 #[tokio::test]
 async fn tool_5_no_command_has_a_terminal() {
-    let world = World::new();
+    let world = BashTest::new();
     let shown = world.ok("(echo x > /dev/tty) 2>&1; ps -o tty= -p $$ 2>/dev/null || true").await;
     assert!(shown.contains("/dev/tty"), "{shown}");
 }
@@ -256,7 +257,7 @@ fn most_memory_bytes() -> u64 {
 
 #[tokio::test]
 async fn tool_5_a_gigabyte_of_output_is_cut_in_bounded_memory() {
-    let world = World::new();
+    let world = BashTest::new();
     let before = most_memory_bytes();
     let shown = world.ok("echo begin; yes | head -c 1000000000; echo end").await;
     let grown = most_memory_bytes() - before;
@@ -272,7 +273,7 @@ async fn tool_5_a_gigabyte_of_output_is_cut_in_bounded_memory() {
 
 #[tokio::test]
 async fn tool_5_what_is_printed_is_told_while_the_command_is_at_work() {
-    let world = World::new();
+    let world = BashTest::new();
     let told = Arc::new(Mutex::new(Vec::new()));
     let mut context = world.project.context();
     let (progress, seen) = (Arc::clone(&told), world.project.path().join("seen"));

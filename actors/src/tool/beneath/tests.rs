@@ -9,18 +9,18 @@ use std::{
 use super::*;
 use crate::tool::{
     project::{stop_if, tests::TestProject},
-    roots::Roots,
+    roots::PathPolicy,
 };
 
 /// Number of attempts to swap a path between its resolution and its opening.
 const RACES: usize = 10_000;
 
-fn modes(overwrite: bool) -> Mode {
-    Mode { overwrite, create_dirs: true }
+fn modes(overwrite: bool) -> WriteMode {
+    WriteMode { overwrite, create_dirs: true }
 }
 
 fn write(project: &TestProject, path: &str, content: &str, overwrite: bool) -> Result<bool, ErrorInfo> {
-    let place = Roots::default().locate_new(&project.path(), path)?;
+    let place = PathPolicy::default().locate_new(&project.path(), path)?;
     write_file(&place, content.as_bytes(), modes(overwrite), &CancellationToken::new(), |_| true)
 }
 
@@ -53,7 +53,7 @@ fn a_replaced_file_keeps_its_mode_and_not_its_other_names() {
 #[test]
 fn a_cancelled_write_leaves_nothing_behind() {
     let project = TestProject::new(&[("a", "old")]);
-    let (place, cancel) = (Roots::default().locate(&project.path(), "a").unwrap(), CancellationToken::new());
+    let (place, cancel) = (PathPolicy::default().locate(&project.path(), "a").unwrap(), CancellationToken::new());
     cancel.cancel();
     assert!(stop_if(&cancel).is_err());
     assert!(write_file(&place, b"new", modes(true), &cancel, |_| true).is_err());
@@ -77,7 +77,7 @@ fn tool_4_what_is_no_file_is_refused_at_once() {
     ] {
         if made {
             let start = Instant::now();
-            let place = Roots::default().locate(&project.path(), name).unwrap();
+            let place = PathPolicy::default().locate(&project.path(), name).unwrap();
             assert_eq!(open_file(&place).unwrap_err().code, ErrorCode::UnsupportedMedia, "{name}");
             assert_eq!(write(&project, name, "x", true).unwrap_err().code, ErrorCode::PathConflict, "{name}");
             assert!(start.elapsed().as_secs() < 5, "{name} was waited for");
@@ -85,7 +85,7 @@ fn tool_4_what_is_no_file_is_refused_at_once() {
         }
     }
     let _socket = std::os::unix::net::UnixListener::bind(project.path().join("socket")).unwrap();
-    let place = Roots::default().locate(&project.path(), "socket").unwrap();
+    let place = PathPolicy::default().locate(&project.path(), "socket").unwrap();
     assert_eq!(open_file(&place).unwrap_err().code, ErrorCode::UnsupportedMedia);
     assert!(tried.contains(&"folder"));
 }
@@ -119,7 +119,7 @@ fn tool_4_swapping_a_path_between_check_and_opening_reads_and_writes_nothing_out
         let project = TestProject::new(&[("file", "own"), ("folder/file", "own")]);
         let path = if swapped == "file" { "file" } else { "folder/file" };
         // Resolved once while the path is valid, as a check before the swap would have seen it.
-        let roots = Roots::default();
+        let roots = PathPolicy::default();
         let known = roots.locate(&project.path(), path).unwrap();
         let (mut read, mut written, mut refused) = (0, 0, 0);
         while_swapped(&project, swapped, &outside.path().join(target), || {
@@ -138,7 +138,7 @@ fn tool_4_swapping_a_path_between_check_and_opening_reads_and_writes_nothing_out
                     Err(_) => refused += 1,
                 }
                 if round % 4 == 0 {
-                    let mode = Mode { overwrite: true, create_dirs: false };
+                    let mode = WriteMode { overwrite: true, create_dirs: false };
                     let done = write_file(&place, b"own", mode, &CancellationToken::new(), |_| true);
                     written += usize::from(done.is_ok());
                 }
@@ -157,7 +157,7 @@ fn tool_4_swapping_a_path_between_check_and_opening_reads_and_writes_nothing_out
 fn tool_4_a_root_that_a_link_leads_to_by_now_is_not_opened() {
     let project = TestProject::new(&[("above/root/a", "old"), ("elsewhere/root/a", "other")]);
     let root = project.path().join("above/root");
-    let place = Roots::default().locate(&root, "a").unwrap();
+    let place = PathPolicy::default().locate(&root, "a").unwrap();
     fs::rename(project.path().join("above"), project.path().join("before")).unwrap();
     std::os::unix::fs::symlink(project.path().join("elsewhere"), project.path().join("above")).unwrap();
     assert_eq!(open_file(&place).unwrap_err().code, ErrorCode::PathConflict);

@@ -8,12 +8,12 @@ use soong_protocol::{ErrorCode, ErrorInfo};
 use super::{MAX_FILE_BYTES, Replacement};
 
 /// A change of a text.
-pub(super) enum Change<'a> {
+pub(super) enum TextChange<'a> {
     Replacements(&'a [Replacement]),
     Diff(&'a str),
 }
 
-impl Change<'_> {
+impl TextChange<'_> {
     /// Returns the changed text. `name` is the name of the file, for errors.
     pub(super) fn of(&self, text: &str, name: &str) -> Result<String, ErrorInfo> {
         match self {
@@ -125,12 +125,12 @@ fn patch(text: &str, diff: &str, name: &str) -> Result<String, ErrorInfo> {
 }
 
 /// Why a hunk does not fit.
-enum NoPlace {
+enum HunkMismatch {
     Nowhere,
     Several,
 }
 
-impl NoPlace {
+impl HunkMismatch {
     fn told(self, number: usize, name: &str) -> ErrorInfo {
         match self {
             Self::Nowhere => ErrorInfo::new(
@@ -150,7 +150,7 @@ impl NoPlace {
 
 /// Returns the index at which the old lines of a hunk are, at or after `from`: the stated position, shifted like the
 /// previous hunk, or else the only match.
-fn find(lines: &[&str], hunk: &Hunk<'_>, from: usize, shift: isize) -> Result<usize, NoPlace> {
+fn find(lines: &[&str], hunk: &Hunk<'_>, from: usize, shift: isize) -> Result<usize, HunkMismatch> {
     let stands_at =
         |at: usize| at >= from && lines.get(at..at + hunk.old.len()).is_some_and(|there| there == hunk.old.as_slice());
     // The header of a hunk that only adds lines states the line before them.
@@ -159,12 +159,12 @@ fn find(lines: &[&str], hunk: &Hunk<'_>, from: usize, shift: isize) -> Result<us
         return Ok(at);
     }
     if hunk.old.is_empty() {
-        return Err(NoPlace::Nowhere);
+        return Err(HunkMismatch::Nowhere);
     }
     let mut places = (from..lines.len()).filter(|at| stands_at(*at));
     match (places.next(), places.next()) {
         (Some(at), None) => Ok(at),
-        (None, _) => Err(NoPlace::Nowhere),
-        (Some(_), Some(_)) => Err(NoPlace::Several),
+        (None, _) => Err(HunkMismatch::Nowhere),
+        (Some(_), Some(_)) => Err(HunkMismatch::Several),
     }
 }

@@ -3,10 +3,10 @@
 use serde_json::json;
 
 use super::*;
-use crate::tool::{Surroundings, project::tests::TestProject};
+use crate::tool::{ToolEnvironment, project::tests::TestProject};
 
 fn tool() -> Edit {
-    Edit::new(Arc::new(Roots::new(&Surroundings::default())))
+    Edit::new(Arc::new(PathPolicy::new(&ToolEnvironment::default())))
 }
 
 fn edits(text: &str, edits: &[(&str, &str, bool)]) -> Result<String, ErrorCode> {
@@ -18,7 +18,7 @@ fn edits(text: &str, edits: &[(&str, &str, bool)]) -> Result<String, ErrorCode> 
             replace_all: *replace_all,
         })
         .collect();
-    Change::Replacements(&edits).of(text, "f").map_err(|error| error.code)
+    TextChange::Replacements(&edits).of(text, "f").map_err(|error| error.code)
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn tool_4_a_diff_is_applied_where_its_lines_stand_or_not_at_all() {
         ("one\n", "no hunk", Err(PatchApplyFailed)),
         ("one\n", "@@ -1,1 +1,1 @@\n-one\n", Err(PatchApplyFailed)),
     ] {
-        let got = Change::Diff(&diff(body)).of(text, "f").map_err(|error| error.code);
+        let got = TextChange::Diff(&diff(body)).of(text, "f").map_err(|error| error.code);
         assert_eq!(got.as_deref().map_err(|code| *code), want, "{text:?} {body:?}");
     }
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use soong_protocol::{RunId, SessionId, TraceId};
 
 use super::*;
-use crate::tool::{Tool, roots::Roots};
+use crate::tool::{Tool, roots::PathPolicy};
 
 /// A project in a temporary folder.
 pub(crate) struct TestProject {
@@ -86,14 +86,14 @@ fn an_odd_name_is_shown_on_one_line_and_understood_again() {
         fs::write(project.path().join(name), "x").unwrap();
         let text = shown(Path::new(name));
         assert!(!text.contains(['\n', '`', '\u{1b}', '\u{202e}']), "{text:?}");
-        let place = Roots::default().locate(&project.path(), &text).unwrap();
+        let place = PathPolicy::default().locate(&project.path(), &text).unwrap();
         assert_eq!(place.relative.as_os_str(), name, "{text:?}");
     }
 }
 
 #[test]
 fn a_page_ends_at_a_whole_line_and_within_its_limit() {
-    let mut page = Page::new(1024);
+    let mut page = OutputPage::new(1024);
     let lines = (0..100).filter(|_| page.line("0123456789")).count();
     assert!(lines > 0 && lines < 100 && page.full);
     let text = page.close(&"é".repeat(2000));

@@ -4,7 +4,7 @@ use super::*;
 use crate::tool::project::tests::TestProject;
 
 async fn read(project: &TestProject, arguments: Value) -> Result<String, ErrorInfo> {
-    project.call(&Read::new(Default::default()), arguments).await
+    project.call(&ReadTool::new(Default::default()), arguments).await
 }
 
 #[tokio::test]
@@ -98,6 +98,6 @@ async fn tool_4_a_file_that_claims_to_be_of_any_size_is_read_no_further_than_a_b
     let text = "line\n".repeat(4_000);
     std::io::Write::write_all(&mut &file, text.as_bytes()).unwrap();
     let told =
-        project.call(&Read::new(Default::default()), json!({"path": "sparse", "start_line": 3999})).await.unwrap();
+        project.call(&ReadTool::new(Default::default()), json!({"path": "sparse", "start_line": 3999})).await.unwrap();
     assert!(told.contains("3999\tline") && told.contains("of more than"), "{}", &told[told.len() - 200..]);
 }

@@ -13,7 +13,7 @@ use crate::{
 #[test]
 fn a_path_must_lead_into_the_project() {
     let project = TestProject::new(&[("src/a.rs", "a")]);
-    let (root, roots) = (project.path(), Roots::default());
+    let (root, roots) = (project.path(), PathPolicy::default());
     let inside = root.join("src/a.rs").to_str().unwrap().to_owned();
     for (asked, want) in [
         ("src/a.rs", Ok("src/a.rs")),
@@ -43,7 +43,7 @@ fn a_path_must_lead_into_the_project() {
 #[cfg(target_os = "linux")]
 #[test]
 fn files_of_the_kernel_are_out_of_reach_from_the_root_folder() {
-    let (root, roots) = (Path::new("/"), Roots::default());
+    let (root, roots) = (Path::new("/"), PathPolicy::default());
     let link = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("/proc/self/maps", link.path().join("maps")).unwrap();
     let linked = link.path().join("maps").display().to_string();
@@ -55,8 +55,12 @@ fn files_of_the_kernel_are_out_of_reach_from_the_root_folder() {
         assert_eq!(roots.locate_new(root, asked).unwrap_err().code, ErrorCode::OutsideAllowedRoots, "{asked}");
     }
     // A path that was resolved before something was mounted over it.
-    let place =
-        Place { root: "/".into(), relative: "proc/self/maps".into(), path: "/proc/self/maps".into(), is_project: true };
+    let place = ResolvedPath {
+        root: "/".into(),
+        relative: "proc/self/maps".into(),
+        path: "/proc/self/maps".into(),
+        is_project: true,
+    };
     let refused = open_file(&place).err().map(|error| error.code);
     assert!(refused.is_some(), "not opened: {refused:?}");
     let mut seen = Vec::new();
@@ -73,7 +77,7 @@ fn files_of_the_kernel_are_out_of_reach_from_the_root_folder() {
 #[test]
 fn a_symlink_out_of_the_project_is_refused_and_one_inside_is_followed() {
     let project = TestProject::new(&[("real/a", "a")]);
-    let (root, roots) = (project.path(), Roots::default());
+    let (root, roots) = (project.path(), PathPolicy::default());
     std::os::unix::fs::symlink("/", root.join("out")).unwrap();
     std::os::unix::fs::symlink("real", root.join("in")).unwrap();
     std::os::unix::fs::symlink("loop", root.join("loop")).unwrap();
@@ -90,17 +94,17 @@ fn a_pipe_is_refused_without_being_opened() {
     if !made.is_ok_and(|status| status.success()) {
         return;
     }
-    let place = Roots::default().locate(&project.path(), "pipe").unwrap();
+    let place = PathPolicy::default().locate(&project.path(), "pipe").unwrap();
     assert_eq!(open_file(&place).unwrap_err().code, ErrorCode::UnsupportedMedia);
 }
 
 /// A project next to a user's home that contains the runtime's home, and an allowed root.
-fn surroundings(user: &Path) -> Surroundings {
-    Surroundings {
+fn surroundings(user: &Path) -> ToolEnvironment {
+    ToolEnvironment {
         tools: ToolsConfig { allowed_write_roots: vec!["~/shared".to_owned()], ..ToolsConfig::default() },
         environment: Environment::of([("HOME", user.to_str().unwrap())]),
         home: Some(user.join(".soong-agent")),
-        ..Surroundings::default()
+        ..ToolEnvironment::default()
     }
 }
 
@@ -113,7 +117,7 @@ fn tool_4_an_allowed_root_is_open_and_the_runtimes_own_home_is_not() {
         ("work/b.txt", "b"),
     ]);
     let (base, project) = (user.path(), user.path().join("work"));
-    let roots = Roots::new(&surroundings(&base));
+    let roots = PathPolicy::new(&surroundings(&base));
     let at = |path: &str| base.join(path).to_str().unwrap().to_owned();
     assert_eq!(roots.locate(&project, &at("shared/a.txt")).unwrap().shown(), at("shared/a.txt"));
     assert_eq!(roots.locate_new(&project, &at("shared/new/b.txt")).unwrap().shown(), at("shared/new/b.txt"));
@@ -135,7 +139,7 @@ fn tool_4_an_allowed_root_is_open_and_the_runtimes_own_home_is_not() {
 #[test]
 fn tool_4_what_does_not_exist_yet_is_resolved_as_far_as_it_does() {
     let project = TestProject::new(&[("src/a.rs", "a")]);
-    let (root, roots) = (project.path(), Roots::default());
+    let (root, roots) = (project.path(), PathPolicy::default());
     let new = |asked: &str| roots.locate_new(&root, asked).map(|place| place.shown()).map_err(|error| error.code);
     for (asked, want) in [
         ("b.rs", Ok("b.rs")),
@@ -166,7 +170,7 @@ fn tool_4_what_does_not_exist_yet_is_resolved_as_far_as_it_does() {
 fn tool_4_sensitive_paths_ask() {
     let user = TestProject::new(&[]);
     let base = user.path();
-    let roots = Roots::new(&surroundings(&base));
+    let roots = PathPolicy::new(&surroundings(&base));
     for (path, reading, writing) in [
         ("src/a.rs", false, false),
         (".env", true, true),
@@ -189,7 +193,8 @@ fn tool_4_sensitive_paths_ask() {
     ] {
         user.write(&format!("{path}.d/x"), b"");
         let path = Path::new(path);
-        let place = Place { path: base.join(path), root: base.clone(), relative: path.to_owned(), is_project: true };
+        let place =
+            ResolvedPath { path: base.join(path), root: base.clone(), relative: path.to_owned(), is_project: true };
         assert_eq!(roots.reading(&place).is_some(), reading, "{path:?} read");
         assert_eq!(roots.writing(&place).is_sensitive, writing, "{path:?} written");
     }
@@ -203,7 +208,7 @@ fn tool_4_a_file_of_two_names_asks_since_the_other_may_lie_outside() {
     if fs::hard_link(outside.path().join("secret"), project.path().join("twin")).is_err() {
         return; // the folders are on different file systems
     }
-    let roots = Roots::default();
+    let roots = PathPolicy::default();
     let reading = |name: &str| roots.reading(&roots.locate(&project.path(), name).unwrap());
     assert!(reading("own").is_none());
     assert!(reading("twin").is_some_and(|demand| demand.is_sensitive && demand.note.is_some()));

@@ -1,7 +1,7 @@
 //! Fetches pages from public addresses only (TOOL-6).
 //!
 //! Architecture invariants:
-//! - An address is checked in [`Guard`], from which the connection takes it. So the checked address is the one that is
+//! - An address is checked in [`PublicResolver`], from which the connection takes it. So the checked address is the one that is
 //!   connected to.
 //! - An IP address that is part of the URL is not looked up, and is checked before each request.
 //! - Redirects are followed by this module, and each target is checked.
@@ -34,7 +34,7 @@ const ACCEPTED: &str = "text/html,application/xhtml+xml,text/*;q=0.9,application
 
 /// Limits of one call.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::tool) struct Limits {
+pub(in crate::tool) struct FetchLimits {
     /// Maximum time to connect.
     pub(in crate::tool) connect: Duration,
     /// Maximum time from the first request to the last byte.
@@ -45,7 +45,7 @@ pub(in crate::tool) struct Limits {
     pub(in crate::tool) redirects: usize,
 }
 
-impl Limits {
+impl FetchLimits {
     /// Limits of TOOL-6.
     pub(in crate::tool) const USUAL: Self = Self {
         connect: Duration::from_secs(10),
@@ -58,16 +58,16 @@ impl Limits {
 /// Looks up the addresses of a host.
 pub(in crate::tool) type Lookup = Arc<dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> + Send + Sync>;
 /// Returns whether a connection to an address is allowed.
-pub(in crate::tool) type Reachable = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
+pub(in crate::tool) type AddressCheck = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
 
 /// DNS resolver that returns only the addresses to which a connection is allowed.
 #[derive(Clone)]
-struct Guard {
+struct PublicResolver {
     lookup: Lookup,
-    reachable: Reachable,
+    reachable: AddressCheck,
 }
 
-impl Resolve for Guard {
+impl Resolve for PublicResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let (host, reachable) = (name.as_str().to_owned(), Arc::clone(&self.reachable));
         let found = (self.lookup)(host);
@@ -75,7 +75,7 @@ impl Resolve for Guard {
             let mut addresses = found.await?;
             addresses.retain(|address| reachable(*address));
             if addresses.is_empty() {
-                return Err(Unreachable.into());
+                return Err(NoAllowedAddress.into());
             }
             // The port is taken from the URL.
             Ok(Box::new(addresses.into_iter().map(|address| SocketAddr::new(address, 0))) as Addrs)
@@ -86,28 +86,28 @@ impl Resolve for Guard {
 
 /// The host has addresses, but a connection to them is not allowed.
 #[derive(Debug)]
-struct Unreachable;
+struct NoAllowedAddress;
 
-impl fmt::Display for Unreachable {
+impl fmt::Display for NoAllowedAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("no public address")
     }
 }
 
-impl Error for Unreachable {}
+impl Error for NoAllowedAddress {}
 
 /// HTTP client. It makes no connection until the first call.
 pub(in crate::tool) struct WebClient {
-    guard: Guard,
-    limits: Limits,
+    guard: PublicResolver,
+    limits: FetchLimits,
     /// Built at first use, because loading the system's certificates takes time.
     http: OnceLock<Result<reqwest::Client, String>>,
 }
 
 /// Result of a fetch.
-pub(in crate::tool) enum Arrived {
+pub(in crate::tool) enum FetchOutcome {
     /// A response.
-    Page(Box<Page>),
+    Page(Box<PendingResponse>),
     /// A redirect that is not followed, because its target requires permission.
     Elsewhere {
         /// URL that redirects.
@@ -120,13 +120,13 @@ pub(in crate::tool) enum Arrived {
 }
 
 /// A response whose body has not been read.
-pub(in crate::tool) struct Page {
+pub(in crate::tool) struct PendingResponse {
     pub(in crate::tool) url: Url,
     pub(in crate::tool) status: StatusCode,
     pub(in crate::tool) headers: HeaderMap,
     response: Response,
     deadline: Instant,
-    limits: Limits,
+    limits: FetchLimits,
 }
 
 /// The part of a body that was read.
@@ -142,12 +142,12 @@ impl WebClient {
         let lookup: Lookup = Arc::new(|host| {
             async move { Ok(tokio::net::lookup_host((host, 0)).await?.map(|address| address.ip()).collect()) }.boxed()
         });
-        Self::new(lookup, Arc::new(address::is_public), Limits::USUAL)
+        Self::new(lookup, Arc::new(address::is_public), FetchLimits::USUAL)
     }
 
     /// Makes a client with the given lookup, address check and limits.
-    pub(in crate::tool) fn new(lookup: Lookup, reachable: Reachable, limits: Limits) -> Self {
-        Self { guard: Guard { lookup, reachable }, limits, http: OnceLock::new() }
+    pub(in crate::tool) fn new(lookup: Lookup, reachable: AddressCheck, limits: FetchLimits) -> Self {
+        Self { guard: PublicResolver { lookup, reachable }, limits, http: OnceLock::new() }
     }
 
     /// Requests a page, and follows a redirect if `may_follow(from, to)` returns true.
@@ -155,7 +155,7 @@ impl WebClient {
         &self,
         url: Url,
         may_follow: impl Fn(&Url, &Url) -> bool,
-    ) -> Result<Arrived, ErrorInfo> {
+    ) -> Result<FetchOutcome, ErrorInfo> {
         let deadline = Instant::now() + self.limits.whole;
         let mut url = url;
         for _ in 0..=self.limits.redirects {
@@ -163,11 +163,18 @@ impl WebClient {
             let (status, headers) = (response.status(), response.headers().clone());
             let Some(to) = redirect_of(&url, status, &headers)? else {
                 let limits = self.limits;
-                return Ok(Arrived::Page(Box::new(Page { url, status, headers, response, deadline, limits })));
+                return Ok(FetchOutcome::Page(Box::new(PendingResponse {
+                    url,
+                    status,
+                    headers,
+                    response,
+                    deadline,
+                    limits,
+                })));
             };
             if !may_follow(&url, &to) {
                 self.check_address(&to)?;
-                return Ok(Arrived::Elsewhere { from: url, status, to });
+                return Ok(FetchOutcome::Elsewhere { from: url, status, to });
             }
             url = to;
         }
@@ -221,7 +228,7 @@ impl WebClient {
     }
 }
 
-impl Page {
+impl PendingResponse {
     /// Reads the body up to the limits. If reading fails later, the part that was read is kept.
     pub(in crate::tool) async fn body(mut self) -> Result<Body, ErrorInfo> {
         let host = policy::host_of(&self.url);
@@ -287,7 +294,7 @@ fn too_slow(host: &str, limit: Duration) -> ErrorInfo {
 
 /// Converts a failed request into an error that a model can act on.
 fn failure(host: &str, error: &reqwest::Error) -> ErrorInfo {
-    if causes(error).any(|cause| cause.is::<Unreachable>()) {
+    if causes(error).any(|cause| cause.is::<NoAllowedAddress>()) {
         return not_public(host);
     }
     let why = root_cause(error);

@@ -11,14 +11,14 @@ const SNIFFED_BYTES: usize = 512;
 
 /// Content type of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::tool) struct Media {
+pub(in crate::tool) struct ContentType {
     /// Such as `text/html`, in lower case; empty if the server sent none.
     pub(in crate::tool) essence: String,
     charset: Option<&'static Encoding>,
 }
 
-impl Media {
-    /// Parses the value of a `Content-Type` header.
+impl ContentType {
+    /// Parses the value of a `DocumentParts-Type` header.
     pub(in crate::tool) fn of(header: Option<&str>) -> Self {
         let mut parts = header.unwrap_or_default().split(';').map(str::trim);
         let essence = parts.next().unwrap_or_default().to_ascii_lowercase();

@@ -64,7 +64,7 @@ pub(in crate::tool) fn host_of(url: &Url) -> String {
 
 /// How the configuration treats a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Leave {
+pub(super) enum HostPolicy {
     /// No permission is required.
     Free,
     /// Permission is required.
@@ -74,13 +74,13 @@ pub(super) enum Leave {
 }
 
 /// Returns how the configuration treats the host of a URL.
-pub(super) fn leave(permissions: &PermissionsConfig, url: &Url) -> Leave {
+pub(super) fn leave(permissions: &PermissionsConfig, url: &Url) -> HostPolicy {
     let is_listed = permissions.allowed_hosts.iter().any(|pattern| stands_for(pattern, url));
     match permissions.network {
-        _ if is_listed => Leave::Free,
-        NetworkPolicy::Allow => Leave::Free,
-        NetworkPolicy::Ask => Leave::Asked,
-        NetworkPolicy::Deny => Leave::Refused,
+        _ if is_listed => HostPolicy::Free,
+        NetworkPolicy::Allow => HostPolicy::Free,
+        NetworkPolicy::Ask => HostPolicy::Asked,
+        NetworkPolicy::Deny => HostPolicy::Refused,
     }
 }
 
@@ -88,12 +88,12 @@ pub(super) fn leave(permissions: &PermissionsConfig, url: &Url) -> Leave {
 pub(in crate::tool) fn demand(permissions: &PermissionsConfig, url: &Url) -> Result<Option<Demand>, ErrorInfo> {
     let host = host_of(url);
     match leave(permissions, url) {
-        Leave::Free => Ok(None),
-        Leave::Asked => {
+        HostPolicy::Free => Ok(None),
+        HostPolicy::Asked => {
             let (target, scope) = (url.to_string(), Scope::Host { host });
             Ok(Some(Demand { target, scope, is_sensitive: false, note: None }))
         }
-        Leave::Refused => {
+        HostPolicy::Refused => {
             let message = format!(
                 "`{host}` may not be connected to: permissions.network is \"deny\" and permissions.allowed_hosts does \
                  not list it; go on without it"
@@ -105,7 +105,7 @@ pub(in crate::tool) fn demand(permissions: &PermissionsConfig, url: &Url) -> Res
 
 /// Returns whether a redirect may be followed without permission: to the same host, or to one that requires none.
 pub(in crate::tool) fn may_follow(permissions: &PermissionsConfig, from: &Url, to: &Url) -> bool {
-    host_of(from) == host_of(to) || leave(permissions, to) == Leave::Free
+    host_of(from) == host_of(to) || leave(permissions, to) == HostPolicy::Free
 }
 
 /// Returns whether an entry of `permissions.allowed_hosts` matches the host of a URL.

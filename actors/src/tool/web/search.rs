@@ -33,14 +33,14 @@ const ERROR_CHARS: usize = 300;
 
 /// A search result.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::tool) struct Hit {
+pub(in crate::tool) struct SearchHit {
     pub(in crate::tool) title: String,
     pub(in crate::tool) url: String,
     pub(in crate::tool) snippet: String,
 }
 
 /// A configured search service.
-pub(in crate::tool) struct Service {
+pub(in crate::tool) struct SearchService {
     provider: SearchProvider,
     base_url: Url,
     key: Option<HeaderValue>,
@@ -51,7 +51,7 @@ pub(in crate::tool) struct Service {
     http: OnceLock<Result<Client, String>>,
 }
 
-impl Service {
+impl SearchService {
     /// Makes the configured service, or returns which setting is missing or invalid.
     pub(in crate::tool) fn new(config: &WebSearchConfig, environment: &Environment) -> Result<Self, String> {
         let usual = match config.provider {
@@ -88,7 +88,7 @@ impl Service {
     }
 
     /// Searches and returns at most `limit` hits, best first.
-    pub(in crate::tool) async fn search(&self, query: &str, limit: usize) -> Result<Vec<Hit>, ErrorInfo> {
+    pub(in crate::tool) async fn search(&self, query: &str, limit: usize) -> Result<Vec<SearchHit>, ErrorInfo> {
         let deadline = Instant::now() + self.whole;
         let http = self
             .http
@@ -195,8 +195,8 @@ impl Service {
     }
 
     /// Removes the key, which a service may repeat in its response.
-    fn without_key(&self, mut hit: Hit) -> Hit {
-        let Hit { title, url, snippet } = &mut hit;
+    fn without_key(&self, mut hit: SearchHit) -> SearchHit {
+        let SearchHit { title, url, snippet } = &mut hit;
         [title, url, snippet].into_iter().for_each(|text| self.redactor.redact(text));
         hit
     }

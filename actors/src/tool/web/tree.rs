@@ -51,7 +51,7 @@ const UNSEEN: [&str; 21] = [
 ];
 
 /// A parsed page.
-pub(super) struct Tree {
+pub(super) struct HtmlTree {
     pub(super) document: Rc<Node>,
     pub(super) title: Option<String>,
     /// Whether a part of the page is missing because of a limit.
@@ -59,8 +59,8 @@ pub(super) struct Tree {
 }
 
 /// Parses a page. Links are resolved against `base`.
-pub(super) fn parse(html: &str, base: &Url, cancel: &CancellationToken) -> Tree {
-    let sink = Bounded { dom: RcDom::default(), nodes: Cell::new(0), too_deep: Cell::new(0) };
+pub(super) fn parse(html: &str, base: &Url, cancel: &CancellationToken) -> HtmlTree {
+    let sink = BoundedSink { dom: RcDom::default(), nodes: Cell::new(0), too_deep: Cell::new(0) };
     let mut parser = parse_document(sink, ParseOpts::default());
     let start = Instant::now();
     let mut rest = html;
@@ -77,20 +77,20 @@ pub(super) fn parse(html: &str, base: &Url, cancel: &CancellationToken) -> Tree 
         }
     }
     let document = parser.finish().document;
-    let mut pruning = Pruning { base, title: None, is_cut: !rest.is_empty(), attribute_bytes: 0 };
+    let mut pruning = Pruner { base, title: None, is_cut: !rest.is_empty(), attribute_bytes: 0 };
     pruning.prune(&document);
-    Tree { title: pruning.title, is_cut: pruning.is_cut, document }
+    HtmlTree { title: pruning.title, is_cut: pruning.is_cut, document }
 }
 
 /// Removes unwanted nodes, without recursion.
-struct Pruning<'a> {
+struct Pruner<'a> {
     base: &'a Url,
     title: Option<String>,
     is_cut: bool,
     attribute_bytes: usize,
 }
 
-impl Pruning<'_> {
+impl Pruner<'_> {
     fn prune(&mut self, document: &Rc<Node>) {
         // Each node with its depth and the number of indenting elements around it.
         let mut open = vec![(Rc::clone(document), 0, 0)];
@@ -213,13 +213,13 @@ fn is_told(attributes: &[Attribute]) -> bool {
 }
 
 /// Builds the tree and counts its nodes.
-struct Bounded {
+struct BoundedSink {
     dom: RcDom,
     nodes: Cell<usize>,
     too_deep: Cell<usize>,
 }
 
-impl Bounded {
+impl BoundedSink {
     fn is_full(&self) -> bool {
         self.nodes.get() > MAX_NODES || self.too_deep.get() > MAX_TOO_DEEP
     }
@@ -258,7 +258,7 @@ fn parent_of(node: &Node) -> Option<Handle> {
     above
 }
 
-impl TreeSink for Bounded {
+impl TreeSink for BoundedSink {
     type Handle = Handle;
     type Output = RcDom;
     type ElemName<'a> = <RcDom as TreeSink>::ElemName<'a>;

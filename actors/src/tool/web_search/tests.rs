@@ -13,17 +13,17 @@ use crate::{
     },
 };
 
-fn surroundings(base_url: Option<String>, network: NetworkPolicy, allowed: &[&str]) -> Surroundings {
+fn surroundings(base_url: Option<String>, network: NetworkPolicy, allowed: &[&str]) -> ToolEnvironment {
     let provider = if base_url.is_some() { SearchProvider::Searxng } else { SearchProvider::None };
     let allowed_hosts = allowed.iter().map(|host| (*host).to_owned()).collect();
-    Surroundings {
+    ToolEnvironment {
         tools: ToolsConfig {
             web_search: WebSearchConfig { provider, base_url, api_key_env: None },
             ..ToolsConfig::default()
         },
         permissions: PermissionsConfig { network, allowed_hosts, ..PermissionsConfig::default() },
         environment: Environment::default(),
-        ..Surroundings::default()
+        ..ToolEnvironment::default()
     }
 }
 
@@ -56,7 +56,7 @@ async fn tool_6_results_are_a_list_that_is_not_to_be_trusted() {
 
 #[test]
 fn tool_6_the_tool_is_offered_only_where_a_service_is_configured() {
-    let without = WebSearch::new(&Surroundings::default());
+    let without = WebSearch::new(&ToolEnvironment::default());
     assert!(without.lacks().unwrap().contains("tools.web_search.provider"));
     let base = Some("http://127.0.0.1:8888/".to_owned());
     assert_eq!(WebSearch::new(&surroundings(base, NetworkPolicy::Ask, &[])).lacks(), None);

@@ -16,20 +16,24 @@ use crate::tool::{
     project::tests::TestProject,
     web::{
         address::is_public,
-        client::Limits,
+        client::FetchLimits,
         tests::server::{Server, page, path_of, redirect, response},
     },
 };
 
-const LIMITS: Limits =
-    Limits { connect: Duration::from_secs(5), whole: Duration::from_secs(20), body_bytes: 64 * 1024, redirects: 5 };
+const LIMITS: FetchLimits = FetchLimits {
+    connect: Duration::from_secs(5),
+    whole: Duration::from_secs(20),
+    body_bytes: 64 * 1024,
+    redirects: 5,
+};
 
 fn permissions(network: NetworkPolicy) -> PermissionsConfig {
     PermissionsConfig { network, ..PermissionsConfig::default() }
 }
 
 /// Makes a tool that resolves every name to this machine, and may connect to it if `is_open`.
-fn tool(network: NetworkPolicy, is_open: bool, limits: Limits) -> WebFetch {
+fn tool(network: NetworkPolicy, is_open: bool, limits: FetchLimits) -> WebFetch {
     let lookup = Arc::new(|_| async { Ok(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)]) }.boxed());
     let reachable =
         move |address| if is_open { address == IpAddr::V4(Ipv4Addr::LOCALHOST) } else { is_public(address) };
@@ -249,7 +253,7 @@ async fn without_end(beginning: &'static str, more: &'static str) -> Server {
 
 #[tokio::test]
 async fn tool_6_a_body_that_does_not_end_is_cut_and_one_that_does_not_come_is_an_error() {
-    let short = Limits { whole: Duration::from_millis(400), ..LIMITS };
+    let short = FetchLimits { whole: Duration::from_millis(400), ..LIMITS };
     for (beginning, more, limits, told) in [
         ("begin", "and so on ", LIMITS, Ok("larger than 65536 bytes")),
         ("begin", "", short, Ok("took longer than 400 ms")),
@@ -333,7 +337,7 @@ fn perm_1_a_call_asks_for_its_host_as_the_settings_say() {
         let got = got.map(|demand| demand.map(|demand| demand.target)).map_err(|error| error.code);
         assert_eq!(got.as_ref().map(Option::as_deref).map_err(|code| *code), want, "{url}");
     }
-    let tool = WebFetch::new(&Surroundings::default());
+    let tool = WebFetch::new(&ToolEnvironment::default());
     assert!(tool.spec().has_tag(NETWORK) && tool.spec().idempotent && tool.spec().needs_leave());
     let parameters = &tool.spec().parameters;
     assert_eq!(parameters["additionalProperties"], json!(false));

@@ -4,10 +4,10 @@ use serde_json::json;
 use soong_protocol::{ErrorCode, Scope};
 
 use super::*;
-use crate::tool::{Surroundings, project::tests::TestProject};
+use crate::tool::{ToolEnvironment, project::tests::TestProject};
 
 fn tool() -> Write {
-    Write::new(Arc::new(Roots::new(&Surroundings::default())))
+    Write::new(Arc::new(PathPolicy::new(&ToolEnvironment::default())))
 }
 
 #[tokio::test]

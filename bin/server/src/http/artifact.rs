@@ -130,7 +130,7 @@ enum Format {
 }
 
 /// Path parameters: the session and the name of an artifact.
-type Named = Path<(SessionId, String)>;
+type ArtifactPath = Path<(SessionId, String)>;
 
 /// Lists the artifacts of a session and of its user. `-` instead of a session lists only the user's.
 #[utoipa::path(get, path = "/api/sessions/{session_id}/artifacts", tag = "artifacts", params(("session_id" = String, Path)),
@@ -142,7 +142,7 @@ pub(super) async fn list(access: Access, Path(id): Path<SessionId>) -> Result<Js
 
 /// Reads an artifact: its record, its content if that is text, and its stored versions.
 #[utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = OK, body = ArtifactView)))]
-pub(super) async fn show(access: Access, Path((session, name)): Named) -> Result<Json<ArtifactView>, ApiError> {
+pub(super) async fn show(access: Access, Path((session, name)): ArtifactPath) -> Result<Json<ArtifactView>, ApiError> {
     let place = access.place(&session).await?;
     let loaded = access.runtime().artifact(&place, &name, None).await?;
     let versions = access.runtime().artifact_versions(&place, &name).await?;
@@ -155,7 +155,7 @@ pub(super) async fn show(access: Access, Path((session, name)): Named) -> Result
     responses((status = OK, content_type = "*/*", body = [u8])))]
 pub(super) async fn content(
     access: Access,
-    Path((session, name)): Named,
+    Path((session, name)): ArtifactPath,
     Query(query): Query<VersionQuery>,
 ) -> Result<Response, ApiError> {
     let place = access.place(&session).await?;
@@ -167,7 +167,7 @@ pub(super) async fn content(
 
 /// Lists the stored versions of an artifact.
 #[utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}/versions", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = OK, body = Versions)))]
-pub(super) async fn versions(access: Access, Path((session, name)): Named) -> Result<Json<Versions>, ApiError> {
+pub(super) async fn versions(access: Access, Path((session, name)): ArtifactPath) -> Result<Json<Versions>, ApiError> {
     let place = access.place(&session).await?;
     Ok(Json(Versions { versions: access.runtime().artifact_versions(&place, &name).await? }))
 }
@@ -189,7 +189,11 @@ pub(super) async fn version(
 #[utoipa::path(put, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)),
     request_body(content = [u8], content_type = "application/octet-stream"),
     responses((status = OK, body = Stored), (status = CREATED, body = Stored)))]
-pub(super) async fn put(access: Access, Path((session, name)): Named, request: Request) -> Result<Response, ApiError> {
+pub(super) async fn put(
+    access: Access,
+    Path((session, name)): ArtifactPath,
+    request: Request,
+) -> Result<Response, ApiError> {
     let _passing = access.enter()?;
     let content_type = match request.headers().get(header::CONTENT_TYPE) {
         None => OCTETS.to_owned(),
@@ -208,7 +212,7 @@ pub(super) async fn put(access: Access, Path((session, name)): Named, request: R
     responses((status = OK, body = EditView)))]
 pub(super) async fn edit(
     access: Access,
-    Path((session, name)): Named,
+    Path((session, name)): ArtifactPath,
     request::Json(EditBody { old, new }): request::Json<EditBody>,
 ) -> Result<Json<EditView>, ApiError> {
     let _passing = access.enter()?;
@@ -220,7 +224,7 @@ pub(super) async fn edit(
 
 /// Deletes an artifact with all its versions.
 #[utoipa::path(delete, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = NO_CONTENT)))]
-pub(super) async fn delete(access: Access, Path((session, name)): Named) -> Result<StatusCode, ApiError> {
+pub(super) async fn delete(access: Access, Path((session, name)): ArtifactPath) -> Result<StatusCode, ApiError> {
     let _passing = access.enter()?;
     let place = access.place(&session).await?;
     access.runtime().delete_artifact(&place, &name).await?;
@@ -236,7 +240,7 @@ pub(super) async fn delete(access: Access, Path((session, name)): Named) -> Resu
     responses((status = CREATED, body = upload::Uploaded)))]
 pub(super) async fn upload(
     access: Access,
-    Path((session, name)): Named,
+    Path((session, name)): ArtifactPath,
     request: Request,
 ) -> Result<Response, ApiError> {
     if name != UPLOAD {
@@ -264,7 +268,7 @@ pub(super) struct UploadForm {
         body = [u8])))]
 pub(super) async fn export(
     access: Access,
-    Path((session, name)): Named,
+    Path((session, name)): ArtifactPath,
     Query(ExportQuery { format: Format::Docx }): Query<ExportQuery>,
 ) -> Result<Response, ApiError> {
     let place = access.place(&session).await?;

@@ -9,13 +9,13 @@ use std::{convert::Infallible, sync::Arc};
 use axum::{extract::FromRequestParts, http::request::Parts};
 use soong::{
     ErrorCode, ErrorInfo, Runtime,
-    artifact::Place,
+    artifact::ArtifactOwner,
     protocol::{Permission, PermissionId, Question, QuestionId, Run, RunId, Session, SessionId, Trace, TraceId},
 };
 
 use tokio::sync::watch;
 
-use super::{Api, Passing, error::ApiError};
+use super::{Api, GateGuard, error::ApiError};
 
 /// User id of callers that name no user.
 pub const LOCAL: &str = "local";
@@ -82,7 +82,7 @@ impl Access {
     }
 
     /// Begins a request that changes something. The owner does not exit before the returned guard is dropped.
-    pub(super) fn enter(&self) -> Result<Passing, ApiError> {
+    pub(super) fn enter(&self) -> Result<GateGuard, ApiError> {
         self.api.enter()
     }
 
@@ -136,12 +136,12 @@ impl Access {
     }
 
     /// Returns the owner of artifact names: a session, or only the caller for `-`, which requires no session.
-    pub(super) async fn place(&self, session: &SessionId) -> Result<Place, ErrorInfo> {
+    pub(super) async fn place(&self, session: &SessionId) -> Result<ArtifactOwner, ErrorInfo> {
         match session.as_str() {
-            Place::NO_SESSION => Ok(Place::of_user(self.caller.uid())),
+            ArtifactOwner::NO_SESSION => Ok(ArtifactOwner::of_user(self.caller.uid())),
             _ => {
                 let Session { session_id, uid, .. } = self.session(session).await?;
-                Ok(Place { session_id, uid })
+                Ok(ArtifactOwner { session_id, uid })
             }
         }
     }
@@ -176,9 +176,9 @@ fn not_there(code: ErrorCode, what: &str, id: &str) -> ErrorInfo {
 
 /// Reports when a token is revoked while its reader has a stream open.
 #[derive(Clone)]
-pub struct Leave(pub Option<watch::Receiver<bool>>);
+pub struct TokenWatch(pub Option<watch::Receiver<bool>>);
 
-impl Leave {
+impl TokenWatch {
     /// Waits until the token is revoked; never returns if it is not.
     pub(super) async fn ends(&mut self) {
         if let Some(holds) = &mut self.0
@@ -190,7 +190,7 @@ impl Leave {
     }
 }
 
-impl FromRequestParts<Api> for Leave {
+impl FromRequestParts<Api> for TokenWatch {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &Api) -> Result<Self, Infallible> {

@@ -14,15 +14,15 @@ const KEPT_EVENTS: usize = 512;
 const MAX_KEPT_BYTES: usize = 16 * 1_024;
 
 /// The most recent events as text.
-pub struct Encoded(Vec<Mutex<Option<(u64, Utf8Bytes)>>>);
+pub struct EventCache(Vec<Mutex<Option<(u64, Utf8Bytes)>>>);
 
-impl Default for Encoded {
+impl Default for EventCache {
     fn default() -> Self {
         Self((0..KEPT_EVENTS).map(|_| Mutex::default()).collect())
     }
 }
 
-impl Encoded {
+impl EventCache {
     /// Returns an event record as JSON.
     pub(super) fn json(&self, record: &EventRecord) -> Result<Utf8Bytes, serde_json::Error> {
         let place = usize::try_from(record.lsn).unwrap_or_default() % KEPT_EVENTS;

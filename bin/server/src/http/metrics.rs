@@ -33,7 +33,7 @@ pub(super) async fn show(State(api): State<Api>, access: Access, headers: Header
     access.of_home("metrics are of all users together")?;
     let websockets = u64::try_from(api.watching.len()).unwrap_or(u64::MAX);
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Told { metrics: api.runtime.metrics(), websockets }));
+    registry.register_collector(Box::new(MetricsCollector { metrics: api.runtime.metrics(), websockets }));
     let mut written = String::new();
     let failed = |error: std::fmt::Error| ErrorInfo::new(ErrorCode::InternalError, format!("metrics: {error}"));
     text::encode(&mut written, &registry).map_err(failed)?;
@@ -67,23 +67,23 @@ fn as_prometheus(text: &str) -> String {
 
 /// Metrics at one moment.
 #[derive(Debug)]
-struct Told {
+struct MetricsCollector {
     metrics: Metrics,
     websockets: u64,
 }
 
-type Encoded = Result<(), std::fmt::Error>;
+type EncodeResult = Result<(), std::fmt::Error>;
 
 /// Encoder of metrics.
-struct Page<'a>(DescriptorEncoder<'a>);
+struct MetricsEncoder<'a>(DescriptorEncoder<'a>);
 
-impl Page<'_> {
-    fn counter(&mut self, name: &str, help: &str, value: u64) -> Encoded {
+impl MetricsEncoder<'_> {
+    fn counter(&mut self, name: &str, help: &str, value: u64) -> EncodeResult {
         let metric = ConstCounter::new(value);
         metric.encode(self.0.encode_descriptor(name, help, None, metric.metric_type())?)
     }
 
-    fn gauge(&mut self, name: &str, help: &str, value: u64) -> Encoded {
+    fn gauge(&mut self, name: &str, help: &str, value: u64) -> EncodeResult {
         let metric = ConstGauge::new(gauge(value));
         metric.encode(self.0.encode_descriptor(name, help, None, metric.metric_type())?)
     }
@@ -93,7 +93,7 @@ impl Page<'_> {
         &mut self,
         (name, help, label): (&str, &str, &str),
         values: impl IntoIterator<Item = (&'v str, u64)>,
-    ) -> Encoded {
+    ) -> EncodeResult {
         let mut family = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
         for (of, value) in values {
             let labels = [(label, of)];
@@ -106,7 +106,7 @@ impl Page<'_> {
         &mut self,
         (name, help, label): (&str, &str, &str),
         values: impl IntoIterator<Item = (&'v str, N)>,
-    ) -> Encoded
+    ) -> EncodeResult
     where
         ConstGauge<N>: EncodeMetric,
     {
@@ -123,9 +123,9 @@ fn gauge(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-impl Collector for Told {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> Encoded {
-        let (of, mut page) = (&self.metrics, Page(encoder));
+impl Collector for MetricsCollector {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> EncodeResult {
+        let (of, mut page) = (&self.metrics, MetricsEncoder(encoder));
         let live = of.live_runs.iter().map(|(status, runs)| (*status, gauge(*runs)));
         page.gauges(("soong_runs", "Runs that have not ended, those of sub-agents too.", "status"), live)?;
         page.counter("soong_runs_begun", "Runs that began, those of sub-agents too.", of.begun_runs)?;

@@ -10,7 +10,7 @@ use axum::{
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use soong::{
-    ChildSpec, ErrorCode, ErrorInfo, RunHandle, RunSetting, Start,
+    ChildSpec, ErrorCode, ErrorInfo, RunHandle, RunRequest, RunSetting,
     protocol::{
         ArtifactRef, Budget, ChildMode, GivenMessage, Reflection, Role, Run, RunId, RunMode, SessionId, StatsPair,
         ToolCall, Trace, TraceId,
@@ -20,7 +20,7 @@ use utoipa::ToSchema;
 
 use super::{
     accepted::Accepted,
-    caller::{Access, Leave},
+    caller::{Access, TokenWatch},
     error::{ApiError, refuse},
     request::{self, Path},
     stream::{followed, wants_stream},
@@ -51,54 +51,54 @@ pub struct StartBody {
     /// Mode of the run: which kind of agent leads it.
     #[schema(value_type = Option<RunMode>)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    pub mode: Given<RunMode>,
+    pub mode: SettingUpdate<RunMode>,
     /// The session. An unknown id creates a session with that id. Default: a new session with a generated id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
     /// Preset of the run.
     #[schema(value_type = Option<String>)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    pub agent_type: Given<String>,
+    pub agent_type: SettingUpdate<String>,
     /// Model profile, or a model name of the default profile.
     #[schema(value_type = Option<String>)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    pub model: Given<String>,
+    pub model: SettingUpdate<String>,
     /// Sampling temperature, 0 to 2.
     #[schema(value_type = Option<f64>, minimum = 0, maximum = 2)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    pub temperature: Given<f64>,
+    pub temperature: SettingUpdate<f64>,
     /// Further sampling parameters, sent unchanged with each model call: `top_p`, `seed`, `stop`, …
     #[schema(value_type = Option<Map<String, Value>>)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    pub llm_params: Given<Map<String, Value>>,
+    pub llm_params: SettingUpdate<Map<String, Value>>,
     /// Maximum number of turns.
     #[schema(value_type = Option<u32>, minimum = 0, maximum = 4294967295u64)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    pub max_iterations: Given<u32>,
+    pub max_iterations: SettingUpdate<u32>,
     /// Tools that the run and all runs below it may use. Default: all configured tools.
     #[schema(value_type = Option<Vec<String>>)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    pub tools: Given<Vec<String>>,
+    pub tools: SettingUpdate<Vec<String>>,
     /// Whether the run executes the tool calls of its model. If `false`, the run completes when the model requests
     /// the first tool calls, and its record holds them as `tool_calls`.
     #[schema(value_type = Option<bool>)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    pub auto_execute_tools: Given<bool>,
+    pub auto_execute_tools: SettingUpdate<bool>,
     /// System prompt that replaces the preset's.
     #[schema(value_type = Option<String>)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    pub system_prompt: Given<String>,
+    pub system_prompt: SettingUpdate<String>,
     /// Skills to include in the system prompt. Default: the preset's.
     #[schema(value_type = Option<Vec<String>>)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    pub skills: Given<Vec<String>>,
+    pub skills: SettingUpdate<Vec<String>>,
     /// JSON schema that the answer must match.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected_output_schema: Option<Value>,
     /// Budget of the run and all runs below it (BUD-1).
     #[schema(value_type = Option<Budget>)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    pub budget: Given<Budget>,
+    pub budget: SettingUpdate<Budget>,
     /// Maximum run time, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
@@ -128,7 +128,7 @@ pub struct StartBody {
     /// Whether a new conversation receives the experiences of earlier runs.
     #[schema(value_type = Option<bool>)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    pub enable_memory: Given<bool>,
+    pub enable_memory: SettingUpdate<bool>,
     /// If set, the run only reflects on the session, with these options.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reflects: Option<Reflection>,
@@ -138,10 +138,10 @@ pub struct StartBody {
 }
 
 /// A setting that a client can omit (`None`), reset (`Some(None)`) or set.
-pub type Given<T> = Option<Option<T>>;
+pub type SettingUpdate<T> = Option<Option<T>>;
 
 /// Deserializes a setting that is present; `null` resets it.
-fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Given<T>, D::Error> {
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<SettingUpdate<T>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
 
@@ -193,7 +193,7 @@ pub struct RunView {
     responses((status = ACCEPTED, content((Accepted = "application/json"), (String = "text/event-stream")))))]
 pub(super) async fn start(
     access: Access,
-    leave: Leave,
+    leave: TokenWatch,
     headers: HeaderMap,
     request::Json(mut wish): request::Json<StartBody>,
 ) -> Result<Response, ApiError> {
@@ -260,7 +260,7 @@ async fn begin(access: &Access, mut wish: StartBody) -> Result<(StatusCode, Json
     let runtime = access.runtime().clone();
     // The start runs in a separate task: if the client disconnects, the owner still stays until the run is accepted.
     let starting = tokio::spawn(async move {
-        let run = runtime.start(Start::from(wish)).await?;
+        let run = runtime.start(RunRequest::from(wish)).await?;
         drop(passing);
         Ok::<_, ErrorInfo>(run)
     });
@@ -270,12 +270,12 @@ async fn begin(access: &Access, mut wish: StartBody) -> Result<(StatusCode, Json
 }
 
 /// Returns the settings that a client sets, and collects the ones that it resets.
-struct Settings<'a> {
+struct SettingReader<'a> {
     reset: &'a mut Vec<RunSetting>,
 }
 
-impl Settings<'_> {
-    fn value<T>(&mut self, given: Given<T>, setting: RunSetting) -> Option<T> {
+impl SettingReader<'_> {
+    fn value<T>(&mut self, given: SettingUpdate<T>, setting: RunSetting) -> Option<T> {
         if matches!(given, Some(None)) {
             self.reset.push(setting);
         }
@@ -283,7 +283,7 @@ impl Settings<'_> {
     }
 }
 
-impl From<StartBody> for Start {
+impl From<StartBody> for RunRequest {
     fn from(mut wish: StartBody) -> Self {
         // In OpenAI's format, the last message is the prompt.
         let asks = wish.messages.last().is_some_and(|message| message.role == Role::User);
@@ -291,7 +291,7 @@ impl From<StartBody> for Start {
             wish.prompt = wish.messages.pop().map(|message| message.content);
         }
         let mut reset = Vec::new();
-        let mut read = Settings { reset: &mut reset };
+        let mut read = SettingReader { reset: &mut reset };
         Self {
             message: wish.prompt,
             messages: wish.messages,

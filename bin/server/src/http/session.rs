@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use axum::{Json, http::StatusCode};
 use serde::{Deserialize, Serialize};
 use soong::{
-    Fork, NewSessionSpec, SessionFilter, Switched,
+    Fork, HeadSwitched, NewSessionSpec, SessionFilter,
     protocol::{Session, SessionId},
 };
 use utoipa::{IntoParams, ToSchema};
@@ -178,7 +178,7 @@ pub(super) async fn head(
 ) -> Result<Json<HeadView>, ApiError> {
     let _passing = access.enter()?;
     access.session(&id).await?;
-    let Switched { sequence, from_sequence, restored, left } = access.runtime().switch_head(&id, sequence).await?;
+    let HeadSwitched { sequence, from_sequence, restored, left } = access.runtime().switch_head(&id, sequence).await?;
     Ok(Json(HeadView { sequence, from_sequence, restored, left }))
 }
 

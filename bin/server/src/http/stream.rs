@@ -23,8 +23,8 @@ use utoipa::{IntoParams, ToSchema};
 use super::{
     Api,
     accepted::Accepted,
-    caller::{Access, Leave},
-    encoded::Encoded,
+    caller::{Access, TokenWatch},
+    encoded::EventCache,
     error::{ApiError, ErrorBody, refuse},
     request::{Path, Query},
     session::limit,
@@ -100,7 +100,7 @@ const STORE_HEADER: &str = "soong-store-id";
     responses((status = OK, content((EventPage = "application/json"), (String = "text/event-stream")))))]
 pub(super) async fn events(
     access: Access,
-    leave: Leave,
+    leave: TokenWatch,
     Path(id): Path<TraceId>,
     Query(query): Query<EventQuery>,
     headers: HeaderMap,
@@ -139,7 +139,7 @@ pub(super) fn wants_stream(headers: &HeaderMap) -> bool {
 }
 
 /// Responds with the stream of a session, after a first frame for the accepted run.
-pub(super) fn followed(access: &Access, leave: Leave, stream: EventStream, accepted: &Accepted) -> Response {
+pub(super) fn followed(access: &Access, leave: TokenWatch, stream: EventStream, accepted: &Accepted) -> Response {
     let first = Event::default().event("accepted").json_data(accepted);
     let stream = futures::stream::once(async { first }).chain(frames(access.api(), leave, stream, true));
     event_stream(stream)
@@ -161,7 +161,7 @@ fn event_stream(frames: impl Stream<Item = Result<Event, axum::Error>> + Send + 
 /// token is revoked.
 fn frames(
     api: &Api,
-    leave: Leave,
+    leave: TokenWatch,
     stream: EventStream,
     tree: bool,
 ) -> impl Stream<Item = Result<Event, axum::Error>> + use<> {
@@ -194,7 +194,7 @@ fn frames(
     })
 }
 
-fn frame(item: &StreamItem, tree: bool, encoded: &Encoded) -> Result<Event, axum::Error> {
+fn frame(item: &StreamItem, tree: bool, encoded: &EventCache) -> Result<Event, axum::Error> {
     match item {
         StreamItem::Event(record) => {
             let id = if tree { record.session_seq } else { record.event_id };

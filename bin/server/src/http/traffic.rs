@@ -20,16 +20,16 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// Counts requests from their start to the end of their responses.
 #[derive(Clone, Default)]
-pub struct Traffic(Arc<Mutex<Served>>);
+pub struct Traffic(Arc<Mutex<TrafficState>>);
 
 #[derive(Default)]
-struct Served {
+struct TrafficState {
     open: usize,
     last_end: Option<Instant>,
 }
 
 impl Traffic {
-    fn served(&self) -> MutexGuard<'_, Served> {
+    fn served(&self) -> MutexGuard<'_, TrafficState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -47,9 +47,9 @@ impl Traffic {
 }
 
 /// Guard of a request in progress.
-struct Visit(Traffic);
+struct RequestGuard(Traffic);
 
-impl Drop for Visit {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
         let mut served = self.0.served();
         served.open -= 1;
@@ -60,7 +60,7 @@ impl Drop for Visit {
 /// Middleware: counts a request, and a stream as long as it is read.
 pub async fn count(State(traffic): State<Traffic>, request: Request, next: Next) -> Response {
     traffic.served().open += 1;
-    let visit = Visit(traffic);
+    let visit = RequestGuard(traffic);
     next.run(request).await.map(|body| {
         Body::new(body.map_frame(move |frame| {
             let _ = &visit;

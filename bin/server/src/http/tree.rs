@@ -24,7 +24,7 @@ use super::{
 pub(super) async fn show(access: Access) -> Result<Json<ActorView>, ApiError> {
     let closed = || ErrorInfo::retryable(ErrorCode::Closing, "the runtime has closed");
     let mut tree = access.runtime().tree().ok_or_else(closed)?;
-    Seen::default().prune(&access, &mut tree).await?;
+    TreeFilter::default().prune(&access, &mut tree).await?;
     Ok(Json(tree))
 }
 
@@ -59,14 +59,14 @@ pub(super) async fn kill(access: Access, Path(actor_id): Path<String>) -> Result
 
 /// The actors that a caller may see and has seen.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct TreeFilter {
     /// Sessions that belong to the caller.
     is_own: HashMap<SessionId, bool>,
     /// Ids of the actors that were sent to the caller.
     told: HashSet<String>,
 }
 
-impl Seen {
+impl TreeFilter {
     /// Removes the actors of other users.
     pub(super) async fn prune(&mut self, access: &Access, tree: &mut ActorView) -> Result<(), ErrorInfo> {
         self.learn(access, sessions_of(tree)).await?;

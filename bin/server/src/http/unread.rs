@@ -24,13 +24,13 @@ use hyper::body::{Frame, SizeHint};
 const MAX_DRAINED_BYTES: usize = 256 * 1_024;
 
 /// Request body that stores its unread rest in `unread` when it is dropped.
-struct Returned {
+struct TrackedBody {
     /// `Some` until it is dropped.
     body: Option<Body>,
     unread: Arc<Mutex<Option<Body>>>,
 }
 
-impl HttpBody for Returned {
+impl HttpBody for TrackedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -47,7 +47,7 @@ impl HttpBody for Returned {
     }
 }
 
-impl Drop for Returned {
+impl Drop for TrackedBody {
     fn drop(&mut self) {
         *self.unread.lock().unwrap_or_else(PoisonError::into_inner) = self.body.take();
     }
@@ -61,7 +61,7 @@ pub async fn finish_body(request: Request, next: Next) -> Response {
     // Reading on would request the whole body from a client that waits for `100 Continue`.
     let waits = request.headers().contains_key(header::EXPECT);
     let unread = Arc::new(Mutex::new(None));
-    let request = request.map(|body| Body::new(Returned { body: Some(body), unread: Arc::clone(&unread) }));
+    let request = request.map(|body| Body::new(TrackedBody { body: Some(body), unread: Arc::clone(&unread) }));
     let mut response = next.run(request).await;
     let rest = unread.lock().unwrap_or_else(PoisonError::into_inner).take();
     // `None`: the handler still reads the body.

@@ -28,7 +28,7 @@ use http_body_util::Limited;
 use serde::{Deserialize, Serialize};
 use soong::{
     ErrorCode, ErrorInfo,
-    artifact::{Content, Place},
+    artifact::{ArtifactOwner, Content},
     protocol::{Artifact, ArtifactId},
 };
 use utoipa::ToSchema;
@@ -86,9 +86,9 @@ pub struct Uploaded {
 
 /// A body that is being received. A rejected body is read for up to ten more seconds: a client that is cut off while
 /// it sends would never see the response.
-struct Arriving(Option<BodyDataStream>);
+struct DrainedBody(Option<BodyDataStream>);
 
-impl Stream for Arriving {
+impl Stream for DrainedBody {
     type Item = Result<Bytes, axum::Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -101,7 +101,7 @@ impl Stream for Arriving {
     }
 }
 
-impl Drop for Arriving {
+impl Drop for DrainedBody {
     fn drop(&mut self) {
         if let (Some(mut rest), Ok(threads)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
             threads.spawn(async move {
@@ -114,9 +114,9 @@ impl Drop for Arriving {
 
 /// Converts a body into the content of an artifact. The content fails when the returned guard is dropped: storing
 /// continues after its request has ended, and must not wait for bytes that are no longer sent.
-pub(super) fn arriving(body: Body, limit: usize) -> (Content, Waiting) {
+pub(super) fn arriving(body: Body, limit: usize) -> (Content, UploadGuard) {
     let (waiting, left) = oneshot::channel::<Infallible>();
-    let pieces = Arriving(Some(Body::new(Limited::new(body, limit)).into_data_stream()));
+    let pieces = DrainedBody(Some(Body::new(Limited::new(body, limit)).into_data_stream()));
     let over = Arc::new(AtomicBool::new(false));
     let is_over = Arc::clone(&over);
     let pieces = pieces.map(move |piece| {
@@ -127,18 +127,18 @@ pub(super) fn arriving(body: Body, limit: usize) -> (Content, Waiting) {
     });
     let left = left.map(|_| Err(cut_off(&CLIENT_LEFT))).into_stream();
     let pieces = futures::stream::select(pieces.map(Some).chain(once(ready(None))), left.map(Some));
-    (Content::Stream(until_end(pieces)), Waiting { _open: waiting, over, limit })
+    (Content::Stream(until_end(pieces)), UploadGuard { _open: waiting, over, limit })
 }
 
 /// Guard of a request that waits for its content to be stored.
-pub(super) struct Waiting {
+pub(super) struct UploadGuard {
     _open: oneshot::Sender<Infallible>,
     /// Whether the body exceeded the limit.
     over: Arc<AtomicBool>,
     limit: usize,
 }
 
-impl Waiting {
+impl UploadGuard {
     /// Replaces an error by `payload_too_large` if the body exceeded the limit.
     pub(super) fn explain(&self, error: ErrorInfo) -> ErrorInfo {
         if self.over.load(Relaxed) { too_long(self.limit) } else { error }
@@ -173,12 +173,12 @@ fn cut_off(error: &dyn std::fmt::Display) -> ErrorInfo {
 /// Stores the files of a multipart body one after the other. If one is rejected, the earlier ones remain stored.
 pub(super) async fn take(
     access: &Access,
-    place: Result<Place, ErrorInfo>,
+    place: Result<ArtifactOwner, ErrorInfo>,
     request: Request,
 ) -> Result<Uploaded, ApiError> {
     let limit = access.api().limits.upload_bytes;
     let request = request.map(|body| {
-        let body = Body::from_stream(Arriving(Some(body.into_data_stream())));
+        let body = Body::from_stream(DrainedBody(Some(body.into_data_stream())));
         Body::new(Limited::new(body, limit))
     });
     let place = place?;
@@ -202,7 +202,7 @@ fn broken(error: &MultipartError, limit: usize) -> ErrorInfo {
     }
 }
 
-async fn store(access: &Access, place: &Place, mut part: Field<'_>) -> Result<Stored, ApiError> {
+async fn store(access: &Access, place: &ArtifactOwner, mut part: Field<'_>) -> Result<Stored, ApiError> {
     let Some(filename) = part.file_name().map(str::to_owned) else {
         return Err(refuse("the field `file` has no file name"));
     };

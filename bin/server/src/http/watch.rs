@@ -21,12 +21,12 @@ use soong::{
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use super::{
-    caller::{Access, Leave},
+    caller::{Access, TokenWatch},
     error::{ApiError, ErrorBody, refuse},
     request::{Path, Query},
     stream::{EventQuery, PING, REREAD},
     trace::TraceView,
-    tree::Seen,
+    tree::TreeFilter,
 };
 
 /// Time after which a client that reads nothing is disconnected.
@@ -48,7 +48,7 @@ pub const BEARER_PROTOCOL: &str = "soong.bearer.";
 
 /// Why the server closes a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Close {
+enum CloseReason {
     /// The stream has ended because the session was deleted.
     Done,
     /// The owner of the home is shutting down.
@@ -67,7 +67,7 @@ enum Close {
     Cursor,
 }
 
-impl Close {
+impl CloseReason {
     fn frame(self) -> CloseFrame {
         let (code, reason) = match self {
             Self::Done => (1000, "deleted"),
@@ -113,7 +113,7 @@ struct Connected<'a> {
     responses((status = SWITCHING_PROTOCOLS), (status = UPGRADE_REQUIRED, body = super::ErrorBody)))]
 pub(super) async fn trace(
     access: Access,
-    leave: Leave,
+    leave: TokenWatch,
     Path(id): Path<TraceId>,
     Query(query): Query<EventQuery>,
     headers: HeaderMap,
@@ -124,8 +124,9 @@ pub(super) async fn trace(
     }
     let upgrade = upgraded(upgrade, &headers)?;
     let watching = access.api().watching.clone();
-    Ok(upgrade
-        .on_upgrade(move |socket| watching.track_future(watch_trace(Line::new(socket, leave), access, id, query))))
+    Ok(upgrade.on_upgrade(move |socket| {
+        watching.track_future(watch_trace(WatchSocket::new(socket, leave), access, id, query))
+    }))
 }
 
 /// Watches the supervision tree over a WebSocket: first `tree_snapshot`, then `tree_changed` with the `changed`
@@ -135,13 +136,13 @@ pub(super) async fn trace(
     responses((status = SWITCHING_PROTOCOLS), (status = UPGRADE_REQUIRED, body = super::ErrorBody)))]
 pub(super) async fn tree(
     access: Access,
-    leave: Leave,
+    leave: TokenWatch,
     headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiError> {
     let upgrade = upgraded(upgrade, &headers)?;
     let watching = access.api().watching.clone();
-    Ok(upgrade.on_upgrade(move |socket| watching.track_future(watch_tree(Line::new(socket, leave), access))))
+    Ok(upgrade.on_upgrade(move |socket| watching.track_future(watch_tree(WatchSocket::new(socket, leave), access))))
 }
 
 fn upgraded(
@@ -168,44 +169,44 @@ fn upgraded(
 }
 
 /// A WebSocket connection, with its token check and its ping timer.
-struct Line {
+struct WatchSocket {
     socket: WebSocket,
-    leave: Leave,
+    leave: TokenWatch,
     pings: tokio::time::Interval,
 }
 
 /// Events other than stream items.
-enum Other {
-    Close(Close),
+enum ConnectionEvent {
+    Close(CloseReason),
     /// The client has disconnected.
     Left,
     Ping,
 }
 
-impl Line {
-    fn new(socket: WebSocket, leave: Leave) -> Self {
+impl WatchSocket {
+    fn new(socket: WebSocket, leave: TokenWatch) -> Self {
         let mut pings = interval_at(Instant::now() + PING, PING);
         pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self { socket, leave, pings }
     }
 
     /// Waits for an event of the connection itself: a disconnect, a revoked token or a due ping. Cancel-safe.
-    async fn other(&mut self) -> Other {
+    async fn other(&mut self) -> ConnectionEvent {
         loop {
             tokio::select! {
                 incoming = self.socket.recv() => match incoming {
-                    Some(Ok(Message::Close(_)) | Err(_)) | None => return Other::Left,
+                    Some(Ok(Message::Close(_)) | Err(_)) | None => return ConnectionEvent::Left,
                     // Messages of the client are ignored; the library answers pings.
                     Some(Ok(_)) => {}
                 },
-                () = self.leave.ends() => return Other::Close(Close::Revoked),
-                _ = self.pings.tick() => return Other::Ping,
+                () = self.leave.ends() => return ConnectionEvent::Close(CloseReason::Revoked),
+                _ = self.pings.tick() => return ConnectionEvent::Ping,
             }
         }
     }
 
     /// Writes messages. Returns the close reason on error, or `None` if the client has disconnected.
-    async fn write(&mut self, messages: impl IntoIterator<Item = Message>) -> Result<(), Option<Close>> {
+    async fn write(&mut self, messages: impl IntoIterator<Item = Message>) -> Result<(), Option<CloseReason>> {
         let writing = async {
             for message in messages {
                 self.socket.feed(message).await?;
@@ -215,17 +216,18 @@ impl Line {
         match timeout(STALL, writing).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(None),
-            Err(_) => Err(Some(Close::Behind)),
+            Err(_) => Err(Some(CloseReason::Behind)),
         }
     }
 
-    async fn say(&mut self, event: &str, data: impl Serialize) -> Result<(), Option<Close>> {
-        let text = serde_json::to_string(&json!({ "event": event, "data": data })).map_err(|_| Some(Close::Failed))?;
+    async fn say(&mut self, event: &str, data: impl Serialize) -> Result<(), Option<CloseReason>> {
+        let text =
+            serde_json::to_string(&json!({ "event": event, "data": data })).map_err(|_| Some(CloseReason::Failed))?;
         self.write([Message::Text(text.into())]).await
     }
 
     /// Sends the close reason, and waits briefly for the client to confirm it.
-    async fn close(mut self, close: Close) {
+    async fn close(mut self, close: CloseReason) {
         let closing = async {
             let _ = self.socket.send(Message::Close(Some(close.frame()))).await;
             // The client answers a close frame with its own.
@@ -235,29 +237,34 @@ impl Line {
     }
 }
 
-async fn watch_trace(mut line: Line, access: Access, id: TraceId, query: EventQuery) {
+async fn watch_trace(mut line: WatchSocket, access: Access, id: TraceId, query: EventQuery) {
     if let Err(Some(close)) = follow_trace(&mut line, &access, &id, &query).await {
         line.close(close).await;
     }
 }
 
-async fn follow_trace(line: &mut Line, access: &Access, id: &TraceId, query: &EventQuery) -> Result<(), Option<Close>> {
+async fn follow_trace(
+    line: &mut WatchSocket,
+    access: &Access,
+    id: &TraceId,
+    query: &EventQuery,
+) -> Result<(), Option<CloseReason>> {
     let view = match TraceView::read(access, id).await {
         Ok(view) => view,
         Err(error) => {
             let info = error.into_info();
-            let close = if info.code == ErrorCode::TraceNotFound { Close::Unknown } else { Close::Failed };
+            let close = if info.code == ErrorCode::TraceNotFound { CloseReason::Unknown } else { CloseReason::Failed };
             line.say("error", ErrorBody::from(info)).await?;
             return Err(Some(close));
         }
     };
     let TraceView { trace, goal_tree, sub_traces } = &view;
     if let Err(error) = query.check(access, trace, None).await {
-        let close = if error.code == ErrorCode::CursorUnknown { Close::Cursor } else { Close::Failed };
+        let close = if error.code == ErrorCode::CursorUnknown { CloseReason::Cursor } else { CloseReason::Failed };
         line.say("error", ErrorBody::from(error)).await?;
         return Err(Some(close));
     }
-    let Ok(store_id) = access.runtime().store_id().await else { return Err(Some(Close::Failed)) };
+    let Ok(store_id) = access.runtime().store_id().await else { return Err(Some(CloseReason::Failed)) };
     // Subscribed before `connected` is sent, so that the client receives everything live from then on, including
     // items that are not stored.
     let mut stream = match query.tree {
@@ -272,12 +279,12 @@ async fn follow_trace(line: &mut Line, access: &Access, id: &TraceId, query: &Ev
         let item = tokio::select! {
             item = stream.next() => item,
             other = line.other() => match other {
-                Other::Ping => {
+                ConnectionEvent::Ping => {
                     line.write([Message::Ping(Default::default())]).await?;
                     continue;
                 }
-                Other::Left => return Err(None),
-                Other::Close(close) => return Err(Some(close)),
+                ConnectionEvent::Left => return Err(None),
+                ConnectionEvent::Close(close) => return Err(Some(close)),
             },
         };
         match item {
@@ -296,10 +303,10 @@ async fn follow_trace(line: &mut Line, access: &Access, id: &TraceId, query: &Ev
 }
 
 /// Ends the watch if the error is final; otherwise waits before the stream is read again.
-async fn failed(line: &mut Line, failures: &mut u32, error: ErrorInfo) -> Result<(), Option<Close>> {
+async fn failed(line: &mut WatchSocket, failures: &mut u32, error: ErrorInfo) -> Result<(), Option<CloseReason>> {
     let close = match error.code {
-        ErrorCode::RuntimeFailed => Close::Interrupted,
-        ErrorCode::CursorUnknown => Close::Cursor,
+        ErrorCode::RuntimeFailed => CloseReason::Interrupted,
+        ErrorCode::CursorUnknown => CloseReason::Cursor,
         _ => return reread(failures, &error).await,
     };
     line.say("error", ErrorBody::from(error)).await?;
@@ -307,10 +314,10 @@ async fn failed(line: &mut Line, failures: &mut u32, error: ErrorInfo) -> Result
 }
 
 /// Messages to write, and the error that followed them.
-type Waiting = (Vec<Message>, Option<ErrorInfo>);
+type Batch = (Vec<Message>, Option<ErrorInfo>);
 
 /// Collects the items that are already available after the first one, so that they are written together.
-fn waiting(first: StreamItem, stream: &mut EventStream, access: &Access) -> Result<Waiting, Option<Close>> {
+fn waiting(first: StreamItem, stream: &mut EventStream, access: &Access) -> Result<Batch, Option<CloseReason>> {
     let encoded = Arc::clone(&access.api().encoded);
     let text = |item: StreamItem| -> Result<Utf8Bytes, serde_json::Error> {
         match item {
@@ -322,7 +329,7 @@ fn waiting(first: StreamItem, stream: &mut EventStream, access: &Access) -> Resu
     let mut messages = Vec::new();
     let mut next = Some(first);
     while let Some(item) = next.take() {
-        messages.push(Message::Text(text(item).map_err(|_| Some(Close::Failed))?));
+        messages.push(Message::Text(text(item).map_err(|_| Some(CloseReason::Failed))?));
         if messages.len() < AT_ONCE {
             match stream.next().now_or_never().flatten() {
                 Some(Ok(item)) => next = Some(item),
@@ -334,46 +341,46 @@ fn waiting(first: StreamItem, stream: &mut EventStream, access: &Access) -> Resu
     Ok((messages, None))
 }
 
-async fn reread(failures: &mut u32, error: &ErrorInfo) -> Result<(), Option<Close>> {
+async fn reread(failures: &mut u32, error: &ErrorInfo) -> Result<(), Option<CloseReason>> {
     *failures += 1;
     if *failures == REREAD.1 {
         tracing::warn!(%error, "a watch ends: its events cannot be read");
-        return Err(Some(Close::Failed));
+        return Err(Some(CloseReason::Failed));
     }
     tokio::time::sleep(REREAD.0).await;
     Ok(())
 }
 
 /// Returns why an endless stream has ended.
-fn end(access: &Access) -> Close {
-    if access.runtime().is_closing() { Close::Leaving } else { Close::Done }
+fn end(access: &Access) -> CloseReason {
+    if access.runtime().is_closing() { CloseReason::Leaving } else { CloseReason::Done }
 }
 
-async fn watch_tree(mut line: Line, access: Access) {
+async fn watch_tree(mut line: WatchSocket, access: Access) {
     if let Err(Some(close)) = follow_tree(&mut line, &access).await {
         line.close(close).await;
     }
 }
 
-async fn follow_tree(line: &mut Line, access: &Access) -> Result<(), Option<Close>> {
+async fn follow_tree(line: &mut WatchSocket, access: &Access) -> Result<(), Option<CloseReason>> {
     let mut watch = access.runtime().watch_tree();
-    let mut seen = Seen::default();
+    let mut seen = TreeFilter::default();
     loop {
         let event = tokio::select! {
             event = watch.next() => event,
             other = line.other() => match other {
-                Other::Ping => {
+                ConnectionEvent::Ping => {
                     line.write([Message::Ping(Default::default())]).await?;
                     continue;
                 }
-                Other::Left => return Err(None),
-                Other::Close(close) => return Err(Some(close)),
+                ConnectionEvent::Left => return Err(None),
+                ConnectionEvent::Close(close) => return Err(Some(close)),
             },
         };
         let Some(event) = event else { return Err(Some(end(access))) };
-        let told = seen.filter(access, event).await.map_err(|_| Some(Close::Failed))?;
+        let told = seen.filter(access, event).await.map_err(|_| Some(CloseReason::Failed))?;
         if let Some(event) = told {
-            let text = serde_json::to_string(&event).map_err(|_| Some(Close::Failed))?;
+            let text = serde_json::to_string(&event).map_err(|_| Some(CloseReason::Failed))?;
             line.write([Message::Text(text.into())]).await?;
         }
     }

@@ -34,12 +34,12 @@ const MAX_LINGER_BYTES: usize = 256 * 1_024;
 /// All open connections. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Connections {
-    limits: Limits,
-    open: Arc<Mutex<Open>>,
+    limits: ConnectionLimits,
+    open: Arc<Mutex<ConnectionTable>>,
 }
 
 #[derive(Clone, Copy)]
-struct Limits {
+struct ConnectionLimits {
     total: usize,
     reserved: usize,
     per_address: usize,
@@ -47,12 +47,12 @@ struct Limits {
 }
 
 #[derive(Default)]
-struct Open {
+struct ConnectionTable {
     last_id: u64,
-    entries: HashMap<u64, Entry>,
+    entries: HashMap<u64, ConnectionEntry>,
 }
 
-struct Entry {
+struct ConnectionEntry {
     address: IpAddr,
     is_known: bool,
     /// Whether it was admitted beyond a limit, so that only requests with a known token are answered.
@@ -65,7 +65,7 @@ struct Entry {
 impl Connections {
     pub(super) fn new(config: &ServerConfig) -> Self {
         let total = config.max_connections;
-        let limits = Limits {
+        let limits = ConnectionLimits {
             total,
             reserved: config.reserved_connections.min(total / 2),
             per_address: config.max_connections_per_address,
@@ -74,17 +74,17 @@ impl Connections {
         Self { limits, open: Arc::default() }
     }
 
-    fn open(&self) -> MutexGuard<'_, Open> {
+    fn open(&self) -> MutexGuard<'_, ConnectionTable> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Registers a new connection; `None` if all slots are taken by connections in use.
     pub(super) fn admit(&self, address: IpAddr) -> Option<Arc<Connection>> {
-        let Limits { total, reserved, per_address, .. } = self.limits;
+        let ConnectionLimits { total, reserved, per_address, .. } = self.limits;
         let address = network(address);
         let mut open = self.open();
-        let is_from_there = |entry: &Entry| !entry.is_known && entry.address == address;
-        let is_unknown = |entry: &Entry| !entry.is_known;
+        let is_from_there = |entry: &ConnectionEntry| !entry.is_known && entry.address == address;
+        let is_unknown = |entry: &ConnectionEntry| !entry.is_known;
         let is_reserved = !open.make_room(per_address, is_from_there) || !open.make_room(total - reserved, is_unknown);
         if !open.make_room(total, |_| true) {
             return None;
@@ -93,16 +93,16 @@ impl Connections {
         let id = open.last_id;
         let closed = CancellationToken::new();
         let idle_since = Some(Instant::now());
-        let entry = Entry { address, is_known: false, is_reserved, idle_since, closed: closed.clone() };
+        let entry = ConnectionEntry { address, is_known: false, is_reserved, idle_since, closed: closed.clone() };
         open.entries.insert(id, entry);
         drop(open);
         Some(Arc::new(Connection { id, connections: self.clone(), closed }))
     }
 }
 
-impl Open {
+impl ConnectionTable {
     /// Makes room for one more connection among those that `counts` selects; returns whether there is room.
-    fn make_room(&mut self, limit: usize, counts: impl Fn(&Entry) -> bool) -> bool {
+    fn make_room(&mut self, limit: usize, counts: impl Fn(&ConnectionEntry) -> bool) -> bool {
         let counted = || self.entries.iter().filter(|(_, entry)| counts(entry));
         if counted().count() < limit {
             return true;

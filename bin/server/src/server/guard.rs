@@ -1,6 +1,6 @@
 //! Checks of every request: host name, origin, and token (SRV-1).
 //!
-//! A web page in a user's browser can send requests to this machine. It cannot change the `Host` and `Origin` headers
+//! A web page in a user's browser can send requests to this machine. It cannot change the `Host` and `ServiceInfo` headers
 //! that the browser sends, nor read the token. Therefore these three are checked for every request, in this order.
 
 use std::{net::SocketAddr, sync::Arc};
@@ -19,14 +19,14 @@ use crate::http::{ApiError, BEARER_PROTOCOL};
 /// Settings of the checks.
 #[derive(Clone)]
 pub(crate) struct Guard {
-    names: Arc<[Name]>,
+    names: Arc<[HostName]>,
     pub(super) origins: Arc<[String]>,
     tokens: Tokens,
 }
 
 /// A host name of the server.
 #[derive(Debug, PartialEq, Eq)]
-struct Name {
+struct HostName {
     host: String,
     /// `None`: any port.
     port: Option<u16>,
@@ -35,15 +35,15 @@ struct Name {
 impl Guard {
     pub(super) fn new(addr: SocketAddr, config: &ServerConfig, tokens: Tokens) -> Self {
         let port = Some(addr.port());
-        let mut names: Vec<Name> = config.allowed_hosts.iter().map(|text| Name::of(text)).collect();
+        let mut names: Vec<HostName> = config.allowed_hosts.iter().map(|text| HostName::of(text)).collect();
         // A server that listens on all addresses also listens on the loopback address.
         if addr.ip().is_loopback() || addr.ip().is_unspecified() {
             let own = ["localhost", "127.0.0.1", "[::1]"];
-            names.extend(own.map(|host| Name { host: host.to_owned(), port }));
+            names.extend(own.map(|host| HostName { host: host.to_owned(), port }));
         }
         if !addr.ip().is_unspecified() {
             let host = if addr.is_ipv6() { format!("[{}]", addr.ip()) } else { addr.ip().to_string() };
-            names.push(Name { host, port });
+            names.push(HostName { host, port });
         }
         let origins = config.allowed_origins.iter().map(|origin| origin.to_ascii_lowercase()).collect();
         Self { names: names.into(), origins, tokens }
@@ -84,7 +84,7 @@ impl Guard {
     }
 }
 
-impl Name {
+impl HostName {
     fn of(text: &str) -> Self {
         let text = text.to_ascii_lowercase();
         match text.parse::<Authority>() {
@@ -193,7 +193,7 @@ mod tests {
             ("localhost:7788", "", false),
             ("localhost:7788", "local host:7788", false),
         ] {
-            assert_eq!(Name::of(own).is(host), is, "{host:?} for {own:?}");
+            assert_eq!(HostName::of(own).is(host), is, "{host:?} for {own:?}");
         }
     }
 }

@@ -18,7 +18,7 @@ use soong::{Environment, protocol::Config};
 use tokio::sync::watch;
 
 use crate::{
-    http::{Caller, LOCAL, Leave},
+    http::{Caller, LOCAL, TokenWatch},
     text_file::read_text,
 };
 
@@ -38,13 +38,13 @@ const LOOK: Duration = Duration::from_secs(1);
 type Fingerprint = [u8; 32];
 
 /// A known token, from a variable or from the file.
-struct Known {
+struct KnownToken {
     uid: Arc<str>,
     /// Whether the token is still valid.
     holds: watch::Sender<bool>,
 }
 
-impl Known {
+impl KnownToken {
     fn new(uid: &str) -> Self {
         Self { uid: uid.into(), holds: watch::Sender::new(true) }
     }
@@ -54,9 +54,9 @@ impl Known {
 #[derive(Clone)]
 pub struct Tokens {
     path: PathBuf,
-    others: Arc<HashMap<Fingerprint, Known>>,
+    others: Arc<HashMap<Fingerprint, KnownToken>>,
     /// Token of the file, as it was last read.
-    own: Arc<Mutex<Option<(Fingerprint, Known)>>>,
+    own: Arc<Mutex<Option<(Fingerprint, KnownToken)>>>,
 }
 
 /// Returns the token of a home, as commands send it; `None` if the file is missing or holds no valid token.
@@ -110,7 +110,7 @@ fn write_secret(home: &Path, name: &str, text: &str) -> io::Result<()> {
 }
 
 /// A user of the configuration whose token cannot be used.
-pub struct Missing {
+pub struct UnusableToken {
     /// The user.
     pub uid: String,
     /// The reason.
@@ -119,10 +119,10 @@ pub struct Missing {
 
 impl Tokens {
     /// Reads the tokens that the configuration names. The home's token is read for each request.
-    pub fn read(home: &Path, config: &Config, environment: &Environment) -> Result<Self, Missing> {
+    pub fn read(home: &Path, config: &Config, environment: &Environment) -> Result<Self, UnusableToken> {
         let mut others = HashMap::new();
         for (uid, variable) in &config.server.tokens {
-            let fail = |why: String| Missing { uid: uid.clone(), why };
+            let fail = |why: String| UnusableToken { uid: uid.clone(), why };
             let token = environment.get(variable).map(str::trim).unwrap_or_default();
             if token.is_empty() {
                 return Err(fail(format!("the variable {variable} is not set")));
@@ -130,7 +130,7 @@ impl Tokens {
             if token.len() < MIN_CHARS || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
                 return Err(fail(format!("{variable} has to hold at least {MIN_CHARS} characters without spaces")));
             }
-            if others.insert(fingerprint(token), Known::new(uid)).is_some() {
+            if others.insert(fingerprint(token), KnownToken::new(uid)).is_some() {
                 return Err(fail(format!("{variable} holds the token of another user")));
             }
         }
@@ -139,14 +139,14 @@ impl Tokens {
     }
 
     /// Returns the user of a token, and a handle that reports when the token is revoked.
-    pub fn find(&self, token: &str) -> Option<(Caller, Leave)> {
+    pub fn find(&self, token: &str) -> Option<(Caller, TokenWatch)> {
         self.look();
         // Digests are compared, so that the time of the comparison reveals nothing about the token.
         let offered = fingerprint(token);
         let own = self.own();
         let known = own.as_ref().filter(|(kept, _)| *kept == offered).map(|(_, known)| known);
         let known = known.or_else(|| self.others.get(&offered))?;
-        Some((Caller::User(Arc::clone(&known.uid)), Leave(Some(known.holds.subscribe()))))
+        Some((Caller::User(Arc::clone(&known.uid)), TokenWatch(Some(known.holds.subscribe()))))
     }
 
     /// Checks the token file regularly, so that streams with a revoked token end.
@@ -158,7 +158,7 @@ impl Tokens {
         }
     }
 
-    fn own(&self) -> MutexGuard<'_, Option<(Fingerprint, Known)>> {
+    fn own(&self) -> MutexGuard<'_, Option<(Fingerprint, KnownToken)>> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -174,7 +174,7 @@ impl Tokens {
         if let Some((_, before)) = own.take() {
             before.holds.send_replace(false);
         }
-        *own = now.map(|now| (now, Known::new(LOCAL)));
+        *own = now.map(|now| (now, KnownToken::new(LOCAL)));
     }
 }
 

@@ -10,7 +10,7 @@ use soong::{
 use soong_server::http::{ArtifactView, EditView, Stored};
 
 use super::Context;
-use crate::{command::cleanup, exit::Failure, figure, print, shelf::Shelf, terminal::Hue, text};
+use crate::{command::cleanup, exit::Failure, figure, print, shelf::ArtifactSource, terminal::Hue, text};
 
 /// Maximum number of text lines shown with the record.
 const FIRST_LINES: usize = 20;
@@ -26,7 +26,7 @@ pub(in crate::command) fn number(artifact: &Artifact) -> String {
     format!("{}{}", artifact.current_version, if artifact.dirty { "*" } else { "" })
 }
 
-pub(super) async fn list(context: &Context<'_>, shelf: &Shelf) -> Result<(), Failure> {
+pub(super) async fn list(context: &Context<'_>, shelf: &ArtifactSource) -> Result<(), Failure> {
     let artifacts = shelf.list().await?;
     if context.global.json {
         return print::json(&artifacts);
@@ -55,7 +55,7 @@ pub(super) async fn list(context: &Context<'_>, shelf: &Shelf) -> Result<(), Fai
     Ok(())
 }
 
-pub(super) async fn show(context: &Context<'_>, shelf: &Shelf, name: &str) -> Result<(), Failure> {
+pub(super) async fn show(context: &Context<'_>, shelf: &ArtifactSource, name: &str) -> Result<(), Failure> {
     let view = shelf.show(name).await?;
     if context.global.json {
         return print::json(&view);
@@ -103,7 +103,7 @@ pub(super) async fn show(context: &Context<'_>, shelf: &Shelf, name: &str) -> Re
     }
 }
 
-pub(super) async fn versions(context: &Context<'_>, shelf: &Shelf, name: &str) -> Result<(), Failure> {
+pub(super) async fn versions(context: &Context<'_>, shelf: &ArtifactSource, name: &str) -> Result<(), Failure> {
     let versions = shelf.versions(name).await?;
     if context.global.json {
         return print::json(&versions);

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use soong::{
-    Config, ErrorCode, ErrorInfo, Runtime, Start, StreamItem,
+    Config, ErrorCode, ErrorInfo, RunRequest, Runtime, StreamItem,
     protocol::{Event, ModelEvent, Provider, RunStatus, Stats, ToolEvent},
 };
 
@@ -38,7 +38,7 @@ const CUT_PROMPT: u64 = 3;
 
 /// Observations from the model calls of the run.
 #[derive(Debug, Clone, Copy, Default)]
-struct Seen {
+struct CallObservations {
     /// Number of deltas (text and reasoning).
     pieces: u64,
     /// Number of answers.
@@ -55,7 +55,7 @@ struct Seen {
     used_tool: bool,
 }
 
-impl Seen {
+impl CallObservations {
     fn take(&mut self, item: &StreamItem) {
         let record = match item {
             StreamItem::Event(record) => record,
@@ -136,13 +136,13 @@ impl Seen {
 }
 
 /// Checks from the model call, and the exit code if it failed.
-pub(super) struct Called {
+pub(super) struct CallResult {
     pub(super) checks: Vec<Check>,
     pub(super) exit: Exit,
 }
 
 /// Calls the default model. Fails only on Ctrl-C.
-pub(super) fn call(context: &Context<'_>, mut config: Config) -> Result<Called, Failure> {
+pub(super) fn call(context: &Context<'_>, mut config: Config) -> Result<CallResult, Failure> {
     // Presets and MCP servers have separate checks.
     config.presets.clear();
     config.mcp.clear();
@@ -157,7 +157,7 @@ pub(super) fn call(context: &Context<'_>, mut config: Config) -> Result<Called, 
         ));
     }
     let begun = Instant::now();
-    let mut seen = Seen::default();
+    let mut seen = CallObservations::default();
     let asked = at_work(async {
         let interrupt = Interrupt::listen();
         tokio::select! {
@@ -166,7 +166,7 @@ pub(super) fn call(context: &Context<'_>, mut config: Config) -> Result<Called, 
         }
     })?;
     let took = figure::span(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
-    let failed = |error: &ErrorInfo, finding: String, advice: &str| Called {
+    let failed = |error: &ErrorInfo, finding: String, advice: &str| CallResult {
         checks: vec![Check::broken("call", finding, advice)],
         exit: Exit::of_error(error),
     };
@@ -177,7 +177,7 @@ pub(super) fn call(context: &Context<'_>, mut config: Config) -> Result<Called, 
             let answered = Check::ok("call", format!("{name} answered after {took}, {calls}, {tokens} tokens"));
             // The offline model has no context window and does not stream.
             let more = if is_offline { Vec::new() } else { seen.checks(context_window) };
-            Called { checks: std::iter::once(answered).chain(more).collect(), exit: Exit::Done }
+            CallResult { checks: std::iter::once(answered).chain(more).collect(), exit: Exit::Done }
         }
         Ok(Err(error)) if error.code != ErrorCode::Timeout => {
             failed(&error, format!("{name}: {}", error.message), exit::advice(error.code))
@@ -192,7 +192,7 @@ pub(super) fn call(context: &Context<'_>, mut config: Config) -> Result<Called, 
 }
 
 /// Runs the task. Returns the usage, or the error if there was no answer.
-async fn ask(context: &Context<'_>, config: Config, seen: &mut Seen) -> Result<Stats, ErrorInfo> {
+async fn ask(context: &Context<'_>, config: Config, seen: &mut CallObservations) -> Result<Stats, ErrorInfo> {
     let no_folder = |error: std::io::Error| {
         ErrorInfo::new(ErrorCode::StorageError, format!("no temporary folder can be made: {error}"))
     };
@@ -203,10 +203,10 @@ async fn ask(context: &Context<'_>, config: Config, seen: &mut Seen) -> Result<S
     let runtime = runtime.environment(context.environment.clone()).build().await?;
     let task =
         format!("Call the tool `{TOOL}` once, for the folder \".\". Then answer with the name of the file in it.");
-    let start = Start {
+    let start = RunRequest {
         max_iterations: Some(MAX_TURNS),
         timeout_ms: u64::try_from(LIMIT.as_millis()).ok(),
-        ..Start::new(task)
+        ..RunRequest::new(task)
     };
     let outcome = runtime.run_result(start, |item| seen.take(item)).await;
     runtime.close().await;
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn what_a_service_lacks_is_named() {
-        let good = Seen {
+        let good = CallObservations {
             pieces: 9,
             answers: 2,
             without_usage: 0,
@@ -233,15 +233,15 @@ mod tests {
             tool_calls: 1,
             used_tool: true,
         };
-        let found = |seen: Seen| -> Vec<&'static str> {
+        let found = |seen: CallObservations| -> Vec<&'static str> {
             let checks = seen.checks(128_000);
             checks.iter().filter(|check| check.status != Status::Ok).map(|check| check.name).collect()
         };
-        assert_eq!(found(Seen { ..good }), [""; 0]);
-        assert_eq!(found(Seen { used_tool: false, tool_calls: 0, ..good }), ["call tools"]);
-        assert_eq!(found(Seen { used_tool: false, ..good }), ["call tools"]);
-        assert_eq!(found(Seen { pieces: 1, ..good }), ["call streaming"]);
-        assert_eq!(found(Seen { without_usage: 2, counted_tokens: 0, ..good }), ["call usage"]);
-        assert_eq!(found(Seen { counted_tokens: 1_024, ..good }), ["call window"]);
+        assert_eq!(found(CallObservations { ..good }), [""; 0]);
+        assert_eq!(found(CallObservations { used_tool: false, tool_calls: 0, ..good }), ["call tools"]);
+        assert_eq!(found(CallObservations { used_tool: false, ..good }), ["call tools"]);
+        assert_eq!(found(CallObservations { pieces: 1, ..good }), ["call streaming"]);
+        assert_eq!(found(CallObservations { without_usage: 2, counted_tokens: 0, ..good }), ["call usage"]);
+        assert_eq!(found(CallObservations { counted_tokens: 1_024, ..good }), ["call window"]);
     }
 }

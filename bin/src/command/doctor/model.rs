@@ -9,7 +9,7 @@ use soong::{
 
 use super::Check;
 use crate::{
-    config::{BaseUrlOrigin, Reach, Settings},
+    config::{BaseUrlOrigin, Endpoint, Settings},
     secret,
 };
 
@@ -45,10 +45,10 @@ fn one(name: &str, settings: &Settings, environment: &Environment) -> Check {
     if let Err(error) = OpenAi::from_environment(&profile, environment) {
         return Check::broken("model", format!("{name}: {}", error.message), "Correct that, see `soong config show`.");
     }
-    Check::ok("model", format!("{name}: {}", said(&profile, &Reach::of(&profile, environment))))
+    Check::ok("model", format!("{name}: {}", said(&profile, &Endpoint::of(&profile, environment))))
 }
 
-fn said(profile: &ModelConfig, reach: &Reach) -> String {
+fn said(profile: &ModelConfig, reach: &Endpoint) -> String {
     let origin = match reach.origin {
         BaseUrlOrigin::Config => "",
         BaseUrlOrigin::Environment => " (from OPENAI_BASE_URL)",

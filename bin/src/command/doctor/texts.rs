@@ -3,14 +3,14 @@
 use soong::{preset::PresetOrigin, skill::SkillOrigin};
 
 use super::Check;
-use crate::{config::Texts, figure};
+use crate::{config::HomeFiles, figure};
 
 /// Name of the checks.
 pub(super) const NAME: &str = "texts";
 
 /// Checks `agents/*.md` and `skills/*.md` from the result of reading them. Returns no check if there are no such
 /// files.
-pub(super) fn checks(texts: &Texts) -> Vec<Check> {
+pub(super) fn checks(texts: &HomeFiles) -> Vec<Check> {
     let advice = "Correct it, or move it out of its folder: until then no run begins in this home.";
     let mut checks: Vec<Check> =
         texts.faults.iter().map(|fault| Check::broken(NAME, fault.to_string(), advice)).collect();

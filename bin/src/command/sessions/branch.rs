@@ -9,7 +9,7 @@ use crate::{
     config,
     exit::{Exit, Failure},
     figure,
-    owner::Reached,
+    owner::HomeConnection,
     print, report,
     source::Source,
     terminal::Hue,
@@ -71,7 +71,7 @@ async fn by_owner<T>(
     let settings = config::read(&context.global, &home)?;
     source.session(id).await?;
     drop(source);
-    let reached = Reached::find(&context.address(&home), &|| builder(context, &home, &settings)).await?;
+    let reached = HomeConnection::find(&context.address(&home), &|| builder(context, &home, &settings)).await?;
     let asked = ask(reached.client()).await;
     if let Some(owner) = reached.own() {
         owner.close().await;

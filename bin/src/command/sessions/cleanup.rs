@@ -17,7 +17,7 @@ use crate::{
     exit::{Exit, Failure},
     figure,
     interrupt::Interrupt,
-    owner::Reached,
+    owner::HomeConnection,
     print,
     screen::now,
     source::Source,
@@ -56,7 +56,7 @@ async fn delete_all(context: &Context<'_>, report: &mut SessionCleanupReport) ->
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
     let interrupt = Interrupt::listen();
-    let find = || async { Reached::find(&context.address(&home), &|| builder(context, &home, &settings)).await };
+    let find = || async { HomeConnection::find(&context.address(&home), &|| builder(context, &home, &settings)).await };
     let mut reached = find().await?;
     let mut ended = Ok(());
     for candidate in &report.candidates {

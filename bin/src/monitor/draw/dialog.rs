@@ -10,9 +10,9 @@ use ratatui::{
 
 use super::{hint, put};
 use crate::{
-    line::Line,
-    monitor::{dialog::Dialog, ink::Ink, keys, state::Monitor},
-    people::{Ask, described, fitted, question_rows},
+    line::StyledLine,
+    monitor::{dialog::Dialog, ink::CellWriter, keys, state::Monitor},
+    people::{UserRequest, described, fitted, question_rows},
     terminal::Hue,
     text,
 };
@@ -26,8 +26,8 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect) {
     let (title, lines) = match &mut monitor.dialog {
         Dialog::None | Dialog::Filter(_) => return,
         Dialog::Help(at) => {
-            let lines: Vec<Line> = keys::help()
-                .map(|(keys, help)| Line::of(Hue::Bold, format!("{keys:<11}")).and(Hue::Plain, help))
+            let lines: Vec<StyledLine> = keys::help()
+                .map(|(keys, help)| StyledLine::of(Hue::Bold, format!("{keys:<11}")).and(Hue::Plain, help))
                 .collect();
             *at = (*at).min(lines.len().saturating_sub(rows));
             let title = if lines.len() > rows { "Keys (Up and Down: more)" } else { "Keys" };
@@ -35,7 +35,7 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect) {
         }
         Dialog::Confirm { question, .. } => {
             let mut lines = wrapped(Hue::Plain, question, columns);
-            lines.push(Line::default());
+            lines.push(StyledLine::default());
             lines.push(hints(&[("y", "yes"), ("n", "no")]));
             ("Are you sure?".to_owned(), lines)
         }
@@ -46,7 +46,7 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect) {
                 columns,
             );
             lines.push(typing(&typed.text, columns));
-            lines.push(Line::of(Hue::Dim, "Enter writes it, Ctrl-U clears the line, Esc leaves"));
+            lines.push(StyledLine::of(Hue::Dim, "Enter writes it, Ctrl-U clears the line, Esc leaves"));
             ("Export".to_owned(), lines)
         }
         Dialog::Asks { id, typed, from, is_read, .. } => {
@@ -54,8 +54,8 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect) {
             let Some(at) = asks.iter().position(|ask| ask.id() == id.as_str()) else {
                 let more = if asks.is_empty() { "closes" } else { "shows the next" };
                 let lines = vec![
-                    Line::of(Hue::Yellow, "It is open no more: it was decided elsewhere, or its run has ended."),
-                    Line::default(),
+                    StyledLine::of(Hue::Yellow, "It is open no more: it was decided elsewhere, or its run has ended."),
+                    StyledLine::default(),
                     hints(&[("Enter", more), ("Esc", "leaves")]),
                 ];
                 frame(monitor.ink, buffer, area, "Decided", &lines);
@@ -66,7 +66,7 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect) {
             let run = monitor.forest.get(&format!("run:{}", asks[at].run_id()));
             let agent = run.map(|run| format!("{}, ", run.name())).unwrap_or_default();
             let asker = text::cut(&format!("{agent}session {}", asks[at].session_id()), columns, "...");
-            let mut lines = vec![Line::of(Hue::Dim, asker)];
+            let mut lines = vec![StyledLine::of(Hue::Dim, asker)];
             let rows = rows.saturating_sub(lines.len());
             lines.extend(self::ask(&asks[at], typed, (from, is_read), (columns, rows), asks.len() > 1));
             (title, lines)
@@ -77,41 +77,44 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect) {
 
 /// Renders a pending request from a line on, as far as it fits; records whether its end has been visible.
 fn ask(
-    ask: &Ask,
+    ask: &UserRequest,
     typed: Option<&str>,
     (from, is_read): (&mut usize, &mut bool),
     (columns, rows): (usize, usize),
     has_others: bool,
-) -> Vec<Line> {
+) -> Vec<StyledLine> {
     let shown = match ask {
-        Ask::Question(question) => question_rows(question),
-        Ask::Permission(asked) => described(asked),
+        UserRequest::Question(question) => question_rows(question),
+        UserRequest::Permission(asked) => described(asked),
     };
-    let said: Vec<Line> = fitted(shown, columns).into_iter().map(|row| Line::of(row.hue, row.text)).collect();
+    let said: Vec<StyledLine> =
+        fitted(shown, columns).into_iter().map(|row| StyledLine::of(row.hue, row.text)).collect();
     // Five rows are kept free for the position, the typed text and the keys, however long the request is.
     let room = rows.saturating_sub(5).max(1);
     *from = (*from).min(said.len().saturating_sub(room));
     *is_read |= *from + room >= said.len();
     let count = said.len();
-    let mut lines: Vec<Line> = said.into_iter().skip(*from).take(room).collect();
+    let mut lines: Vec<StyledLine> = said.into_iter().skip(*from).take(room).collect();
     lines.push(match count > room {
-        true => Line::of(Hue::Yellow, format!("(lines {} to {} of {count}: PgUp, PgDn)", *from + 1, *from + room)),
-        false => Line::default(),
+        true => {
+            StyledLine::of(Hue::Yellow, format!("(lines {} to {} of {count}: PgUp, PgDn)", *from + 1, *from + room))
+        }
+        false => StyledLine::default(),
     });
     lines.extend(typed.map(|typed| typing(typed, columns)));
-    let is_once_only = matches!(ask, Ask::Permission(asked) if !asked.demand.can_be_granted());
+    let is_once_only = matches!(ask, UserRequest::Permission(asked) if !asked.demand.can_be_granted());
     let keys = match (ask, typed) {
-        (Ask::Question(_), Some(_)) => vec![("Enter", "answers"), ("Esc", "back")],
-        (Ask::Permission(_), Some(_)) => vec![("Enter", "refuses for this reason, or none"), ("Esc", "back")],
-        (Ask::Question(_), None) => vec![("Enter", "answer")],
-        (Ask::Permission(_), None) if !*is_read => vec![("PgDn", "read all of it"), ("n", "refuse")],
-        (Ask::Permission(_), None) if is_once_only => vec![("y", "allow once"), ("n", "refuse")],
-        (Ask::Permission(_), None) => vec![("y", "allow once"), ("s", "for the session"), ("n", "refuse")],
+        (UserRequest::Question(_), Some(_)) => vec![("Enter", "answers"), ("Esc", "back")],
+        (UserRequest::Permission(_), Some(_)) => vec![("Enter", "refuses for this reason, or none"), ("Esc", "back")],
+        (UserRequest::Question(_), None) => vec![("Enter", "answer")],
+        (UserRequest::Permission(_), None) if !*is_read => vec![("PgDn", "read all of it"), ("n", "refuse")],
+        (UserRequest::Permission(_), None) if is_once_only => vec![("y", "allow once"), ("n", "refuse")],
+        (UserRequest::Permission(_), None) => vec![("y", "allow once"), ("s", "for the session"), ("n", "refuse")],
     };
     let others = has_others.then_some(("Up Down", "others"));
     let more =
         if typed.is_some() { Vec::new() } else { others.into_iter().chain([("Esc", "leave it open")]).collect() };
-    let mut line = Line::default();
+    let mut line = StyledLine::default();
     for (key, what) in [keys, more].concat() {
         if line.width() > 0 && line.width() + key.len() + what.len() + 3 > columns {
             lines.push(std::mem::take(&mut line));
@@ -122,29 +125,29 @@ fn ask(
     lines
 }
 
-fn hints(keys: &[(&str, &str)]) -> Line {
-    let mut line = Line::default();
+fn hints(keys: &[(&str, &str)]) -> StyledLine {
+    let mut line = StyledLine::default();
     keys.iter().for_each(|(key, what)| hint(&mut line, key, Hue::Plain, what));
     line
 }
 
 /// Renders the end of the typed text, with a cursor.
-fn typing(typed: &str, columns: usize) -> Line {
+fn typing(typed: &str, columns: usize) -> StyledLine {
     let end: String = typed.chars().rev().take(columns).collect();
     let mut shown = text::line_as_is(&end.chars().rev().collect::<String>());
     while text::width(&shown) + 3 > columns {
         shown.remove(0);
     }
-    Line::of(Hue::Cyan, "> ").and(Hue::Plain, shown).and(Hue::Cyan, "_")
+    StyledLine::of(Hue::Cyan, "> ").and(Hue::Plain, shown).and(Hue::Cyan, "_")
 }
 
-fn wrapped(hue: Hue, foreign: &str, columns: usize) -> Vec<Line> {
-    text::wrapped(&text::line_as_is(foreign), columns).into_iter().map(|part| Line::of(hue, part)).collect()
+fn wrapped(hue: Hue, foreign: &str, columns: usize) -> Vec<StyledLine> {
+    text::wrapped(&text::line_as_is(foreign), columns).into_iter().map(|part| StyledLine::of(hue, part)).collect()
 }
 
 /// Draws a centered box with lines in it.
-fn frame(ink: Ink, buffer: &mut Buffer, area: Rect, title: &str, lines: &[Line]) {
-    let widest = lines.iter().map(Line::width).max().unwrap_or(0).max(text::width(title)) + 4;
+fn frame(ink: CellWriter, buffer: &mut Buffer, area: Rect, title: &str, lines: &[StyledLine]) {
+    let widest = lines.iter().map(StyledLine::width).max().unwrap_or(0).max(text::width(title)) + 4;
     let width = u16::try_from(widest).unwrap_or(u16::MAX).min(area.width.min(WIDEST));
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(area.height);
     let place = Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
@@ -152,7 +155,7 @@ fn frame(ink: Ink, buffer: &mut Buffer, area: Rect, title: &str, lines: &[Line])
     let set = if ink.unicode { border::ROUNDED } else { ASCII };
     Block::bordered().border_set(set).style(Style::new()).render(place, buffer);
     let head = Rect { x: place.x + 2, width: width.saturating_sub(4), height: 1, ..place };
-    put(ink, buffer, head, 0, &Line::of(Hue::Bold, format!(" {title} ")));
+    put(ink, buffer, head, 0, &StyledLine::of(Hue::Bold, format!(" {title} ")));
     let inner =
         Rect { x: place.x + 2, y: place.y + 1, width: width.saturating_sub(4), height: height.saturating_sub(2) };
     for (at, line) in lines.iter().take(usize::from(inner.height)).enumerate() {

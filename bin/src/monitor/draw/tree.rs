@@ -10,13 +10,13 @@ use soong::{ActorKind, protocol::Timestamp};
 use super::{put, put_right};
 use crate::{
     figure,
-    line::Line,
+    line::StyledLine,
     monitor::{
         actor::Actor,
-        ink::Ink,
+        ink::CellWriter,
         pane::share,
-        rows::{Row, Sort},
-        state::{Link, Monitor},
+        rows::{ActorRow, Sort},
+        state::{Connection, Monitor},
     },
     screen::totals::money,
     terminal::Hue,
@@ -85,13 +85,13 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: 
     head(monitor, buffer, area, &columns, names);
     if monitor.list.rows().is_empty() {
         let why = match &monitor.link {
-            Link::Lost(_) => "nothing is there to be shown: waiting",
-            Link::Looking | Link::There { .. } => "waiting for the tree",
+            Connection::Lost(_) => "nothing is there to be shown: waiting",
+            Connection::Looking | Connection::There { .. } => "waiting for the tree",
         };
-        put(ink, buffer, area, 1, &Line::of(Hue::Dim, why));
+        put(ink, buffer, area, 1, &StyledLine::of(Hue::Dim, why));
     }
     if !monitor.list.view.is_whole() && monitor.list.rows().len() == 1 {
-        put(ink, buffer, area, 2, &Line::of(Hue::Yellow, "nothing is like that: Esc shows all"));
+        put(ink, buffer, area, 2, &StyledLine::of(Hue::Yellow, "nothing is like that: Esc shows all"));
     }
     for (at, row) in monitor.list.rows().iter().skip(top).take(room).enumerate() {
         let Some(actor) = monitor.forest.get(&row.key) else { continue };
@@ -133,11 +133,11 @@ fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, columns: &[(Column, 
         said.push_str(part);
     }
     let name = Rect { width: names, ..area };
-    put(ink, buffer, name, 0, &Line::of(Hue::Dim, "NAME ").and(Hue::Cyan, said));
+    put(ink, buffer, name, 0, &StyledLine::of(Hue::Dim, "NAME ").and(Hue::Cyan, said));
     let mut x = area.x + names + 1;
     for (column, title, wide, _) in columns {
         let cell = Rect { x, y: area.y, width: *wide, height: 1 };
-        let title = Line::of(Hue::Dim, *title);
+        let title = StyledLine::of(Hue::Dim, *title);
         if column.is_text() {
             put(ink, buffer, cell, 0, &title)
         } else {
@@ -148,7 +148,7 @@ fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, columns: &[(Column, 
 }
 
 /// Returns the name of an actor with its tree lines.
-fn label(row: &Row, actor: &Actor, ink: Ink) -> Line {
+fn label(row: &ActorRow, actor: &Actor, ink: CellWriter) -> StyledLine {
     let fold = match (row.has_children, row.hidden, ink.unicode) {
         (false, ..) => "",
         (true, 0, true) => "▾ ",
@@ -156,7 +156,7 @@ fn label(row: &Row, actor: &Actor, ink: Ink) -> Line {
         (true, 0, false) => "- ",
         (true, _, false) => "+ ",
     };
-    let mut line = Line::of(Hue::Dim, format!("{}{fold}", ink.rails(&row.rails)));
+    let mut line = StyledLine::of(Hue::Dim, format!("{}{fold}", ink.rails(&row.rails)));
     let view = &actor.view;
     match &view.run {
         Some(run) => {
@@ -184,15 +184,15 @@ fn words(kind: ActorKind) -> String {
     kind.as_str().replace('_', " ")
 }
 
-fn cell(column: Column, wide: usize, actor: &Actor, ink: Ink, now: Timestamp) -> Line {
+fn cell(column: Column, wide: usize, actor: &Actor, ink: CellWriter, now: Timestamp) -> StyledLine {
     let view = &actor.view;
     let run = view.run.as_ref();
-    let plain = |text: String| Line::of(Hue::Plain, text);
+    let plain = |text: String| StyledLine::of(Hue::Plain, text);
     match column {
-        Column::State => Line::of(actor.hue(), actor.state().to_owned()),
+        Column::State => StyledLine::of(actor.hue(), actor.state().to_owned()),
         Column::Activity if actor.is_gone => {
             let error = actor.record.as_ref().and_then(|record| record.error.as_ref());
-            Line::of(Hue::Red, error.map_or_else(String::new, |error| text::line(error)))
+            StyledLine::of(Hue::Red, error.map_or_else(String::new, |error| text::line(error)))
         }
         Column::Activity => {
             let since = match view.activity.is_empty() {
@@ -206,31 +206,31 @@ fn cell(column: Column, wide: usize, actor: &Actor, ink: Ink, now: Timestamp) ->
         Column::Age => {
             let ended = actor.record.as_ref().and_then(|record| record.completed_at);
             match ended {
-                None if actor.is_gone => Line::default(),
-                end => Line::of(Hue::Dim, figure::age(end.unwrap_or(now).millis_since(view.started_at))),
+                None if actor.is_gone => StyledLine::default(),
+                end => StyledLine::of(Hue::Dim, figure::age(end.unwrap_or(now).millis_since(view.started_at))),
             }
         }
         Column::Turn => plain(run.map_or_else(String::new, |_| actor.turn().to_string())),
         Column::Tokens => plain(run.map_or_else(String::new, |_| figure::count(actor.used().0))),
         Column::Cost => plain(run.map_or_else(String::new, |_| actor.used().1.map_or_else(|| "?".to_owned(), money))),
         Column::Restarts => match (view.restarts, view.restart_limit.split_once('/')) {
-            (0, Some((most, _))) if !actor.is_gone => Line::of(Hue::Dim, format!("0/{most}")),
-            (0, _) => Line::default(),
-            (restarts, Some((most, _))) => Line::of(Hue::Yellow, format!("{restarts}/{most}")),
-            (restarts, None) => Line::of(Hue::Yellow, restarts.to_string()),
+            (0, Some((most, _))) if !actor.is_gone => StyledLine::of(Hue::Dim, format!("0/{most}")),
+            (0, _) => StyledLine::default(),
+            (restarts, Some((most, _))) => StyledLine::of(Hue::Yellow, format!("{restarts}/{most}")),
+            (restarts, None) => StyledLine::of(Hue::Yellow, restarts.to_string()),
         },
-        Column::Mailbox if view.mailbox == 0 => Line::default(),
+        Column::Mailbox if view.mailbox == 0 => StyledLine::default(),
         Column::Mailbox => plain(view.mailbox.to_string()),
         Column::Budget => {
             let fullest = run.and_then(|run| run.budget.iter().map(share).max_by(f64::total_cmp));
-            fullest.map_or_else(Line::default, |share| {
+            fullest.map_or_else(StyledLine::default, |share| {
                 let hue = if share < 0.8 { Hue::Green } else { Hue::Red };
-                Line::of(hue, ink.bar(share, 5)).and(Hue::Plain, format!("{:>4.0}%", share * 100.0))
+                StyledLine::of(hue, ink.bar(share, 5)).and(Hue::Plain, format!("{:>4.0}%", share * 100.0))
             })
         }
         Column::Events => {
             let beats: Vec<u64> = actor.pulse.beats(now, 10).into_iter().map(|(_, events)| events).collect();
-            Line::of(Hue::Cyan, ink.spark(&beats))
+            StyledLine::of(Hue::Cyan, ink.spark(&beats))
         }
     }
 }

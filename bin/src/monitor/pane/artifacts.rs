@@ -1,23 +1,24 @@
 //! The Artifacts pane: artifacts of the run's session, and a preview of one of them.
 
-use super::Page;
-use crate::{figure, line::Line, terminal::Hue, text};
+use super::PaneContext;
+use crate::{figure, line::StyledLine, terminal::Hue, text};
 
-pub(super) fn lines(page: &Page<'_>) -> Option<Vec<Line>> {
+pub(super) fn lines(page: &PaneContext<'_>) -> Option<Vec<StyledLine>> {
     if let Some(preview) = &page.records.preview {
-        let mut lines = vec![Line::of(Hue::Bold, text::line(&preview.name)).and(Hue::Dim, "  (Esc: back to the list)")];
+        let mut lines =
+            vec![StyledLine::of(Hue::Bold, text::line(&preview.name)).and(Hue::Dim, "  (Esc: back to the list)")];
         let broken = preview.lines.iter().flat_map(|line| text::broken(&text::line_as_is(line), page.columns));
-        lines.extend(broken.map(|line| Line::of(Hue::Plain, line)));
+        lines.extend(broken.map(|line| StyledLine::of(Hue::Plain, line)));
         return Some(lines);
     }
     let artifacts = page.records.artifacts.as_ref()?;
     if artifacts.is_empty() {
-        return Some(vec![Line::of(Hue::Dim, "the session has stored nothing")]);
+        return Some(vec![StyledLine::of(Hue::Dim, "the session has stored nothing")]);
     }
     let line = |(at, artifact): (usize, &soong::protocol::Artifact)| {
         let is_chosen = at == page.chosen;
         let state = if artifact.dirty { "edited" } else { "" };
-        Line::of(Hue::Cyan, if is_chosen { "> " } else { "  " })
+        StyledLine::of(Hue::Cyan, if is_chosen { "> " } else { "  " })
             .and(if is_chosen { Hue::Bold } else { Hue::Plain }, text::line(&artifact.key()))
             .and(
                 Hue::Dim,

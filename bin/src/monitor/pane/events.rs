@@ -2,8 +2,8 @@
 
 use soong::protocol::{EventRecord, Level};
 
-use super::{Page, paragraph};
-use crate::{line::Line, terminal::Hue, text};
+use super::{PaneContext, paragraph};
+use crate::{line::StyledLine, terminal::Hue, text};
 
 /// Maximum number of bytes shown of an event's data.
 const MOST_BYTES: usize = 2_000;
@@ -11,7 +11,7 @@ const MOST_BYTES: usize = 2_000;
 /// Maximum number of lines shown of an event in full.
 const MOST_LINES: usize = 40;
 
-pub(super) fn lines(events: &[EventRecord], page: &Page<'_>) -> Vec<Line> {
+pub(super) fn lines(events: &[EventRecord], page: &PaneContext<'_>) -> Vec<StyledLine> {
     if !page.whole {
         return events.iter().map(|record| line(record, MOST_BYTES)).collect();
     }
@@ -22,7 +22,7 @@ pub(super) fn lines(events: &[EventRecord], page: &Page<'_>) -> Vec<Line> {
     events.iter().flat_map(full).collect()
 }
 
-fn line(record: &EventRecord, most: usize) -> Line {
+fn line(record: &EventRecord, most: usize) -> StyledLine {
     let ts = record.ts.to_string();
     let time = ts.split_once('T').map_or(ts.as_str(), |(_, time)| time);
     let hue = match record.event.level() {
@@ -35,7 +35,7 @@ fn line(record: &EventRecord, most: usize) -> Line {
         let end = (0..=most).rev().find(|at| data.is_char_boundary(*at)).unwrap_or(0);
         data.truncate(end);
     }
-    Line::of(Hue::Dim, format!("{:>6}  {time}  ", record.event_id))
+    StyledLine::of(Hue::Dim, format!("{:>6}  {time}  ", record.event_id))
         .and(hue, format!("{:<22}", text::line(record.event.kind())))
         .and(Hue::Plain, format!("  {}", text::line(&data)))
 }

@@ -5,11 +5,11 @@ use soong::{
     protocol::{Timestamp, Trace},
 };
 
-use super::{Facts, Page, paragraph};
+use super::{PaneContext, RunFacts, paragraph};
 use crate::{
     figure,
-    line::Line,
-    monitor::{actor::Alarm, forest::plus, pulse::SECONDS},
+    line::StyledLine,
+    monitor::{actor::Alert, forest::plus, pulse::SECONDS},
     screen::totals::cost,
     terminal::Hue,
     text,
@@ -20,7 +20,7 @@ const NAME: usize = 12;
 /// Width of a bar, in columns.
 const BAR: usize = 24;
 
-pub(super) fn lines(page: &Page<'_>) -> Vec<Line> {
+pub(super) fn lines(page: &PaneContext<'_>) -> Vec<StyledLine> {
     let view = &page.actor.view;
     let mut lines = Vec::new();
     if let Some(run) = &view.run {
@@ -54,18 +54,18 @@ pub(super) fn lines(page: &Page<'_>) -> Vec<Line> {
 }
 
 /// Renders a fact, on up to three lines.
-fn fact(name: &str, hue: Hue, value: &str, page: &Page<'_>) -> impl Iterator<Item = Line> {
+fn fact(name: &str, hue: Hue, value: &str, page: &PaneContext<'_>) -> impl Iterator<Item = StyledLine> {
     named(name, paragraph(hue, value, NAME, page, 3))
 }
 
 /// Puts a name in front of the first line of a text.
-fn named(name: &str, lines: Vec<Line>) -> impl Iterator<Item = Line> {
+fn named(name: &str, lines: Vec<StyledLine>) -> impl Iterator<Item = StyledLine> {
     let name = name.to_owned();
     lines.into_iter().enumerate().map(move |(at, line)| {
         if at > 0 {
             return line;
         }
-        let mut first = Line::of(Hue::Dim, text::pad(&name, NAME));
+        let mut first = StyledLine::of(Hue::Dim, text::pad(&name, NAME));
         line.pieces().skip(1).for_each(|(hue, text)| first.push(hue, text));
         first
     })
@@ -75,9 +75,10 @@ fn ago(at: Timestamp, now: Timestamp) -> String {
     figure::span(now.millis_since(at))
 }
 
-fn state(page: &Page<'_>, lines: &mut Vec<Line>) {
+fn state(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     let (view, now) = (&page.actor.view, page.now);
-    let mut line = Line::of(Hue::Dim, text::pad("state", NAME)).and(page.actor.hue(), page.actor.state().to_owned());
+    let mut line =
+        StyledLine::of(Hue::Dim, text::pad("state", NAME)).and(page.actor.hue(), page.actor.state().to_owned());
     if !page.actor.is_gone {
         if !view.activity.is_empty() {
             line.push(Hue::Plain, &format!(": {}", text::line(&view.activity)));
@@ -86,14 +87,14 @@ fn state(page: &Page<'_>, lines: &mut Vec<Line>) {
     }
     lines.push(line);
     let progress = view.run.as_ref().and_then(|run| run.last_progress);
-    if let (Some(Alarm::Stuck), Some(progress)) = (page.actor.alarm(), progress) {
+    if let (Some(Alert::Stuck), Some(progress)) = (page.actor.alarm(), progress) {
         let said =
             format!("nothing has come of it for {}: see its Events and Timeline, c cancels it", ago(progress, now));
         lines.extend(fact("stuck", Hue::Red, &said, page));
     }
 }
 
-fn run(page: &Page<'_>, lines: &mut Vec<Line>) {
+fn run(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     let (view, now) = (&page.actor.view, page.now);
     let Some(run) = &view.run else { return };
     let (tokens, spent) = page.actor.used();
@@ -145,7 +146,7 @@ fn run(page: &Page<'_>, lines: &mut Vec<Line>) {
 }
 
 /// Describes the usage of a run together with its children, including ended ones.
-fn below(facts: &Facts) -> String {
+fn below(facts: &RunFacts) -> String {
     // Children of earlier runs of the trace are not counted.
     let of_run = |child: &&Trace| child.created_at >= facts.run.run.created_at;
     let children: Vec<&Trace> = facts.trace.sub_traces.iter().filter(of_run).collect();
@@ -174,33 +175,33 @@ pub(crate) fn share(share: &BudgetShare) -> f64 {
     if limit > 0.0 { number(&share.used) / limit } else { 1.0 }
 }
 
-fn budget(budget: &BudgetShare, page: &Page<'_>) -> Line {
+fn budget(budget: &BudgetShare, page: &PaneContext<'_>) -> StyledLine {
     let share = share(budget);
     let name = budget.dimension.as_str().replace('_', " ");
     let rest = format!(" {:>3.0} %  {} of {}", share * 100.0, budget.used, budget.limit);
     bar(&name, share, &rest, page)
 }
 
-fn bar(name: &str, share: f64, rest: &str, page: &Page<'_>) -> Line {
+fn bar(name: &str, share: f64, rest: &str, page: &PaneContext<'_>) -> StyledLine {
     let hue = match share {
         ..0.8 => Hue::Green,
         ..1.0 => Hue::Yellow,
         _ => Hue::Red,
     };
     let columns = BAR.min(page.columns / 4);
-    Line::of(Hue::Dim, text::pad(name, NAME)).and(hue, page.ink.bar(share, columns)).and(Hue::Plain, rest)
+    StyledLine::of(Hue::Dim, text::pad(name, NAME)).and(hue, page.ink.bar(share, columns)).and(Hue::Plain, rest)
 }
 
 /// Draws the usage of the last seconds; `None` if there was none.
-fn pulse(name: &str, page: &Page<'_>, pick: fn((u64, u64)) -> u64) -> Option<Line> {
+fn pulse(name: &str, page: &PaneContext<'_>, pick: fn((u64, u64)) -> u64) -> Option<StyledLine> {
     let room = page.columns.saturating_sub(NAME + 12).min(SECONDS - 1);
     let beats: Vec<u64> = page.actor.pulse.beats(page.now, room).into_iter().map(pick).collect();
     let most = beats.iter().copied().max().filter(|most| *most > 0)?;
-    let line = Line::of(Hue::Dim, text::pad(name, NAME)).and(Hue::Cyan, page.ink.spark(&beats));
+    let line = StyledLine::of(Hue::Dim, text::pad(name, NAME)).and(Hue::Cyan, page.ink.spark(&beats));
     Some(line.and(Hue::Dim, format!(" most {}", figure::count(most))))
 }
 
-fn gateway(view: &GatewayView, page: &Page<'_>, lines: &mut Vec<Line>) {
+fn gateway(view: &GatewayView, page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     #[allow(clippy::cast_precision_loss, reason = "a bar of a few columns")]
     let part = |used: u64, limit: u64| used as f64 / limit.max(1) as f64;
     let until = |at: Option<Timestamp>| {
@@ -237,7 +238,7 @@ fn gateway(view: &GatewayView, page: &Page<'_>, lines: &mut Vec<Line>) {
     lines.extend(pulse("calls/s", page, |(_, sent)| sent));
 }
 
-fn session(page: &Page<'_>, lines: &mut Vec<Line>) {
+fn session(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     let Some(id) = page.actor.session() else { return };
     let (mut at_work, mut ended, mut tokens) = (0, 0, 0);
     for actor in page.forest.iter().filter(|actor| actor.view.run.is_some() && actor.session().as_ref() == Some(&id)) {
@@ -248,7 +249,7 @@ fn session(page: &Page<'_>, lines: &mut Vec<Line>) {
     lines.extend(fact("runs", Hue::Plain, &said, page));
 }
 
-fn supervision(page: &Page<'_>, lines: &mut Vec<Line>) {
+fn supervision(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     let view = &page.actor.view;
     let limit = if view.restart_limit.is_empty() { "none" } else { &*view.restart_limit };
     let hue = if view.restarts > 0 { Hue::Yellow } else { Hue::Plain };

@@ -2,14 +2,14 @@
 
 use soong::protocol::GoalStatus;
 
-use super::{Facts, Page, paragraph};
-use crate::{figure, line::Line, terminal::Hue, text};
+use super::{PaneContext, RunFacts, paragraph};
+use crate::{figure, line::StyledLine, terminal::Hue, text};
 
-pub(super) fn lines(facts: &Facts, page: &Page<'_>) -> Vec<Line> {
+pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine> {
     let tree = &facts.trace.goal_tree;
     let mut lines = paragraph(Hue::Bold, &tree.mission, 0, page, 3);
     if tree.goals.is_empty() {
-        lines.push(Line::of(Hue::Dim, "no goals: the run works without a plan"));
+        lines.push(StyledLine::of(Hue::Dim, "no goals: the run works without a plan"));
     }
     for goal in &tree.goals {
         let depth = goal.number.matches('.').count();
@@ -21,7 +21,7 @@ pub(super) fn lines(facts: &Facts, page: &Page<'_>) -> Vec<Line> {
         };
         let is_current = tree.current_id.as_ref() == Some(&goal.id);
         let mark = if is_current { "> " } else { "  " };
-        let mut line = Line::of(Hue::Cyan, format!("{mark}{}", "  ".repeat(depth)))
+        let mut line = StyledLine::of(Hue::Cyan, format!("{mark}{}", "  ".repeat(depth)))
             .and(Hue::Bold, format!("{} ", goal.number))
             .and(if is_current { Hue::Bold } else { Hue::Plain }, text::line(&goal.description))
             .and(hue, format!("  {status}"));

@@ -2,15 +2,15 @@
 
 use soong::protocol::{Message, Role};
 
-use super::{Page, paragraph};
-use crate::{figure, line::Line, terminal::Hue, text};
+use super::{PaneContext, paragraph};
+use crate::{figure, line::StyledLine, terminal::Hue, text};
 
 /// Maximum number of lines shown of a message: by default, of a system message, and in full.
 const MOST_LINES: usize = 12;
 const SYSTEM_LINES: usize = 3;
 const FULL_LINES: usize = 400;
 
-pub(super) fn lines(messages: &[(Message, String)], page: &Page<'_>) -> Vec<Line> {
+pub(super) fn lines(messages: &[(Message, String)], page: &PaneContext<'_>) -> Vec<StyledLine> {
     let mut lines = Vec::new();
     let mut before: Option<u64> = None;
     for (message, mark) in messages {
@@ -29,7 +29,7 @@ pub(super) fn lines(messages: &[(Message, String)], page: &Page<'_>) -> Vec<Line
             Role::Assistant => (Hue::Cyan, Hue::Plain),
             Role::Tool => (Hue::Yellow, Hue::Plain),
         };
-        let mut head = Line::of(hue, format!("#{} {}", message.sequence, message.role.as_str()));
+        let mut head = StyledLine::of(hue, format!("#{} {}", message.sequence, message.role.as_str()));
         if let Some(call) = &message.tool_call_id {
             head.push(Hue::Dim, &format!(" answers {}", text::line(call)));
         }
@@ -53,15 +53,15 @@ pub(super) fn lines(messages: &[(Message, String)], page: &Page<'_>) -> Vec<Line
         let more = all.count().saturating_sub(room);
         if more > 0 {
             let more = figure::plural(more, "line", "lines");
-            lines.push(Line::of(Hue::Dim, format!("  ({more} more: Tab, Enter shows all)")));
+            lines.push(StyledLine::of(Hue::Dim, format!("  ({more} more: Tab, Enter shows all)")));
         }
         for call in &message.tool_calls {
             let line = format!("  -> {} {}", text::line(&call.name), text::line(&call.arguments));
-            lines.push(Line::of(if is_off { Hue::Dim } else { Hue::Yellow }, line));
+            lines.push(StyledLine::of(if is_off { Hue::Dim } else { Hue::Yellow }, line));
         }
     }
     if lines.is_empty() {
-        lines.push(Line::of(Hue::Dim, "no messages yet"));
+        lines.push(StyledLine::of(Hue::Dim, "no messages yet"));
     }
     lines
 }

@@ -2,23 +2,23 @@
 
 use soong::protocol::TraceStatus;
 
-use super::{Facts, Page};
-use crate::{figure, line::Line, monitor::actor::Actor, screen::totals::money, terminal::Hue, text};
+use super::{PaneContext, RunFacts};
+use crate::{figure, line::StyledLine, monitor::actor::Actor, screen::totals::money, terminal::Hue, text};
 
-pub(super) fn lines(facts: &Facts, page: &Page<'_>) -> Vec<Line> {
+pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine> {
     let collaborators = &facts.trace.trace.context.collaborators;
-    let mut lines = vec![Line::of(Hue::Bold, format!("Collaborators ({})", collaborators.len()))];
+    let mut lines = vec![StyledLine::of(Hue::Bold, format!("Collaborators ({})", collaborators.len()))];
     for one in collaborators {
         let kind = one.trace_id.as_ref().map_or("person", |_| "agent");
         lines.push(
-            Line::of(Hue::Plain, format!("  {} ", text::line(&one.name)))
+            StyledLine::of(Hue::Plain, format!("  {} ", text::line(&one.name)))
                 .and(Hue::Dim, format!("{kind}, {}  ", one.status.as_str()))
                 .and(Hue::Plain, text::line(&one.summary)),
         );
     }
     let children = &facts.trace.sub_traces;
-    lines.push(Line::default());
-    lines.push(Line::of(Hue::Bold, format!("Children ({})", children.len())));
+    lines.push(StyledLine::default());
+    lines.push(StyledLine::of(Hue::Bold, format!("Children ({})", children.len())));
     for child in children {
         // An active child has a more precise state than its record, for example stuck.
         let of_child = |actor: &&Actor| actor.view.run.as_ref().is_some_and(|run| run.trace_id == child.trace_id);
@@ -38,7 +38,7 @@ pub(super) fn lines(facts: &Facts, page: &Page<'_>) -> Vec<Line> {
             _ => child.total_duration_ms,
         };
         lines.push(
-            Line::of(hue, format!("  {status:<9} "))
+            StyledLine::of(hue, format!("  {status:<9} "))
                 .and(
                     Hue::Plain,
                     format!("{:>8} {cost:>9} {:>11}  ", figure::count(child.total_tokens), figure::span(time)),
@@ -47,7 +47,7 @@ pub(super) fn lines(facts: &Facts, page: &Page<'_>) -> Vec<Line> {
                 .and(Hue::Plain, format!(" {}", text::line(&child.task))),
         );
         if let Some(error) = &child.error_message {
-            lines.push(Line::of(Hue::Red, format!("            {}", text::line(error))));
+            lines.push(StyledLine::of(Hue::Red, format!("            {}", text::line(error))));
         }
     }
     lines

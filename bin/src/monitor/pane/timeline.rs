@@ -6,8 +6,8 @@ use soong::protocol::{
     Event, EventRecord, ModelEvent, PermissionEvent, RunEvent, RunStatus, SubAgentEvent, Timestamp, ToolEvent,
 };
 
-use super::Page;
-use crate::{figure, line::Line, terminal::Hue, text};
+use super::PaneContext;
+use crate::{figure, line::StyledLine, terminal::Hue, text};
 
 /// Width of a bar's name and of its duration, in columns.
 const NAME: usize = 26;
@@ -15,7 +15,7 @@ const TIME: usize = 12;
 
 /// A period of time with a name.
 #[derive(Debug, Clone, PartialEq)]
-struct Span {
+struct TimelineSpan {
     name: String,
     hue: Hue,
     begin: Timestamp,
@@ -24,7 +24,7 @@ struct Span {
     has_failed: bool,
 }
 
-pub(super) fn lines(events: &[EventRecord], page: &Page<'_>) -> Vec<Line> {
+pub(super) fn lines(events: &[EventRecord], page: &PaneContext<'_>) -> Vec<StyledLine> {
     let run = page.actor.run_id();
     let events: Vec<&EventRecord> = events.iter().filter(|record| record.run_id == run).collect();
     // Number of the first turn with known events: earlier events may have been dropped.
@@ -32,14 +32,14 @@ pub(super) fn lines(events: &[EventRecord], page: &Page<'_>) -> Vec<Line> {
     let turns = u32::try_from(events.iter().filter(begun).count()).unwrap_or(u32::MAX);
     let spans = spans(&events, page.actor.turn().saturating_sub(turns));
     let (Some(first), Some(last)) = (events.first(), events.last()) else {
-        return vec![Line::of(Hue::Dim, "nothing has happened yet")];
+        return vec![StyledLine::of(Hue::Dim, "nothing has happened yet")];
     };
     let begin = first.ts;
     let end = if page.actor.is_gone { last.ts } else { page.now.max(last.ts) };
     let room = page.columns.saturating_sub(NAME + TIME + 2).max(4);
     let total = end.millis_since(begin).max(1);
     let mut lines = vec![
-        Line::of(Hue::Dim, text::pad(&format!("{} to", clock(begin)), NAME))
+        StyledLine::of(Hue::Dim, text::pad(&format!("{} to", clock(begin)), NAME))
             .and(Hue::Dim, text::pad(&format!("{}: {}", clock(end), figure::span(total)), room)),
     ];
     for span in &spans {
@@ -55,7 +55,7 @@ pub(super) fn lines(events: &[EventRecord], page: &Page<'_>) -> Vec<Line> {
         let name = text::pad(&text::cut(&text::line_as_is(&span.name), NAME - 1, page.ink.ellipsis()), NAME);
         let hue = if span.has_failed { Hue::Red } else { span.hue };
         lines.push(
-            Line::of(if span.end.is_none() { Hue::Bold } else { Hue::Plain }, name)
+            StyledLine::of(if span.end.is_none() { Hue::Bold } else { Hue::Plain }, name)
                 .and(Hue::Plain, " ".repeat(from))
                 .and(hue, bar)
                 .and(Hue::Plain, " ".repeat(room.saturating_sub(from + wide)))
@@ -69,14 +69,21 @@ fn clock(at: Timestamp) -> String {
     figure::time(at).split_off(11)
 }
 
-fn begin(spans: &mut Vec<Span>, open: &mut HashMap<String, usize>, at: Timestamp, key: String, name: String, hue: Hue) {
+fn begin(
+    spans: &mut Vec<TimelineSpan>,
+    open: &mut HashMap<String, usize>,
+    at: Timestamp,
+    key: String,
+    name: String,
+    hue: Hue,
+) {
     open.insert(key, spans.len());
-    spans.push(Span { name, hue, begin: at, end: None, has_failed: false });
+    spans.push(TimelineSpan { name, hue, begin: at, end: None, has_failed: false });
 }
 
 /// Finds the periods in the order of their start.
-fn spans(events: &[&EventRecord], mut turn: u32) -> Vec<Span> {
-    let mut spans: Vec<Span> = Vec::new();
+fn spans(events: &[&EventRecord], mut turn: u32) -> Vec<TimelineSpan> {
+    let mut spans: Vec<TimelineSpan> = Vec::new();
     let mut open: HashMap<String, usize> = HashMap::new();
     for record in events {
         let at = record.ts;

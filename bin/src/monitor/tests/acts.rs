@@ -7,22 +7,22 @@ use soong::{
 
 use super::*;
 use crate::monitor::{
-    deed::Deed,
-    desk::{Content, Want},
-    pane::Need,
+    deed::Command,
+    desk::{ReadContent, ReadRequest},
+    pane::RecordKind,
 };
 
-fn evening() -> Evening {
-    let mut evening = Evening::begin(FINE);
-    evening.hears(News::Tree(afternoon()));
+fn evening() -> TestMonitor {
+    let mut evening = TestMonitor::begin(FINE);
+    evening.hears(MonitorInput::Tree(afternoon()));
     evening
 }
 
-fn deeds(wishes: Vec<Wish>) -> Vec<Deed> {
-    wishes.into_iter().filter_map(|wish| if let Wish::Do(deed) = wish { Some(deed) } else { None }).collect()
+fn deeds(wishes: Vec<MonitorRequest>) -> Vec<Command> {
+    wishes.into_iter().filter_map(|wish| if let MonitorRequest::Do(deed) = wish { Some(deed) } else { None }).collect()
 }
 
-fn select(evening: &mut Evening, key: &str) {
+fn select(evening: &mut TestMonitor, key: &str) {
     let forest = std::mem::take(&mut evening.monitor.forest);
     evening.monitor.list.select(&forest, &key.into());
     evening.monitor.forest = forest;
@@ -31,7 +31,7 @@ fn select(evening: &mut Evening, key: &str) {
 #[test]
 fn what_needs_a_look_is_selected_first_and_n_goes_on() {
     let mut evening = evening();
-    let selected = |evening: &Evening| evening.monitor.list.selected().unwrap().to_string();
+    let selected = |evening: &TestMonitor| evening.monitor.list.selected().unwrap().to_string();
     assert_eq!(selected(&evening), "run:stuck");
     evening.types("n");
     assert_eq!(selected(&evening), "run:asks");
@@ -47,9 +47,9 @@ fn a_run_is_cancelled_with_all_below_once_that_is_confirmed() {
     let screen = evening.screen(100, 24);
     assert!(screen.contains("with 3 runs below it?"), "{screen}");
     assert_eq!(deeds(evening.types("n")), [], "no is no");
-    assert_eq!(deeds(evening.types("cy")), [Deed::Cancel(vec![RunId::new("main")])]);
+    assert_eq!(deeds(evening.types("cy")), [Command::Cancel(vec![RunId::new("main")])]);
     select(&mut evening, "session:s");
-    assert_eq!(deeds(evening.types("cy")), [Deed::Cancel(vec![RunId::new("main")])]);
+    assert_eq!(deeds(evening.types("cy")), [Command::Cancel(vec![RunId::new("main")])]);
     select(&mut evening, "journal:0");
     assert_eq!(deeds(evening.types("cy")), []);
     assert!(evening.screen(100, 24).contains("there is nothing to cancel"));
@@ -66,19 +66,19 @@ fn only_what_may_crash_is_made_to() {
         ("runtime_supervisor:0", false),
     ] {
         select(&mut evening, key);
-        let want = if may { vec![Deed::Kill(key.to_owned())] } else { Vec::new() };
+        let want = if may { vec![Command::Kill(key.to_owned())] } else { Vec::new() };
         assert_eq!(deeds(evening.types("Ky")), want, "{key}");
     }
 }
 
 #[test]
 fn what_is_asked_is_read_when_it_changes_and_answered() {
-    let mut evening = Evening::begin(FINE);
-    let wishes = evening.hears(News::Tree(afternoon()));
-    assert!(wishes.contains(&Wish::ReadAsks), "{wishes:?}");
-    assert!(!evening.types("j").contains(&Wish::ReadAsks), "nothing has changed");
-    evening.hears(News::Asks(Ok(vec![permission(), question()])));
-    let decide = |decision, reason: Option<&str>| Deed::Decide {
+    let mut evening = TestMonitor::begin(FINE);
+    let wishes = evening.hears(MonitorInput::Tree(afternoon()));
+    assert!(wishes.contains(&MonitorRequest::ReadAsks), "{wishes:?}");
+    assert!(!evening.types("j").contains(&MonitorRequest::ReadAsks), "nothing has changed");
+    evening.hears(MonitorInput::Asks(Ok(vec![permission(), question()])));
+    let decide = |decision, reason: Option<&str>| Command::Decide {
         id: PermissionId::new("p1"),
         decision,
         reason: reason.map(str::to_owned),
@@ -94,13 +94,13 @@ fn what_is_asked_is_read_when_it_changes_and_answered() {
     evening.key(KeyCode::Enter);
     evening.types("main");
     let answered = evening.key(KeyCode::Enter);
-    assert_eq!(deeds(answered), [Deed::Answer { id: QuestionId::new("q1"), text: "main".to_owned() }]);
+    assert_eq!(deeds(answered), [Command::Answer { id: QuestionId::new("q1"), text: "main".to_owned() }]);
     assert!(matches!(evening.monitor.dialog, crate::monitor::dialog::Dialog::None), "nothing is asked any more");
-    evening.hears(News::Asks(Ok(vec![permission()])));
+    evening.hears(MonitorInput::Asks(Ok(vec![permission()])));
     evening.types("an");
     evening.types("too slow");
     assert_eq!(deeds(evening.key(KeyCode::Enter)), [decide(Decision::Deny, Some("too slow"))]);
-    evening.hears(News::Asks(Ok(vec![permission()])));
+    evening.hears(MonitorInput::Asks(Ok(vec![permission()])));
     evening.types("a");
     evening.screen(100, 24);
     assert_eq!(deeds(evening.types("s")), [decide(Decision::AllowForSession, None)]);
@@ -110,10 +110,10 @@ fn what_is_asked_is_read_when_it_changes_and_answered() {
 fn what_takes_many_lines_is_allowed_once_its_end_was_shown() {
     let mut evening = evening();
     let mut long = permission();
-    if let Ask::Permission(asked) = &mut long {
+    if let UserRequest::Permission(asked) = &mut long {
         asked.arguments = format!("{{\"command\":\"make docs {} ; rm -r docs\"}}", "# harmless ".repeat(200));
     }
-    evening.hears(News::Asks(Ok(vec![long])));
+    evening.hears(MonitorInput::Asks(Ok(vec![long])));
     evening.types("a");
     let screen = evening.screen(60, 15);
     assert!(screen.contains("PgDn read all of it") && !screen.contains("allow once"), "{screen}");
@@ -127,7 +127,7 @@ fn what_takes_many_lines_is_allowed_once_its_end_was_shown() {
     evening.key(KeyCode::PageUp);
     evening.screen(60, 15);
     let deeds = deeds(evening.types("y"));
-    assert!(matches!(deeds[..], [Deed::Decide { decision: Decision::AllowOnce, .. }]), "{deeds:?}");
+    assert!(matches!(deeds[..], [Command::Decide { decision: Decision::AllowOnce, .. }]), "{deeds:?}");
 }
 
 #[test]
@@ -135,18 +135,18 @@ fn who_wants_to_answer_before_it_was_read_is_shown_it_as_soon_as_it_is() {
     let mut evening = evening();
     evening.types("a");
     assert!(evening.screen(100, 24).contains("reading what is asked"));
-    evening.hears(News::Asks(Ok(Vec::new())));
-    evening.hears(News::Asks(Ok(vec![permission()])));
+    evening.hears(MonitorInput::Asks(Ok(Vec::new())));
+    evening.hears(MonitorInput::Asks(Ok(vec![permission()])));
     assert_eq!(deeds(evening.types("y")), [], "it is not in sight yet");
     let screen = evening.screen(100, 24);
     assert!(screen.contains("1 of 1 asked") && !screen.contains("reading what is asked"), "{screen}");
     // A user who does something else in between is not interrupted.
     let mut evening = self::evening();
     evening.types("aj");
-    evening.hears(News::Asks(Ok(vec![permission()])));
+    evening.hears(MonitorInput::Asks(Ok(vec![permission()])));
     assert!(!evening.screen(100, 24).contains("1 of 1 asked"));
-    let mut calm = Evening::begin(FINE);
-    calm.hears(News::Tree(tree(vec![run("r", None)])));
+    let mut calm = TestMonitor::begin(FINE);
+    calm.hears(MonitorInput::Tree(tree(vec![run("r", None)])));
     calm.types("a");
     assert!(calm.screen(100, 24).contains("nothing is asked"));
 }
@@ -154,20 +154,20 @@ fn who_wants_to_answer_before_it_was_read_is_shown_it_as_soon_as_it_is() {
 #[test]
 fn a_key_is_for_what_was_shown_and_not_for_what_stands_there_by_now() {
     let mut evening = evening();
-    evening.hears(News::Asks(Ok(vec![permission(), question()])));
+    evening.hears(MonitorInput::Asks(Ok(vec![permission(), question()])));
     evening.types("a");
     assert!(evening.screen(100, 24).contains("1 of 2 asked"));
     let mut other = permission();
-    if let Ask::Permission(asked) = &mut other {
+    if let UserRequest::Permission(asked) = &mut other {
         asked.permission_id = PermissionId::new("p2");
     }
     // The visible request was decided elsewhere, and another one replaced it.
-    evening.hears(News::Asks(Ok(vec![other, question()])));
+    evening.hears(MonitorInput::Asks(Ok(vec![other, question()])));
     assert!(evening.screen(100, 24).contains("It is open no more"));
     assert_eq!(deeds(evening.types("yscq")), [], "what was meant for it is for nothing else");
     evening.key(KeyCode::Enter);
     evening.screen(100, 24);
-    let allowed = Deed::Decide { id: PermissionId::new("p2"), decision: Decision::AllowOnce, reason: None };
+    let allowed = Command::Decide { id: PermissionId::new("p2"), decision: Decision::AllowOnce, reason: None };
     assert_eq!(deeds(evening.types("y")), [allowed], "now it is shown");
 }
 
@@ -176,7 +176,7 @@ fn a_trace_is_exported_where_the_person_says() {
     let mut evening = evening();
     evening.types("x");
     let wishes = evening.key(KeyCode::Enter);
-    assert_eq!(deeds(wishes), [Deed::Export { trace: TraceId::new("s@stuck"), dir: "soong-stuck".to_owned() }]);
+    assert_eq!(deeds(wishes), [Command::Export { trace: TraceId::new("s@stuck"), dir: "soong-stuck".to_owned() }]);
 }
 
 #[test]
@@ -203,20 +203,23 @@ fn a_filter_narrows_while_it_is_typed_and_esc_takes_it_back() {
 #[test]
 fn panes_are_read_as_they_are_looked_at() {
     let mut evening = evening();
-    let reads = |wishes: Vec<Wish>| -> Vec<Want> {
-        wishes.into_iter().filter_map(|wish| if let Wish::Read(want) = wish { Some(want) } else { None }).collect()
+    let reads = |wishes: Vec<MonitorRequest>| -> Vec<ReadRequest> {
+        wishes
+            .into_iter()
+            .filter_map(|wish| if let MonitorRequest::Read(want) = wish { Some(want) } else { None })
+            .collect()
     };
     let wants = reads(evening.types("5"));
-    assert_eq!(wants.iter().map(|want| want.need).collect::<Vec<_>>(), [Need::Messages]);
+    assert_eq!(wants.iter().map(|want| want.need).collect::<Vec<_>>(), [RecordKind::Messages]);
     assert!(evening.screen(100, 30).contains("reading"));
     let error = ErrorInfo::new(ErrorCode::StorageError, "the disk is gone");
-    evening.hears(News::Read(wants[0].clone(), Box::new(Err(error))));
+    evening.hears(MonitorInput::Read(wants[0].clone(), Box::new(Err(error))));
     assert!(evening.screen(100, 30).contains("cannot be read: the disk is gone"));
     evening.now = at(5);
     let away = evening.types("j");
     let again = reads(away.into_iter().chain(evening.types("k")).collect());
     let of_stuck = again.into_iter().rfind(|want| want.run == RunId::new("stuck")).unwrap();
-    evening.hears(News::Read(of_stuck, Box::new(Ok(Content::Messages(Vec::new())))));
+    evening.hears(MonitorInput::Read(of_stuck, Box::new(Ok(ReadContent::Messages(Vec::new())))));
     assert!(evening.screen(100, 30).contains("no messages yet"));
 }
 
@@ -224,7 +227,7 @@ fn panes_are_read_as_they_are_looked_at() {
 fn a_run_that_has_ended_is_shown_as_it_is_recorded() {
     let mut evening = evening();
     let wishes = evening.changes(Vec::new(), &["run:back"]);
-    assert!(wishes.contains(&Wish::ReadRun(RunId::new("back"))), "{wishes:?}");
+    assert!(wishes.contains(&MonitorRequest::ReadRun(RunId::new("back"))), "{wishes:?}");
     assert!(evening.screen(140, 30).contains("ended"));
     let mut record = Run::queued(
         SessionId::new("s"),
@@ -237,7 +240,7 @@ fn a_run_that_has_ended_is_shown_as_it_is_recorded() {
     (record.run_id, record.status) = (RunId::new("back"), RunStatus::Failed);
     (record.usage.total_tokens, record.completed_at) = (9_950, Some(at(0)));
     record.error = Some(ErrorInfo::new(ErrorCode::Timeout, "it took too long"));
-    evening.hears(News::Record(RunId::new("back"), Box::new(Ok(record))));
+    evening.hears(MonitorInput::Record(RunId::new("back"), Box::new(Ok(record))));
     let screen = evening.screen(140, 30);
     for part in ["failed", "9.9k", "it took too long"] {
         assert!(screen.contains(part), "{part:?} is missing in:\n{screen}");
@@ -248,37 +251,40 @@ fn a_run_that_has_ended_is_shown_as_it_is_recorded() {
 
 #[test]
 fn ctrl_c_cancels_the_own_run_first_and_leaves_then() {
-    let interrupt = || News::Key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
-    let mut own = Evening { monitor: Monitor::new("home".to_owned(), Some(RunId::new("main")), FINE), now: at(0) };
-    own.hears(News::Link(Link::There { pid: 1, version: "0.1.0".to_owned() }));
-    own.hears(News::Tree(afternoon()));
+    let interrupt = || MonitorInput::Key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
+    let mut own = TestMonitor { monitor: Monitor::new("home".to_owned(), Some(RunId::new("main")), FINE), now: at(0) };
+    own.hears(MonitorInput::Link(Connection::There { pid: 1, version: "0.1.0".to_owned() }));
+    own.hears(MonitorInput::Tree(afternoon()));
     assert_eq!(own.monitor.list.selected().map(|key| &**key), Some("run:main"), "it is what one came for");
-    assert_eq!(deeds(own.hears(interrupt())), [Deed::Cancel(vec![RunId::new("main")])]);
-    assert!(own.hears(interrupt()).contains(&Wish::Leave));
+    assert_eq!(deeds(own.hears(interrupt())), [Command::Cancel(vec![RunId::new("main")])]);
+    assert!(own.hears(interrupt()).contains(&MonitorRequest::Leave));
     own.changes(Vec::new(), &["run:main"]);
     let screen = own.screen(100, 24);
     assert!(screen.contains("The run has ended") && screen.contains("q shows its answer"), "{screen}");
     let mut other = evening();
-    assert!(other.hears(interrupt()).contains(&Wish::Leave), "it is not ours to cancel");
+    assert!(other.hears(interrupt()).contains(&MonitorRequest::Leave), "it is not ours to cancel");
 }
 
 #[test]
 fn nobody_is_asked_while_nobody_is_there_and_everything_is_read_again_after() {
     let mut evening = evening();
     evening.types("4");
-    evening.hears(News::Link(Link::Lost("gone".to_owned())));
+    evening.hears(MonitorInput::Link(Connection::Lost("gone".to_owned())));
     evening.now = at(60);
-    let asks =
-        |wishes: &[Wish]| wishes.iter().any(|wish| matches!(wish, Wish::Read(_) | Wish::ReadRun(_) | Wish::ReadAsks));
+    let asks = |wishes: &[MonitorRequest]| {
+        wishes
+            .iter()
+            .any(|wish| matches!(wish, MonitorRequest::Read(_) | MonitorRequest::ReadRun(_) | MonitorRequest::ReadAsks))
+    };
     assert!(!asks(&evening.types("j")) && !asks(&evening.types("1")));
-    let wishes = evening.hears(News::Link(Link::There { pid: 9, version: "0.1.0".to_owned() }));
+    let wishes = evening.hears(MonitorInput::Link(Connection::There { pid: 9, version: "0.1.0".to_owned() }));
     assert!(asks(&wishes), "{wishes:?}");
 }
 
 #[test]
 fn the_first_run_is_selected_when_it_appears() {
-    let mut evening = Evening::begin(FINE);
-    evening.hears(News::Tree(tree(vec![])));
+    let mut evening = TestMonitor::begin(FINE);
+    evening.hears(MonitorInput::Tree(tree(vec![])));
     evening.changes(vec![run("m", None)], &[]);
     assert_eq!(evening.monitor.list.selected().map(|key| &**key), Some("run:m"));
     // From then on, only the user changes the selection.

@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::monitor::sample::changed;
 
-fn evening(ink: Ink) -> Evening {
-    let mut evening = Evening::begin(ink);
-    evening.hears(News::Tree(afternoon()));
-    evening.hears(News::Asks(Ok(vec![permission(), question()])));
+fn evening(ink: CellWriter) -> TestMonitor {
+    let mut evening = TestMonitor::begin(ink);
+    evening.hears(MonitorInput::Tree(afternoon()));
+    evening.hears(MonitorInput::Asks(Ok(vec![permission(), question()])));
     evening
 }
 
@@ -100,12 +100,13 @@ fn what_is_asked_is_shown_with_all_that_it_is_about() {
 #[test]
 fn who_has_gone_is_said_and_what_was_known_stays() {
     let mut evening = evening(FINE);
-    evening.hears(News::Link(Link::Lost("the process that owned the home is gone: broken pipe".to_owned())));
+    evening
+        .hears(MonitorInput::Link(Connection::Lost("the process that owned the home is gone: broken pipe".to_owned())));
     let screen = evening.screen(100, 24);
     for part in ["gone, trying again", "! the process that owned the home is gone", "orchestrator Write a report"] {
         assert!(screen.contains(part), "{part:?} is missing in:\n{screen}");
     }
-    let empty = Evening::begin(FINE).screen(80, 20);
+    let empty = TestMonitor::begin(FINE).screen(80, 20);
     assert!(empty.contains("waiting for the tree"), "{empty}");
 }
 
@@ -115,7 +116,7 @@ fn a_failed_part_of_the_runtime_says_why() {
     let mut journal = actor(ActorKind::Journal, "0", Some("runtime_supervisor:0"));
     journal.state = "failed".into();
     journal.last_error = Some("it crashed 4 times within 60 s".to_owned());
-    evening.hears(News::Tree(changed(vec![journal], &[])));
+    evening.hears(MonitorInput::Tree(changed(vec![journal], &[])));
     evening.types("G");
     let screen = evening.screen(120, 28);
     assert!(screen.contains("journal") && screen.contains("failed"), "{screen}");
@@ -147,11 +148,11 @@ proptest! {
         let about = view.run.as_mut().unwrap();
         (about.task, about.agent_type, about.goal) = (task.clone(), id, Some(error));
         let mut asks = permission();
-        if let Ask::Permission(asked) = &mut asks {
+        if let UserRequest::Permission(asked) = &mut asks {
             (asked.demand.target, asked.arguments) = (task, activity);
         }
         evening.changes(vec![view], &[]);
-        evening.hears(News::Asks(Ok(vec![asks])));
+        evening.hears(MonitorInput::Asks(Ok(vec![asks])));
         for key in keys {
             evening.key(KeyCode::Char(key));
             evening.key(KeyCode::Tab);

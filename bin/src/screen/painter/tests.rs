@@ -8,7 +8,7 @@ use super::*;
 use crate::terminal::Hue;
 
 /// A terminal emulator fed by a painter.
-struct Glass {
+struct TestTerminal {
     parser: vt100::Parser,
     painter: Painter,
     size: Size,
@@ -19,7 +19,7 @@ fn parser(size: Size) -> vt100::Parser {
     vt100::Parser::new(cells(size.rows), cells(size.columns), 10_000)
 }
 
-impl Glass {
+impl TestTerminal {
     fn new(columns: usize, rows: usize) -> Self {
         let size = Size { columns, rows };
         Self { parser: parser(size), painter: Painter::new(Paint { on: false }), size }
@@ -27,7 +27,9 @@ impl Glass {
 
     /// Prints lines and draws a picture; returns the output.
     fn paint(&mut self, above: &[&str], picture: &[&str]) -> String {
-        let lines = |texts: &[&str]| -> Vec<Line> { texts.iter().map(|text| Line::of(Hue::Plain, *text)).collect() };
+        let lines = |texts: &[&str]| -> Vec<StyledLine> {
+            texts.iter().map(|text| StyledLine::of(Hue::Plain, *text)).collect()
+        };
         let sent = self.painter.paint(&lines(above), &lines(picture), self.size);
         self.parser.process(sent.as_bytes());
         sent
@@ -97,7 +99,7 @@ fn a_picture_takes_the_place_of_the_one_before() {
         (vec![], vec!["a", ""]),
     ] {
         for rows in [4, 6, 20] {
-            let mut glass = Glass::new(20, rows);
+            let mut glass = TestTerminal::new(20, rows);
             glass.parser.process(b"$ soong\r\n");
             glass.paint(&[], &first);
             glass.paint(&[], &second);
@@ -108,7 +110,7 @@ fn a_picture_takes_the_place_of_the_one_before() {
 
 #[test]
 fn what_stands_there_is_not_sent_again() {
-    let mut glass = Glass::new(20, 10);
+    let mut glass = TestTerminal::new(20, 10);
     glass.paint(&[], &["first", "second", "third"]);
     assert_eq!(glass.paint(&[], &["first", "second", "third"]), "");
     let sent = glass.paint(&[], &["first", "2nd", "third"]);
@@ -122,7 +124,7 @@ fn what_stands_there_is_not_sent_again() {
 
 #[test]
 fn lines_above_go_into_the_history_and_the_picture_stays_below() {
-    let mut glass = Glass::new(12, 5);
+    let mut glass = TestTerminal::new(12, 5);
     glass.paint(&[], &["p1", "p2"]);
     let said: Vec<String> = (0..9).map(|n| format!("said {n}")).collect();
     glass.paint(&said[..3].iter().map(String::as_str).collect::<Vec<_>>(), &["p1", "p2"]);
@@ -137,7 +139,7 @@ fn lines_above_go_into_the_history_and_the_picture_stays_below() {
 
 #[test]
 fn all_is_sent_in_one_update_and_the_cursor_is_hidden_once() {
-    let mut glass = Glass::new(20, 10);
+    let mut glass = TestTerminal::new(20, 10);
     let (begin, end) = ("\u{1b}[?2026h", "\u{1b}[?2026l");
     for (above, picture, hides) in [(&["a"][..], &["p"][..], true), (&[], &["q"], false), (&["b"], &["q"], false)] {
         let sent = glass.paint(above, picture);
@@ -155,7 +157,7 @@ fn who_forgets_hides_the_cursor_again_and_begins_on_a_line_of_its_own() {
         ("^Z\r\nstopped\r\n$ fg\r\n", vec!["p1", "p2", "^Z", "stopped", "$ fg", "q1"]),
         ("a line that is just 20", vec!["p1", "p2", "a line that is just", "20", "q1"]),
     ] {
-        let mut glass = Glass::new(20, 10);
+        let mut glass = TestTerminal::new(20, 10);
         glass.paint(&[], &["p1", "p2"]);
         glass.parser.process(b"\x1b[?25h"); // the terminal was restored in between
         glass.painter.forget();
@@ -170,7 +172,7 @@ fn who_forgets_hides_the_cursor_again_and_begins_on_a_line_of_its_own() {
 fn a_screen_that_cuts_its_lines_shows_no_leftovers() {
     let (old, new) = (["old 1 is so long", "old 2 is so long", "old 3"], ["new 1", "new 2"]);
     for (columns, rows) in [(40, 10), (8, 10), (20, 4), (20, 30), (8, 3), (40, 4), (40, 30)] {
-        let mut glass = Glass::new(20, 10);
+        let mut glass = TestTerminal::new(20, 10);
         glass.paint(&["said"], &old);
         glass.crop(columns, rows);
         glass.paint(&[], &new);
@@ -185,7 +187,7 @@ fn a_screen_that_cuts_its_lines_shows_no_leftovers() {
 
 #[test]
 fn what_a_small_screen_pushed_out_is_gone_when_it_grows() {
-    let mut glass = Glass::new(20, 10);
+    let mut glass = TestTerminal::new(20, 10);
     let picture = ["p1", "p2", "p3", "p4", "p5", "p6", "p7"];
     glass.paint(&["said 1", "said 2"], &picture);
     glass.reflow(20, 4);
@@ -216,7 +218,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #[test]
     fn after_any_history_there_is_what_was_said_and_the_last_picture(steps in steps()) {
-        let mut glass = Glass::new(40, 24);
+        let mut glass = TestTerminal::new(40, 24);
         let (mut said, mut picture) = (Vec::new(), Vec::new());
         for (n, step) in steps.iter().enumerate() {
             let texts = |what: &str, widths: &[usize]| -> Vec<String> {
@@ -247,7 +249,7 @@ proptest! {
         sizes in prop::collection::vec((0usize..5, 0usize..5), 1..6), widths in prop::collection::vec(0usize..9, 0..6),
     ) {
         let mut painter = Painter::new(Paint { on: true });
-        let lines: Vec<Line> = widths.iter().map(|width| Line::of(Hue::Bold, "好".repeat(*width))).collect();
+        let lines: Vec<StyledLine> = widths.iter().map(|width| StyledLine::of(Hue::Bold, "好".repeat(*width))).collect();
         for (columns, rows) in sizes {
             painter.paint(&lines, &lines, Size { columns, rows });
             prop_assert!(painter.drawn().len() < rows.max(1));

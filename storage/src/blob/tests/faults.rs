@@ -43,7 +43,7 @@ fn pieces(count: usize) -> Vec<io::Result<Bytes>> {
     (0..count).map(|_| Ok(Bytes::from(vec![7; MIB]))).collect()
 }
 
-async fn assert_refused(blobs: &Blobs, artifact: &str) {
+async fn assert_refused(blobs: &BlobStore, artifact: &str) {
     let whole = blobs.put(&path(artifact, 1), Bytes::from(vec![7; 2 * MIB])).await;
     assert!(matches!(whole, Err(StoreError::Blob(_))), "{whole:?}");
     let streamed = blobs.put_stream(&path(artifact, 1), u64::MAX, stream::iter(pieces(3)).boxed()).await;
@@ -87,7 +87,7 @@ async fn a_read_only_disk_refuses_writing_and_deleting_and_is_read_all_the_same(
     assert_eq!(blobs.get(&path("old", 1)).await.unwrap().as_deref(), Some(&b"old"[..]));
     // An existing home can be opened, a new one cannot be created.
     open(disk.path());
-    assert!(Blobs::open(&disk.path().join("new"), &BlobPlace::File, &no_environment).is_err());
+    assert!(BlobStore::open(&disk.path().join("new"), &BlobLocation::File, &no_environment).is_err());
 }
 
 #[cfg(unix)]

@@ -89,15 +89,15 @@ impl Server {
         answer
     }
 
-    fn open(&self, prefix: &str) -> Blobs {
+    fn open(&self, prefix: &str) -> BlobStore {
         let environment = |name: &str| match name {
             "AWS_ACCESS_KEY_ID" | "AWS_SECRET_ACCESS_KEY" => Some("test".to_owned()),
             "AWS_REGION" => Some("us-east-1".to_owned()),
             "AWS_ENDPOINT_URL" => Some(format!("http://{}", self.address)),
             _ => None,
         };
-        let place = BlobPlace::parse(&format!("s3://{BUCKET}/{prefix}")).unwrap();
-        Blobs::open(FilePath::new("nowhere"), &place, &environment).unwrap()
+        let place = BlobLocation::parse(&format!("s3://{BUCKET}/{prefix}")).unwrap();
+        BlobStore::open(FilePath::new("nowhere"), &place, &environment).unwrap()
     }
 
     /// Returns the number of uploads that are neither completed nor aborted.
@@ -193,8 +193,8 @@ async fn a_bucket_that_is_not_there_is_a_typed_error() {
         "AWS_ACCESS_KEY_ID" | "AWS_SECRET_ACCESS_KEY" => Some("a-secret".to_owned()),
         _ => None,
     };
-    let place = BlobPlace::parse("s3://there-is-none").unwrap();
-    let blobs = Blobs::open(FilePath::new("nowhere"), &place, &environment).unwrap();
+    let place = BlobLocation::parse("s3://there-is-none").unwrap();
+    let blobs = BlobStore::open(FilePath::new("nowhere"), &place, &environment).unwrap();
     for size in [3, 2 * objects::PART_BYTES] {
         let error = blobs.put(&path("a", 1), Bytes::from(vec![7; size])).await.unwrap_err();
         assert!(matches!(&error, StoreError::Blob(text) if !text.contains("a-secret")), "{error}");

@@ -15,7 +15,7 @@ fn tool_5_each_machine_is_told_for_what_it_is() {
         (99, None, true, vec![]),
     ] {
         let no_mounts = no_mounts.map(str::to_owned);
-        let confinement = of_machine(&Machine { version, no_mounts, has_private_devices: true });
+        let confinement = of_machine(&HostCapabilities { version, no_mounts, has_private_devices: true });
         assert_eq!(confinement == Confinement::Full, is_full, "version {version}");
         for part in parts {
             assert!(confinement.lacks().unwrap_or_default().contains(part), "version {version}: {confinement:?}");

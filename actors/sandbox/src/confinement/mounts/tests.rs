@@ -18,9 +18,9 @@ fn tool_5_what_may_be_changed_is_mounted_so_and_what_is_hidden_in_it_is_not() {
         (vec!["/"], vec!["/h"], vec!["w /", "r /h"]),
     ] {
         let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
-        let reach = Reach { write: paths(&write), hidden: paths(&hidden), ..Reach::default() };
+        let reach = SandboxPolicy { write: paths(&write), hidden: paths(&hidden), ..SandboxPolicy::default() };
         let shown =
-            |step: &Step| format!("{} {}", if step.is_writable { "w" } else { "r" }, step.path.to_str().unwrap());
+            |step: &MountStep| format!("{} {}", if step.is_writable { "w" } else { "r" }, step.path.to_str().unwrap());
         let steps: Vec<String> = steps(&reach).unwrap().iter().map(shown).collect();
         assert_eq!(steps, want, "{write:?} but {hidden:?}");
     }
@@ -28,6 +28,6 @@ fn tool_5_what_may_be_changed_is_mounted_so_and_what_is_hidden_in_it_is_not() {
 
 #[test]
 fn a_path_that_no_system_call_takes_is_an_error() {
-    let reach = Reach { write: vec!["/p\0q".into()], ..Reach::default() };
+    let reach = SandboxPolicy { write: vec!["/p\0q".into()], ..SandboxPolicy::default() };
     assert!(steps(&reach).is_err());
 }

@@ -9,12 +9,12 @@ use pulldown_cmark::{Event, Parser};
 use quick_xml::{Reader, events::Event as Xml};
 
 /// Parts of a document by path.
-pub(super) struct Read {
+pub(super) struct ParsedDocx {
     pub(super) parts: BTreeMap<String, String>,
 }
 
 /// Reads a file. Panics if a part is not well-formed XML.
-pub(super) fn read(bytes: &[u8]) -> Read {
+pub(super) fn read(bytes: &[u8]) -> ParsedDocx {
     let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).unwrap();
     let mut parts = BTreeMap::new();
     for at in 0..archive.len() {
@@ -25,7 +25,7 @@ pub(super) fn read(bytes: &[u8]) -> Read {
         check(file.name(), &text);
         parts.insert(file.name().to_owned(), text);
     }
-    Read { parts }
+    ParsedDocx { parts }
 }
 
 /// Checks that all tags are closed, all attributes can be parsed, and all characters are allowed.
@@ -54,7 +54,7 @@ fn check(name: &str, text: &str) {
     assert_eq!(open, 0, "{name} is cut off");
 }
 
-impl Read {
+impl ParsedDocx {
     /// Returns the text that a part shows, with line feeds for breaks and ends of paragraphs.
     pub(super) fn text(&self, part: &str) -> String {
         let mut reader = Reader::from_str(&self.parts[part]);

@@ -13,11 +13,11 @@ use unicode_normalization::{
     is_nfkc_quick,
 };
 
-use super::super::{MatchError, Patience};
+use super::super::{MatchError, WorkBudget};
 
 /// Role of a character in clusters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum ClusterRole {
     /// Starts a cluster, and is unchanged if no character joins it.
     Plain,
     /// Starts a cluster, and is changed.
@@ -28,13 +28,13 @@ pub(super) enum Part {
 
 /// Bit set of the characters below U+10000 that are plain. Computing the property for each character is too slow.
 static PLAIN: LazyLock<Vec<u64>> = LazyLock::new(|| {
-    let is_plain = |code: u32| char::from_u32(code).is_some_and(|ch| Part::look_up(ch) == Part::Plain);
+    let is_plain = |code: u32| char::from_u32(code).is_some_and(|ch| ClusterRole::look_up(ch) == ClusterRole::Plain);
     (0..0x1_0000 / u64::BITS)
         .map(|word| (0..u64::BITS).filter(|bit| is_plain(word * u64::BITS + bit)).fold(0, |bits, bit| bits | 1 << bit))
         .collect()
 });
 
-impl Part {
+impl ClusterRole {
     pub(super) fn of(ch: char) -> Self {
         let code = ch as usize;
         let is_plain = PLAIN.get(code / 64).is_some_and(|bits| (bits >> (code % 64)) & 1 == 1);
@@ -79,14 +79,14 @@ pub(super) fn mapped(ch: char) -> char {
 
 /// Returns the length in bytes of the plain characters at the start of `rest`, up to the first ASCII character.
 pub(super) fn plain_len(rest: &str) -> usize {
-    let is_other = |&(_, ch): &(usize, char)| ch.is_ascii() || Part::of(ch) != Part::Plain;
+    let is_other = |&(_, ch): &(usize, char)| ch.is_ascii() || ClusterRole::of(ch) != ClusterRole::Plain;
     rest.char_indices().find(is_other).map_or(rest.len(), |(at, _)| at)
 }
 
 /// Returns the length in bytes of the characters at the start of `rest` that join the character before it.
-pub(super) fn joining_len(rest: &str, patience: &mut Patience<'_>) -> Result<usize, MatchError> {
+pub(super) fn joining_len(rest: &str, patience: &mut WorkBudget<'_>) -> Result<usize, MatchError> {
     for (at, ch) in rest.char_indices() {
-        if Part::of(ch) != Part::Joining {
+        if ClusterRole::of(ch) != ClusterRole::Joining {
             return Ok(at);
         }
         patience.spend(8)?;
@@ -115,7 +115,7 @@ impl Cluster {
         &mut self,
         original: &str,
         range: Range<usize>,
-        patience: &mut Patience<'_>,
+        patience: &mut WorkBudget<'_>,
     ) -> Result<(), MatchError> {
         self.items.clear();
         for (at, ch) in original[range.clone()].char_indices() {
@@ -145,7 +145,7 @@ impl Cluster {
     }
 
     /// Composes each starter with the marks after it, in place.
-    fn compose(&mut self, patience: &mut Patience<'_>) -> Result<(), MatchError> {
+    fn compose(&mut self, patience: &mut WorkBudget<'_>) -> Result<(), MatchError> {
         let mut starter = None;
         let mut kept = 0;
         for at in 0..self.items.len() {

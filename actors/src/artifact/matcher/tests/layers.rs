@@ -6,7 +6,7 @@ use super::{
     super::{
         approximate,
         columns::{Alphabet, Columns, Pattern},
-        normalised::Normalised,
+        normalised::NormalizedText,
     },
     reference::{self, Nearest},
     *,
@@ -18,7 +18,7 @@ fn config(cases: u32) -> ProptestConfig {
 
 /// Runs only the third layer, and converts its result to the type of the reference.
 fn approximate(content: &str, old: &str) -> Nearest {
-    match approximate::find(content, old, &mut Patience::new(&mut || false)) {
+    match approximate::find(content, old, &mut WorkBudget::new(&mut || false)) {
         Ok(found) => {
             let m = old.chars().count();
             let start = content[..found.range.start].chars().count();
@@ -56,12 +56,12 @@ proptest! {
 
     #[test]
     fn the_whole_text_is_normalised_as_step_by_step(text in small_text(ODD, 0..24)) {
-        prop_assert_eq!(patiently(|patience| Normalised::of(&text, patience)).text, reference::normalised(&text));
+        prop_assert_eq!(patiently(|patience| NormalizedText::of(&text, patience)).text, reference::normalised(&text));
     }
 
     #[test]
     fn any_text_is_normalised_as_step_by_step(text in "\\PC{0,20}") {
-        prop_assert_eq!(patiently(|patience| Normalised::of(&text, patience)).text, reference::normalised(&text));
+        prop_assert_eq!(patiently(|patience| NormalizedText::of(&text, patience)).text, reference::normalised(&text));
     }
 
     #[test]
@@ -70,7 +70,7 @@ proptest! {
     ) {
         // A mark that contributes its own space may lose the space after Latin or CJK, but keeps it if it is alone.
         let text = text.replace(['゛', '¨'], "");
-        let normal = patiently(|patience| Normalised::of(&text, patience));
+        let normal = patiently(|patience| NormalizedText::of(&text, patience));
         let ends: Vec<usize> = normal.text.char_indices().map(|(at, _)| at).chain([normal.text.len()]).collect();
         let (from, to) = (from.index(ends.len()), to.index(ends.len()));
         let (from, to) = (from.min(to), from.max(to));

@@ -38,27 +38,32 @@ fn begun(ledger: &mut Ledger, now: Duration) -> u64 {
 }
 
 /// Makes an attempt that takes no time.
-fn made(ledger: &mut Ledger, tries: &mut Tries, outcome: &Result<Completion, ModelError>, now: Duration) -> Next {
+fn made(
+    ledger: &mut Ledger,
+    tries: &mut Attempts,
+    outcome: &Result<Completion, ModelError>,
+    now: Duration,
+) -> RetryDecision {
     let id = begun(ledger, now);
     ledger.end(id, tries, outcome, 1.0, now)
 }
 
 #[test]
 fn a_first_failure_leads_where_the_table_says() {
-    let backs_off = |ms| Next::BacksOff(Duration::from_millis(ms));
+    let backs_off = |ms| RetryDecision::BacksOff(Duration::from_millis(ms));
     for (outcome, moving, want) in [
-        (answer(), false, Next::Ends),
+        (answer(), false, RetryDecision::Ends),
         (failed(Failure::Unavailable), false, backs_off(500)),
         (failed(Failure::Timeout), false, backs_off(500)),
         (failed(Failure::Broken), false, backs_off(500)),
-        (failed(Failure::Auth), false, Next::Ends),
-        (failed(Failure::Refused), false, Next::Ends),
-        (limited(None), false, Next::Queues(Duration::from_millis(500))),
-        (limited(Some(20)), false, Next::Queues(at(20))),
-        (limited(Some(40)), false, Next::Queues(at(40))), // longer than `max_backoff_ms`
-        (limited(Some(120)), false, Next::Queues(at(120))),
-        (limited(Some(121)), false, Next::Ends), // longer than `timeout_ms`
-        (limited(Some(121)), true, Next::Ends),
+        (failed(Failure::Auth), false, RetryDecision::Ends),
+        (failed(Failure::Refused), false, RetryDecision::Ends),
+        (limited(None), false, RetryDecision::Queues(Duration::from_millis(500))),
+        (limited(Some(20)), false, RetryDecision::Queues(at(20))),
+        (limited(Some(40)), false, RetryDecision::Queues(at(40))), // longer than `max_backoff_ms`
+        (limited(Some(120)), false, RetryDecision::Queues(at(120))),
+        (limited(Some(121)), false, RetryDecision::Ends), // longer than `timeout_ms`
+        (limited(Some(121)), true, RetryDecision::Ends),
     ] {
         let mut ledger = Ledger::new(&config());
         let mut tries = ledger.join();
@@ -75,10 +80,10 @@ fn a_pause_holds_everybody_back_even_who_has_a_permit() {
     let mut ledger = Ledger::new(&config());
     let (mut tries, waiting) = (ledger.join(), ledger.join());
     let ready = ledger.admit(10, at(0)).unwrap();
-    assert_eq!(made(&mut ledger, &mut tries, &limited(Some(150)), at(0)), Next::Ends);
+    assert_eq!(made(&mut ledger, &mut tries, &limited(Some(150)), at(0)), RetryDecision::Ends);
     assert!(!ledger.begin(ready, at(1)), "it was let in before, and begins within the pause");
     ledger.give_back(ready, at(1));
-    let blocked = Blocked { reason: Reason::RetryAfter, until: Some(at(150)) };
+    let blocked = Blocked { reason: WaitReason::RetryAfter, until: Some(at(150)) };
     assert_eq!(ledger.admit(10, at(149)), Err(blocked));
     assert!(ledger.look(&waiting, at(0), at(149)).is_ok(), "the others wait for it");
     begun(&mut ledger, at(150));
@@ -91,7 +96,7 @@ fn a_service_that_turns_everything_away_ends_all_who_wait() {
     let mut now = at(0);
     for round in 1..=5 {
         let next = made(&mut ledger, &mut tries, &limited(Some(20)), now);
-        assert_eq!(next, if round < 5 { Next::Queues(at(20)) } else { Next::Ends }, "round {round}");
+        assert_eq!(next, if round < 5 { RetryDecision::Queues(at(20)) } else { RetryDecision::Ends }, "round {round}");
         assert_eq!(ledger.look(&waiting, at(0), now).is_err(), round == 5, "round {round}");
         now += at(20);
     }
@@ -109,16 +114,16 @@ fn as_long_as_others_get_through_being_limited_is_no_try() {
         now += at(30);
         made(&mut ledger, &mut other, &answer(), now);
         for _ in 0..3 {
-            assert!(matches!(made(&mut ledger, &mut tries, &limited(None), now), Next::Queues(_)));
+            assert!(matches!(made(&mut ledger, &mut tries, &limited(None), now), RetryDecision::Queues(_)));
             now += at(31);
         }
     }
     assert_eq!(tries.made, 300);
     // The call's own failures still count.
     for _ in 1..5 {
-        assert!(matches!(made(&mut ledger, &mut tries, &failed(Failure::Broken), now), Next::BacksOff(_)));
+        assert!(matches!(made(&mut ledger, &mut tries, &failed(Failure::Broken), now), RetryDecision::BacksOff(_)));
     }
-    assert_eq!(made(&mut ledger, &mut tries, &failed(Failure::Broken), now), Next::Ends);
+    assert_eq!(made(&mut ledger, &mut tries, &failed(Failure::Broken), now), RetryDecision::Ends);
 }
 
 #[test]
@@ -131,7 +136,7 @@ fn a_provider_that_is_down_is_told_with_what_it_did() {
     let call = ledger.join();
     let patience = ledger.patience(&call, at(14));
     assert_eq!(patience, Duration::from_millis(500 + 1_000 + 2_000 + 4_000));
-    assert_eq!(ledger.admit(1, at(15)), Err(Blocked { reason: Reason::ProviderDown, until: Some(at(16)) }));
+    assert_eq!(ledger.admit(1, at(15)), Err(Blocked { reason: WaitReason::ProviderDown, until: Some(at(16)) }));
     assert!(ledger.look(&call, at(7), at(15)).is_ok());
     let error = ledger.look(&call, at(8), at(15)).unwrap_err();
     assert_eq!((error.code, error.retryable), (ErrorCode::ProviderTimeout, true));

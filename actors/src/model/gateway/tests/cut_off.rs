@@ -22,9 +22,9 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-async fn play(steps: Vec<Step>, config: ModelConfig, service: Arc<Service>) {
-    let house = House::open(service.clone(), &config).await;
-    let mut calls: Vec<JoinHandle<Called>> = Vec::new();
+async fn play(steps: Vec<Step>, config: ModelConfig, service: Arc<LimitedService>) {
+    let house = TestGateway::open(service.clone(), &config).await;
+    let mut calls: Vec<JoinHandle<CallResult>> = Vec::new();
     for step in steps {
         match step {
             Step::Call { session } => {
@@ -71,7 +71,7 @@ proptest! {
     ) {
         let threads = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         threads.block_on(async {
-            let service = Service::new(100, 10_000, Duration::from_secs(1));
+            let service = LimitedService::new(100, 10_000, Duration::from_secs(1));
             play(steps, limits(max_concurrency, requests_per_minute, 0), service).await;
         });
     }
@@ -79,8 +79,8 @@ proptest! {
 
 #[tokio::test(start_paused = true)]
 async fn a_gateway_that_comes_back_knows_what_was_used_of_the_rate() {
-    let service = Service::new(100, 10_000, Duration::from_secs(1));
-    let house = House::open(service.clone(), &limits(10, 4, 0)).await;
+    let service = LimitedService::new(100, 10_000, Duration::from_secs(1));
+    let house = TestGateway::open(service.clone(), &limits(10, 4, 0)).await;
     let begin = Instant::now();
     let calls = async { all_complete(&house, "a", 8).await };
     let crashes = async {

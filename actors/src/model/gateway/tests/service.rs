@@ -31,7 +31,7 @@ pub(super) struct Log {
     not_before: Option<Instant>,
 }
 
-pub(super) struct Service {
+pub(super) struct LimitedService {
     at_once: usize,
     per_minute: usize,
     answer: Duration,
@@ -39,7 +39,7 @@ pub(super) struct Service {
     log: Mutex<Log>,
 }
 
-impl Service {
+impl LimitedService {
     pub(super) fn new(at_once: usize, per_minute: usize, answer: Duration) -> Arc<Self> {
         Arc::new(Self { at_once, per_minute, answer, origin: Instant::now(), log: Mutex::default() })
     }
@@ -73,7 +73,7 @@ impl Service {
     }
 }
 
-struct InFlight<'a>(&'a Service);
+struct InFlight<'a>(&'a LimitedService);
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
@@ -92,7 +92,7 @@ pub(super) fn said(text: &str) -> Completion {
     Completion { text: text.to_owned(), usage, finish_reason: "stop".to_owned(), ..Completion::default() }
 }
 
-impl Model for Service {
+impl Model for LimitedService {
     fn name(&self) -> &str {
         "counting"
     }

@@ -6,7 +6,7 @@ use super::{service::said, *};
 use crate::model::{Failure, ModelError};
 
 /// A service whose outcome is given by the number of the call and the time since the service was created.
-struct Moody<F> {
+struct ScriptedModel<F> {
     origin: Instant,
     calls: AtomicU64,
     /// How long an answer continues after its first word.
@@ -14,7 +14,7 @@ struct Moody<F> {
     mood: F,
 }
 
-impl<F: Fn(u64, Duration) -> Option<Failure> + Send + Sync + 'static> Moody<F> {
+impl<F: Fn(u64, Duration) -> Option<Failure> + Send + Sync + 'static> ScriptedModel<F> {
     fn new(mood: F) -> Arc<Self> {
         Self::streaming(Duration::ZERO, mood)
     }
@@ -24,7 +24,7 @@ impl<F: Fn(u64, Duration) -> Option<Failure> + Send + Sync + 'static> Moody<F> {
     }
 }
 
-impl<F: Fn(u64, Duration) -> Option<Failure> + Send + Sync + 'static> Model for Moody<F> {
+impl<F: Fn(u64, Duration) -> Option<Failure> + Send + Sync + 'static> Model for ScriptedModel<F> {
     fn name(&self) -> &str {
         "moody"
     }
@@ -56,8 +56,8 @@ fn limited(retry_after_ms: Option<u64>) -> Option<Failure> {
 #[tokio::test(start_paused = true)]
 async fn a_service_that_limits_everything_ends_all_calls_after_the_tries_of_one() {
     for (retry_after_ms, at_most_s) in [(None, 60), (Some(10_000), 60), (Some(29_000), 150)] {
-        let model = Moody::new(move |_, _| limited(retry_after_ms));
-        let house = House::open(model.clone(), &limits(3, 0, 0)).await;
+        let model = ScriptedModel::new(move |_, _| limited(retry_after_ms));
+        let house = TestGateway::open(model.clone(), &limits(3, 0, 0)).await;
         let begin = Instant::now();
         for (called, _) in join_all((0..500).map(|_| house.call("a", 1))).await {
             assert_eq!(called.outcome.unwrap_err().code, ErrorCode::ProviderRateLimited);
@@ -73,12 +73,12 @@ async fn a_limit_without_a_word_of_when_is_waited_out() {
     // 100 calls per clock minute; `Retry-After` is missing or far too short.
     for retry_after_ms in [None, Some(100)] {
         let minute = Mutex::new((0, 0));
-        let model = Moody::new(move |_, since| {
+        let model = ScriptedModel::new(move |_, since| {
             let (mut minute, now) = (minute.lock().unwrap(), since.as_secs() / 60);
             *minute = if minute.0 == now { (now, minute.1 + 1) } else { (now, 1) };
             (minute.1 > 100).then_some(()).and(limited(retry_after_ms))
         });
-        let house = House::open(model.clone(), &limits(5, 0, 0)).await;
+        let house = TestGateway::open(model.clone(), &limits(5, 0, 0)).await;
         let called = join_all((0..400).map(|_| house.call("a", 1))).await;
         let failed = called.iter().filter(|(called, _)| called.outcome.is_err()).count();
         assert_eq!(failed, 0, "{retry_after_ms:?}");
@@ -87,8 +87,8 @@ async fn a_limit_without_a_word_of_when_is_waited_out() {
 
 #[tokio::test(start_paused = true)]
 async fn whoever_is_asked_to_wait_too_long_fails_and_the_others_wait_for_it() {
-    let model = Moody::new(|call, _| (call == 0).then_some(()).and(limited(Some(121_000))));
-    let house = House::open(model, &limits(1, 0, 0)).await;
+    let model = ScriptedModel::new(|call, _| (call == 0).then_some(()).and(limited(Some(121_000))));
+    let house = TestGateway::open(model, &limits(1, 0, 0)).await;
     let begin = Instant::now();
     let calls = (0..3).map(|_| async {
         let (called, ear) = house.call("a", 1).await;
@@ -107,10 +107,10 @@ async fn whoever_is_asked_to_wait_too_long_fails_and_the_others_wait_for_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_long_retry_after_is_waited_for_and_shown() {
-    let model = Moody::new(|call, _| (call == 0).then_some(()).and(limited(Some(1_000))));
+    let model = ScriptedModel::new(|call, _| (call == 0).then_some(()).and(limited(Some(1_000))));
     let mut config = limits(1, 0, 0);
     config.retry.max_backoff_ms = 400;
-    let house = House::open(model, &config).await;
+    let house = TestGateway::open(model, &config).await;
     let (called, ear) = house.call("a", 1).await;
     assert!(called.outcome.is_ok() && called.waited_ms >= 1_000, "{:?}", called.outcome);
     assert!(ear.reasons().contains(&"retry_after"), "{:?}", ear.notes);
@@ -120,13 +120,13 @@ async fn a_long_retry_after_is_waited_for_and_shown() {
 async fn a_provider_that_is_down_is_probed_and_taken_again_when_it_is_back() {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&asked);
-    let model = Moody::new(move |_, since: Duration| {
+    let model = ScriptedModel::new(move |_, since: Duration| {
         seen.lock().unwrap().push(since.as_secs());
         (since.as_secs() < 20).then_some(Failure::Unavailable)
     });
     let mut config = limits(8, 0, 0);
     config.retry.max_attempts = 6;
-    let house = House::open(model, &config).await;
+    let house = TestGateway::open(model, &config).await;
     let called = join_all((0..50).map(|_| house.call("a", 1))).await;
     let failed: Vec<&ErrorInfo> = called.iter().filter_map(|(called, _)| called.outcome.as_ref().err()).collect();
     assert!(failed.iter().all(|error| error.code == ErrorCode::ProviderError && error.retryable), "{failed:?}");
@@ -142,8 +142,8 @@ async fn a_provider_that_is_down_is_probed_and_taken_again_when_it_is_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_provider_that_comes_back_in_time_is_not_noticed() {
-    let model = Moody::new(|_, since| (since.as_secs() < 5).then_some(Failure::Timeout));
-    let house = House::open(model.clone(), &limits(20, 0, 0)).await;
+    let model = ScriptedModel::new(|_, since| (since.as_secs() < 5).then_some(Failure::Timeout));
+    let house = TestGateway::open(model.clone(), &limits(20, 0, 0)).await;
     let called = join_all((0..100).map(|_| house.call("a", 1))).await;
     assert!(called.iter().all(|(called, _)| called.outcome.is_ok()));
 }
@@ -152,12 +152,12 @@ async fn a_provider_that_comes_back_in_time_is_not_noticed() {
 async fn whoever_probes_with_a_long_answer_lets_the_others_through_at_its_first_word() {
     let taken = Arc::new(Mutex::new(Vec::new()));
     let saw = Arc::clone(&taken);
-    let model = Moody::streaming(Duration::from_secs(60), move |_, since| {
+    let model = ScriptedModel::streaming(Duration::from_secs(60), move |_, since| {
         let is_down = since.as_secs() < 5;
         (!is_down).then(|| saw.lock().unwrap().push(since));
         is_down.then_some(Failure::Unavailable)
     });
-    let house = House::open(model, &limits(20, 0, 0)).await;
+    let house = TestGateway::open(model, &limits(20, 0, 0)).await;
     let called = join_all((0..20).map(|_| house.call("a", 1))).await;
     assert!(called.iter().all(|(called, _)| called.outcome.is_ok()));
     let taken = taken.lock().unwrap().clone();
@@ -167,8 +167,8 @@ async fn whoever_probes_with_a_long_answer_lets_the_others_through_at_its_first_
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_key_is_never_tried_again() {
-    let model = Moody::new(|_, _| Some(Failure::Auth));
-    let house = House::open(model.clone(), &limits(2, 0, 0)).await;
+    let model = ScriptedModel::new(|_, _| Some(Failure::Auth));
+    let house = TestGateway::open(model.clone(), &limits(2, 0, 0)).await;
     let (called, _) = house.call("a", 1).await;
     assert_eq!(called.outcome.unwrap_err().code, ErrorCode::ProviderAuthFailed);
     assert_eq!(model.calls.load(SeqCst), 1);

@@ -41,7 +41,7 @@ fn each_name_is_told_as_it_fits_and_comes_back_as_it_was() {
         (vec![], vec!["mcp.gone.x", "no tool", "ü"], vec!["mcp__gone__x", "no_tool", "_"]),
     ] {
         let request = request(&offered, &called);
-        let names = Names::of(&request);
+        let names = ToolNames::of(&request);
         let all: Vec<&str> = offered.iter().chain(&called).copied().collect();
         let outgoing: Vec<&str> = all.iter().map(|name| names.told(name)).collect();
         assert_eq!(outgoing, told, "{offered:?} {called:?}");
@@ -55,7 +55,7 @@ fn each_name_is_told_as_it_fits_and_comes_back_as_it_was() {
 
 #[test]
 fn a_name_that_was_never_told_stays_and_one_without_a_tool_is_no_other() {
-    let names = Names::of(&request(&["mcp.s.add"], &[]));
+    let names = ToolNames::of(&request(&["mcp.s.add"], &[]));
     let mut calls = vec![call("mcp__s__sub"), call("mcp__s__add")];
     names.restore(&mut calls);
     assert_eq!((calls[0].name.as_str(), calls[1].name.as_str()), ("mcp__s__sub", "mcp.s.add"));

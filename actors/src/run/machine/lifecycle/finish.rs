@@ -9,19 +9,19 @@
 //! Elsewhere: the reasons for an end (`machine/transition.rs`), the outcome for callers (`outcome.rs`).
 
 use soong_protocol::{
-    ArtifactEvent, ArtifactRef, EndReason, ErrorCode, ErrorInfo, EventDraft, Flushed, GoalChanges, GoalEvent,
+    ArtifactEvent, ArtifactRef, EndReason, ErrorCode, ErrorInfo, EventDraft, FlushReport, GoalChanges, GoalEvent,
     GoalStatus, RunEvent, RunStatus, SubAgentEvent, Write,
 };
 
 use crate::run::machine::{
     effect::{Effect, StoreEffect},
-    ending::Ending,
+    ending::Termination,
     outcome,
     state::phase::Phase,
-    transition::Deciding,
+    transition::Transition,
 };
 
-impl Deciding<'_, '_> {
+impl Transition<'_, '_> {
     /// Ends the run if no work is left (R7).
     pub(crate) fn settle(&mut self) {
         if self.state.is_ended() {
@@ -53,7 +53,7 @@ impl Deciding<'_, '_> {
         if self.state.spec.identity.parent.is_some() && !self.state.answer.is_kept && self.keeps_answer() {
             return;
         }
-        let ending = self.state.end.ending.clone().unwrap_or(Ending {
+        let ending = self.state.end.ending.clone().unwrap_or(Termination {
             status: RunStatus::Completed,
             reason: EndReason::Completed,
             error: None,
@@ -83,9 +83,9 @@ impl Deciding<'_, '_> {
     }
 
     /// Handles the outcome of storing the run's documents. Emits no event if there are none.
-    pub(crate) fn flushed(&mut self, flushed: Flushed) {
+    pub(crate) fn flushed(&mut self, flushed: FlushReport) {
         self.state.documents.flushed = true;
-        let Flushed { mut versions, failed } = flushed;
+        let FlushReport { mut versions, failed } = flushed;
         // Versions that an earlier incarnation stored and could not report.
         for (name, version) in std::mem::take(&mut self.state.documents.versions) {
             if version > 0 && failed.iter().all(|one| one.name != name) {
@@ -97,7 +97,7 @@ impl Deciding<'_, '_> {
         }
     }
 
-    fn finish(&mut self, ending: &Ending) {
+    fn finish(&mut self, ending: &Termination) {
         if ending.status == RunStatus::Completed
             && self.state.look_back.is_none()
             && let Some(goal) = self.state.goals.open_mission()

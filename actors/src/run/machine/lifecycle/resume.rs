@@ -7,25 +7,25 @@
 use soong_protocol::{CollaboratorStatus, ErrorCode, ErrorInfo, ModelEvent, RunEvent, Usage, Usd};
 
 use crate::run::machine::{
-    input::Again,
+    input::ResumeReason,
     state::phase::Phase,
-    transition::{Deciding, count},
+    transition::{Transition, count},
 };
 
-impl Deciding<'_, '_> {
+impl Transition<'_, '_> {
     /// Resumes the run. Work that was in flight is lost; recorded outcomes are kept (DUR-4).
-    pub(crate) fn resume(&mut self, again: Again) {
+    pub(crate) fn resume(&mut self, again: ResumeReason) {
         // Budget reservations are known only to the process that made them.
-        let was_here = matches!(again, Again::Crashed { .. });
+        let was_here = matches!(again, ResumeReason::Crashed { .. });
         if self.state.phase != Phase::New {
             match again {
-                Again::Activated => {}
-                Again::Crashed { error, .. } if error.is_empty() => {}
-                Again::Crashed { count, error } => {
+                ResumeReason::Activated => {}
+                ResumeReason::Crashed { error, .. } if error.is_empty() => {}
+                ResumeReason::Crashed { count, error } => {
                     self.emit(RunEvent::ActorRestarted { actor: "run".to_owned(), count, error });
                     self.tell_parent(CollaboratorStatus::Running, true);
                 }
-                Again::Reopened => {
+                ResumeReason::Reopened => {
                     let healed_calls = count(self.unclear_calls().len());
                     self.emit(RunEvent::Recovered { healed_calls });
                 }

@@ -15,16 +15,16 @@ use soong_protocol::{
 
 use crate::run::machine::{
     effect::{Effect, StoreEffect},
-    ending::Ending,
+    ending::Termination,
     errors::interrupted,
     outcome,
-    rewind::WayBack,
+    rewind::RewindPlan,
     state::phase::Phase,
     tools::is_spawning,
-    transition::Deciding,
+    transition::Transition,
 };
 
-impl Deciding<'_, '_> {
+impl Transition<'_, '_> {
     pub(crate) fn begin(&mut self) {
         if self.state.phase != Phase::New {
             return;
@@ -107,12 +107,20 @@ impl Deciding<'_, '_> {
     /// Ends a run that cannot continue after the requested message. The trace does not change.
     fn refuse(&mut self, error: ErrorInfo) {
         self.state.phase = Phase::Halted;
-        self.end(Ending { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error) });
+        self.end(Termination { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error) });
     }
 
-    fn go_back(&mut self, way_back: WayBack) {
-        let WayBack {
-            after_sequence, head_sequence, from_sequence, goals, collaborators, edits, restored, left, ..
+    fn go_back(&mut self, way_back: RewindPlan) {
+        let RewindPlan {
+            after_sequence,
+            head_sequence,
+            from_sequence,
+            goals,
+            collaborators,
+            edits,
+            restored,
+            left,
+            ..
         } = way_back;
         let goal_tree_snapshot = Box::new(self.state.goals.clone());
         if !restored.is_empty() {

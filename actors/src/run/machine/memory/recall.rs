@@ -7,9 +7,9 @@ use soong_protocol::{ErrorCode, ErrorInfo, MemoryEvent, Tags, Usage};
 
 use crate::run::machine::{
     effect::{Effect, MemoryEffect},
-    input::Recalled,
+    input::RecallResult,
     state::{RunState, phase::Phase},
-    transition::Deciding,
+    transition::Transition,
 };
 
 impl RunState {
@@ -19,7 +19,7 @@ impl RunState {
     }
 }
 
-impl Deciding<'_, '_> {
+impl Transition<'_, '_> {
     /// Charges the model call of an earlier incarnation. Its usage is unknown, so it is estimated (DUR-4).
     pub(in crate::run) fn forget_recall(&mut self, was_here: bool) {
         if !self.state.recalls() {
@@ -49,13 +49,13 @@ impl Deciding<'_, '_> {
     }
 
     /// Records the result of the search, and starts the conversation.
-    pub(in crate::run) fn recalled(&mut self, mut recalled: Recalled) {
+    pub(in crate::run) fn recalled(&mut self, mut recalled: RecallResult) {
         if recalled.was_sent && recalled.says_cancelled() {
             // A call that was cut off still costs tokens.
             recalled.model_calls += 1;
             recalled.add(Usage { prompt_tokens: recalled.asked_tokens, estimated: true, ..Usage::default() });
         }
-        let Recalled { tags, ids, told, model_calls, usage, error, .. } = recalled;
+        let RecallResult { tags, ids, told, model_calls, usage, error, .. } = recalled;
         let prices = self.state.spec.helpers.utility.prices;
         let cost = usage.and_then(|usage| prices.map(|prices| prices.cost(&usage)));
         // If no model call was made and nothing failed, there is nothing to record.

@@ -16,9 +16,9 @@ use crate::{
     memory::{Changes, read_reflection, told_in},
     run::machine::{
         effect::{Effect, MemoryEffect},
-        ending::Ending,
-        state::{RunState, phase::Phase, reflection::LookBack},
-        transition::Deciding,
+        ending::Termination,
+        state::{RunState, phase::Phase, reflection::ReflectionState},
+        transition::Transition,
     },
 };
 
@@ -27,7 +27,7 @@ impl RunState {
     pub(crate) fn begin_side_branch(&mut self) {
         if self.look_back.is_none() {
             let past = std::mem::take(&mut self.conversation.transcript);
-            self.look_back = Some(LookBack { past, ..LookBack::default() });
+            self.look_back = Some(ReflectionState { past, ..ReflectionState::default() });
             // The reflecting model has a system prompt of its own.
             (self.conversation.system, self.conversation.system_sequence) = (None, None);
         }
@@ -52,7 +52,7 @@ impl RunState {
     }
 }
 
-impl Deciding<'_, '_> {
+impl Transition<'_, '_> {
     /// Asks the model what was learned.
     pub(in crate::run) fn look_back(&mut self) {
         let question = self.state.spec.task.clone();
@@ -67,7 +67,7 @@ impl Deciding<'_, '_> {
         let spec = Arc::clone(&self.state.spec);
         let at = self.now.at;
         // A write in progress cannot be cancelled: the run waits for its outcome, however it ends.
-        let is_due = |look: &&mut LookBack| !look.written && (answered || look.writing);
+        let is_due = |look: &&mut ReflectionState| !look.written && (answered || look.writing);
         let Some(look) = self.state.look_back.as_mut().filter(is_due) else { return false };
         if !std::mem::replace(&mut look.writing, true) {
             let told: HashSet<String> = told_in(look.past.iter().map(|entry| &*entry.message));
@@ -92,7 +92,7 @@ impl Deciding<'_, '_> {
             Ok(added) => added,
             Err(error) => {
                 let (status, reason) = (RunStatus::Failed, EndReason::Failed);
-                return self.end(Ending { status, reason, error: Some(error) });
+                return self.end(Termination { status, reason, error: Some(error) });
             }
         };
         let (mut helpful, mut harmful, mut new) = (Vec::new(), Vec::new(), Vec::new());

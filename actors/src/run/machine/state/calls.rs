@@ -32,7 +32,7 @@ pub(crate) struct OpenCall {
     /// The question that the call waits for, and the user who is asked; `None` as the user if no one is named.
     pub(in crate::run::machine) question: Option<(QuestionId, Option<String>)>,
     /// Approval state, if the call requires approval.
-    pub(in crate::run::machine) leave: Option<Leave>,
+    pub(in crate::run::machine) leave: Option<Approval>,
     /// Whether the results of its children are being stored.
     pub(in crate::run::machine) is_storing: bool,
 }
@@ -40,13 +40,13 @@ pub(crate) struct OpenCall {
 impl OpenCall {
     /// Returns whether the call waits for an answer or an approval.
     pub(crate) fn waits_for_people(&self) -> bool {
-        self.question.is_some() || matches!(self.leave, Some(Leave::Asked(_)))
+        self.question.is_some() || matches!(self.leave, Some(Approval::Asked(_)))
     }
 }
 
 /// Approval state of a tool call.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Leave {
+pub(crate) enum Approval {
     /// No decision is known to the run.
     Asked(PermissionId),
     /// The call was allowed.
@@ -59,7 +59,7 @@ impl OpenCall {
     /// Returns the id of the granted permission.
     pub(crate) fn leave_given(&self) -> Option<PermissionId> {
         match &self.leave {
-            Some(Leave::Given(id)) => Some(id.clone()),
+            Some(Approval::Given(id)) => Some(id.clone()),
             _ => None,
         }
     }
@@ -116,7 +116,7 @@ impl OpenCalls {
         let (mut is_first, mut is_closed) = (true, false);
         self.list.iter().filter(|open| open.state != CallState::Done).filter(move |open| {
             is_closed |= open.barrier && !is_first;
-            let may = !is_closed && !matches!(open.leave, Some(Leave::Asked(_)));
+            let may = !is_closed && !matches!(open.leave, Some(Approval::Asked(_)));
             is_closed |= open.barrier;
             is_first = false;
             may
@@ -235,7 +235,7 @@ mod tests {
             let mut calls = calls(names);
             done.iter().for_each(|id| calls.close(id, false));
             for id in asked {
-                calls.get_mut(id).unwrap().leave = Some(Leave::Asked(soong_protocol::PermissionId::new("p")));
+                calls.get_mut(id).unwrap().leave = Some(Approval::Asked(soong_protocol::PermissionId::new("p")));
             }
             calls.may_have_begun().map(|open| open.call.id.clone()).collect::<Vec<_>>()
         };

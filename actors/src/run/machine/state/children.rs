@@ -19,7 +19,7 @@ pub(crate) struct Child {
 
 /// The children that were started for one goal.
 #[derive(Debug, Default)]
-pub(crate) struct Branches {
+pub(crate) struct GoalChildren {
     pub(in crate::run::machine) places: Vec<usize>,
     pub(in crate::run::machine) open: usize,
     /// Whether all of them have ended since the goal last got a summary.
@@ -36,7 +36,7 @@ pub(in crate::run::machine) struct SubAgents {
     /// Number of children that have not ended.
     pub(in crate::run::machine) open: usize,
     /// The children that the model started for each goal.
-    pub(in crate::run::machine) branches: HashMap<GoalId, Branches>,
+    pub(in crate::run::machine) branches: HashMap<GoalId, GoalChildren>,
     /// Sub-traces that earlier runs of the trace started; the numbers of new ones continue after them.
     pub(in crate::run::machine) earlier: Vec<TraceId>,
     pub(in crate::run::machine) collaborators: Vec<Collaborator>,

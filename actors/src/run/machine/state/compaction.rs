@@ -6,7 +6,7 @@ use crate::run::machine::effect::SummaryCall;
 
 /// What a summary that is being made will stand for.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct PendingCompaction {
     pub(in crate::run::machine) covers: Covers,
     pub(in crate::run::machine) tokens_before: u64,
     /// The request; absent once it was repeated.
@@ -27,5 +27,5 @@ pub(in crate::run::machine) struct CompactionState {
     /// Prompts up to this size, in tokens, are not summarised: a summary at this size has failed.
     pub(in crate::run::machine) min_tokens: u64,
     /// The range that the pending summary will replace; only the incarnation that requested it knows.
-    pub(in crate::run::machine) plan: Option<Plan>,
+    pub(in crate::run::machine) plan: Option<PendingCompaction>,
 }

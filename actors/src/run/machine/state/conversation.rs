@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{context::Entry, run::machine::state::cut_calls::CutCalls};
+use crate::{context::SizedMessage, run::machine::state::cut_calls::TruncatedCalls};
 
 /// The messages that the model is sent, and how large they are.
 #[derive(Default)]
@@ -12,7 +12,7 @@ pub(in crate::run::machine) struct Conversation {
     /// Sequence number of the last message of the main path.
     pub(in crate::run::machine) head: Option<u64>,
     /// The main path without the system message.
-    pub(in crate::run::machine) transcript: Vec<Entry>,
+    pub(in crate::run::machine) transcript: Vec<SizedMessage>,
     /// Text of the system message.
     pub(in crate::run::machine) system: Option<Arc<str>>,
     pub(in crate::run::machine) system_sequence: Option<u64>,
@@ -36,5 +36,5 @@ pub(in crate::run::machine) struct TurnState {
     /// Number of consecutive answers that exceeded the size limit.
     pub(in crate::run::machine) answers_too_large: u32,
     /// Tool calls whose arguments were cut at the token limit.
-    pub(in crate::run::machine) cut_calls: CutCalls,
+    pub(in crate::run::machine) cut_calls: TruncatedCalls,
 }

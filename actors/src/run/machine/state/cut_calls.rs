@@ -6,7 +6,7 @@
 use soong_protocol::{EndReason, Message, RunStatus};
 
 use crate::{
-    run::machine::{ending::Ending, errors::calls_cut_at_limit},
+    run::machine::{ending::Termination, errors::calls_cut_at_limit},
     text::is_json_object,
 };
 
@@ -15,22 +15,22 @@ const MAX_IN_ROW: u32 = 2;
 
 /// The call of the current turn that was cut off, and the number of such answers in a row.
 #[derive(Debug, Default)]
-pub(crate) struct CutCalls {
+pub(crate) struct TruncatedCalls {
     /// Id of the call of this turn that was cut off.
     call: Option<String>,
     /// Number of answers in a row with such a call.
     in_row: u32,
 }
 
-impl CutCalls {
+impl TruncatedCalls {
     /// Records an answer with calls. Returns the ending of the run if too many answers in a row were cut off.
-    pub(crate) fn note(&mut self, answer: &Message) -> Option<Ending> {
+    pub(crate) fn note(&mut self, answer: &Message) -> Option<Termination> {
         let is_limited = answer.finish_reason.as_deref() == Some("length");
         let last = answer.tool_calls.last().filter(|call| is_limited && !is_json_object(&call.arguments));
         self.in_row = if last.is_some() { self.in_row + 1 } else { 0 };
         self.call = last.map(|call| call.id.clone());
         let (status, reason) = (RunStatus::Failed, EndReason::MaxOutputTokens);
-        (self.in_row > MAX_IN_ROW).then(|| Ending { status, reason, error: Some(calls_cut_at_limit()) })
+        (self.in_row > MAX_IN_ROW).then(|| Termination { status, reason, error: Some(calls_cut_at_limit()) })
     }
 
     /// Returns whether a call of this turn was cut off.

@@ -2,7 +2,7 @@
 
 use soong_protocol::{ErrorInfo, RunStatus};
 
-use crate::run::machine::{ending::Ending, rewind::WayBack, state::calls::OpenCalls};
+use crate::run::machine::{ending::Termination, rewind::RewindPlan, state::calls::OpenCalls};
 
 /// The phase of the agent loop.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,7 +29,7 @@ pub(crate) enum Phase {
 
 /// Where a run stands with those that may refuse its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum StopHook {
+pub(crate) enum StopHookState {
     #[default]
     NotAsked,
     Asked,
@@ -46,16 +46,16 @@ pub(in crate::run::machine) struct StartState {
     /// Whether the run has added a message.
     pub(in crate::run::machine) has_spoken: bool,
     /// The rewind that precedes the run; `Err`: it is impossible.
-    pub(in crate::run::machine) rewind: Option<Result<Box<WayBack>, ErrorInfo>>,
+    pub(in crate::run::machine) rewind: Option<Result<Box<RewindPlan>, ErrorInfo>>,
 }
 
 /// The requested end of a run.
 #[derive(Default)]
 pub(in crate::run::machine) struct EndState {
     /// How the run will end.
-    pub(in crate::run::machine) ending: Option<Ending>,
+    pub(in crate::run::machine) ending: Option<Termination>,
     /// Whether a cancellation is recorded.
     pub(in crate::run::machine) is_cancel_requested: bool,
     /// Whether a stop hook may still refuse the end.
-    pub(in crate::run::machine) stop_hook: StopHook,
+    pub(in crate::run::machine) stop_hook: StopHookState,
 }

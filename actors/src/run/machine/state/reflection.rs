@@ -2,9 +2,9 @@
 
 /// Additional state of a reflecting run.
 #[derive(Debug, Default)]
-pub(crate) struct LookBack {
+pub(crate) struct ReflectionState {
     /// The conversation that the run reflects on.
-    pub(in crate::run::machine) past: Vec<crate::context::Entry>,
+    pub(in crate::run::machine) past: Vec<crate::context::SizedMessage>,
     /// Whether the learned experiences are being written (`writing`), and whether that has ended (`written`).
     pub(in crate::run::machine) writing: bool,
     pub(in crate::run::machine) written: bool,

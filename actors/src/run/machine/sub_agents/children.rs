@@ -12,7 +12,7 @@ use crate::run::machine::{
     inline::preview,
     outcome::{self, collaborator_at_end},
     state::{RunState, children::Child},
-    transition::Deciding,
+    transition::Transition,
 };
 
 /// Minimum interval between two updates of a child's goal to its parent, in milliseconds (SUB-8).
@@ -118,7 +118,7 @@ impl RunState {
     }
 }
 
-impl Deciding<'_, '_> {
+impl Transition<'_, '_> {
     /// Sets the joint summary of each goal whose children have all ended (GOAL-3), including goals whose last child
     /// ended while the run had no actor.
     pub(crate) fn sum_up_goals(&mut self) {

@@ -19,12 +19,12 @@ use crate::{
     run::machine::{
         child_spec::ChildSpec,
         effect::{ChildEffect, Effect, ToolEffect},
-        input::ChildOrder,
+        input::ChildRequest,
         outcome,
-        output_schema::AnswerSchema,
+        output_schema::OutputSchema,
         state::phase::Phase,
         tools::OneOrMany,
-        transition::Deciding,
+        transition::Transition,
     },
     text::{on_one_line, shorten},
 };
@@ -32,7 +32,7 @@ use crate::{
 /// Messages for all children, or a list for each child.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum ForOneOrEach {
+enum SharedOrPerChild {
     One(Vec<GivenMessage>),
     Each(Vec<Vec<GivenMessage>>),
 }
@@ -40,7 +40,7 @@ enum ForOneOrEach {
 #[derive(Deserialize)]
 struct AgentArguments {
     task: OneOrMany,
-    messages: Option<ForOneOrEach>,
+    messages: Option<SharedOrPerChild>,
     continue_from: Option<String>,
     agent_type: Option<String>,
     skills: Option<Vec<String>>,
@@ -62,7 +62,7 @@ fn refuse(message: impl Into<String>) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::ValidationError, message)
 }
 
-impl Deciding<'_, '_> {
+impl Transition<'_, '_> {
     /// Starts the children of a call. If the call continues a sub-trace, `before` holds the settings of its last run;
     /// `None` until they have been read.
     pub(crate) fn run_agent(
@@ -84,9 +84,9 @@ impl Deciding<'_, '_> {
         }
         let mut messages = match wish.messages {
             None => vec![Vec::new(); tasks.len()],
-            Some(ForOneOrEach::One(all)) => vec![all; tasks.len()],
-            Some(ForOneOrEach::Each(each)) if each.len() == tasks.len() => each,
-            Some(ForOneOrEach::Each(each)) => {
+            Some(SharedOrPerChild::One(all)) => vec![all; tasks.len()],
+            Some(SharedOrPerChild::Each(each)) if each.len() == tasks.len() => each,
+            Some(SharedOrPerChild::Each(each)) => {
                 let (lists, tasks) = (each.len(), tasks.len());
                 return Err(refuse(format!(
                     "`messages` has {lists} lists for {tasks} tasks: give one list for all, or one for each task"
@@ -105,7 +105,7 @@ impl Deciding<'_, '_> {
                 continue_from: wish.continue_from.clone().map(TraceId::new),
                 ..ChildSpec::new(task)
             };
-            ChildOrder { spec, before: before.clone(), index: place + 1 }
+            ChildRequest { spec, before: before.clone(), index: place + 1 }
         });
         self.spawn(orders.collect(), Some(&call.id)).map(|_| ())
     }
@@ -142,7 +142,7 @@ impl Deciding<'_, '_> {
             continue_from: wish.continue_from.map(TraceId::new),
             ..ChildSpec::evaluate(task)
         };
-        self.spawn(vec![ChildOrder { spec, before, index: 1 }], Some(&call.id)).map(|_| ())
+        self.spawn(vec![ChildRequest { spec, before, index: 1 }], Some(&call.id)).map(|_| ())
     }
 
     /// Requests the settings of the sub-trace that a call continues. The child starts after they have been read.
@@ -152,7 +152,7 @@ impl Deciding<'_, '_> {
         Ok(())
     }
 
-    pub(crate) fn spawn_for_program(&mut self, orders: Vec<ChildOrder>, ticket: u64) {
+    pub(crate) fn spawn_for_program(&mut self, orders: Vec<ChildRequest>, ticket: u64) {
         let answer = if self.state.end.ending.is_some() || self.state.phase == Phase::New {
             Err(ErrorInfo::new(ErrorCode::NothingRunning, "the run is not at work: it takes no children"))
         } else if self.state.spec.settings.driven && orders.iter().any(|order| order.spec.deliver) {
@@ -171,7 +171,7 @@ impl Deciding<'_, '_> {
     }
 
     /// Records all children of a call in one commit, and requests their start (DUR-2a).
-    fn spawn(&mut self, orders: Vec<ChildOrder>, call: Option<&str>) -> Result<Vec<Run>, ErrorInfo> {
+    fn spawn(&mut self, orders: Vec<ChildRequest>, call: Option<&str>) -> Result<Vec<Run>, ErrorInfo> {
         self.check_orders(&orders)?;
         self.now.purse.map_or(Ok(()), |purse| purse.take_children(orders.len()))?;
         let goal_id = self.state.goals.current_id.clone();
@@ -188,7 +188,7 @@ impl Deciding<'_, '_> {
         Ok(runs)
     }
 
-    fn check_orders(&self, orders: &[ChildOrder]) -> Result<(), ErrorInfo> {
+    fn check_orders(&self, orders: &[ChildRequest]) -> Result<(), ErrorInfo> {
         let spec = &self.state.spec;
         let have = self.state.sub_agents.children.len();
         if orders.is_empty() || orders.iter().any(|order| order.spec.task.trim().is_empty()) {
@@ -210,7 +210,7 @@ impl Deciding<'_, '_> {
             let message = format!("this run may have {limit} children in all and has had {have}: do the rest yourself");
             return Err(ErrorInfo::new(ErrorCode::ChildLimitExceeded, message));
         }
-        for ChildOrder { spec: wish, .. } in orders {
+        for ChildRequest { spec: wish, .. } in orders {
             if let Some(id) = &wish.continue_from {
                 self.check_continued(id, wish.mode)?;
                 if orders.iter().filter(|order| order.spec.continue_from.as_ref() == Some(id)).count() > 1 {
@@ -218,7 +218,7 @@ impl Deciding<'_, '_> {
                 }
             }
             if let Some(schema) = &wish.expected_output_schema {
-                AnswerSchema::new(schema)?;
+                OutputSchema::new(schema)?;
             }
             if let Some(skills) = &wish.skills {
                 spec.catalog.skills.chosen(Some(skills), None)?;
@@ -273,7 +273,7 @@ impl Deciding<'_, '_> {
 
     /// Creates the run of a child. A run that continues a sub-trace keeps the settings of the last run there. A model
     /// cannot widen its tools; a program can.
-    fn child_run(&mut self, order: &ChildOrder, goal_id: Option<GoalId>, by_model: bool) -> Run {
+    fn child_run(&mut self, order: &ChildRequest, goal_id: Option<GoalId>, by_model: bool) -> Run {
         let spec = &self.state.spec;
         let mut before = order.before.as_deref().cloned();
         if let Some(before) = before.as_mut().filter(|_| order.spec.agent_type.is_some() && !by_model) {
@@ -347,7 +347,7 @@ impl Deciding<'_, '_> {
         run
     }
 
-    fn write_child(&mut self, run: &Run, order: &ChildOrder, call: Option<&str>) {
+    fn write_child(&mut self, run: &Run, order: &ChildRequest, call: Option<&str>) {
         let trace = || NewTrace {
             trace_id: run.trace_id.clone(),
             session_id: run.session_id.clone(),

@@ -19,9 +19,9 @@ use crate::run::machine::{
     inline::preview,
     state::{
         RunState,
-        calls::{CallState, Leave},
+        calls::{Approval, CallState},
     },
-    transition::Deciding,
+    transition::Transition,
 };
 
 impl RunState {
@@ -29,22 +29,22 @@ impl RunState {
         match event {
             PermissionEvent::Requested { permission_id, tool_call_id, .. } => {
                 if let Some(open) = self.calls_mut().and_then(|calls| calls.get_mut(tool_call_id)) {
-                    open.leave = Some(Leave::Asked(permission_id.clone()));
+                    open.leave = Some(Approval::Asked(permission_id.clone()));
                 }
             }
             PermissionEvent::Decided { permission_id, decision, .. } => {
-                let asks = Leave::Asked(permission_id.clone());
+                let asks = Approval::Asked(permission_id.clone());
                 let Some(calls) = self.calls_mut() else { return };
                 if let Some(open) = calls.iter_mut().find(|open| open.leave.as_ref() == Some(&asks)) {
-                    let given = Leave::Given(permission_id.clone());
-                    open.leave = Some(if decision.allows() { given } else { Leave::Refused });
+                    let given = Approval::Given(permission_id.clone());
+                    open.leave = Some(if decision.allows() { given } else { Approval::Refused });
                 }
             }
         }
     }
 }
 
-impl Deciding<'_, '_> {
+impl Transition<'_, '_> {
     /// Requests approval of a call. The call stays open until there is a decision.
     pub(crate) fn ask_leave(&mut self, asked: Permission) {
         let is_open = self.state.calls_mut().is_some_and(|calls| calls.started(&asked.tool_call_id).is_some());
@@ -72,7 +72,7 @@ impl Deciding<'_, '_> {
     /// Applies the decision about a pending call. Decisions about other calls are too late, and ignored.
     pub(crate) fn permission_decided(&mut self, ruling: PermissionDecision) {
         let PermissionDecision { permission_id, decision, by, reason, .. } = ruling;
-        let asks = Leave::Asked(permission_id.clone());
+        let asks = Approval::Asked(permission_id.clone());
         let Some(calls) = self.state.calls_mut() else { return };
         let waits = calls.iter().find(|open| open.state != CallState::Done && open.leave.as_ref() == Some(&asks));
         let Some(call) = waits.map(|open| open.call.clone()) else { return };

@@ -21,7 +21,7 @@ use crate::{
             calls::{CallState, OpenCall},
             phase::Phase,
         },
-        transition::Deciding,
+        transition::Transition,
     },
     tool::{ToolOutput, ToolResult},
 };
@@ -73,7 +73,7 @@ impl RunState {
     }
 }
 
-impl Deciding<'_, '_> {
+impl Transition<'_, '_> {
     /// Asks a question. The call stays open until there is an answer.
     pub(crate) fn ask_human(&mut self, call: &ToolCall, arguments: Value) -> Result<(), ErrorInfo> {
         let wish: AskArguments = crate::tool::arguments(arguments)?;

@@ -16,16 +16,16 @@ use soong_protocol::{
 use crate::{
     hook::HookPoint,
     run::machine::{
-        effect::{Effect, LongResults, ToolEffect, ToolJob},
+        effect::{Effect, OversizedResults, ToolCallTask, ToolEffect},
         errors::interrupted,
         inline::preview,
         outcome,
         state::{
-            calls::{CallState, Leave, OpenCall},
+            calls::{Approval, CallState, OpenCall},
             phase::Phase,
         },
         tools::{OneOrMany, is_decided_here},
-        transition::Deciding,
+        transition::Transition,
     },
     tool::{ToolOutput, ToolResult, redacted, with_note},
 };
@@ -42,7 +42,7 @@ struct GoalArguments {
     abandon: Option<String>,
 }
 
-impl Deciding<'_, '_> {
+impl Transition<'_, '_> {
     /// Records `tool_started` for every call of an answer, and starts every call that may start now.
     pub(crate) fn start_calls(&mut self) {
         let Some(calls) = self.state.calls_mut() else { return };
@@ -158,7 +158,7 @@ impl Deciding<'_, '_> {
         let Some(calls) = self.state.calls_mut() else { return Ok(()) };
         let (asked_in, place) = (calls.asked_in, calls.place(&call.id));
         let (id, raw) = (call.id.clone(), call.arguments.clone());
-        let job = ToolJob { id, turn, asked_in, spec, arguments, raw, place, leave, goal_id };
+        let job = ToolCallTask { id, turn, asked_in, spec, arguments, raw, place, leave, goal_id };
         self.step.effects.push(Effect::Tool(ToolEffect::Run(job)));
         Ok(())
     }
@@ -258,7 +258,7 @@ impl Deciding<'_, '_> {
             calls.asked_in
         });
         let ToolOutput { title, output: whole, .. } = output;
-        self.step.effects.push(Effect::Tool(ToolEffect::StoreResults(LongResults {
+        self.step.effects.push(Effect::Tool(ToolEffect::StoreResults(OversizedResults {
             id,
             asked_in,
             title,
@@ -313,7 +313,7 @@ impl Deciding<'_, '_> {
             } else if open.waits_for_people() {
                 asked.push(open.call.id.clone());
             }
-            if let Some(Leave::Asked(id)) = &open.leave {
+            if let Some(Approval::Asked(id)) = &open.leave {
                 undecided.push(id.clone());
             }
         }

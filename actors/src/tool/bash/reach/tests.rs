@@ -7,12 +7,12 @@ use soong_protocol::ToolsConfig;
 use super::*;
 use crate::Environment;
 
-struct World {
+struct SandboxTest {
     _folder: tempfile::TempDir,
     root: PathBuf,
 }
 
-impl World {
+impl SandboxTest {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
@@ -22,17 +22,17 @@ impl World {
         Self { _folder: folder, root }
     }
 
-    fn reach(&self, project: &str, home: &str, roots: &[&str]) -> Reach {
+    fn reach(&self, project: &str, home: &str, roots: &[&str]) -> SandboxPolicy {
         let roots = roots.iter().map(|root| root.replace("ROOT", self.root.to_str().unwrap())).collect();
-        let surroundings = Surroundings {
+        let surroundings = ToolEnvironment {
             tools: ToolsConfig { allowed_write_roots: roots, ..ToolsConfig::default() },
             environment: Environment::of([("HOME", self.root.join("user").to_str().unwrap())]),
             home: Some(self.root.join(home)),
-            ..Surroundings::default()
+            ..ToolEnvironment::default()
         };
         let project = self.root.join(project);
         fs::create_dir_all(&project).unwrap();
-        reach(&surroundings, &Roots::new(&surroundings), &project, [self.root.join("own")], 1).unwrap()
+        reach(&surroundings, &PathPolicy::new(&surroundings), &project, [self.root.join("own")], 1).unwrap()
     }
 
     /// Returns the paths relative to the root.
@@ -59,7 +59,7 @@ fn tool_5_what_may_be_written_is_the_project_the_roots_and_the_own_directory() {
         // A project inside the runtime's home is still a project.
         ("user/.soong-agent/p", "user/.soong-agent", vec![], vec!["user/.soong-agent/p", "own"]),
     ] {
-        let world = World::new();
+        let world = SandboxTest::new();
         fs::create_dir_all(world.root.join(home)).unwrap();
         if home.starts_with("user/work") {
             fs::create_dir_all(world.root.join("user/work/src")).unwrap();
@@ -71,7 +71,7 @@ fn tool_5_what_may_be_written_is_the_project_the_roots_and_the_own_directory() {
 
 #[test]
 fn home_sensitive_paths_and_devices_are_not_readable() {
-    let world = World::new();
+    let world = SandboxTest::new();
     for name in [".netrc", ".npmrc", ".cargo/credentials.toml", ".cargo/config.toml", ".bash_history", ".bashrc"] {
         let path = world.root.join("user").join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -36,8 +36,8 @@ fn a_sequence_that_never_ends_hides_nothing_much() {
     assert_eq!(cleaned(text.as_bytes()), format!("\\x1b]{}", "secret ".repeat(10_000)));
 }
 
-fn printed(bytes: &[u8], end: usize) -> Ends {
-    let mut ends = Ends::new(end, end);
+fn printed(bytes: &[u8], end: usize) -> HeadTailBuffer {
+    let mut ends = HeadTailBuffer::new(end, end);
     bytes.chunks(777).for_each(|chunk| ends.push(chunk));
     ends
 }

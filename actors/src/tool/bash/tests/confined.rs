@@ -4,9 +4,9 @@
 use super::*;
 
 /// Makes a world, or prints why the test is skipped.
-fn confined_world() -> Option<World> {
+fn confined_world() -> Option<BashTest> {
     match confinement().lacks() {
-        None => Some(World::new()),
+        None => Some(BashTest::new()),
         Some(why) => {
             println!("skipped: {why}");
             None
@@ -93,7 +93,7 @@ async fn tool_5_a_confined_command_reads_neither_the_home_nor_sensitive_director
 async fn tool_5_a_confined_command_cannot_look_into_other_processes_nor_end_them() {
     let Some(world) = confined_world() else { return };
     let bystander = std::process::Command::new("sleep").arg("1000").env("KEY", "of a bystander").spawn();
-    let mut bystander = Own(bystander.unwrap());
+    let mut bystander = KilledOnDrop(bystander.unwrap());
     for (pid, name) in [(std::process::id(), "ourselves"), (bystander.0.id(), "a bystander")] {
         for what in ["environ", "maps", "fd/0", "root/etc/hostname", "mem"] {
             let shown = world.ok(&format!("head -c 10 /proc/{pid}/{what}")).await;
@@ -208,9 +208,9 @@ async fn each_project_has_package_caches_of_its_own() {
         bash: BashConfig { cache: PackageCache::Off, writable: vec!["~/more".to_owned()], ..BashConfig::default() },
         ..ToolsConfig::default()
     };
-    let world = World::with(tools);
+    let world = BashTest::with(tools);
     fs::create_dir(world.user.path().join("more")).unwrap();
-    let world = World { bash: bash(&world.bash.setting.surroundings), ..world };
+    let world = BashTest { bash: bash(&world.bash.setting.surroundings), ..world };
     assert_eq!(world.ok("echo x > ~/more/made; echo ${CARGO_HOME-none}").await, "none\n[exit status 0]");
 }
 
@@ -240,7 +240,7 @@ async fn tool_5_what_lies_in_a_write_root_may_be_written_and_the_home_in_the_pro
     }
     let root = tempfile::tempdir().unwrap();
     let roots = vec![root.path().to_str().unwrap().to_owned(), "~/cache".to_owned()];
-    let mut world = World::with(ToolsConfig { allowed_write_roots: roots, ..ToolsConfig::default() });
+    let mut world = BashTest::with(ToolsConfig { allowed_write_roots: roots, ..ToolsConfig::default() });
     fs::create_dir(world.user.path().join("cache")).unwrap();
     let shown = world.ok(&format!("echo x > {}/made && echo x > ~/cache/made", root.path().display())).await;
     assert_eq!(shown, "[exit status 0]");
@@ -327,7 +327,7 @@ async fn tool_5_a_write_root_that_a_command_has_made_a_link_leads_nowhere() {
     let project = TestProject::new(&[("shared/cache/x", "x")]);
     let roots = ["shared", "shared/cache"].map(|name| project.path().join(name).to_str().unwrap().to_owned());
     let other = TestProject::new(&[]);
-    let world = World::with(ToolsConfig { allowed_write_roots: roots.to_vec(), ..ToolsConfig::default() });
+    let world = BashTest::with(ToolsConfig { allowed_write_roots: roots.to_vec(), ..ToolsConfig::default() });
     let call = async |command: String| other.call(&world.bash, json!({ "command": command })).await.unwrap();
     let shared = project.path().join("shared").to_str().unwrap().to_owned();
     let swapped = call(format!("cd {shared} && mv cache old && ln -s {} cache", outside.display())).await;
@@ -341,7 +341,7 @@ async fn tool_5_a_project_that_has_become_a_link_is_no_project() {
     if confined_world().is_none() {
         return;
     }
-    let world = World::new();
+    let world = BashTest::new();
     let outside = tempfile::tempdir().unwrap();
     let link = world.user.path().canonicalize().unwrap().join("project");
     std::os::unix::fs::symlink(outside.path(), &link).unwrap();

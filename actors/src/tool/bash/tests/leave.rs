@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn perm_1_every_command_asks_and_leave_reaches_as_far_as_its_program() {
-    let world = World::new();
+    let world = BashTest::new();
     let directory = world.project.path().to_str().unwrap().to_owned();
     let command = |executable: &str| Scope::Command { executable: executable.to_owned(), directory: directory.clone() };
     let line = |line: &str| Scope::CommandLine { command: line.to_owned(), directory: directory.clone() };
@@ -18,7 +18,7 @@ fn perm_1_every_command_asks_and_leave_reaches_as_far_as_its_program() {
         (none.clone(), "cargo test", Scope::Unconfined, Some("it would run unconfined: it is odd")),
         (none, "ls | sh", Scope::Unconfined, Some("it would run unconfined: it is odd")),
     ] {
-        let bash = Bash::confined_as(&Surroundings::default(), Arc::default(), confinement);
+        let bash = Bash::confined_as(&ToolEnvironment::default(), Arc::default(), confinement);
         let demand = bash.demand(&world.project.context(), &json!({ "command": asked })).unwrap().unwrap();
         let is_sensitive = note.is_some(); // only a grant for unconfined commands covers it
         assert_eq!((demand.target, demand.scope, demand.is_sensitive), (asked.to_owned(), scope, is_sensitive));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use soong_sandbox::{Launch, Started};
+use soong_sandbox::{SpawnOptions, StartedProgram};
 
 /// Commands that leave a process running. `SLEEP` is a `sleep` that can be distinguished from others. Each prints
 /// `ready`.
@@ -58,7 +58,7 @@ async fn nothing_is_left(seconds: u32, name: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tool_5_nothing_is_left_after_a_normal_end() {
-    let world = World::new();
+    let world = BashTest::new();
     for (name, command) in LEAVERS {
         let seconds = own_seconds();
         let shown = world.ok(&with_sleep(command, seconds)).await;
@@ -75,7 +75,7 @@ async fn tool_5_nothing_is_left_after_a_normal_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tool_5_nothing_is_left_when_the_time_is_over() {
-    let world = World::new();
+    let world = BashTest::new();
     for (name, command) in LEAVERS {
         let seconds = own_seconds();
         let command = with_sleep(&format!("{command}; SLEEP"), seconds);
@@ -91,7 +91,7 @@ async fn tool_5_nothing_is_left_when_the_time_is_over() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tool_5_nothing_is_left_after_a_cancel() {
     for (name, command) in LEAVERS {
-        let world = World::new();
+        let world = BashTest::new();
         let seconds = own_seconds();
         let command = with_sleep(&format!("{command}; touch marker; SLEEP"), seconds);
         let (marker, cancel) = (world.project.path().join("marker"), world.project.cancel.clone());
@@ -117,7 +117,7 @@ async fn tool_5_nothing_is_left_after_a_cancel() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tool_5_nothing_is_left_after_the_future_is_dropped() {
     for (name, command) in LEAVERS.into_iter().filter(|(name, _)| !name.contains("killed")) {
-        let world = World::new();
+        let world = BashTest::new();
         let seconds = own_seconds();
         let command = with_sleep(&format!("{command}; echo $TMPDIR > marker; touch done; SLEEP"), seconds);
         let context = world.project.context();
@@ -138,7 +138,7 @@ async fn tool_5_nothing_is_left_after_the_future_is_dropped() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tool_5_a_storm_of_forks_is_ended() {
-    let world = World::new();
+    let world = BashTest::new();
     let seconds = own_seconds();
     // Each of them forks as long as it lives, some in separate sessions.
     let storm = format!(
@@ -152,15 +152,15 @@ async fn tool_5_a_storm_of_forks_is_ended() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn closing_the_lifeline_kills_everything() {
-    let world = World::new();
+    let world = BashTest::new();
     let seconds = own_seconds();
     // The second one clears its environment and that of its child. Their parents are gone.
     let command = format!(
         "setsid sleep {seconds} & (env -i setsid sh -c 'sleep {seconds} & sleep {seconds}; :' &); sleep {seconds}"
     );
     let variables = [("PATH".to_owned(), Environment::process().get("PATH").unwrap_or("/usr/bin:/bin").to_owned())];
-    let launch = Launch::new("/bin/sh", &world.project.path(), variables.into()).arguments(["-c", &command]);
-    let Started { family, .. } = launch.start().await.unwrap();
+    let launch = SpawnOptions::new("/bin/sh", &world.project.path(), variables.into()).arguments(["-c", &command]);
+    let StartedProgram { family, .. } = launch.start().await.unwrap();
     while processes_with(&format!("sleep {seconds}")).len() < 6 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -3,7 +3,7 @@
 use reqwest::{Client, RequestBuilder, Url, header::HeaderValue};
 use serde::Deserialize;
 
-use super::{Hit, endpoint, json};
+use super::{SearchHit, endpoint, json};
 
 /// Default base URL of the service.
 pub(super) const BASE_URL: &str = "https://api.search.brave.com";
@@ -25,32 +25,32 @@ pub(super) fn request(
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct BraveResponse {
     /// Absent if there are no results.
-    web: Option<Web>,
+    web: Option<BraveWebResults>,
 }
 
 #[derive(Deserialize)]
-struct Web {
+struct BraveWebResults {
     #[serde(default)]
-    results: Vec<Found>,
+    results: Vec<BraveResult>,
 }
 
 #[derive(Deserialize)]
-struct Found {
+struct BraveResult {
     url: String,
     title: Option<String>,
     description: Option<String>,
 }
 
 /// Parses the response of a search.
-pub(super) fn hits(bytes: &[u8]) -> Result<Vec<Hit>, String> {
-    let hit = |found: Found| Hit {
+pub(super) fn hits(bytes: &[u8]) -> Result<Vec<SearchHit>, String> {
+    let hit = |found: BraveResult| SearchHit {
         title: plain(&found.title.unwrap_or_default()),
         url: found.url,
         snippet: plain(&found.description.unwrap_or_default()),
     };
-    Ok(json::<Answer>(bytes)?.web.map(|web| web.results).unwrap_or_default().into_iter().map(hit).collect())
+    Ok(json::<BraveResponse>(bytes)?.web.map(|web| web.results).unwrap_or_default().into_iter().map(hit).collect())
 }
 
 /// Removes the tags that highlight the words of the query.

@@ -6,7 +6,7 @@ use reqwest::{
 };
 use serde::Deserialize;
 
-use super::{Hit, bearer, endpoint, json};
+use super::{SearchHit, bearer, endpoint, json};
 
 /// Builds the request of a search. SearXNG itself uses no key; a configured key is for a proxy in front of it.
 pub(super) fn request(http: &Client, base: &Url, key: Option<&HeaderValue>, query: &str) -> RequestBuilder {
@@ -18,23 +18,23 @@ pub(super) fn request(http: &Client, base: &Url, key: Option<&HeaderValue>, quer
 }
 
 #[derive(Deserialize)]
-struct Answer {
-    results: Vec<Found>,
+struct SearxngResponse {
+    results: Vec<SearxngResult>,
 }
 
 #[derive(Deserialize)]
-struct Found {
+struct SearxngResult {
     url: String,
     title: Option<String>,
     content: Option<String>,
 }
 
 /// Parses the response of a search.
-pub(super) fn hits(bytes: &[u8]) -> Result<Vec<Hit>, String> {
-    let hit = |found: Found| Hit {
+pub(super) fn hits(bytes: &[u8]) -> Result<Vec<SearchHit>, String> {
+    let hit = |found: SearxngResult| SearchHit {
         title: found.title.unwrap_or_default(),
         url: found.url,
         snippet: found.content.unwrap_or_default(),
     };
-    Ok(json::<Answer>(bytes)?.results.into_iter().map(hit).collect())
+    Ok(json::<SearxngResponse>(bytes)?.results.into_iter().map(hit).collect())
 }

@@ -7,7 +7,7 @@ use reqwest::{
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Hit, bearer, endpoint};
+use super::{SearchHit, bearer, endpoint};
 
 /// Default base URL of the service.
 pub(super) const BASE_URL: &str = "https://api.tavily.com";
@@ -28,23 +28,23 @@ pub(super) fn request(
 }
 
 #[derive(Deserialize)]
-struct Answer {
-    results: Vec<Found>,
+struct TavilyResponse {
+    results: Vec<TavilyResult>,
 }
 
 #[derive(Deserialize)]
-struct Found {
+struct TavilyResult {
     url: String,
     title: Option<String>,
     content: Option<String>,
 }
 
 /// Parses the response of a search.
-pub(super) fn hits(bytes: &[u8]) -> Result<Vec<Hit>, String> {
-    let hit = |found: Found| Hit {
+pub(super) fn hits(bytes: &[u8]) -> Result<Vec<SearchHit>, String> {
+    let hit = |found: TavilyResult| SearchHit {
         title: found.title.unwrap_or_default(),
         url: found.url,
         snippet: found.content.unwrap_or_default(),
     };
-    Ok(super::json::<Answer>(bytes)?.results.into_iter().map(hit).collect())
+    Ok(super::json::<TavilyResponse>(bytes)?.results.into_iter().map(hit).collect())
 }

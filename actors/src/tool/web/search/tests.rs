@@ -10,10 +10,10 @@ use crate::tool::web::tests::server::{Server, page, path_of, redirect, response}
 
 const KEY: &str = "key-that-nobody-may-see";
 
-fn service(provider: SearchProvider, base_url: &str) -> Service {
+fn service(provider: SearchProvider, base_url: &str) -> SearchService {
     let config =
         WebSearchConfig { provider, base_url: Some(base_url.to_owned()), api_key_env: Some("SEARCH_KEY".to_owned()) };
-    Service::new(&config, &Environment::of([("SEARCH_KEY", KEY)])).unwrap()
+    SearchService::new(&config, &Environment::of([("SEARCH_KEY", KEY)])).unwrap()
 }
 
 /// Returns a server that sends the same response to every request, and the requests that it received.
@@ -35,8 +35,8 @@ async fn answering(raw: Vec<u8>) -> (Server, Arc<Mutex<Vec<String>>>) {
     (server, asked)
 }
 
-fn hit(title: &str, url: &str, snippet: &str) -> Hit {
-    Hit { title: title.to_owned(), url: url.to_owned(), snippet: snippet.to_owned() }
+fn hit(title: &str, url: &str, snippet: &str) -> SearchHit {
+    SearchHit { title: title.to_owned(), url: url.to_owned(), snippet: snippet.to_owned() }
 }
 
 #[tokio::test]
@@ -162,7 +162,7 @@ fn tool_6_a_service_says_which_setting_it_lacks() {
     ] {
         let config = WebSearchConfig { provider, base_url: some(base_url), api_key_env: some(variable) };
         let environment = Environment::of([("K", key)]);
-        match (Service::new(&config, &environment), told) {
+        match (SearchService::new(&config, &environment), told) {
             (Ok(service), None) => assert!(service.base_url().path().ends_with('/'), "{provider:?}"),
             (Err(why), Some(told)) => assert!(why.contains(told), "{provider:?}: {why}"),
             (got, told) => panic!("{provider:?} {told:?}: {:?}", got.err()),

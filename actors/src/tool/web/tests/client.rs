@@ -16,7 +16,7 @@ use soong_protocol::{ErrorCode, ErrorInfo};
 use super::server::{Server, page, path_of, redirect, response};
 use crate::tool::web::{
     address::is_public,
-    client::{Arrived, Limits, Lookup, Reachable, WebClient},
+    client::{AddressCheck, FetchLimits, FetchOutcome, Lookup, WebClient},
 };
 
 /// Address that these tests treat as public.
@@ -24,8 +24,12 @@ const OPEN: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Address that these tests treat as private.
 const CLOSED: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
-const LIMITS: Limits =
-    Limits { connect: Duration::from_secs(5), whole: Duration::from_secs(20), body_bytes: 64 * 1024, redirects: 5 };
+const LIMITS: FetchLimits = FetchLimits {
+    connect: Duration::from_secs(5),
+    whole: Duration::from_secs(20),
+    body_bytes: 64 * 1024,
+    redirects: 5,
+};
 
 /// Returns the answers one after the other, and then repeats the last one.
 fn lookup(answers: &[&[IpAddr]]) -> Lookup {
@@ -37,14 +41,14 @@ fn lookup(answers: &[&[IpAddr]]) -> Lookup {
     })
 }
 
-fn only_open() -> Reachable {
+fn only_open() -> AddressCheck {
     Arc::new(|address| address == OPEN)
 }
 
 async fn text(client: &WebClient, url: &str) -> Result<String, ErrorInfo> {
     match client.get(Url::parse(url).unwrap(), |_, _| true).await? {
-        Arrived::Page(page) => Ok(String::from_utf8_lossy(&page.body().await?.bytes).into_owned()),
-        Arrived::Elsewhere { to, .. } => panic!("all redirects are followed: {to}"),
+        FetchOutcome::Page(page) => Ok(String::from_utf8_lossy(&page.body().await?.bytes).into_owned()),
+        FetchOutcome::Elsewhere { to, .. } => panic!("all redirects are followed: {to}"),
     }
 }
 
@@ -182,7 +186,10 @@ async fn tool_6_a_request_says_who_asks_and_carries_nothing_else() {
 
 #[test]
 fn tool_6_the_client_for_the_internet_has_the_limits_and_addresses_of_the_rule() {
-    assert_eq!(Limits::USUAL.body_bytes, 5 * 1024 * 1024);
-    assert_eq!((Limits::USUAL.whole.as_secs(), Limits::USUAL.connect.as_secs(), Limits::USUAL.redirects), (30, 10, 5));
+    assert_eq!(FetchLimits::USUAL.body_bytes, 5 * 1024 * 1024);
+    assert_eq!(
+        (FetchLimits::USUAL.whole.as_secs(), FetchLimits::USUAL.connect.as_secs(), FetchLimits::USUAL.redirects),
+        (30, 10, 5)
+    );
     assert!(!is_public(OPEN) && !is_public(CLOSED));
 }

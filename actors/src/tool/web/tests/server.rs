@@ -16,7 +16,7 @@ use tokio::{
 };
 
 /// Handles one request, given its head and body as far as they arrived in the first read.
-type Answer = Arc<dyn Fn(String, TcpStream) -> BoxFuture<'static, ()> + Send + Sync>;
+type Handler = Arc<dyn Fn(String, TcpStream) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// A running server; stops on drop.
 pub(in crate::tool) struct Server {
@@ -36,7 +36,7 @@ impl Server {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (accepted, open) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let (counted, counted_open, answer) = (Arc::clone(&accepted), Arc::clone(&open), Arc::new(answer) as Answer);
+        let (counted, counted_open, answer) = (Arc::clone(&accepted), Arc::clone(&open), Arc::new(answer) as Handler);
         let task = tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 counted.fetch_add(1, SeqCst);
