@@ -59,7 +59,7 @@ async fn append(writer: &WriterHandle, append: Append) -> Result<Ack, Failed> {
     let done = Box::new(move |result: Result<Ack, (StoreError, Append)>| {
         let _ = answer.send(result.map_err(|(error, _)| error));
     });
-    writer.submit(QueuedAppend { append, done }).await;
+    writer.submit(QueuedAppend { append, callback: done }).await;
     Ok(outcome.await??)
 }
 
@@ -76,7 +76,7 @@ impl Author {
         vec![
             rows::trace(&self.trace, &self.session, at),
             rows::run(&self.run, &self.trace, &self.session, at),
-            Write::OpenRun(self.run.clone()),
+            Write::NewEpoch(self.run.clone()),
         ]
     }
 
@@ -123,7 +123,7 @@ impl Author {
                 .into(),
             ),
         ];
-        Append { fence: Some(Fence { run_id: self.run.clone(), epoch, number, used_ms: None }), writes }
+        Append { fence: Some(Fence { run_id: self.run.clone(), epoch, number, active_ms: None }), writes }
     }
 
     /// Appends until `until`. Returns the time that each acknowledgement took.

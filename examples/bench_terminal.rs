@@ -44,19 +44,19 @@ const HOLD: &str = "bench: hold";
 #[derive(Default)]
 struct Gate {
     open: Mutex<bool>,
-    news: Condvar,
+    changed: Condvar,
 }
 
 impl Gate {
     fn open(&self) {
         *self.open.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.news.notify_all();
+        self.changed.notify_all();
     }
 
     fn wait(&self) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         while !*open {
-            open = self.news.wait(open).unwrap_or_else(PoisonError::into_inner);
+            open = self.changed.wait(open).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }

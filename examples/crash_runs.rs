@@ -50,9 +50,9 @@ use told::ReportLedger;
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// Maximum number of children per cycle. If the job is not done by then, it makes no progress.
-const LIVES: usize = 12;
+const MAX_CHILDREN: usize = 12;
 /// Fault points that a child reaches while it resumes the work of an earlier child.
-const AT_RECOVERY: [FaultPoint; 5] = [
+const RECOVERY_POINTS: [FaultPoint; 5] = [
     FaultPoint::BeforeCommit,
     FaultPoint::AfterCommit,
     FaultPoint::BeforeAppend,
@@ -67,7 +67,7 @@ struct Counts {
     starts: u64,
     /// Number of kills by fault point, or `any time`.
     kills: BTreeMap<&'static str, u64>,
-    told: usize,
+    reported: usize,
     effects: usize,
     histories: u64,
     violations: BTreeMap<&'static str, u64>,
@@ -75,7 +75,7 @@ struct Counts {
 
 impl Counts {
     fn print(&self, seed: u64, took: Duration) {
-        let Self { cycles, starts, told, effects, histories, .. } = self;
+        let Self { cycles, starts, reported: told, effects, histories, .. } = self;
         let kills: u64 = self.kills.values().sum();
         println!(
             "seed {seed}, {:.1} s: {cycles} cycles, {kills} kills, {} restarts",
@@ -103,7 +103,7 @@ impl KillPlanner<'_> {
     fn next(&mut self, life: usize) -> PlannedEnd {
         let random = &mut self.random;
         // Half of the cycles have one kill, a quarter have two, and so on.
-        if life > 0 && random.below(2) == 0 || life + 2 >= LIVES {
+        if life > 0 && random.below(2) == 0 || life + 2 >= MAX_CHILDREN {
             return PlannedEnd::Natural;
         }
         if random.below(5) == 0 {
@@ -112,7 +112,7 @@ impl KillPlanner<'_> {
         }
         let recovers = life > 0 && random.below(2) == 0;
         let points: Vec<(FaultPoint, u64)> = match recovers {
-            true => AT_RECOVERY.into_iter().map(|point| (point, 4)).collect(),
+            true => RECOVERY_POINTS.into_iter().map(|point| (point, 4)).collect(),
             false => {
                 FaultPoint::ALL.into_iter().filter_map(|point| Some((point, *self.met.get(point.as_str())?))).collect()
             }
@@ -166,8 +166,8 @@ fn cycle(
                 break;
             }
         }
-        if cycle.deaths.len() >= LIVES {
-            cycle.violations.push(Violation::new("job not done", format!("after {LIVES} children")));
+        if cycle.deaths.len() >= MAX_CHILDREN {
+            cycle.violations.push(Violation::new("job not done", format!("after {MAX_CHILDREN} children")));
             break;
         }
     }
@@ -176,7 +176,7 @@ fn cycle(
     cycle.violations.extend(judged.wrong);
     let made = check::effects(&stage)?;
     counts.effects += made.len();
-    counts.told += cycle.ledger.events.len();
+    counts.reported += cycle.ledger.events.len();
     cycle.violations.extend(check::all(&stage, &cycle.ledger, &made)?);
     for violation in &cycle.violations {
         *counts.violations.entry(violation.kind).or_default() += 1;

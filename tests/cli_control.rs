@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use process::{KillOnDrop, PATIENCE, TestHome};
+use process::{KillOnDrop, TIMEOUT, TestHome};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use service::ManualModelService;
@@ -247,7 +247,7 @@ fn a_detached_run_works_in_the_background_until_it_is_done() {
     let messages = world.run(&["traces", "messages", &session, "--json"]).ends(0).json();
     assert_eq!(messages.as_array().unwrap().last().unwrap()["content"], "Done alone.");
     // It goes away by itself.
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while has_socket(&world) {
         // Whoever looks meanwhile is told by one or the other.
         world.run(&["tree", "--json"]).ends(0);
@@ -429,7 +429,7 @@ fn any_program_of_the_user_can_speak_to_the_owner() {
     let asked = service.next();
     let ask = |request: &str| {
         let mut stream = UnixStream::connect(world.home().join("control.sock")).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         write!(stream, "GET {request}\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
         BufReader::new(stream).lines().map(Result::unwrap)
     };
@@ -483,7 +483,7 @@ fn a_session_is_deleted_with_an_owner_and_without_and_never_while_it_is_at_work(
     gone(&["sessions", "delete", "beside", "--json"], "beside");
     let delete = |path: &str| {
         let mut stream = UnixStream::connect(world.home().join("control.sock")).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         write!(stream, "DELETE {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
         BufReader::new(stream).lines().next().unwrap().unwrap()
     };

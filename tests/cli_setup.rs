@@ -14,7 +14,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use process::{HangingModelService, KillOnDrop, PATIENCE, ProcessOutput, TestHome};
+use process::{HangingModelService, KillOnDrop, ProcessOutput, TIMEOUT, TestHome};
 use scripted::{Reply, ScriptedServer};
 use serde_json::Value;
 
@@ -415,7 +415,7 @@ fn a_doctor_tells_runs_at_work_from_runs_that_were_left_behind() {
     let service = HangingModelService::new();
     let mut command = world.command(&["run", "Wait for me"]);
     let mut running = KillOnDrop { child: command.env("OPENAI_BASE_URL", &service.address).spawn().unwrap() };
-    let _open = service.asked.recv_timeout(PATIENCE).expect("the model is asked");
+    let _open = service.asked.recv_timeout(TIMEOUT).expect("the model is asked");
     let json = doctor(&world, &["--json"], &KEY, 0).json();
     assert!(check(&json, "owner").contains(&format!("process {} owns", running.child.id())), "{json}");
     assert!(check(&json, "runs").starts_with("ok 1 run at work"), "{json}");

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use process::{KillOnDrop, PATIENCE, TestHome};
+use process::{KillOnDrop, TIMEOUT, TestHome};
 use serde_json::json;
 use service::ManualModelService;
 
@@ -38,7 +38,7 @@ fn processes_with(word: &str) -> Vec<String> {
 fn until(name: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < PATIENCE, "{name}");
+        assert!(start.elapsed() < TIMEOUT, "{name}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

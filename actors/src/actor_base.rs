@@ -14,7 +14,7 @@ use soong_protocol::{ErrorCode, ErrorInfo};
 use tokio_util::sync::CancellationToken;
 
 /// Id of actors that exist once per runtime.
-pub(crate) const ONLY: &str = "0";
+pub(crate) const SINGLETON_ID: &str = "0";
 
 /// Returns the error of calls that arrive while the runtime closes, or later.
 pub(crate) fn closing() -> ErrorInfo {

@@ -102,7 +102,7 @@ pub enum IfExists {
     #[default]
     NextVersion,
     /// Fail with `artifact_exists`.
-    Refuse,
+    Fail,
     /// Use a free name: `_1`, `_2`, … is inserted before the file extension (ART-11).
     Rename,
 }
@@ -197,7 +197,7 @@ pub trait ArtifactService: Send + Sync + 'static {
     /// Stores a version. The version is durable when this returns.
     ///
     /// If the document has edits that are not yet a version, they are stored as a version first. With
-    /// [`IfExists::Refuse`], an existing name fails with `artifact_exists`, unless the same tool call saved it: then
+    /// [`IfExists::Fail`], an existing name fails with `artifact_exists`, unless the same tool call saved it: then
     /// that version is returned.
     fn save<'a>(&'a self, place: &'a ArtifactOwner, save: Save) -> BoxFuture<'a, Result<Artifact, ErrorInfo>>;
 

@@ -37,9 +37,9 @@ use crate::reading::DATABASE;
 
 /// Files and folders that users put into a home; copied if they exist. The memory folders of other users are copied
 /// too. Keys, locks, sockets and logs are not copied.
-const BY_HAND: [&str; 5] = ["config.toml", "hooks.json", "skills", "agents", "memory"];
+const USER_FILES: [&str; 5] = ["config.toml", "hooks.json", "skills", "agents", "memory"];
 /// Number of versions read from the database at a time.
-const PAGE: usize = 500;
+const VERSIONS_PAGE: usize = 500;
 
 /// Result of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -111,7 +111,7 @@ impl Drop for CancelOnDrop {
 
 fn copy(home: &Path, dir: &Path, place: &BlobLocation, wanted: &AtomicBool) -> Result<BackupReport, ErrorInfo> {
     let reader = SqliteReader::open(home.join(DATABASE)).map_err(|error| match error {
-        StoreError::Missing(what) => ErrorInfo::new(ErrorCode::FileNotFound, format!("there is no home: {what}")),
+        StoreError::NotFound(what) => ErrorInfo::new(ErrorCode::FileNotFound, format!("there is no home: {what}")),
         error => ErrorInfo::from(&error),
     })?;
     let home = home.canonicalize().map_err(|error| failed(home, &error))?;
@@ -120,9 +120,9 @@ fn copy(home: &Path, dir: &Path, place: &BlobLocation, wanted: &AtomicBool) -> R
     let mut copying = BackupCopy {
         home,
         root: &partial.0,
-        folders: BTreeSet::from([partial.0.clone()]),
-        piece: tree::piece(),
-        wanted,
+        unsynced_folders: BTreeSet::from([partial.0.clone()]),
+        buffer: tree::piece(),
+        is_wanted: wanted,
     };
 
     let database = partial.0.join(DATABASE);
@@ -144,7 +144,7 @@ fn copy(home: &Path, dir: &Path, place: &BlobLocation, wanted: &AtomicBool) -> R
     copying.versions(&copied, place, &mut report)?;
     drop(copied);
     let of_users = memories(&copying.home)?;
-    for name in BY_HAND.into_iter().chain(of_users.iter().map(String::as_str)) {
+    for name in USER_FILES.into_iter().chain(of_users.iter().map(String::as_str)) {
         if copying.by_hand(name, &mut report.left_out)? {
             report.also.push(name.to_owned());
         }
@@ -243,10 +243,10 @@ struct BackupCopy<'a> {
     home: PathBuf,
     root: &'a Path,
     /// Folders that were created and are not synced yet.
-    folders: BTreeSet<PathBuf>,
+    unsynced_folders: BTreeSet<PathBuf>,
     /// Read buffer.
-    piece: Vec<u8>,
-    wanted: &'a AtomicBool,
+    buffer: Vec<u8>,
+    is_wanted: &'a AtomicBool,
 }
 
 impl BackupCopy<'_> {
@@ -266,7 +266,7 @@ impl BackupCopy<'_> {
         let mut last: Option<ArtifactId> = None;
         let mut cursor: Option<String> = None;
         loop {
-            let page = copied.stored_blobs(PAGE, cursor.as_deref()).map_err(storage)?;
+            let page = copied.stored_blobs(VERSIONS_PAGE, cursor.as_deref()).map_err(storage)?;
             for blob in page.items {
                 report.artifacts += u64::from(last.as_ref() != Some(&blob.artifact_id));
                 last = Some(blob.artifact_id.clone());

@@ -81,10 +81,10 @@ impl BudgetAccount {
             match verdict {
                 ReserveOutcome::Granted { held, max_output_tokens, short_of } => {
                     return Ok(Reservation {
-                        purse: self.clone(),
+                        account: self.clone(),
                         held,
                         max_output_tokens,
-                        short_of,
+                        limited_by: short_of,
                         is_settled: false,
                     });
                 }
@@ -132,12 +132,12 @@ impl BudgetAccount {
 
 /// Reservation for one model call. Counts as used if it is dropped without [`Self::settle`].
 pub(crate) struct Reservation {
-    purse: BudgetAccount,
+    account: BudgetAccount,
     held: Consumed,
     /// Maximum length of the answer, in tokens.
     pub(crate) max_output_tokens: u64,
     /// Limit because of which the answer may be shorter than requested.
-    pub(crate) short_of: Option<Mark>,
+    pub(crate) limited_by: Option<Mark>,
     is_settled: bool,
 }
 
@@ -156,12 +156,12 @@ impl std::fmt::Debug for Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let run = &self.purse.run;
+        let run = &self.account.run;
         match self.is_settled {
-            true => self.purse.ledger().release(run, self.held),
-            false => self.purse.ledger().lose(run, self.held),
+            true => self.account.ledger().release(run, self.held),
+            false => self.account.ledger().lose(run, self.held),
         }
-        self.purse.tree.changed.notify_waiters();
+        self.account.tree.changed.notify_waiters();
     }
 }
 

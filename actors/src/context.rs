@@ -24,7 +24,9 @@ use soong_protocol::Message;
 pub(crate) use self::{
     compaction::plan_compaction,
     level_one::{is_stand_in, level_one},
-    request::{CONVERSATION_HEAD, GOALS_HEAD, SUMMARISER, ask_again, conversation_text, summary_request},
+    request::{
+        CONVERSATION_HEADING, GOALS_HEADING, SUMMARY_PROMPT_START, ask_again, conversation_text, summary_request,
+    },
     summary::{SECTIONS, accept_summary, is_summary, plain_summary, saves_too_little, summary_message},
 };
 

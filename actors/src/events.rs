@@ -24,16 +24,16 @@ use crate::meter::{SubscriberMetrics, count};
 
 /// Maximum number of live items buffered for a subscriber. Beyond it, the subscriber has to read from the store
 /// again.
-const BUFFER_ITEMS: usize = 1024;
+const BUFFER_CAPACITY: usize = 1024;
 /// Deltas are dropped while more than this many items are buffered; the rest of the buffer is reserved for events.
-const DELTA_ITEMS: usize = BUFFER_ITEMS / 2;
+const MAX_ITEMS_BEFORE_DELTA_DROP: usize = BUFFER_CAPACITY / 2;
 
 /// Item in a subscriber's buffer.
 enum BufferedItem {
     Event(Arc<EventRecord>),
     Delta(Arc<LiveDelta>),
     /// The subscriber has to read from the store.
-    Look,
+    Reread,
 }
 
 /// State of a subscriber outside its buffer, so that it is never dropped, however slow the subscriber is.
@@ -48,7 +48,7 @@ struct LagState {
 
 struct Subscriber {
     items: mpsc::Sender<BufferedItem>,
-    aside: Arc<LagState>,
+    lag_state: Arc<LagState>,
 }
 
 impl Subscriber {
@@ -60,10 +60,12 @@ impl Subscriber {
     fn offer(&self, item: &StreamItem) -> bool {
         let live = match item {
             StreamItem::Event(record) => BufferedItem::Event(Arc::clone(record)),
-            StreamItem::Delta(_) if self.items.capacity() < BUFFER_ITEMS - DELTA_ITEMS => return true,
+            StreamItem::Delta(_) if self.items.capacity() < BUFFER_CAPACITY - MAX_ITEMS_BEFORE_DELTA_DROP => {
+                return true;
+            }
             StreamItem::Delta(delta) => BufferedItem::Delta(Arc::clone(delta)),
             StreamItem::Lost(lost) => {
-                self.aside.lost.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(lost));
+                self.lag_state.lost.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(lost));
                 self.look();
                 return self.is_there();
             }
@@ -81,8 +83,8 @@ impl Subscriber {
 
     /// Makes the subscriber read from the store and check its [`LagState`].
     fn look(&self) {
-        self.aside.lagged.store(true, Ordering::Release);
-        let _ = self.items.try_send(BufferedItem::Look);
+        self.lag_state.lagged.store(true, Ordering::Release);
+        let _ = self.items.try_send(BufferedItem::Reread);
     }
 }
 
@@ -124,10 +126,10 @@ impl EventBus {
         let mut found = SubscriberMetrics::default();
         let mut take = |listening: &[Subscriber]| {
             for subscriber in listening.iter().filter(|subscriber| subscriber.is_there()) {
-                let waiting = BUFFER_ITEMS - subscriber.items.capacity();
+                let waiting = BUFFER_CAPACITY - subscriber.items.capacity();
                 found.count += 1;
                 found.max_waiting = found.max_waiting.max(count(waiting));
-                found.behind += u64::from(subscriber.aside.lagged.load(Ordering::Acquire));
+                found.rereading += u64::from(subscriber.lag_state.lagged.load(Ordering::Acquire));
             }
         };
         self.traces.iter().for_each(|listening| take(&listening));
@@ -171,9 +173,9 @@ impl EventBus {
     }
 
     fn register(&self, scope: &Scope) -> (mpsc::Receiver<BufferedItem>, Arc<LagState>) {
-        let (items, receiver) = mpsc::channel(BUFFER_ITEMS);
+        let (items, receiver) = mpsc::channel(BUFFER_CAPACITY);
         let aside = Arc::new(LagState::default());
-        let subscriber = Subscriber { items, aside: Arc::clone(&aside) };
+        let subscriber = Subscriber { items, lag_state: Arc::clone(&aside) };
         self.subscribers.fetch_add(1, Ordering::AcqRel);
         match scope {
             Scope::Trace(trace) | Scope::Run { trace, .. } => {
@@ -216,7 +218,7 @@ impl EventBus {
         self.failed_sessions.insert(session.clone(), failure.clone());
         self.has_failed_sessions.store(true, Ordering::SeqCst);
         self.end_with(session, |subscriber| {
-            let _ = subscriber.aside.failure.set(failure.clone());
+            let _ = subscriber.lag_state.failure.set(failure.clone());
         });
     }
 

@@ -9,12 +9,12 @@ use std::{
 #[derive(Debug)]
 pub(crate) struct FairQueue<K, T> {
     queues: HashMap<K, VecDeque<T>>,
-    turns: VecDeque<K>,
+    order: VecDeque<K>,
 }
 
 impl<K, T> Default for FairQueue<K, T> {
     fn default() -> Self {
-        Self { queues: HashMap::new(), turns: VecDeque::new() }
+        Self { queues: HashMap::new(), order: VecDeque::new() }
     }
 }
 
@@ -22,19 +22,19 @@ impl<K: Hash + Eq + Clone, T> FairQueue<K, T> {
     pub(crate) fn push(&mut self, claimant: K, item: T) {
         let queue = self.queues.entry(claimant.clone()).or_default();
         if queue.is_empty() {
-            self.turns.push_back(claimant);
+            self.order.push_back(claimant);
         }
         queue.push_back(item);
     }
 
     pub(crate) fn pop(&mut self) -> Option<T> {
-        let claimant = self.turns.pop_front()?;
+        let claimant = self.order.pop_front()?;
         let queue = self.queues.get_mut(&claimant)?;
         let item = queue.pop_front();
         if queue.is_empty() {
             self.queues.remove(&claimant);
         } else {
-            self.turns.push_back(claimant);
+            self.order.push_back(claimant);
         }
         item
     }
@@ -53,6 +53,6 @@ mod tests {
         queue.push("b", "b0".to_owned());
         let served: Vec<String> = std::iter::from_fn(|| queue.pop()).collect();
         assert_eq!(served, ["a0", "b0", "a1", "a2"]);
-        assert!(queue.queues.is_empty() && queue.turns.is_empty());
+        assert!(queue.queues.is_empty() && queue.order.is_empty());
     }
 }

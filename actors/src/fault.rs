@@ -13,7 +13,7 @@ use soong_storage::fault::{FaultPlan, FaultPoint};
 use crate::environment::Environment;
 
 /// Name of the environment variable that holds a plan.
-const VARIABLE: &str = "SOONG_FAULTS";
+const FAULTS_VARIABLE: &str = "SOONG_FAULTS";
 
 /// Hook that is called at each fault point of a run with the id of the run. It may panic to crash the run's actor.
 pub type FaultHook = Arc<dyn Fn(&RunId, FaultPoint) + Send + Sync>;
@@ -27,8 +27,8 @@ pub(crate) struct Faults {
 
 /// Parses the plan in the environment, if any.
 pub(crate) fn plan_of(environment: &Environment) -> Result<Option<FaultPlan>, ErrorInfo> {
-    let plan = environment.get(VARIABLE).map(str::parse).transpose();
-    plan.map_err(|error| ErrorInfo::new(ErrorCode::ConfigError, format!("{VARIABLE}: {error}")))
+    let plan = environment.get(FAULTS_VARIABLE).map(str::parse).transpose();
+    plan.map_err(|error| ErrorInfo::new(ErrorCode::ConfigError, format!("{FAULTS_VARIABLE}: {error}")))
 }
 
 impl Faults {

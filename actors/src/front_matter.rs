@@ -98,7 +98,7 @@ impl<'a> FrontMatter<'a> {
                 return Err(keyed(number, entry.key, message));
             }
             match entry.value {
-                Value::Nothing => open = Some(entry),
+                Value::Empty => open = Some(entry),
                 _ => entries.push(entry),
             }
         }
@@ -233,7 +233,7 @@ fn begun(number: usize, line: &str) -> Result<FrontMatterEntry<'_>, FrontMatterF
 /// Rejects a key whose value was expected on the following lines but is missing.
 fn finished(entry: FrontMatterEntry<'_>) -> Result<FrontMatterEntry<'_>, FrontMatterFault> {
     match entry.value {
-        Value::Nothing => Err(keyed(entry.line, entry.key, "has no value: give it one, or leave the key out")),
+        Value::Empty => Err(keyed(entry.line, entry.key, "has no value: give it one, or leave the key out")),
         _ => Ok(entry),
     }
 }

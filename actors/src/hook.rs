@@ -25,7 +25,7 @@ use crate::environment::Environment;
 /// Maximum size of a hook's answer, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
 /// Maximum length of the standard error of a hook in a report, in characters.
-const COMPLAINT_CHARS: usize = 300;
+const MAX_STDERR_CHARS: usize = 300;
 
 /// Event for which a hook can be configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -88,7 +88,7 @@ pub(crate) struct HookInput {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct HookResult {
     /// Reason of the hook that denied.
-    pub(crate) refused: Option<String>,
+    pub(crate) denied: Option<String>,
     /// Failures of hooks.
     pub(crate) failures: Vec<String>,
 }
@@ -99,7 +99,7 @@ pub(crate) struct Hooks {
     points: BTreeMap<HookPoint, Vec<Group>>,
     shell: PathBuf,
     variables: BTreeMap<String, String>,
-    limit_ms: u64,
+    default_timeout_ms: u64,
 }
 
 /// Answer of a hook on its standard output. An empty output allows the event.
@@ -138,7 +138,7 @@ impl Hooks {
             points,
             shell: find_program("sh", environment.get("PATH")).unwrap_or_else(|| "/bin/sh".into()),
             variables: environment.named(&config.tools.env_allowlist),
-            limit_ms: config.hooks.timeout_ms,
+            default_timeout_ms: config.hooks.timeout_ms,
         })
     }
 
@@ -153,10 +153,10 @@ impl Hooks {
         let groups = self.points.get(&told.event).into_iter().flatten();
         let input = serde_json::to_vec(told).unwrap_or_default();
         for hook in groups.filter(|group| fits(&group.matcher, told, project)).flat_map(|group| &group.hooks) {
-            let limit_ms = hook.timeout_ms.unwrap_or(self.limit_ms);
+            let limit_ms = hook.timeout_ms.unwrap_or(self.default_timeout_ms);
             match self.run(&hook.command, &input, project, limit_ms).await {
                 Ok(Some(HookAnswer { decision: HookDecision::Deny, reason })) if told.event.may_refuse() => {
-                    heard.refused = Some(reason.unwrap_or_else(|| format!("{} says no", shown(&hook.command))));
+                    heard.denied = Some(reason.unwrap_or_else(|| format!("{} says no", shown(&hook.command))));
                     break;
                 }
                 Ok(Some(HookAnswer { decision: HookDecision::Deny, .. })) => {
@@ -183,7 +183,7 @@ impl Hooks {
             .await
             .map_err(|error| format!("it could not be started: {error}"))?;
         let complaint = String::from_utf8_lossy(finished.stderr.head()).trim().to_owned();
-        let complaint = match crate::text::shorten(&complaint, COMPLAINT_CHARS) {
+        let complaint = match crate::text::shorten(&complaint, MAX_STDERR_CHARS) {
             nothing if nothing.is_empty() => nothing,
             said => format!(": {said}"),
         };

@@ -32,7 +32,7 @@ pub(crate) enum Publication {
     /// A committed append.
     Committed(Append, Ack),
     /// A live-only item.
-    Live(StreamItem),
+    LiveItem(StreamItem),
     /// No more items follow.
     End,
 }
@@ -42,7 +42,7 @@ pub(crate) enum Publication {
 pub(crate) struct JournalHandle {
     writer: WriterHandle,
     publications: mpsc::UnboundedSender<Publication>,
-    hub: Arc<EventBus>,
+    bus: Arc<EventBus>,
     redactor: Redactor,
     meter: Arc<MetricsCounter>,
 }
@@ -76,12 +76,12 @@ impl JournalHandle {
             while let Some(publication) = incoming.recv().await {
                 match publication {
                     Publication::Committed(append, ack) => publish(&publish_to, append, ack),
-                    Publication::Live(item) => publish_to.publish(&item),
+                    Publication::LiveItem(item) => publish_to.publish(&item),
                     Publication::End => break,
                 }
             }
         });
-        Ok((Self { writer, publications, hub, redactor, meter }, JournalTasks { thread, publisher }))
+        Ok((Self { writer, publications, bus: hub, redactor, meter }, JournalTasks { thread, publisher }))
     }
 
     pub(crate) fn meter(&self) -> &MetricsCounter {
@@ -119,7 +119,7 @@ impl JournalHandle {
                 done(outcome);
             }
         });
-        if let Err(job) = self.writer.try_submit(QueuedAppend { append, done }) {
+        if let Err(job) = self.writer.try_submit(QueuedAppend { append, callback: done }) {
             let writer = self.writer.clone();
             tokio::spawn(async move { writer.submit(job).await });
         }
@@ -132,13 +132,13 @@ impl JournalHandle {
         let done: AppendCallback = Box::new(move |result| {
             let _ = answer.send(result.map_err(|(error, _)| error));
         });
-        self.writer.submit(QueuedAppend { append, done }).await;
+        self.writer.submit(QueuedAppend { append, callback: done }).await;
         outcome.await.unwrap_or(Err(StoreError::Closed))
     }
 
     /// Like [`Self::append_and_wait`], with one retry if it is unclear whether the append was committed; also returns
     /// whether the result is that of the retry. If the first attempt was committed, the retry fails with
-    /// [`StoreError::Decided`].
+    /// [`StoreError::AlreadyDecided`].
     pub(crate) async fn append_again(&self, append: impl Fn() -> Append) -> (Result<Ack, StoreError>, bool) {
         match self.append_and_wait(append()).await {
             Err(error) if error.is_transient() => (self.append_and_wait(append()).await, true),
@@ -148,14 +148,14 @@ impl JournalHandle {
 
     /// Sends streamed text to the subscribers, after everything that was committed before.
     pub(crate) fn stream(&self, delta: impl FnOnce() -> LiveDelta) {
-        if self.hub.is_watched() {
-            let _ = self.publications.send(Publication::Live(StreamItem::Delta(Arc::new(delta()))));
+        if self.bus.is_watched() {
+            let _ = self.publications.send(Publication::LiveItem(StreamItem::Delta(Arc::new(delta()))));
         }
     }
 
     /// Notifies the subscribers that no more events of a run follow, after everything that was committed before.
     pub(crate) fn tell_lost(&self, lost: LostRun) {
-        let _ = self.publications.send(Publication::Live(StreamItem::Lost(Arc::new(lost))));
+        let _ = self.publications.send(Publication::LiveItem(StreamItem::Lost(Arc::new(lost))));
     }
 
     /// Like [`Self::close`], for a thread that may block. Does not wait for the publishing task.
@@ -227,17 +227,17 @@ pub(crate) struct JournalTasks {
 /// Message of the journal actor.
 pub(crate) enum JournalMsg {
     /// Sent by the actor's timer: update the status.
-    Look,
+    UpdateStatus,
 }
 
 /// The journal in the actor tree. It is never restarted: if the writer ends, the runtime accepts no more writes.
 pub(crate) struct JournalActor {
     pub(crate) journal: JournalHandle,
-    pub(crate) gauge: Arc<ActorStatus>,
+    pub(crate) status: Arc<ActorStatus>,
 }
 
 /// Interval between updates of the journal's status.
-const LOOK_EVERY: std::time::Duration = std::time::Duration::from_millis(500);
+const STATUS_INTERVAL: std::time::Duration = std::time::Duration::from_millis(500);
 
 impl Actor for JournalActor {
     type Msg = JournalMsg;
@@ -245,11 +245,11 @@ impl Actor for JournalActor {
     type Arguments = ();
 
     async fn pre_start(&self, myself: ActorRef<JournalMsg>, (): ()) -> Result<Self::State, ActorProcessingErr> {
-        self.gauge.show("running", "");
+        self.status.show("running", "");
         // Not sent through a counted mailbox, so that the tree does not change while nothing else happens.
         Ok(AbortOnDropHandle::new(tokio::spawn(async move {
-            while myself.cast(JournalMsg::Look).is_ok() {
-                tokio::time::sleep(LOOK_EVERY).await;
+            while myself.cast(JournalMsg::UpdateStatus).is_ok() {
+                tokio::time::sleep(STATUS_INTERVAL).await;
             }
         })))
     }
@@ -261,10 +261,12 @@ impl Actor for JournalActor {
         _: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            JournalMsg::Look if self.journal.writer.is_closed() => return Err("the writer thread is gone".into()),
-            JournalMsg::Look => match self.journal.writer.depth() {
-                0 => self.gauge.show("running", ""),
-                waiting => self.gauge.show("running", format!("{waiting} appends wait")),
+            JournalMsg::UpdateStatus if self.journal.writer.is_closed() => {
+                return Err("the writer thread is gone".into());
+            }
+            JournalMsg::UpdateStatus => match self.journal.writer.depth() {
+                0 => self.status.show("running", ""),
+                waiting => self.status.show("running", format!("{waiting} appends wait")),
             },
         }
         Ok(())

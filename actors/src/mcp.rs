@@ -56,7 +56,7 @@ pub use self::{
     probe::{Probe, probe},
 };
 use crate::{
-    actor_base::{Mailbox, ONLY, restart},
+    actor_base::{Mailbox, SINGLETON_ID, restart},
     environment::Environment,
     observatory::{ActorKind, ActorStatus},
     permission::missing_mcp_tools,
@@ -78,13 +78,13 @@ enum ServerState {
 pub(crate) struct Server {
     name: Arc<str>,
     config: McpConfig,
-    standing: watch::Sender<ServerState>,
+    state: watch::Sender<ServerState>,
     tools: Mutex<Vec<Arc<RegisteredTool>>>,
     /// Held by a connection until it is completely closed; the next connection waits for it (ACT-3).
-    turn: Arc<AsyncMutex<()>>,
-    seat: Mutex<Option<Mailbox<McpServerMsg>>>,
+    connection_lock: Arc<AsyncMutex<()>>,
+    actor: Mutex<Option<Mailbox<McpServerMsg>>>,
     /// Notified when a call needs the server, so that the next connection attempt starts immediately.
-    wanted: Notify,
+    reconnect_now: Notify,
 }
 
 impl Server {
@@ -92,11 +92,11 @@ impl Server {
         Arc::new(Self {
             name: name.into(),
             config: config.clone(),
-            standing: watch::Sender::new(ServerState::Starting),
+            state: watch::Sender::new(ServerState::Starting),
             tools: Mutex::default(),
-            turn: Arc::default(),
-            seat: Mutex::default(),
-            wanted: Notify::new(),
+            connection_lock: Arc::default(),
+            actor: Mutex::default(),
+            reconnect_now: Notify::new(),
         })
     }
 
@@ -117,9 +117,9 @@ impl Server {
 
     /// Returns the client of the server. If the server is starting or reconnecting, waits up to `start_wait`.
     async fn line(&self) -> Result<ServerClient, ErrorInfo> {
-        let mut standing = self.standing.subscribe();
+        let mut standing = self.state.subscribe();
         if matches!(&*standing.borrow(), ServerState::Down { .. }) {
-            self.wanted.notify_one();
+            self.reconnect_now.notify_one();
         }
         let settled = standing.wait_for(|standing| match standing {
             ServerState::Ready(line) => !line.is_over(),
@@ -127,7 +127,7 @@ impl Server {
             ServerState::Starting => false,
         });
         let _ = tokio::time::timeout(self.start_wait(), settled).await;
-        let found = self.standing.borrow().clone();
+        let found = self.state.borrow().clone();
         match found {
             ServerState::Ready(line) if !line.is_over() => Ok(line),
             found => Err(self.unavailable(&found)),
@@ -150,11 +150,11 @@ impl Server {
     }
 
     fn seated(&self) -> Option<Mailbox<McpServerMsg>> {
-        self.seat.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.actor.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn sit(&self, actor: Mailbox<McpServerMsg>) {
-        *self.seat.lock().unwrap_or_else(PoisonError::into_inner) = Some(actor);
+        *self.actor.lock().unwrap_or_else(PoisonError::into_inner) = Some(actor);
     }
 }
 
@@ -193,7 +193,7 @@ impl McpServers {
     /// no servers.
     pub(crate) async fn settled(&self) {
         let each = self.servers.values().map(|server| async move {
-            let mut standing = server.standing.subscribe();
+            let mut standing = server.state.subscribe();
             let settled = standing.wait_for(|standing| !matches!(standing, ServerState::Starting));
             let _ = tokio::time::timeout_at(self.opened_at + server.start_wait(), settled).await;
         });
@@ -205,7 +205,7 @@ impl McpServers {
     pub(crate) fn absent(&self) -> Vec<(String, ErrorInfo)> {
         let absent = |(name, server): (&String, &Arc<Server>)| {
             let has_tools = !server.tools().is_empty();
-            let standing = server.standing.borrow();
+            let standing = server.state.borrow();
             match &*standing {
                 ServerState::Ready(_) => None,
                 _ if has_tools => None,
@@ -235,7 +235,7 @@ impl McpServers {
             tracing::warn!(server = %server.name, missing, "the configuration names a tool that its server does not have");
         }
         self.publish(server, tools);
-        if let ServerState::Down { .. } = server.standing.send_replace(ServerState::Ready(line)) {
+        if let ServerState::Down { .. } = server.state.send_replace(ServerState::Ready(line)) {
             tracing::warn!(server = %server.name, "an MCP server is available again");
         }
     }
@@ -245,7 +245,7 @@ impl McpServers {
     ///
     /// The failure is logged once, even if the same error repeats.
     fn lost(&self, server: &Server, error: ErrorInfo, again: bool) {
-        let is_known = match &*server.standing.borrow() {
+        let is_known = match &*server.state.borrow() {
             ServerState::Down { error: earlier, again: earlier_again } => {
                 earlier.message == error.message && *earlier_again == again
             }
@@ -257,7 +257,7 @@ impl McpServers {
         if !again {
             self.publish(server, Vec::new());
         }
-        server.standing.send_replace(ServerState::Down { error, again });
+        server.state.send_replace(ServerState::Down { error, again });
     }
 
     /// Replaces the tools of a server, for runs that start from now on.
@@ -287,8 +287,9 @@ pub(crate) async fn start(
     if mcp.servers.is_empty() {
         return Ok(None);
     }
-    let parent = ActorStatus::actor_id(ActorKind::RuntimeSupervisor, ONLY);
-    let gauge = observatory.enter(ActorKind::McpSupervisor, ONLY, Some(parent), restart::KEEPER.shown, None);
+    let parent = ActorStatus::actor_id(ActorKind::RuntimeSupervisor, SINGLETON_ID);
+    let gauge =
+        observatory.enter(ActorKind::McpSupervisor, SINGLETON_ID, Some(parent), restart::SUPERVISOR.label, None);
     let actor = McpSupervisorActor {
         mcp: Arc::clone(mcp),
         observatory: Arc::clone(observatory),
@@ -309,14 +310,14 @@ pub(crate) fn give_up(mcp: &McpServers, observatory: &ActorTree) {
         ErrorCode::ActorCrashed,
         format!(
             "what keeps MCP servers crashed more often than it may ({}): restart the process",
-            restart::KEEPER.shown
+            restart::SUPERVISOR.label
         ),
     );
     let show = |kind, id: &str| {
-        let gauge = observatory.enter(kind, id, None, restart::KEEPER.shown, None);
+        let gauge = observatory.enter(kind, id, None, restart::SUPERVISOR.label, None);
         gauge.show("failed", error.message.as_str());
     };
-    show(ActorKind::McpSupervisor, ONLY);
+    show(ActorKind::McpSupervisor, SINGLETON_ID);
     for server in mcp.servers.values() {
         show(ActorKind::McpServer, &server.name);
         mcp.lost(server, error.clone(), false);

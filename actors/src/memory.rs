@@ -21,6 +21,10 @@ mod users;
 pub use book::{Changes, ExperienceFault, ExperienceText, NewExperience};
 pub use file::MemoryFile;
 pub use rank::{matching, plain_tag, plain_tags};
-pub(crate) use recall::{KNOWN_HEAD, TAGGER, TASK_HEAD, TOLD_HEAD, mend_request, read_tags, tag_request, told};
-pub(crate) use reflect::{REFLECTOR, read_reflection, reflect_question, reflection_schema, reflector, told_in};
+pub(crate) use recall::{
+    EXPERIENCES_HEADING, KNOWN_TAGS_HEADING, TAGGER_PROMPT, TASK_HEADING, mend_request, read_tags, tag_request, told,
+};
+pub(crate) use reflect::{
+    REFLECTION_PROMPT_START, read_reflection, reflect_question, reflection_schema, reflector, told_in,
+};
 pub use users::MemoryFiles;

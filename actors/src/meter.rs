@@ -19,13 +19,13 @@ pub struct Metrics {
     /// Runs that have not ended, including those of sub-agents, by status.
     pub live_runs: BTreeMap<&'static str, u64>,
     /// Runs that have started, of users and of sub-agents.
-    pub begun_runs: u64,
+    pub started_runs: u64,
     /// Runs that have ended, by final status.
     pub ended_runs: BTreeMap<&'static str, u64>,
     /// Turns started.
     pub turns: u64,
     /// Usage of all runs by model and tool calls. `cost` includes only calls with a known price.
-    pub used: Stats,
+    pub usage: Stats,
     /// Sessions that have actors.
     pub live_sessions: u64,
     /// User runs that are queued after other runs of their session.
@@ -64,7 +64,7 @@ pub struct SubscriberMetrics {
     /// counted.
     pub max_waiting: u64,
     /// Number of subscribers whose buffer overflowed, and that reread from the store.
-    pub behind: u64,
+    pub rereading: u64,
 }
 
 /// Counters of committed work.
@@ -158,10 +158,10 @@ impl MetricsCounter {
             (RunStatus::Cancelled, &self.cancelled),
         ];
         Metrics {
-            begun_runs: get(&self.begun),
+            started_runs: get(&self.begun),
             ended_runs: ended.map(|(status, counter)| (status.as_str(), get(counter))).into(),
             turns: get(&self.turns),
-            used,
+            usage: used,
             events: get(&self.events),
             ..Metrics::default()
         }

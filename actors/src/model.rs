@@ -62,7 +62,7 @@ pub enum Failure {
     /// The service could not be reached, or answered with a server error.
     Unavailable,
     /// The stream ended early, or could not be parsed.
-    Broken,
+    InvalidResponse,
     /// The service sent nothing for too long.
     Timeout,
     /// The service limits the request rate. It may say how long to wait.
@@ -71,9 +71,9 @@ pub enum Failure {
         retry_after_ms: Option<u64>,
     },
     /// The API key is missing or was rejected.
-    Auth,
+    Unauthorized,
     /// The request was rejected; a retry does not help.
-    Refused,
+    Rejected,
     /// The prompt does not fit into the model's context window.
     PromptTooLong,
     /// The answer exceeds the configured size limits.
@@ -102,17 +102,20 @@ impl ModelError {
 
     /// Returns whether a retry may succeed (MOD-3).
     pub fn is_retryable(&self) -> bool {
-        matches!(self.failure, Failure::Unavailable | Failure::Broken | Failure::Timeout | Failure::RateLimited { .. })
+        matches!(
+            self.failure,
+            Failure::Unavailable | Failure::InvalidResponse | Failure::Timeout | Failure::RateLimited { .. }
+        )
     }
 }
 
 impl From<&ModelError> for ErrorInfo {
     fn from(error: &ModelError) -> Self {
         let code = match error.failure {
-            Failure::Unavailable | Failure::Broken | Failure::Refused => ErrorCode::ProviderError,
+            Failure::Unavailable | Failure::InvalidResponse | Failure::Rejected => ErrorCode::ProviderError,
             Failure::Timeout => ErrorCode::ProviderTimeout,
             Failure::RateLimited { .. } => ErrorCode::ProviderRateLimited,
-            Failure::Auth => ErrorCode::ProviderAuthFailed,
+            Failure::Unauthorized => ErrorCode::ProviderAuthFailed,
             Failure::PromptTooLong => ErrorCode::PromptTooLong,
             Failure::AnswerTooLarge => ErrorCode::ModelAnswerTooLarge,
             Failure::Unsupported => ErrorCode::UnsupportedCapability,

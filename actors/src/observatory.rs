@@ -59,13 +59,13 @@ pub(crate) struct ActorStatus {
     mailbox: AtomicUsize,
     handled: AtomicU64,
     /// Number of changes of the status, not counting its mailbox.
-    looks: AtomicU64,
-    look: Mutex<Status>,
-    face: OnceLock<Box<dyn StatusSource>>,
+    revision: AtomicU64,
+    status: Mutex<Status>,
+    source: OnceLock<Box<dyn StatusSource>>,
     /// The version that was last published to watchers.
-    told: Mutex<Option<Revision>>,
+    last_published: Mutex<Option<Revision>>,
     /// Whether a watcher or a snapshot has seen the actor; then watchers are notified of its end.
-    is_known: AtomicBool,
+    was_published: AtomicBool,
 }
 
 impl std::fmt::Debug for ActorStatus {
@@ -121,7 +121,7 @@ impl ActorStatus {
 
     /// Sets the status source outside the actor. Later incarnations that set it again change nothing.
     pub(crate) fn set_face(&self, face: impl StatusSource + 'static) {
-        let _ = self.face.set(Box::new(face));
+        let _ = self.source.set(Box::new(face));
     }
 
     /// Sets what the activity waits for; `None`: it continues. Another activity ends the wait.
@@ -145,15 +145,15 @@ impl ActorStatus {
     /// Returns the current version. It may miss a change that is undone before the next call.
     fn stamp(&self) -> Revision {
         let mailbox = u64::try_from(self.mailbox.load(Relaxed)).unwrap_or_default();
-        let beside = self.face.get().map_or(0, |face| face.stamp());
-        [self.looks.load(Relaxed), self.handled.load(Relaxed), mailbox, beside]
+        let beside = self.source.get().map_or(0, |face| face.stamp());
+        [self.revision.load(Relaxed), self.handled.load(Relaxed), mailbox, beside]
     }
 
     /// Marks the current status as published. Returns whether it differs from the last published one.
     fn tell(&self) -> bool {
-        self.is_known.store(true, Relaxed);
+        self.was_published.store(true, Relaxed);
         let stamp = Some(self.stamp());
-        std::mem::replace(&mut *self.told.lock().unwrap_or_else(PoisonError::into_inner), stamp) != stamp
+        std::mem::replace(&mut *self.last_published.lock().unwrap_or_else(PoisonError::into_inner), stamp) != stamp
     }
 
     /// Changes the status. `change` returns whether it changed something; otherwise watchers are not notified.
@@ -161,12 +161,12 @@ impl ActorStatus {
         let mut look = self.look();
         if change(&mut look) {
             // Incremented under the lock: a reader that sees the new version finds the new status.
-            self.looks.fetch_add(1, Relaxed);
+            self.revision.fetch_add(1, Relaxed);
         }
     }
 
     fn look(&self) -> MutexGuard<'_, Status> {
-        self.look.lock().unwrap_or_else(PoisonError::into_inner)
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -204,8 +204,8 @@ impl ActorTree {
                 all_restarts: Arc::clone(&self.restarts),
                 mailbox: AtomicUsize::new(0),
                 handled: AtomicU64::new(0),
-                looks: AtomicU64::new(0),
-                look: Mutex::new(Status {
+                revision: AtomicU64::new(0),
+                status: Mutex::new(Status {
                     state: "starting",
                     activity: String::new(),
                     since: at,
@@ -213,9 +213,9 @@ impl ActorTree {
                     last_error: None,
                     run,
                 }),
-                face: OnceLock::new(),
-                told: Mutex::new(None),
-                is_known: AtomicBool::new(false),
+                source: OnceLock::new(),
+                last_published: Mutex::new(None),
+                was_published: AtomicBool::new(false),
             })
         };
         Arc::clone(self.gauges.entry(ActorStatus::actor_id(kind, id)).or_insert_with(fresh).value())
@@ -234,7 +234,7 @@ impl ActorTree {
 
     fn forget(&self, kind: ActorKind, id: &str, end: Option<RunEnd>) {
         if let Some((actor_id, gauge)) = self.gauges.remove(&ActorStatus::actor_id(kind, id))
-            && gauge.is_known.load(Relaxed)
+            && gauge.was_published.load(Relaxed)
         {
             self.watched.gone(actor_id, end);
         }
@@ -259,7 +259,7 @@ impl ActorTree {
     pub(crate) fn tree(&self) -> Option<ActorView> {
         let mut by_parent: std::collections::HashMap<Option<String>, Vec<ActorView>> = std::collections::HashMap::new();
         for entry in &self.gauges {
-            entry.is_known.store(true, Relaxed);
+            entry.was_published.store(true, Relaxed);
             let view = view(entry.value());
             by_parent.entry(view.parent.clone()).or_default().push(view);
         }
@@ -292,7 +292,7 @@ fn view(gauge: &ActorStatus) -> ActorView {
         gateway: None,
         children: Vec::new(),
     };
-    if let Some(face) = gauge.face.get() {
+    if let Some(face) = gauge.source.get() {
         face.fill(&mut view);
     }
     view

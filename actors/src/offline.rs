@@ -31,7 +31,7 @@ use soong_protocol::{Delta, ToolCall, Usage};
 use crate::model::{Completion, DeltaSink, Model, ModelError, ModelRequest, tokens::estimate_tokens as tokens};
 
 /// Text in every answer that identifies its author.
-const STAND_IN: &str = "offline stand-in: rules, no language model";
+const NOTICE: &str = "offline stand-in: rules, no language model";
 /// Maximum number of pieces in which an answer is streamed, and minimum length of a piece in characters.
 const MAX_PIECES: usize = 8;
 const MIN_PIECE_CHARS: usize = 48;
@@ -59,7 +59,7 @@ impl Turn {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Offline {
     /// Time that an answer takes.
-    pace: Duration,
+    answer_time: Duration,
 }
 
 impl Offline {
@@ -70,7 +70,7 @@ impl Offline {
 
     /// Creates a model that takes this time per answer, as a service would, so that users can watch a run.
     pub fn at_pace(pace: Duration) -> Self {
-        Self { pace }
+        Self { answer_time: pace }
     }
 }
 
@@ -89,7 +89,7 @@ impl Model for Offline {
             let turn = decide(&conversation);
             let pieces = pieces(&turn.text);
             // The delay before the first piece is as long as those between the pieces.
-            let pause = self.pace / u32::try_from(pieces.len() + 1).unwrap_or(u32::MAX);
+            let pause = self.answer_time / u32::try_from(pieces.len() + 1).unwrap_or(u32::MAX);
             for piece in pieces {
                 wait(pause).await;
                 deltas.push(Delta::Text { text: piece.to_owned() });
@@ -118,7 +118,7 @@ fn decide(conversation: &Conversation<'_>) -> Turn {
         return tagger::next(conversation);
     }
     if conversation.is_endless() {
-        return Turn::answer(format!("I stop here: this took more steps than it should ({STAND_IN})."));
+        return Turn::answer(format!("I stop here: this took more steps than it should ({NOTICE})."));
     }
     if conversation.offers("agent") && orchestrator::is_asked(conversation) {
         return orchestrator::next(conversation);

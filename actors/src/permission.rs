@@ -65,36 +65,42 @@ impl PermissionHandler for AllowAll {
 pub(crate) enum Approver {
     /// No approver is available: calls that require permission are denied immediately.
     #[default]
-    Nobody,
+    None,
     /// Users decide by API, command line or monitor. The run waits for them.
-    People,
+    Users,
     /// The program decides, unless a user decides first.
-    Program(Arc<dyn PermissionHandler>),
+    Handler(Arc<dyn PermissionHandler>),
 }
 
 /// Permission state of a runtime that is not in the database.
 pub(crate) struct Permissions {
-    pub(crate) answerer: Approver,
+    pub(crate) approver: Approver,
     /// Allow rules of the configuration.
-    configured: Vec<Grant>,
+    allow_rules: Vec<Grant>,
     /// Deny rules of the configuration.
-    denied: Vec<Grant>,
+    deny_rules: Vec<Grant>,
     /// Permissions granted for sessions: tool and scope.
-    granted: DashMap<SessionId, Vec<(String, Scope)>>,
+    session_grants: DashMap<SessionId, Vec<(String, Scope)>>,
     /// Permission requests for which an approver is currently being asked.
-    pub(crate) asking: DashSet<PermissionId>,
+    pub(crate) pending_requests: DashSet<PermissionId>,
 }
 
 impl Permissions {
     pub(crate) fn new(answerer: Approver, config: &Config) -> Result<Self, GrantError> {
         let parsed = |texts: &[String]| texts.iter().map(|text| Grant::parse(text)).collect::<Result<_, _>>();
         let (configured, denied) = (parsed(&config.permissions.allow)?, parsed(&config.permissions.deny)?);
-        Ok(Self { answerer, configured, denied, granted: DashMap::new(), asking: DashSet::new() })
+        Ok(Self {
+            approver: answerer,
+            allow_rules: configured,
+            deny_rules: denied,
+            session_grants: DashMap::new(),
+            pending_requests: DashSet::new(),
+        })
     }
 
     /// Returns whether an approver is available for the requests of a run.
     pub(crate) fn can_ask(&self, settings: &RunSettings) -> bool {
-        !settings.unattended && !matches!(self.answerer, Approver::Nobody)
+        !settings.unattended && !matches!(self.approver, Approver::None)
     }
 
     /// Returns whether a deny rule forbids every call of a tool.
@@ -116,22 +122,22 @@ impl Permissions {
         demand: &Demand,
     ) -> CommandVerdict {
         let of_run = settings.allow.iter().filter_map(|text| Grant::parse(text).ok());
-        let granted: Vec<Grant> = self.configured.iter().cloned().chain(of_run).collect();
+        let granted: Vec<Grant> = self.allow_rules.iter().cloned().chain(of_run).collect();
         let denied = self.denied(settings);
         if tool == BASH {
             return self.command_verdict(session, project, demand, (&granted, &denied));
         }
         if denied.iter().any(|grant| grant.denies(tool, demand, project)) {
-            return CommandVerdict::Refuse;
+            return CommandVerdict::Deny;
         }
         let is_granted = granted.iter().any(|grant| grant.covers(tool, demand, project))
             || self.is_remembered(session, tool, demand);
-        if is_granted { CommandVerdict::Run } else { CommandVerdict::Ask }
+        if is_granted { CommandVerdict::Allow } else { CommandVerdict::Ask }
     }
 
     fn denied(&self, settings: &RunSettings) -> Vec<Grant> {
         let of_run = settings.deny.iter().filter_map(|text| Grant::parse(text).ok());
-        self.denied.iter().cloned().chain(of_run).collect()
+        self.deny_rules.iter().cloned().chain(of_run).collect()
     }
 
     /// Decides about a command. If it would run unconfined, only grants for unconfined commands apply.
@@ -149,7 +155,7 @@ impl Permissions {
             false => grant.is_whole(),
         });
         let confined: &[&Grant] = if is_unconfined { &[] } else { &granted };
-        let of_session = self.granted.get(session).filter(|_| !is_unconfined);
+        let of_session = self.session_grants.get(session).filter(|_| !is_unconfined);
         let scopes = of_session.iter().flat_map(|granted| granted.iter());
         let scopes: Vec<&Scope> = scopes.filter(|(tool, _)| tool == BASH).map(|(_, scope)| scope).collect();
         let denied_programs: Vec<_> =
@@ -172,22 +178,22 @@ impl Permissions {
             scope => {
                 let is_same = |(known, granted): &(String, Scope)| known == tool && granted == scope;
                 return demand.can_be_granted()
-                    && self.granted.get(session).is_some_and(|granted| granted.iter().any(is_same));
+                    && self.session_grants.get(session).is_some_and(|granted| granted.iter().any(is_same));
             }
         };
-        self.command_verdict(session, Path::new(directory), demand, (&[], &[])) == CommandVerdict::Run
+        self.command_verdict(session, Path::new(directory), demand, (&[], &[])) == CommandVerdict::Allow
     }
 
     pub(crate) fn remember(&self, asked: &Permission) {
         let Permission { session_id, tool, demand, .. } = asked;
         if demand.can_be_granted() && !self.is_remembered(session_id, tool, demand) {
-            self.granted.entry(session_id.clone()).or_default().push((tool.clone(), demand.scope.clone()));
+            self.session_grants.entry(session_id.clone()).or_default().push((tool.clone(), demand.scope.clone()));
         }
     }
 
     /// Removes the permissions granted for a session.
     pub(crate) fn forget(&self, session: &SessionId) {
-        self.granted.remove(session);
+        self.session_grants.remove(session);
     }
 }
 

@@ -12,18 +12,18 @@ pub(crate) const DATABASE: &str = "sessions.sqlite";
 
 /// Maximum number of concurrent reads: the number of connections that the store keeps open. Further reads wait, which
 /// is cheaper than opening a connection.
-const AT_ONCE: usize = 4;
+const MAX_CONCURRENT_READS: usize = 4;
 
 /// The reading side of the store for async callers. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct StoreReader {
     reader: Arc<dyn Reader>,
-    turns: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 impl StoreReader {
     pub(crate) fn new(reader: Arc<dyn Reader>) -> Self {
-        Self { reader, turns: Arc::new(Semaphore::new(AT_ONCE)) }
+        Self { reader, permits: Arc::new(Semaphore::new(MAX_CONCURRENT_READS)) }
     }
 
     /// Runs a read on a blocking thread.
@@ -34,7 +34,7 @@ impl StoreReader {
     {
         let reader = Arc::clone(&self.reader);
         // The semaphore is never closed. If the caller is dropped, the read continues and keeps its permit.
-        let turn = Arc::clone(&self.turns).acquire_owned().await;
+        let turn = Arc::clone(&self.permits).acquire_owned().await;
         let work = move || {
             let _turn = turn;
             read(reader.as_ref())

@@ -33,16 +33,16 @@ pub(crate) use stream::{ByteRedactor, StreamRedactor};
 use crate::environment::Environment;
 
 /// Minimum length of a secret, in bytes. Shorter values occur in ordinary words.
-const MIN_BYTES: usize = 8;
+const MIN_SECRET_BYTES: usize = 8;
 /// Minimum length of a line of a multi-line value that is redacted separately, in bytes.
 const MIN_LINE_BYTES: usize = 16;
 /// Suffixes that mark a variable name as secret. Each part between underscores is checked.
-const NAMES: [&str; 9] =
+const SECRET_SUFFIXES: [&str; 9] =
     ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS", "PWD"];
 /// Names that have such a suffix but contain the working directory.
-const NOT_SECRET: [&str; 2] = ["PWD", "OLDPWD"];
+const EXCLUDED_NAMES: [&str; 2] = ["PWD", "OLDPWD"];
 /// Minimum length of a word after `Bearer` that is always a token, in characters.
-const LONG_TOKEN: usize = 20;
+const MIN_LONG_TOKEN_CHARS: usize = 20;
 
 /// Finds a word after `Bearer`, in a header or in prose.
 static BEARER: LazyLock<Option<Regex>> = LazyLock::new(|| {
@@ -52,7 +52,7 @@ static BEARER: LazyLock<Option<Regex>> = LazyLock::new(|| {
 /// Removes secrets from texts. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Redactor {
-    known: Option<Arc<SecretIndex>>,
+    index: Option<Arc<SecretIndex>>,
 }
 
 /// Known secrets, in every form that is searched for.
@@ -61,11 +61,11 @@ struct SecretIndex {
     /// Finds prefixes of secrets that are redacted anywhere in a text.
     prefixes: Option<AhoCorasick>,
     /// Replacement of each of these prefixes.
-    prefix_marks: Vec<String>,
+    prefix_replacements: Vec<String>,
     /// Finds the first bytes of secrets, for secrets that were cut off.
-    beginnings: Option<AhoCorasick>,
+    partial_forms: Option<AhoCorasick>,
     /// Replacement of each form.
-    marks: Vec<String>,
+    replacements: Vec<String>,
     /// The forms, for texts that arrive in pieces.
     forms: Vec<String>,
 }
@@ -73,7 +73,9 @@ struct SecretIndex {
 impl fmt::Debug for Redactor {
     /// Shows the number of known secrets, but no secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Redactor").field("secrets", &self.known.as_ref().map_or(0, |known| known.marks.len())).finish()
+        f.debug_struct("Redactor")
+            .field("secrets", &self.index.as_ref().map_or(0, |known| known.replacements.len()))
+            .finish()
     }
 }
 
@@ -86,7 +88,7 @@ impl Redactor {
     /// Returns the names of variables whose secrets are too short to be redacted: values under 8 bytes occur in
     /// ordinary words.
     pub fn too_short<'a>(environment: &'a Environment, config: &'a Config) -> impl Iterator<Item = &'a str> {
-        let is_too_short = |value: &str| (1..MIN_BYTES).contains(&value.trim().len());
+        let is_too_short = |value: &str| (1..MIN_SECRET_BYTES).contains(&value.trim().len());
         secrets(environment, config).filter(move |(_, value)| is_too_short(value)).map(|(name, _)| name)
     }
 
@@ -119,7 +121,16 @@ impl Redactor {
             Ok(finder) if !forms.is_empty() => {
                 let beginnings = beginning::finder(&forms);
                 let prefixes = AhoCorasick::builder().match_kind(MatchKind::LeftmostFirst).build(prefixes).ok();
-                Self { known: Some(Arc::new(SecretIndex { finder, prefixes, prefix_marks, beginnings, marks, forms })) }
+                Self {
+                    index: Some(Arc::new(SecretIndex {
+                        finder,
+                        prefixes,
+                        prefix_replacements: prefix_marks,
+                        partial_forms: beginnings,
+                        replacements: marks,
+                        forms,
+                    })),
+                }
             }
             _ => Self::default(),
         }
@@ -127,7 +138,7 @@ impl Redactor {
 
     /// Returns the text without its secrets.
     pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let known = self.known.as_ref().map_or(Cow::Borrowed(text), |known| known.redacted(text));
+        let known = self.index.as_ref().map_or(Cow::Borrowed(text), |known| known.redacted(text));
         match known {
             Cow::Borrowed(text) => bearer(text),
             Cow::Owned(text) => match bearer(&text) {
@@ -205,7 +216,7 @@ impl SecretIndex {
         let mut done = 0;
         for found in self.finder.find_iter(text) {
             self.find_prefixes(text, done..found.start(), &mut spans);
-            spans.push((found.range(), self.marks[found.pattern()].as_str()));
+            spans.push((found.range(), self.replacements[found.pattern()].as_str()));
             done = found.end();
         }
         self.find_prefixes(text, done..text.len(), &mut spans);
@@ -223,7 +234,7 @@ impl SecretIndex {
             }
             let behind = start + found.len();
             done = behind + prefix::word_length(&text[behind..part.end]);
-            spans.push((start..done, self.prefix_marks[found.pattern()].as_str()));
+            spans.push((start..done, self.prefix_replacements[found.pattern()].as_str()));
         }
     }
 }
@@ -231,8 +242,10 @@ impl SecretIndex {
 /// Returns whether the name of a variable indicates that its value is a secret.
 fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
-    !NOT_SECRET.contains(&name.as_str())
-        && name.split(|c: char| !c.is_ascii_alphanumeric()).any(|part| NAMES.iter().any(|known| part.ends_with(known)))
+    !EXCLUDED_NAMES.contains(&name.as_str())
+        && name
+            .split(|c: char| !c.is_ascii_alphanumeric())
+            .any(|part| SECRET_SUFFIXES.iter().any(|known| part.ends_with(known)))
 }
 
 /// Returns the forms of a value that are searched for.
@@ -243,7 +256,7 @@ fn forms_of(value: &str) -> Vec<String> {
         texts.extend(value.lines().map(str::trim).filter(|line| line.len() >= MIN_LINE_BYTES));
     }
     let mut forms = Vec::new();
-    for text in texts.into_iter().filter(|text| text.len() >= MIN_BYTES) {
+    for text in texts.into_iter().filter(|text| text.len() >= MIN_SECRET_BYTES) {
         let once = in_json(text);
         // Some JSON encoders escape more characters than `serde_json`.
         for json in [in_ascii(&once), once.replace('/', "\\/"), once] {
@@ -308,7 +321,7 @@ fn bearer(text: &str) -> Cow<'_, str> {
         let (header, scheme, token) = (part(1), part(2), part(3));
         // "Bearer certificates" is prose and is kept.
         let is_token = !header.is_empty()
-            || token.len() >= LONG_TOKEN
+            || token.len() >= MIN_LONG_TOKEN_CHARS
             || token.bytes().any(|byte| byte.is_ascii_digit() || matches!(byte, b'_' | b'.' | b'='));
         let shown = if is_token { "[redacted]" } else { token };
         format!("{header}{scheme}{shown}")

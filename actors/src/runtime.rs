@@ -86,12 +86,12 @@ struct Inner {
     root: ActorRef<StartGateway>,
     project_dir: Arc<Path>,
     /// The user's home folder, if new sessions in it are rejected.
-    refused_home: Option<PathBuf>,
+    rejected_home: Option<PathBuf>,
     threads: Mutex<Option<JournalTasks>>,
     /// Held as long as this runtime owns the home.
     lock: Mutex<Option<HomeLock>>,
     closed: tokio::sync::OnceCell<()>,
-    left_behind: InterruptedRuns,
+    interrupted_runs: InterruptedRuns,
     /// The presets, each with its source.
     presets: Vec<KnownPreset>,
 }
@@ -162,7 +162,7 @@ impl Runtime {
         if is_named {
             project::check(dir, self.home())?;
         }
-        match &self.inner.refused_home {
+        match &self.inner.rejected_home {
             Some(home) if !allows_home => project::check_is_no_user_home(dir, Some(home)),
             _ => Ok(()),
         }
@@ -386,9 +386,9 @@ impl Runtime {
             let gateway = services.resolver.models.get(id);
             gateway.is_some_and(|gateway| gateway.crash())
         } else if kind == ActorKind::WorkingSet.as_str() {
-            services.artifacts.working.crash(&SessionId::new(id))
+            services.artifacts.working_sets.crash(&SessionId::new(id))
         } else if kind == ActorKind::ArtifactStoreSupervisor.as_str() {
-            let supervisor = services.artifacts.working.supervisor();
+            let supervisor = services.artifacts.working_sets.supervisor();
             supervisor.is_some_and(|supervisor| supervisor.cast(ArtifactStoreSupervisorMsg::Crash).is_ok())
         } else if kind == ActorKind::SessionSupervisor.as_str() {
             services.sessions.to_supervisor(SessionSupervisorMsg::Crash)
@@ -479,7 +479,7 @@ async fn close(
     services.lifetime.closing().cancel();
     let _ = root.stop_and_wait(None, Some(limit)).await;
     for run in services.runs.all() {
-        let (before, _) = run.door.renew_tasks();
+        let (before, _) = run.address.renew_tasks();
         let _ = tokio::time::timeout(limit, before.wait()).await;
         services.runs.deregister(&run, RunPhase::Interrupted(closing()));
     }

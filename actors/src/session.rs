@@ -28,13 +28,13 @@ pub(crate) struct StartRequest {
     /// Rows of the session and its root trace, used if the session is new.
     pub(crate) rows: Vec<Write>,
     /// State of the session in the store.
-    pub(crate) past: SessionHistory,
+    pub(crate) history: SessionHistory,
     pub(crate) project_dir: Arc<Path>,
     /// Whether the run is rejected instead of queued if another run of the session is running or waiting.
     pub(crate) reject_if_busy: bool,
     /// The session's last run as known to the caller, if the run continues the session without a message. The request
     /// is rejected if another run has been started since.
-    pub(crate) follows: Option<RunId>,
+    pub(crate) expected_last_run: Option<RunId>,
     /// Receives the run once it is durable.
     pub(crate) reply: oneshot::Sender<Result<Arc<RunEntry>, ErrorInfo>>,
 }
@@ -45,9 +45,9 @@ pub(crate) enum SessionHistory {
     /// The session is not stored.
     None,
     /// The session is stored.
-    Settled,
+    Stored,
     /// The session is stored, and an earlier process left unfinished runs in it.
-    LeftBehind,
+    Interrupted,
 }
 
 /// A session to restore after a crash of its actor or of its supervisor.

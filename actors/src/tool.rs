@@ -123,12 +123,12 @@ pub struct ToolContext {
     /// check it.
     pub cancel: CancellationToken,
     /// Access that was granted to the call; `None` if it required no permission.
-    pub leave: Option<Demand>,
+    pub granted_access: Option<Demand>,
     /// Reports what the call is doing.
     pub progress: Progress,
     /// Tasks that outlive the future of the call if it is dropped, such as one that kills its processes. The outcome of
     /// the call is reported after they have finished.
-    pub tasks: TaskTracker,
+    pub cleanup_tasks: TaskTracker,
     /// Service that saves and loads artifacts; `None` if none is configured. See [`Self::artifacts`].
     pub artifact_service: Option<Arc<dyn ArtifactService>>,
 }

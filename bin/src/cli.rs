@@ -42,7 +42,7 @@ use crate::terminal::Color;
     version,
     propagate_version = true,
     after_help = FIRST_STEPS,
-    after_long_help = MANUAL,
+    after_long_help = LONG_HELP,
     arg_required_else_help = true
 )]
 pub(crate) struct Cli {
@@ -62,7 +62,7 @@ Examples:
 `soong --help` also tells of the environment, exit codes and a second terminal; `soong help COMMAND`
 of one command.";
 
-const MANUAL: &str = "\
+const LONG_HELP: &str = "\
 Examples:
   soong demo                                   explore this folder without a key or a network
   soong run \"What does this project do?\"       one run with your model (by OPENAI_API_KEY, say)
@@ -108,28 +108,28 @@ Exit codes:
 Errors go to standard error: a line that says what is wrong, then what to do.";
 
 /// Help heading of the options that every command has.
-const EVERYWHERE: &str = "Options of every command";
+const GLOBAL_OPTIONS_HEADING: &str = "Options of every command";
 
 /// Options of every command.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Global {
     /// Home folder: database, artifacts, config.toml [default: $SOONG_AGENT_HOME, else ~/.soong-agent]
-    #[arg(long, value_name = "DIR", global = true, help_heading = EVERYWHERE)]
+    #[arg(long, value_name = "DIR", global = true, help_heading = GLOBAL_OPTIONS_HEADING)]
     pub(crate) home: Option<PathBuf>,
     /// Configuration file [default: config.toml in the home, if it exists]
-    #[arg(long, value_name = "FILE", global = true, help_heading = EVERYWHERE)]
+    #[arg(long, value_name = "FILE", global = true, help_heading = GLOBAL_OPTIONS_HEADING)]
     pub(crate) config: Option<PathBuf>,
     /// Send the command to this server; token: SOONG_TOKEN, else server.token in the home
-    #[arg(long, value_name = "URL", global = true, help_heading = EVERYWHERE)]
+    #[arg(long, value_name = "URL", global = true, help_heading = GLOBAL_OPTIONS_HEADING)]
     pub(crate) url: Option<String>,
     /// Print JSON: records; for runs and event streams one event per line, the result last
-    #[arg(long, global = true, help_heading = EVERYWHERE)]
+    #[arg(long, global = true, help_heading = GLOBAL_OPTIONS_HEADING)]
     pub(crate) json: bool,
     /// When to use color
-    #[arg(long, value_enum, value_name = "WHEN", default_value_t = Color::Auto, global = true, help_heading = EVERYWHERE)]
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = Color::Auto, global = true, help_heading = GLOBAL_OPTIONS_HEADING)]
     pub(crate) color: Color,
     /// Log more to standard error, unless a live display is shown; -vv: more still, also to logs/
-    #[arg(short, long = "verbose", action = ArgAction::Count, global = true, help_heading = EVERYWHERE)]
+    #[arg(short, long = "verbose", action = ArgAction::Count, global = true, help_heading = GLOBAL_OPTIONS_HEADING)]
     pub(crate) verbose: u8,
 }
 

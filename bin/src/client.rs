@@ -21,7 +21,7 @@ use axum::{
     http::{HeaderValue, Method, Request, Response, header},
 };
 pub(crate) use events::EventStream;
-use events::{Position, SILENCE};
+use events::{IDLE_TIMEOUT, Position};
 use frames::SseFrame;
 use http_body_util::BodyExt;
 use hyper::client::conn::http1::SendRequest;
@@ -44,25 +44,25 @@ use soong_server::{
 };
 
 /// Characters that are not escaped in a path.
-const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'@');
+const PATH_SAFE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'@');
 
 const JSON: &str = "application/json";
 
 /// Maximum time until an owner answers the readiness check.
-const HELLO: Duration = Duration::from_secs(2);
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum time until an owner responds to a request or begins a stream.
-const PATIENCE: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Result of looking for the owner of a home.
 pub(crate) enum Discovery {
     /// The owner answers.
     Owner(Client, Ready),
     /// The home has no owner.
-    Nobody,
+    None,
     /// A process owns the home but does not answer: it is stopped, it hangs, or it belongs to another user.
-    Silent,
+    Unresponsive,
     /// The named server cannot be reached or rejects the client.
-    Away(ErrorInfo),
+    Unreachable(ErrorInfo),
 }
 
 /// Location of a home whose owner is looked for.
@@ -77,18 +77,18 @@ pub(crate) enum Address {
 /// Client of a home's owner. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
-    door: Transport,
+    transport: Transport,
     /// Client name that decisions are recorded with.
     name: &'static str,
 }
 
 /// Client name used by commands.
-const COMMAND: &str = "cli";
+const CLI_CLIENT: &str = "cli";
 
 #[derive(Debug, Clone)]
 enum Transport {
     /// The owner is this process.
-    Here(Router, Runtime),
+    InProcess(Router, Runtime),
     /// The owner is another process on this machine; each request opens a new connection.
     Socket(PathBuf),
     /// The owner is a server.
@@ -104,27 +104,27 @@ pub(crate) fn piece(text: impl AsRef<str>) -> String {
         // These would be interpreted as relative path segments.
         "." => "%2E".to_owned(),
         ".." => "%2E%2E".to_owned(),
-        text => utf8_percent_encode(text, PLAIN).to_string(),
+        text => utf8_percent_encode(text, PATH_SAFE).to_string(),
     }
 }
 
 impl Client {
     /// Creates a client that calls the router of this process, which serves `runtime`.
     pub(crate) fn here(router: Router, runtime: Runtime) -> Self {
-        Self { door: Transport::Here(router, runtime), name: COMMAND }
+        Self { transport: Transport::InProcess(router, runtime), name: CLI_CLIENT }
     }
 
     /// Creates a client that treats a router as a server.
     #[cfg(test)]
     fn of_router(router: Router) -> Self {
-        Self { door: Transport::Router(router), name: COMMAND }
+        Self { transport: Transport::Router(router), name: CLI_CLIENT }
     }
 
     /// Returns the server's address. `None` if the owner is on this machine.
     pub(crate) fn server(&self) -> Option<&str> {
-        match &self.door {
+        match &self.transport {
             Transport::Server(remote) => Some(remote.url()),
-            Transport::Here(..) | Transport::Socket(_) => None,
+            Transport::InProcess(..) | Transport::Socket(_) => None,
             #[cfg(test)]
             Transport::Router(_) => None,
         }
@@ -136,31 +136,31 @@ impl Client {
             Address::Home(home) => home,
             Address::Server(remote) => return Self::reach(remote).await,
         };
-        let client = Self { door: Transport::Socket(home.clone()), name: COMMAND };
+        let client = Self { transport: Transport::Socket(home.clone()), name: CLI_CLIENT };
         let is_closed = |error: std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
-        match tokio::time::timeout(HELLO, client.get("/health/ready")).await {
+        match tokio::time::timeout(DISCOVERY_TIMEOUT, client.get("/health/ready")).await {
             Ok(Ok(ready)) => Discovery::Owner(client, ready),
             Ok(Err(error)) if let Some(ready) = Ready::of_failure(&error) => Discovery::Owner(client, ready),
             // The socket exists, but access is denied.
-            Ok(Err(_)) if socket::connect(home).await.is_err_and(is_closed) => Discovery::Silent,
-            Ok(Err(_)) => Discovery::Nobody,
-            Err(_) => Discovery::Silent,
+            Ok(Err(_)) if socket::connect(home).await.is_err_and(is_closed) => Discovery::Unresponsive,
+            Ok(Err(_)) => Discovery::None,
+            Err(_) => Discovery::Unresponsive,
         }
     }
 
     async fn reach(remote: &Remote) -> Discovery {
-        let client = Self { door: Transport::Server(remote.clone()), name: COMMAND };
+        let client = Self { transport: Transport::Server(remote.clone()), name: CLI_CLIENT };
         let ready = match client.get("/health/ready").await {
             Ok(ready) => ready,
             Err(error) => match Ready::of_failure(&error) {
                 Some(ready) => ready,
-                None => return Discovery::Away(error),
+                None => return Discovery::Unreachable(error),
             },
         };
         // The readiness check requires no token. This request detects a missing or invalid token immediately.
         match client.get::<SessionPage>("/api/sessions?limit=1").await {
             Ok(_) => Discovery::Owner(client, ready),
-            Err(error) => Discovery::Away(error),
+            Err(error) => Discovery::Unreachable(error),
         }
     }
 
@@ -175,7 +175,7 @@ impl Client {
 
     async fn ask(&self, method: Method, path: &str, body: Body) -> Result<Bytes, ErrorInfo> {
         let answer = async { whole(self.send(method, path, body, JSON, JSON).await?).await };
-        tokio::time::timeout(PATIENCE, answer).await.unwrap_or_else(|_| Err(silent()))
+        tokio::time::timeout(REQUEST_TIMEOUT, answer).await.unwrap_or_else(|_| Err(silent()))
     }
 
     /// Starts a run.
@@ -310,7 +310,7 @@ impl Client {
         }
         let path = position.path();
         let answer = self.send(Method::GET, &path, Body::empty(), JSON, "text/event-stream");
-        Ok(match tokio::time::timeout(SILENCE, answer).await {
+        Ok(match tokio::time::timeout(IDLE_TIMEOUT, answer).await {
             Ok(response) => EventStream::streamed(response?.into_body(), Some((self.clone(), position))),
             Err(_) => EventStream::polled(self.clone(), position),
         })
@@ -319,9 +319,9 @@ impl Client {
     /// Returns whether a silent stream is polled instead. Only a connection to a server can have a proxy that holds
     /// back streams.
     fn polls(&self) -> bool {
-        match self.door {
+        match self.transport {
             Transport::Server(_) => true,
-            Transport::Here(..) | Transport::Socket(_) => false,
+            Transport::InProcess(..) | Transport::Socket(_) => false,
             #[cfg(test)]
             Transport::Router(_) => true,
         }
@@ -329,7 +329,7 @@ impl Client {
 
     async fn stream(&self, method: Method, path: &str, body: Body) -> Result<EventStream, ErrorInfo> {
         let answer = self.send(method, path, body, JSON, "text/event-stream");
-        let response = tokio::time::timeout(PATIENCE, answer).await.unwrap_or_else(|_| Err(silent()))?;
+        let response = tokio::time::timeout(REQUEST_TIMEOUT, answer).await.unwrap_or_else(|_| Err(silent()))?;
         Ok(EventStream::streamed(response.into_body(), None))
     }
 
@@ -349,8 +349,8 @@ impl Client {
             .header(header::CONTENT_TYPE, content_type)
             .body(body)
             .map_err(|error| broken(&error))?;
-        let response = match &self.door {
-            Transport::Here(router, _) => {
+        let response = match &self.transport {
+            Transport::InProcess(router, _) => {
                 let answered = router.clone().oneshot(request).await;
                 answered.unwrap_or_else(|never| match never {})
             }

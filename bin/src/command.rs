@@ -43,7 +43,7 @@ use crate::{
 use soong_server::server::token;
 
 /// Environment variable with the token of the server given by `--url`.
-const TOKEN: &str = "SOONG_TOKEN";
+const TOKEN_VARIABLE: &str = "SOONG_TOKEN";
 
 /// Executes the command line.
 pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
@@ -102,11 +102,11 @@ fn remote(cli: &Cli, environment: &Environment) -> Result<Option<Remote>, Failur
         return Err(Failure::usage(what, "Leave --url out, or run it where the server is."));
     }
     let of_home = || config::home(&cli.global, environment).ok().and_then(|home| token::of_home(&home).ok().flatten());
-    let token = environment.get(TOKEN).map(str::to_owned).or_else(of_home).ok_or_else(|| {
+    let token = environment.get(TOKEN_VARIABLE).map(str::to_owned).or_else(of_home).ok_or_else(|| {
         let what = format!("--url {url}: there is no token for it");
         Failure::usage(
             what,
-            format!("Set {TOKEN}, or name the home of the server with --home DIR: it is in server.token."),
+            format!("Set {TOKEN_VARIABLE}, or name the home of the server with --home DIR: it is in server.token."),
         )
     })?;
     let remote = Remote::new(url, &token).map_err(|what| Failure::usage(what, "Correct the command line."))?;

@@ -59,7 +59,7 @@ pub(crate) struct Endpoint {
     pub(crate) origin: BaseUrlOrigin,
     /// Whether the variable of the key is set.
     pub(crate) has_key: bool,
-    needs_one: bool,
+    needs_key: bool,
 }
 
 impl Endpoint {
@@ -74,13 +74,13 @@ impl Endpoint {
             base_url: base_url.to_owned(),
             origin,
             has_key: environment.get(&profile.api_key_env).is_some(),
-            needs_one: profile.provider == Provider::Openai,
+            needs_key: profile.provider == Provider::Openai,
         }
     }
 
     /// Returns whether a run can start: only OpenAI's own service requires a key.
     pub(crate) fn is_possible(&self) -> bool {
-        !self.needs_one || self.has_key || self.origin != BaseUrlOrigin::Default
+        !self.needs_key || self.has_key || self.origin != BaseUrlOrigin::Default
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) enum RunDisplay {
     /// Shows the monitor first, then prints the answer.
     Monitored,
     /// Streams the answer and prints little else.
-    Talk,
+    Chat,
 }
 
 impl Context<'_> {
@@ -69,11 +69,11 @@ impl Context<'_> {
         let home = self.home()?;
         match Client::find(&self.address(&home)).await {
             Discovery::Owner(client, ready) => return Ok(Source::Owner(client, ready)),
-            Discovery::Away(error) => return Err(error.into()),
-            Discovery::Silent => {
+            Discovery::Unreachable(error) => return Err(error.into()),
+            Discovery::Unresponsive => {
                 print::error_line("note: the process that owns the home does not answer; read from disk")
             }
-            Discovery::Nobody => {}
+            Discovery::None => {}
         }
         Ok(Source::Disk(OfflineStore::open(&home)?))
     }

@@ -11,7 +11,7 @@ use soong_storage::store::StoreError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// The command did what was asked.
-    Done = 0,
+    Success = 0,
     /// The run ended without an answer, or another operation failed.
     Failed = 1,
     /// Wrong usage or configuration.
@@ -23,7 +23,7 @@ pub(crate) enum Exit {
     /// The provider cannot be reached or rejects the key.
     Provider = 5,
     /// A run waits for user input.
-    Parked = 6,
+    AwaitsInput = 6,
     /// Interrupted by Ctrl-C.
     Interrupted = 130,
 }
@@ -103,7 +103,7 @@ impl Failure {
 
     /// Returns the failure for a closed standard output (`| head`). It is not an error, and nothing is printed.
     pub(crate) fn unread() -> Self {
-        Self::new(Exit::Done, "", "")
+        Self::new(Exit::Success, "", "")
     }
 
     pub(crate) fn is_unread(&self) -> bool {
@@ -120,7 +120,7 @@ impl From<ErrorInfo> for Failure {
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
-        let missing = matches!(error, StoreError::Missing(_));
+        let missing = matches!(error, StoreError::NotFound(_));
         let mut failure = Self::from(ErrorInfo::from(&error));
         if missing {
             failure.exit = Exit::NotFound;

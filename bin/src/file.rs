@@ -18,16 +18,16 @@ use crate::{
 };
 
 /// Size of a piece in bytes.
-const PIECE_BYTES: usize = 256 * 1024;
+const CHUNK_BYTES: usize = 256 * 1024;
 
 /// Maximum size of a configuration or schema, in bytes.
 pub(crate) const MAX_TEXT_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Number of leading bytes examined to detect text.
-const LOOKED_AT_BYTES: u64 = 8_192;
+const SNIFF_BYTES: u64 = 8_192;
 
 /// MIME type if nothing more is known.
-pub(crate) const OCTETS: &str = "application/octet-stream";
+pub(crate) const OCTET_STREAM: &str = "application/octet-stream";
 
 /// Returns the content type of a file whose name gives none: text if its beginning is UTF-8 without NUL bytes, else
 /// bytes. A pipe, device or socket is not read, since that would consume its data.
@@ -36,7 +36,7 @@ pub(crate) fn looked_at(path: &Path) -> &'static str {
     let head = || -> std::io::Result<Vec<u8>> {
         let mut head = Vec::new();
         if std::fs::metadata(path)?.is_file() {
-            std::fs::File::open(path)?.take(LOOKED_AT_BYTES).read_to_end(&mut head)?;
+            std::fs::File::open(path)?.take(SNIFF_BYTES).read_to_end(&mut head)?;
         }
         Ok(head)
     };
@@ -45,9 +45,9 @@ pub(crate) fn looked_at(path: &Path) -> &'static str {
         && match std::str::from_utf8(&head) {
             Ok(text) => !text.is_empty(),
             // The examined part may end within a character.
-            Err(error) => error.error_len().is_none() && head.len() as u64 == LOOKED_AT_BYTES,
+            Err(error) => error.error_len().is_none() && head.len() as u64 == SNIFF_BYTES,
         };
-    if is_text { "text/plain" } else { OCTETS }
+    if is_text { "text/plain" } else { OCTET_STREAM }
 }
 
 /// Returns the content type for a file name, or `None` if its extension is unknown.
@@ -101,7 +101,7 @@ pub(crate) fn open(path: &Path) -> Result<std::fs::File, Failure> {
 /// Returns the source as a stream of pieces.
 pub(crate) fn pieces(source: impl AsyncRead + Unpin + Send + 'static) -> UploadStream {
     let step = |mut source| async move {
-        let mut piece = BytesMut::with_capacity(PIECE_BYTES);
+        let mut piece = BytesMut::with_capacity(CHUNK_BYTES);
         let read = AsyncReadExt::read_buf(&mut source, &mut piece).await?;
         Ok::<_, io::Error>((read > 0).then(|| (piece.freeze(), source)))
     };
@@ -128,9 +128,9 @@ pub(crate) async fn write(path: &Path, mut body: BoxStream<'static, Result<Bytes
 /// Destination of a download.
 enum WriteTarget {
     /// A temporary file in the target's folder, removed unless it is renamed to the target.
-    Beside(tempfile::NamedTempFile, PathBuf),
+    Temporary(tempfile::NamedTempFile, PathBuf),
     /// A pipe or device, written directly.
-    Straight(std::fs::File),
+    Direct(std::fs::File),
 }
 
 impl WriteTarget {
@@ -142,7 +142,7 @@ impl WriteTarget {
             return Err(io::ErrorKind::IsADirectory.into());
         }
         if there.as_ref().is_some_and(|there| !there.is_file()) {
-            return Ok(Self::Straight(std::fs::File::options().write(true).open(place)?));
+            return Ok(Self::Direct(std::fs::File::options().write(true).open(place)?));
         }
         let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let rights = there.as_ref().map(std::fs::Metadata::permissions);
@@ -153,20 +153,20 @@ impl WriteTarget {
         if let Some(rights) = rights {
             beside.as_file().set_permissions(rights)?;
         }
-        Ok(Self::Beside(beside, place))
+        Ok(Self::Temporary(beside, place))
     }
 
     fn file(&mut self) -> &mut std::fs::File {
         match self {
-            Self::Beside(file, _) => file.as_file_mut(),
-            Self::Straight(file) => file,
+            Self::Temporary(file, _) => file.as_file_mut(),
+            Self::Direct(file) => file,
         }
     }
 
     fn finish(self) -> io::Result<()> {
         match self {
-            Self::Beside(file, place) => file.persist(place).map(drop).map_err(|error| error.error),
-            Self::Straight(_) => Ok(()),
+            Self::Temporary(file, place) => file.persist(place).map(drop).map_err(|error| error.error),
+            Self::Direct(_) => Ok(()),
         }
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn must_be_free(dir: &Path) -> Result<(), Failure> {
 /// like the home.
 pub(crate) struct StagedDir {
     folder: TempDir,
-    place: PathBuf,
+    target: PathBuf,
 }
 
 impl StagedDir {
@@ -51,7 +51,7 @@ impl StagedDir {
         let mut prefix = name.to_owned();
         prefix.push(".partial-");
         let folder = tempfile::Builder::new().prefix(&prefix).tempdir_in(above).map_err(broken)?;
-        Ok(Self { folder, place })
+        Ok(Self { folder, target: place })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -60,10 +60,10 @@ impl StagedDir {
 
     /// Renames the folder to its target and returns the path.
     pub(crate) fn finish(self) -> Result<PathBuf, Failure> {
-        std::fs::rename(self.folder.path(), &self.place).map_err(|error| lost(&self.place, &error))?;
+        std::fs::rename(self.folder.path(), &self.target).map_err(|error| lost(&self.target, &error))?;
         // The folder has been renamed, so nothing must be removed.
         let _ = self.folder.keep();
-        Ok(self.place.canonicalize().unwrap_or(self.place))
+        Ok(self.target.canonicalize().unwrap_or(self.target))
     }
 }
 

@@ -20,9 +20,9 @@ pub(crate) enum InputLine {
     /// A line; several lines if they were pasted together.
     Line(String),
     /// The line was discarded (Ctrl-C).
-    Nothing,
+    Discarded,
     /// The input has ended (Ctrl-D, or the end of the pipe).
-    End,
+    Closed,
 }
 
 /// Source of lines.
@@ -51,7 +51,7 @@ impl Editor {
         write!(terminal, "{prompt}").and_then(|()| terminal.flush())?;
         match read_line() {
             Ok(InputLine::Line(line)) => Ok(line),
-            Ok(InputLine::Nothing | InputLine::End) => Err(ReadlineError::Eof),
+            Ok(InputLine::Discarded | InputLine::Closed) => Err(ReadlineError::Eof),
             Err(failure) => Err(std::io::Error::other(failure.what).into()),
         }
     }
@@ -92,7 +92,7 @@ impl Input {
                 let mut reading = match Reading::go_on(prompt) {
                     Some(reading) => reading,
                     None => {
-                        let Some(editor) = slot.take() else { return Ok(InputLine::End) };
+                        let Some(editor) = slot.take() else { return Ok(InputLine::Closed) };
                         Reading::begin(editor, prompt)
                     }
                 };
@@ -100,8 +100,8 @@ impl Input {
                 slot.get_or_insert(editor);
                 match said {
                     Ok(line) => Ok(InputLine::Line(line)),
-                    Err(ReadlineError::Interrupted) => Ok(InputLine::Nothing),
-                    Err(ReadlineError::Eof) => Ok(InputLine::End),
+                    Err(ReadlineError::Interrupted) => Ok(InputLine::Discarded),
+                    Err(ReadlineError::Eof) => Ok(InputLine::Closed),
                     Err(error) => Err(unreadable(&error)),
                 }
             }
@@ -115,7 +115,7 @@ type ReadResult = (Editor, Result<String, ReadlineError>);
 struct Reading(Option<JoinHandle<ReadResult>>);
 
 /// The abandoned read of a line, and the terminal mode it had. A terminal has only one reader at a time.
-static LEFT: Mutex<Option<(JoinHandle<ReadResult>, Option<Termios>)>> = Mutex::new(None);
+static ABANDONED_READ: Mutex<Option<(JoinHandle<ReadResult>, Option<Termios>)>> = Mutex::new(None);
 
 impl Reading {
     fn begin(mut editor: Editor, prompt: &str) -> Self {
@@ -131,7 +131,7 @@ impl Reading {
     /// Resumes an abandoned read. Returns `None` if there is none, or if its line is complete: that line was meant
     /// for the previous prompt.
     fn go_on(prompt: &str) -> Option<Self> {
-        let (read, mode) = LEFT.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let (read, mode) = ABANDONED_READ.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         if read.is_finished() {
             return None;
         }
@@ -162,7 +162,7 @@ impl Drop for Reading {
             // Turns off bracketed paste and starts a new line.
             let marks = if is_dumb() { "" } else { "\u{1b}[?2004l" };
             let _ = writeln!(terminal(), "{marks}");
-            *LEFT.lock().unwrap_or_else(PoisonError::into_inner) = Some((read, mode));
+            *ABANDONED_READ.lock().unwrap_or_else(PoisonError::into_inner) = Some((read, mode));
         }
     }
 }
@@ -175,7 +175,7 @@ fn terminal() -> Box<dyn Write> {
 fn read_line() -> Result<InputLine, Failure> {
     let mut line = Vec::new();
     match stdin().lock().read_until(b'\n', &mut line) {
-        Ok(0) => Ok(InputLine::End),
+        Ok(0) => Ok(InputLine::Closed),
         Ok(_) => Ok(InputLine::Line(decoded(line)?.trim_end_matches(['\n', '\r']).to_owned())),
         Err(error) => Err(unreadable(&error)),
     }

@@ -20,14 +20,14 @@ use tokio::{
 use crate::{exit::Exit, keyboard, print, screen};
 
 /// Maximum time between two signals that count as the same interrupt.
-const ECHO: Duration = Duration::from_millis(150);
+const DUPLICATE_WINDOW: Duration = Duration::from_millis(150);
 
 /// Listener for interrupts, active from its creation.
 pub(crate) struct Interrupt {
     /// Whether an interrupt arrived since the last [`Interrupt::calm`].
-    heard: Arc<watch::Sender<bool>>,
+    interrupted: Arc<watch::Sender<bool>>,
     /// Whether the process was asked to end.
-    ended: watch::Receiver<bool>,
+    end_requested: watch::Receiver<bool>,
 }
 
 impl Interrupt {
@@ -45,7 +45,7 @@ impl Interrupt {
                 let kind = any(&mut signals).await;
                 // A wrapper process may forward a signal that the terminal has also sent to this process: that is one
                 // Ctrl-C.
-                let is_echo = last.replace(Instant::now()).is_some_and(|last| last.elapsed() < ECHO);
+                let is_echo = last.replace(Instant::now()).is_some_and(|last| last.elapsed() < DUPLICATE_WINDOW);
                 if kind == SignalKind::quit() || (tell.send_replace(true) && !is_echo) {
                     leave_at_once();
                 }
@@ -58,29 +58,29 @@ impl Interrupt {
         if let (Ok(stops), Ok(goes_on)) = (numbered(Number::TSTP), numbered(Number::CONT)) {
             tokio::spawn(stop_and_come_back(stops, goes_on));
         }
-        Self { heard, ended }
+        Self { interrupted: heard, end_requested: ended }
     }
 
     /// Waits for an interrupt. Returns immediately if one arrived since the last [`Interrupt::calm`].
     pub(crate) async fn first(&self) {
-        wait(self.heard.subscribe()).await;
+        wait(self.interrupted.subscribe()).await;
     }
 
     /// Waits until the process is asked to end by a signal other than Ctrl-C.
     pub(crate) async fn ended(&self) {
-        wait(self.ended.clone()).await;
+        wait(self.end_requested.clone()).await;
     }
 
     /// Returns whether the interrupt that was received is a request to end the process, not only a Ctrl-C.
     pub(crate) async fn is_end(&self) -> bool {
         // `heard` and `ended` are set one after the other for the same signal.
-        tokio::time::timeout(ECHO, self.ended()).await.is_ok()
+        tokio::time::timeout(DUPLICATE_WINDOW, self.ended()).await.is_ok()
     }
 
     /// Resets the interrupt when new work starts, unless the process was asked to end.
     pub(crate) fn calm(&self) {
-        if !*self.ended.borrow() {
-            self.heard.send_replace(false);
+        if !*self.end_requested.borrow() {
+            self.interrupted.send_replace(false);
         }
     }
 }

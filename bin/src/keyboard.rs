@@ -16,7 +16,7 @@ use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 /// Terminal mode before echo was first turned off, and the number of live [`EchoOff`] guards.
 ///
 /// This mode is the one that is restored, even if a line editor has meanwhile saved a different one.
-static HUSHED: Mutex<(Option<Termios>, usize)> = Mutex::new((None, 0));
+static ECHO_STATE: Mutex<(Option<Termios>, usize)> = Mutex::new((None, 0));
 
 /// Guard that turns off echo while it exists.
 pub(crate) struct EchoOff(());
@@ -41,7 +41,7 @@ impl Drop for EchoOff {
 }
 
 fn hushed() -> MutexGuard<'static, (Option<Termios>, usize)> {
-    HUSHED.lock().unwrap_or_else(PoisonError::into_inner)
+    ECHO_STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns whether the process is in the foreground of its terminal. Only then may it change the terminal.
@@ -56,11 +56,11 @@ pub(crate) fn give_back() {
 }
 
 /// Whether a prompt is reading a line. Its editor sets a separate terminal mode.
-static PROMPTS: AtomicBool = AtomicBool::new(false);
+static PROMPT_ACTIVE: AtomicBool = AtomicBool::new(false);
 
 /// Sets whether a prompt is reading a line.
 pub(crate) fn prompts(prompts: bool) {
-    PROMPTS.store(prompts, Ordering::Release);
+    PROMPT_ACTIVE.store(prompts, Ordering::Release);
 }
 
 /// Returns the terminal mode while a prompt is reading a line, or `None` if no prompt is.
@@ -68,7 +68,7 @@ pub(crate) fn prompts(prompts: bool) {
 /// When an editor receives Ctrl-Z, it sends the signal with its own mode turned off and turns it on again right
 /// after. This function waits up to one second for that.
 pub(crate) async fn mode_of_prompt() -> Option<Termios> {
-    if !PROMPTS.load(Ordering::Acquire) {
+    if !PROMPT_ACTIVE.load(Ordering::Acquire) {
         return None;
     }
     let mut mode = termios::tcgetattr(stdin()).ok()?;

@@ -18,7 +18,7 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, fmt::MakeWriter, layer::Sub
 use crate::{panic, secret::Redacted};
 
 /// Number of daily log files that are kept.
-const FILES: usize = 7;
+const MAX_LOG_FILES: usize = 7;
 
 /// Environment variable with the endpoint of a trace collector. This build cannot export traces, and warns if it is
 /// set.
@@ -95,7 +95,7 @@ struct LogFile {
 impl LogFile {
     fn open(folder: &Path) -> Option<RollingFileAppender> {
         std::fs::create_dir_all(folder).ok()?;
-        let daily = RollingFileAppender::builder().rotation(Rotation::DAILY).max_log_files(FILES);
+        let daily = RollingFileAppender::builder().rotation(Rotation::DAILY).max_log_files(MAX_LOG_FILES);
         daily.filename_prefix("soong").filename_suffix("log").build(folder).ok()
     }
 }

@@ -52,11 +52,11 @@ use crate::{
 };
 
 /// Minimum interval between two pictures. A key is drawn immediately.
-const FRAME: Duration = Duration::from_millis(250);
+const MIN_FRAME_INTERVAL: Duration = Duration::from_millis(250);
 /// The interval is at least this many times the duration of drawing a picture.
 const FRAME_SHARE: u32 = 50;
 /// Interval of checks whether the terminal is available again, and whether a second has passed.
-const LOOK: Duration = Duration::from_millis(200);
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Fails if there is no terminal to draw on.
 pub(crate) fn check(terminal: &Terminal) -> Result<(), Failure> {
@@ -82,7 +82,7 @@ pub(crate) async fn show(
     let mut tty = Tty::take().map_err(broken)?;
     // Keys are read while this process controls the terminal.
     let mut keys = Some(EventStream::new());
-    let mut looks = tokio::time::interval(LOOK);
+    let mut looks = tokio::time::interval(CHECK_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut is_due, mut draw_at, mut second) = (true, Instant::now(), 0);
     loop {
@@ -103,7 +103,7 @@ pub(crate) async fn show(
                 let (begun, now) = (Instant::now(), screen::now());
                 tty.draw(|buffer| draw::draw(&mut monitor, buffer, now)).map_err(broken)?;
                 is_due = false;
-                draw_at = begun + FRAME.max(begun.elapsed() * FRAME_SHARE);
+                draw_at = begun + MIN_FRAME_INTERVAL.max(begun.elapsed() * FRAME_SHARE);
                 // Rows that have become visible may require reads.
                 monitor.wants(now)
             }
@@ -126,7 +126,7 @@ pub(crate) async fn show(
         };
         for wish in wishes {
             match wish {
-                MonitorRequest::Leave => {
+                MonitorRequest::Exit => {
                     drop((keys, tty));
                     feed.finish().await;
                     return Ok(());

@@ -21,14 +21,14 @@ use crate::{
 };
 
 /// Maximum time to wait for another owner that is starting or exiting.
-const HANDOVER: Duration = Duration::from_secs(3);
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(3);
 /// Interval between attempts during that time.
-const ASK_AGAIN: Duration = Duration::from_millis(20);
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum time for clients to read their last responses.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Ensures that the note about fault injection is printed once.
-static SAID: Once = Once::new();
+static FAULT_NOTE: Once = Once::new();
 
 /// Owner of the home that a command uses.
 pub(crate) enum HomeConnection {
@@ -41,18 +41,18 @@ pub(crate) enum HomeConnection {
 impl HomeConnection {
     /// Connects to the owner of a home, or becomes the owner with a runtime from `build`.
     pub(crate) async fn find(address: &Address, build: &impl Fn() -> RuntimeBuilder) -> Result<Self, ErrorInfo> {
-        let deadline = Instant::now() + HANDOVER;
+        let deadline = Instant::now() + HANDOVER_TIMEOUT;
         loop {
             match Client::find(address).await {
                 Discovery::Owner(client, ready) => return Ok(Self::Other(client, ready)),
-                Discovery::Silent => return Err(client::silent()),
-                Discovery::Away(error) => return Err(error),
-                Discovery::Nobody => {}
+                Discovery::Unresponsive => return Err(client::silent()),
+                Discovery::Unreachable(error) => return Err(error),
+                Discovery::None => {}
             }
             match Owner::open(build(), RecoveryPolicy::Nothing).await {
                 Ok(owner) => return Ok(Self::Own(owner)),
                 Err(error) if error.code == ErrorCode::HomeLocked && Instant::now() < deadline => {
-                    tokio::time::sleep(ASK_AGAIN).await;
+                    tokio::time::sleep(RETRY_INTERVAL).await;
                 }
                 Err(error) => return Err(error),
             }
@@ -88,7 +88,7 @@ impl Owner {
     pub(crate) async fn open(builder: RuntimeBuilder, recover: RecoveryPolicy) -> Result<Self, ErrorInfo> {
         if let Some(plan) = builder.fault_plan()? {
             // Printed before anything can fail, and only once, since opening is retried while another owner exits.
-            SAID.call_once(|| {
+            FAULT_NOTE.call_once(|| {
                 print::error_line(&format!("note: faults are on purpose: {}", text::line(&plan.to_string())))
             });
         }
@@ -145,13 +145,13 @@ impl Owner {
     /// can own the home.
     pub(crate) async fn close(self) {
         self.api.gate.leave();
-        let _ = tokio::time::timeout(LAST_WORDS, self.api.gate.passed()).await;
+        let _ = tokio::time::timeout(DRAIN_TIMEOUT, self.api.gate.passed()).await;
         if let Some(control) = &self.control {
             control.drain().await;
         }
         self.runtime.close().await;
-        self.api.watching.close();
-        let _ = tokio::time::timeout(LAST_WORDS, self.api.watching.wait()).await;
+        self.api.websockets.close();
+        let _ = tokio::time::timeout(DRAIN_TIMEOUT, self.api.websockets.wait()).await;
         if let Some(control) = self.control {
             control.stop().await;
         }

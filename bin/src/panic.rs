@@ -30,7 +30,7 @@ use soong::protocol::Timestamp;
 use crate::{cli::Cli, print, screen, secret, text};
 
 /// Maximum number of reports per process: repeated crashes add no information.
-const MOST_REPORTS: u32 = 10;
+const MAX_REPORTS: u32 = 10;
 
 /// Home that reports are written to, once it is known.
 static HOME: Mutex<Option<PathBuf>> = Mutex::new(None);
@@ -60,7 +60,7 @@ struct PanicReport {
     at: Timestamp,
     thread: String,
     message: String,
-    place: String,
+    location: String,
     backtrace: Backtrace,
 }
 
@@ -81,13 +81,13 @@ impl PanicReport {
             at: screen::now(),
             thread: thread::current().name().unwrap_or("without a name").to_owned(),
             message: secret::hide(&unquoted(&message.unwrap_or_else(|| "no message".to_owned()))),
-            place: info.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string),
+            location: info.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string),
             backtrace: Backtrace::force_capture(),
         }
     }
 
     fn report(&self, arguments: impl IntoIterator<Item = OsString>) -> String {
-        let Self { at, thread, message, place, backtrace } = self;
+        let Self { at, thread, message, location: place, backtrace } = self;
         format!(
             "soong {} crashed\n\n\
              time     {at}\n\
@@ -108,12 +108,12 @@ impl PanicReport {
 /// Reports panics.
 struct Reporter {
     main: ThreadId,
-    written: AtomicU32,
+    report_count: AtomicU32,
 }
 
 impl Reporter {
     fn new(main: ThreadId) -> Self {
-        Self { main, written: AtomicU32::new(0) }
+        Self { main, report_count: AtomicU32::new(0) }
     }
 
     fn tell(&self, info: &PanicHookInfo<'_>, home: Option<&Path>) {
@@ -131,13 +131,13 @@ impl Reporter {
             return;
         }
         let file = file.map_or_else(|| "none".to_owned(), |file| file.display().to_string());
-        tracing::error!(thread = crash.thread, message = crash.message, at = crash.place, report = file, "a panic");
+        tracing::error!(thread = crash.thread, message = crash.message, at = crash.location, report = file, "a panic");
     }
 
     /// Writes a report. Returns `None` if there is no home yet, if the report cannot be written, or if the limit is
     /// reached.
     fn write(&self, crash: &PanicReport, home: &Path) -> Option<PathBuf> {
-        if !home.is_dir() || self.written.fetch_add(1, Ordering::Relaxed) >= MOST_REPORTS {
+        if !home.is_dir() || self.report_count.fetch_add(1, Ordering::Relaxed) >= MAX_REPORTS {
             return None;
         }
         let report = crash.report(std::env::args_os());
@@ -150,7 +150,7 @@ fn write_new(folder: &Path, at: Timestamp, text: &str) -> io::Result<PathBuf> {
     std::fs::create_dir_all(folder)?;
     let time = at.to_string().replace(['-', ':'], "");
     let stem = format!("panic-{time}-{}", std::process::id());
-    let mut names = [format!("{stem}.txt")].into_iter().chain((2..=MOST_REPORTS).map(|n| format!("{stem}-{n}.txt")));
+    let mut names = [format!("{stem}.txt")].into_iter().chain((2..=MAX_REPORTS).map(|n| format!("{stem}-{n}.txt")));
     loop {
         let path = folder.join(names.next().ok_or(io::ErrorKind::AlreadyExists)?);
         match File::create_new(&path) {
@@ -163,7 +163,7 @@ fn write_new(folder: &Path, at: Timestamp, text: &str) -> io::Result<PathBuf> {
 
 /// Formats two lines: what happened and what to do.
 fn lines(crash: &PanicReport, file: Option<&Path>) -> [String; 2] {
-    let what = format!("error: soong has crashed: {} (at {})", text::line(&crash.message), text::line(&crash.place));
+    let what = format!("error: soong has crashed: {} (at {})", text::line(&crash.message), text::line(&crash.location));
     match file {
         Some(file) => [
             format!("{what}; there is a report in {}", text::line_as_is(&file.display().to_string())),
@@ -270,8 +270,8 @@ mod tests {
     #[test]
     fn a_panic_is_reported_with_all_that_is_known_and_not_again_and_again() {
         let home = tempfile::tempdir().unwrap();
-        let found = reports(home.path(), MOST_REPORTS + 5, false);
-        assert_eq!(found.len(), MOST_REPORTS as usize);
+        let found = reports(home.path(), MAX_REPORTS + 5, false);
+        assert_eq!(found.len(), MAX_REPORTS as usize);
         for part in [
             concat!("soong ", env!("CARGO_PKG_VERSION"), " crashed"),
             "time     2",
@@ -297,7 +297,7 @@ mod tests {
             at: Timestamp::from_millis(0),
             thread: "main".to_owned(),
             message: "it\nbroke \u{1b}[31m".to_owned(),
-            place: "a.rs:1:2".to_owned(),
+            location: "a.rs:1:2".to_owned(),
             backtrace: Backtrace::disabled(),
         };
         let [what, advice] = lines(&crash, Some(Path::new("/h/logs/panic.txt")));

@@ -30,24 +30,24 @@ use crate::{
 };
 
 /// Interval at which a prompt checks whether its question was decided elsewhere.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum number of rows per page of a permission prompt.
-const PAGE_ROWS: usize = 30;
+const MAX_PAGE_ROWS: usize = 30;
 /// Minimum number of rows per page.
-const LEAST_PAGE_ROWS: usize = 5;
+const MIN_PAGE_ROWS: usize = 5;
 /// Terminal rows that a page leaves free: the count of remaining lines, the prompt and the typed input.
-const FREE_ROWS: usize = 3;
+const RESERVED_ROWS: usize = 3;
 /// Maximum length in characters of a target in a heading row; the arguments show it in full.
 pub(crate) const TARGET_CHARS: usize = 200;
 /// Maximum length in characters of a task in the chain of requesting agents.
 const TASK_CHARS: usize = 80;
 /// Row width in columns if the width of the terminal is unknown.
-const ROW_COLUMNS: usize = 100;
+const DEFAULT_COLUMNS: usize = 100;
 const ANSWER_PROMPT: &str = "answer: ";
 /// Margin mark before each line of model text.
-const MARGIN: &str = "| ";
+const MARGIN_MARK: &str = "| ";
 /// Mark before each continuation of a row that is too wide, so that no text can pass for a separate row.
-const CONTINUED: &str = "|> ";
+const CONTINUATION_MARK: &str = "|> ";
 
 /// Request of a run to a user: a question or a permission.
 #[derive(Debug, Clone, Serialize)]
@@ -62,9 +62,9 @@ pub(crate) enum UserRequest {
 /// Open requests of one session or of all sessions.
 pub(crate) struct OpenRequests {
     /// Open requests, oldest first.
-    pub(crate) asks: Vec<UserRequest>,
+    pub(crate) requests: Vec<UserRequest>,
     /// Whether the session waits only for user input. False if no session was given.
-    pub(crate) is_parked: bool,
+    pub(crate) awaits_input: bool,
 }
 
 impl UserRequest {
@@ -130,7 +130,7 @@ pub(crate) enum PromptOutcome {
     /// The user wants to cancel the run (Ctrl-C).
     Cancel,
     /// The user ended the input (Ctrl-D); the request stays open.
-    Left,
+    Dismissed,
 }
 
 /// Returns whether a user can be prompted: standard input and standard error are both terminals.
@@ -146,7 +146,7 @@ pub(crate) async fn open(client: &Client, session: Option<&SessionId>) -> Result
     let mut asks: Vec<UserRequest> = found.questions.into_iter().map(UserRequest::Question).collect();
     asks.extend(permissions.permissions.into_iter().map(|asked| UserRequest::Permission(Box::new(asked))));
     asks.sort_by_key(UserRequest::created_at);
-    Ok(OpenRequests { asks, is_parked: found.is_parked == Some(true) })
+    Ok(OpenRequests { requests: asks, awaits_input: found.is_parked == Some(true) })
 }
 
 /// Prompts the user at the terminal and submits the answer; `asker` is shown with the request. Also returns if the
@@ -179,10 +179,10 @@ pub(crate) async fn ask(
         let answer = match said {
             InputLine::Line(line) if line.trim().is_empty() => continue,
             InputLine::Line(line) => line,
-            InputLine::Nothing => return Ok(PromptOutcome::Cancel),
-            InputLine::End => {
+            InputLine::Discarded => return Ok(PromptOutcome::Cancel),
+            InputLine::Closed => {
                 print::error_line("note: it stays open");
-                return Ok(PromptOutcome::Left);
+                return Ok(PromptOutcome::Dismissed);
             }
         };
         let given = match ask {
@@ -228,9 +228,10 @@ fn show_question(question: &Question, asker: Option<&str>) {
 /// Returns the width of a row in columns and the height of a page in rows for the terminal of standard error.
 fn window() -> (usize, usize) {
     let size = crossterm::terminal::size().ok().filter(|(columns, rows)| *columns > 0 && *rows > 0);
-    let (columns, rows) = size.map_or((ROW_COLUMNS, PAGE_ROWS + FREE_ROWS), |(c, r)| (usize::from(c), usize::from(r)));
+    let (columns, rows) =
+        size.map_or((DEFAULT_COLUMNS, MAX_PAGE_ROWS + RESERVED_ROWS), |(c, r)| (usize::from(c), usize::from(r)));
     // The leading mark (`? ` or two spaces) takes two columns.
-    (columns.saturating_sub(2).max(1), rows.saturating_sub(FREE_ROWS).clamp(LEAST_PAGE_ROWS, PAGE_ROWS))
+    (columns.saturating_sub(2).max(1), rows.saturating_sub(RESERVED_ROWS).clamp(MIN_PAGE_ROWS, MAX_PAGE_ROWS))
 }
 
 /// Returns the width of a list row in columns.
@@ -245,8 +246,8 @@ pub(crate) fn fitted(rows: Vec<Row>, columns: usize) -> Vec<Row> {
         let (first, mut rest) = text::first_row(&text, columns);
         fitted.push(Row { hue, text: first.to_owned() });
         while !rest.is_empty() {
-            let (next, further) = text::first_row(rest, columns.saturating_sub(CONTINUED.len()).max(1));
-            fitted.push(Row { hue, text: format!("{CONTINUED}{next}") });
+            let (next, further) = text::first_row(rest, columns.saturating_sub(CONTINUATION_MARK.len()).max(1));
+            fitted.push(Row { hue, text: format!("{CONTINUATION_MARK}{next}") });
             rest = further;
         }
     }
@@ -285,9 +286,9 @@ struct PermissionPrompt {
     rows: Vec<Row>,
     paint: Paint,
     /// Number of rows shown so far.
-    seen: usize,
+    shown_rows: usize,
     /// Rows per page.
-    page: usize,
+    page_rows: usize,
     can_be_granted: bool,
 }
 
@@ -298,23 +299,24 @@ impl PermissionPrompt {
             first.text.push_str(&format!(" ({})", text::escaped_line(asker)));
         }
         let rows = fitted(rows, columns);
-        let mut shown = Self { rows, paint, seen: 0, page, can_be_granted: asked.demand.can_be_granted() };
+        let mut shown =
+            Self { rows, paint, shown_rows: 0, page_rows: page, can_be_granted: asked.demand.can_be_granted() };
         shown.more();
         shown
     }
 
     /// Shows the next page. The row that repeats the target is the last row of the last page.
     fn more(&mut self) {
-        let to = (self.seen + self.page).min(self.rows.len());
-        show_rows(&self.rows, (self.seen, to), self.paint);
-        self.seen = to;
+        let to = (self.shown_rows + self.page_rows).min(self.rows.len());
+        show_rows(&self.rows, (self.shown_rows, to), self.paint);
+        self.shown_rows = to;
         if !self.is_whole() {
-            print::error_line(&format!("  {} more lines, press v", self.rows.len() - self.seen));
+            print::error_line(&format!("  {} more lines, press v", self.rows.len() - self.shown_rows));
         }
     }
 
     fn is_whole(&self) -> bool {
-        self.seen >= self.rows.len()
+        self.shown_rows >= self.rows.len()
     }
 
     fn prompt(&self) -> &'static str {
@@ -381,10 +383,10 @@ fn margin(said: &str) -> Vec<String> {
         }
         match std::mem::take(&mut empty) {
             0 => {}
-            1 => rows.push(MARGIN.trim_end().to_owned()),
-            count => rows.push(format!("{MARGIN}({count} empty lines)")),
+            1 => rows.push(MARGIN_MARK.trim_end().to_owned()),
+            count => rows.push(format!("{MARGIN_MARK}({count} empty lines)")),
         }
-        rows.extend(line.map(|line| format!("{MARGIN}{}", text::escaped(line))));
+        rows.extend(line.map(|line| format!("{MARGIN_MARK}{}", text::escaped(line))));
     }
     rows
 }
@@ -416,8 +418,8 @@ fn read_decision(line: &str) -> Option<(Decision, Option<String>)> {
 /// Waits until the request is no longer open.
 async fn decided(client: &Client, ask: &UserRequest) -> Result<(), ErrorInfo> {
     loop {
-        tokio::time::sleep(LOOK).await;
-        let open = open(client, Some(ask.session_id())).await?.asks;
+        tokio::time::sleep(POLL_INTERVAL).await;
+        let open = open(client, Some(ask.session_id())).await?.requests;
         if open.iter().all(|other| other.id() != ask.id()) {
             return Ok(());
         }
@@ -509,7 +511,7 @@ mod tests {
     fn a_page_is_no_higher_than_its_terminal() {
         let call = asked(serde_json::json!({ "command": "a\n".repeat(12) }));
         let shown = PermissionPrompt::new(&call, None, PLAIN, (78, 6));
-        assert_eq!((shown.seen, shown.is_whole()), (6, false));
+        assert_eq!((shown.shown_rows, shown.is_whole()), (6, false));
     }
 
     #[test]

@@ -18,7 +18,7 @@ const COLUMNS: usize = 100;
 /// Formats events as progress lines.
 #[derive(Debug, Default)]
 pub(crate) struct LineProgress {
-    begun: Option<Timestamp>,
+    started_at: Option<Timestamp>,
     /// Names of child runs: agent type and number.
     children: HashMap<RunId, String>,
     /// Last retry error of each run; a repeated error is not printed again.
@@ -28,7 +28,7 @@ pub(crate) struct LineProgress {
 impl LineProgress {
     /// Returns the line for an event, or `None` if the event is not notable.
     pub(crate) fn line(&mut self, record: &EventRecord) -> Option<String> {
-        let begun = *self.begun.get_or_insert(record.ts);
+        let begun = *self.started_at.get_or_insert(record.ts);
         let seconds = record.ts.millis_since(begun) / 100;
         let name = self.name(record);
         let said = self.say(record)?;

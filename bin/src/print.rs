@@ -72,7 +72,7 @@ pub(crate) fn failure(failure: &Failure, terminal: &Terminal) -> ExitCode {
     if !failure.what.is_empty() {
         let paint = terminal.stderr;
         let head = match failure.exit {
-            Exit::Parked => paint.paint(Hue::Yellow, "waiting:"),
+            Exit::AwaitsInput => paint.paint(Hue::Yellow, "waiting:"),
             _ => paint.paint(Hue::Red, "error:"),
         };
         error_line(&format!("{head} {}", text::line(&failure.what)));

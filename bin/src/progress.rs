@@ -29,10 +29,10 @@ use crate::{
 };
 
 /// The actor tree is requested again after this many times the duration of the last request.
-const LOOK_SHARE: u32 = 10;
+const TREE_INTERVAL_FACTOR: u32 = 10;
 
 /// Maximum number of lines of streamed text passed to the screen, which decides how many it shows.
-const TAIL_LINES: usize = 40;
+const MAX_TAIL_LINES: usize = 40;
 
 /// Maximum width in columns of the task of a child run that asks something.
 const ASKER_COLUMNS: usize = 40;
@@ -40,13 +40,13 @@ const ASKER_COLUMNS: usize = 40;
 /// Progress display.
 pub(crate) enum Progress {
     /// Live display that is redrawn in place.
-    Picture(Box<LiveDisplay>),
+    Live(Box<LiveDisplay>),
     /// One line per notable event, on standard error.
     Plain(LineProgress),
     /// Every event as JSON, on standard output.
     Json,
     /// No display: the reader of the output is gone.
-    Unread,
+    Closed,
 }
 
 impl Progress {
@@ -63,18 +63,18 @@ impl Progress {
             RunDisplay::Once | RunDisplay::Monitored => {
                 vec!["Ctrl-C cancels".to_owned(), format!("session {}", run.session_id)]
             }
-            RunDisplay::Talk => vec!["Ctrl-C cancels".to_owned()],
+            RunDisplay::Chat => vec!["Ctrl-C cancels".to_owned()],
         };
-        Self::Picture(Box::new(LiveDisplay {
+        Self::Live(Box::new(LiveDisplay {
             screen: Screen::open(*context.terminal),
             board,
-            look_at: Instant::now(),
-            look: None,
+            next_tree_request: Instant::now(),
+            tree_request: None,
             answer: StreamedAnswer {
                 root: run.run_id.clone(),
                 streamed: Streamed::default(),
-                flows: shown == RunDisplay::Talk && context.terminal.has_stdout,
-                is_whole: true,
+                prints_stream: shown == RunDisplay::Chat && context.terminal.has_stdout,
+                is_complete: true,
                 page: PageFormat::of(context.terminal),
                 terminal: *context.terminal,
             },
@@ -94,17 +94,17 @@ impl Progress {
                 }
                 Ok(())
             }
-            (Self::Picture(picture), item) => {
+            (Self::Live(picture), item) => {
                 picture.take(item);
                 Ok(())
             }
-            (Self::Plain(_) | Self::Unread, _) => Ok(()),
+            (Self::Plain(_) | Self::Closed, _) => Ok(()),
         }
     }
 
     /// Redraws the live display, if there is one.
     pub(crate) fn draw(&mut self, client: &Client) {
-        if let Self::Picture(picture) = self {
+        if let Self::Live(picture) = self {
             picture.look(client);
             picture.draw();
         }
@@ -114,7 +114,7 @@ impl Progress {
     pub(crate) fn cancelling(&mut self) {
         let note = "cancelling; Ctrl-C again leaves at once";
         match self {
-            Self::Picture(picture) => picture.hint = vec![note.to_owned()],
+            Self::Live(picture) => picture.hint = vec![note.to_owned()],
             _ => print::error_line(note),
         }
     }
@@ -122,7 +122,7 @@ impl Progress {
     /// Prints a note for the user, above the live display if there is one.
     pub(crate) fn note(&mut self, text: &str) {
         match self {
-            Self::Picture(picture) => picture.screen.above(&[StyledLine::of(Hue::Plain, text)]),
+            Self::Live(picture) => picture.screen.above(&[StyledLine::of(Hue::Plain, text)]),
             _ => print::error_line(text),
         }
     }
@@ -130,34 +130,34 @@ impl Progress {
     /// Returns the paint for prompts.
     pub(crate) fn paint(&self) -> Paint {
         match self {
-            Self::Picture(picture) => picture.answer.terminal.stderr,
+            Self::Live(picture) => picture.answer.terminal.stderr,
             _ => Paint { on: false },
         }
     }
 
     /// Returns whether the user at the terminal can be prompted.
     pub(crate) fn can_ask(&self) -> bool {
-        matches!(self, Self::Picture(_) | Self::Plain(_)) && people::is_somebody_there()
+        matches!(self, Self::Live(_) | Self::Plain(_)) && people::is_somebody_there()
     }
 
     /// Returns the label of a child run, or `None` if `run` is not a known child.
     pub(crate) fn child(&self, run: &RunId) -> Option<String> {
         match self {
-            Self::Picture(picture) => {
+            Self::Live(picture) => {
                 let entry = picture.board.entry(run).filter(|entry| entry.parent.is_some())?;
-                Some(format!("{}: {}", entry.kind, text::cut(&entry.task, ASKER_COLUMNS, "...")))
+                Some(format!("{}: {}", entry.agent_type, text::cut(&entry.task, ASKER_COLUMNS, "...")))
             }
             Self::Plain(plain) => plain.child(run).map(str::to_owned),
-            Self::Json | Self::Unread => None,
+            Self::Json | Self::Closed => None,
         }
     }
 
     /// Suspends the live display, for example for a prompt. Its last frame stays on the screen.
     pub(crate) fn pause(&mut self) {
-        if let Self::Picture(picture) = self {
+        if let Self::Live(picture) = self {
             picture.screen.foot(Vec::new());
             // In a conversation only the text stays.
-            let stays = if picture.answer.flows { &RunTable::default() } else { &picture.board };
+            let stays = if picture.answer.prints_stream { &RunTable::default() } else { &picture.board };
             picture.screen.draw(stays, &[]);
             picture.screen.pause();
         }
@@ -165,16 +165,16 @@ impl Progress {
 
     /// Resumes the display below the current screen content.
     pub(crate) fn go_on(&mut self) {
-        if matches!(self, Self::Picture(_)) {
+        if matches!(self, Self::Live(_)) {
             screen::came_back();
         }
     }
 
     /// Ends the display. Returns whether the complete answer has been printed.
     pub(crate) fn finish(self) -> bool {
-        let Self::Picture(mut picture) = self else { return false };
+        let Self::Live(mut picture) = self else { return false };
         picture.finish();
-        picture.answer.flows && picture.answer.is_whole
+        picture.answer.prints_stream && picture.answer.is_complete
     }
 }
 
@@ -183,8 +183,8 @@ pub(crate) struct LiveDisplay {
     screen: Screen,
     board: RunTable,
     /// Time of the next request for the actor tree.
-    look_at: Instant,
-    look: Option<oneshot::Receiver<(ActorView, Duration)>>,
+    next_tree_request: Instant,
+    tree_request: Option<oneshot::Receiver<(ActorView, Duration)>>,
     answer: StreamedAnswer,
     /// Hints on keys and the session, in parts.
     hint: Vec<String>,
@@ -215,16 +215,16 @@ impl LiveDisplay {
     /// Requests the actor tree and applies its answer to the board (waiting reasons, goals). Does not block: the
     /// display is driven by events, and a missing tree only delays details.
     fn look(&mut self, client: &Client) {
-        match self.look.take() {
+        match self.tree_request.take() {
             Some(mut look) => match look.try_recv() {
                 Ok((tree, took)) => {
                     self.board.look(&tree);
-                    self.look_at = Instant::now() + took * LOOK_SHARE;
+                    self.next_tree_request = Instant::now() + took * TREE_INTERVAL_FACTOR;
                 }
-                Err(TryRecvError::Empty) => self.look = Some(look),
+                Err(TryRecvError::Empty) => self.tree_request = Some(look),
                 Err(TryRecvError::Closed) => {}
             },
-            None if Instant::now() >= self.look_at => {
+            None if Instant::now() >= self.next_tree_request => {
                 let (tell, answer) = oneshot::channel();
                 let client = client.clone();
                 tokio::spawn(async move {
@@ -233,7 +233,7 @@ impl LiveDisplay {
                         let _ = tell.send((tree, asked.elapsed()));
                     }
                 });
-                self.look = Some(answer);
+                self.tree_request = Some(answer);
             }
             None => {}
         }
@@ -241,11 +241,11 @@ impl LiveDisplay {
 
     fn draw(&mut self) {
         self.answer.page = PageFormat::of(&self.answer.terminal);
-        if self.answer.flows {
+        if self.answer.prints_stream {
             let settled = self.answer.streamed.settled(&self.answer.page);
             self.screen.above(&settled);
         }
-        let tail = self.answer.streamed.tail(&self.answer.page, TAIL_LINES);
+        let tail = self.answer.streamed.tail(&self.answer.page, MAX_TAIL_LINES);
         let mut foot = self.board.totals(screen::now()).said();
         foot.extend(self.hint.iter().cloned());
         self.screen.foot(foot);
@@ -255,11 +255,11 @@ impl LiveDisplay {
     /// Leaves the last frame on the screen; in a conversation, only the text.
     fn finish(&mut self) {
         self.screen.foot(Vec::new());
-        if self.answer.flows {
+        if self.answer.prints_stream {
             self.board = RunTable::default();
         }
         self.screen.draw(&self.board, &[]);
-        if !self.answer.flows {
+        if !self.answer.prints_stream {
             print::error_line("");
         }
     }
@@ -270,9 +270,9 @@ struct StreamedAnswer {
     root: RunId,
     streamed: Streamed,
     /// Whether the text is printed as it arrives. Otherwise only its tail is part of the display.
-    flows: bool,
+    prints_stream: bool,
     /// Whether the complete answer was printed.
-    is_whole: bool,
+    is_complete: bool,
     page: PageFormat,
     terminal: Terminal,
 }
@@ -287,7 +287,7 @@ impl StreamedAnswer {
             return Vec::new();
         }
         let mut streamed = std::mem::take(&mut self.streamed);
-        if !self.flows {
+        if !self.prints_stream {
             return Vec::new();
         }
         let mut lines = match content {
@@ -295,7 +295,7 @@ impl StreamedAnswer {
             // The message is too long for an event, and deltas may have been lost: the full text is only in the
             // record.
             None => {
-                self.is_whole = false;
+                self.is_complete = false;
                 streamed.finish_as_is(&self.page)
             }
         };

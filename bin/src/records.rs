@@ -50,9 +50,9 @@ pub(crate) fn owner(home: &Path) -> Option<u32> {
 #[derive(Debug, Default)]
 pub(crate) struct UnfinishedRuns {
     /// Runs of sessions without open requests. If no process executes them, they were interrupted.
-    pub(crate) at_work: Vec<Run>,
+    pub(crate) interrupted: Vec<Run>,
     /// Runs of sessions that wait for answers or permissions.
-    pub(crate) parked: Vec<Run>,
+    pub(crate) awaiting_input: Vec<Run>,
 }
 
 /// Reads the runs that have not ended.
@@ -63,7 +63,7 @@ pub(crate) fn unfinished(reader: &SqliteReader) -> Result<UnfinishedRuns, StoreE
     let open = PermissionFilter { status: Some(PermissionStatus::Pending), ..PermissionFilter::default() };
     asks.extend(reader.permissions(&open)?.into_iter().map(|asked| asked.session_id));
     let (parked, at_work) = reader.live_runs(None)?.into_iter().partition(|run| asks.contains(&run.session_id));
-    Ok(UnfinishedRuns { at_work, parked })
+    Ok(UnfinishedRuns { interrupted: at_work, awaiting_input: parked })
 }
 
 /// Returns whether nothing has ever run in a home: it does not exist, or contains no database files and no sessions.
@@ -84,7 +84,7 @@ impl OfflineStore {
         let database = home.join("sessions.sqlite");
         match SqliteReader::open(&database) {
             Ok(reader) => Ok(Self { home: home.to_owned(), reader, is_owned: owner(home).is_some() }),
-            Err(StoreError::Missing(_)) => Err(nothing(format!("the home {} has no database", home.display()))),
+            Err(StoreError::NotFound(_)) => Err(nothing(format!("the home {} has no database", home.display()))),
             Err(error) => Err(error.into()),
         }
     }

@@ -34,11 +34,11 @@ pub(crate) struct FollowedRun {
     /// Whether Ctrl-C cancelled the run.
     pub(crate) interrupted: bool,
     /// Whether the reader of the events is gone.
-    pub(crate) unread: bool,
+    pub(crate) output_closed: bool,
     /// Whether the answer was printed while it streamed in.
-    pub(crate) is_told: bool,
+    pub(crate) answer_printed: bool,
     /// Open requests of a run that waits for user input when no user can be prompted.
-    pub(crate) asks: Vec<UserRequest>,
+    pub(crate) open_requests: Vec<UserRequest>,
     /// Tool calls of the run and its descendants that were denied.
     pub(crate) refused: Vec<DeniedCall>,
 }
@@ -95,7 +95,7 @@ pub(crate) fn tell(
     match &watched.run.output {
         // An output that does not match the schema goes to standard error, not to a reader of standard output.
         Some(output) if is_unfit => print::aside(context.terminal, Hue::Plain, &text::block(output))?,
-        _ if !watched.is_told => answer(&watched.run, context.terminal)?,
+        _ if !watched.answer_printed => answer(&watched.run, context.terminal)?,
         _ => {}
     }
     closing(&watched.run, stored, context.terminal)
@@ -160,9 +160,9 @@ fn json(home: &Path, watched: &FollowedRun, stored: &[StoredArtifact]) -> Result
     let mut result = serde_json::to_value(&watched.run).map_err(broken)?;
     if let Value::Object(fields) = &mut result {
         fields.insert("artifacts".to_owned(), serde_json::to_value(stored).map_err(broken)?);
-        if !watched.asks.is_empty() {
+        if !watched.open_requests.is_empty() {
             let (questions, permissions): (Vec<&UserRequest>, Vec<&UserRequest>) =
-                watched.asks.iter().partition(|ask| matches!(ask, UserRequest::Question(_)));
+                watched.open_requests.iter().partition(|ask| matches!(ask, UserRequest::Question(_)));
             for (name, asks) in [("questions", questions), ("permissions", permissions)] {
                 if !asks.is_empty() {
                     fields.insert(name.to_owned(), serde_json::to_value(asks).map_err(broken)?);
@@ -242,23 +242,23 @@ fn parked(soong: &str, ask: &UserRequest, more: &[UserRequest]) -> Failure {
         ask.how(soong),
         ask.session_id()
     );
-    Failure::new(Exit::Parked, format!("the run is parked: it asks {}", ask.line()), advice)
+    Failure::new(Exit::AwaitsInput, format!("the run is parked: it asks {}", ask.line()), advice)
 }
 
 /// Returns the exit code or failure for the result of the run.
 pub(crate) fn exit(context: &Context<'_>, watched: &FollowedRun) -> Result<Exit, Failure> {
     let run = &watched.run.run;
-    if let Some((ask, more)) = watched.asks.split_first() {
+    if let Some((ask, more)) = watched.open_requests.split_first() {
         return Err(parked(&command(context.global.home.as_deref(), context.global.url.as_deref()), ask, more));
     }
     match run.status {
-        RunStatus::Completed => Ok(Exit::Done),
+        RunStatus::Completed => Ok(Exit::Success),
         RunStatus::Cancelled if watched.interrupted => Err(Failure::new(
             Exit::Interrupted,
             "the run was cancelled",
             "What it did is kept: `soong run --continue …` goes on.",
         )),
-        RunStatus::Cancelled if watched.unread => {
+        RunStatus::Cancelled if watched.output_closed => {
             Err(Failure::new(Exit::Failed, "the run was cancelled: the reader of its events has left", ""))
         }
         RunStatus::Cancelled => Err(Failure::new(Exit::Failed, "the run was cancelled from elsewhere", "")),

@@ -32,19 +32,19 @@ use crate::{
 };
 
 /// Whether a screen has hidden the cursor.
-static HIDDEN: AtomicBool = AtomicBool::new(false);
+static CURSOR_HIDDEN: AtomicBool = AtomicBool::new(false);
 
 /// Whether the process was suspended since the last picture, so that the cursor is below output of other programs.
-static CAME_BACK: AtomicBool = AtomicBool::new(false);
+static WAS_SUSPENDED: AtomicBool = AtomicBool::new(false);
 
 /// Returns whether the process was suspended since the last call, and resets that.
 pub(crate) fn has_come_back() -> bool {
-    CAME_BACK.swap(false, Ordering::AcqRel)
+    WAS_SUSPENDED.swap(false, Ordering::AcqRel)
 }
 
 /// Makes the next picture start below everything that is shown, because the process was suspended.
 pub(crate) fn came_back() {
-    CAME_BACK.store(true, Ordering::Release);
+    WAS_SUSPENDED.store(true, Ordering::Release);
 }
 
 /// Restores the terminal before the process exits or is suspended.
@@ -56,7 +56,7 @@ pub(crate) fn give_back() {
 
 /// Shows the cursor again if a screen has hidden it.
 fn show_cursor() {
-    if HIDDEN.swap(false, Ordering::AcqRel) {
+    if CURSOR_HIDDEN.swap(false, Ordering::AcqRel) {
         let mut out = std::io::stderr();
         let _ = queue!(out, EnableLineWrap, Show);
         let _ = out.flush();
@@ -81,19 +81,19 @@ pub(crate) struct Screen {
     terminal: Terminal,
     painter: Painter,
     /// Parts of the line below the runs.
-    foot: Vec<String>,
+    footer: Vec<String>,
     _hush: EchoOff,
 }
 
 impl Screen {
     /// Takes control of the terminal: keys are not echoed until it is restored.
     pub(crate) fn open(terminal: Terminal) -> Self {
-        Self { terminal, painter: Painter::new(terminal.stderr), foot: Vec::new(), _hush: EchoOff::begin() }
+        Self { terminal, painter: Painter::new(terminal.stderr), footer: Vec::new(), _hush: EchoOff::begin() }
     }
 
     /// Sets the parts of the line below the runs. The last parts are dropped if there is no room.
     pub(crate) fn foot(&mut self, foot: Vec<String>) {
-        self.foot = foot;
+        self.footer = foot;
     }
 
     /// Draws the board over the last picture, and above it the end of a text that is still being streamed.
@@ -104,7 +104,7 @@ impl Screen {
         let size = size();
         let (width, height) = size.room();
         let frame = PictureFormat { width, height, unicode: self.terminal.unicode, now: now() };
-        let picture = picture::picture(board, tail, &self.foot, &frame);
+        let picture = picture::picture(board, tail, &self.footer, &frame);
         let update = self.painter.paint(&[], &picture, size);
         self.send(&update);
     }
@@ -144,7 +144,7 @@ impl Screen {
         if update.is_empty() {
             return;
         }
-        HIDDEN.fetch_or(self.painter.is_cursor_hidden(), Ordering::AcqRel);
+        CURSOR_HIDDEN.fetch_or(self.painter.is_cursor_hidden(), Ordering::AcqRel);
         let mut out = std::io::stderr().lock();
         let _ = out.write_all(update.as_bytes()).and_then(|()| out.flush());
     }

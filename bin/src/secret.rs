@@ -15,22 +15,22 @@ use soong::{Config, Environment, Redactor};
 pub(crate) const HIDDEN: &str = "[hidden]";
 
 /// Minimum length in characters of a word without a known prefix that is taken for a secret.
-const LONG: usize = 20;
+const MIN_SECRET_CHARS: usize = 20;
 /// Prefixes of the API keys of well-known services.
-const BEGINNINGS: [&str; 10] = ["sk-", "sk_", "pk-", "gsk_", "xai-", "AIza", "ghp_", "github_pat_", "hf_", "eyJ"];
+const KEY_PREFIXES: [&str; 10] = ["sk-", "sk_", "pk-", "gsk_", "xai-", "AIza", "ghp_", "github_pat_", "hf_", "eyJ"];
 
 /// The secrets in the environment, for texts that do not come from the library (SAFE-1).
-static KNOWN: LazyLock<RwLock<Redactor>> =
+static KNOWN_SECRETS: LazyLock<RwLock<Redactor>> =
     LazyLock::new(|| RwLock::new(Redactor::new(&Environment::process(), &Config::default())));
 
 /// Sets the known secrets to the ones that the environment and the configuration name.
 pub(crate) fn learn(environment: &Environment, config: &Config) {
-    *KNOWN.write().unwrap_or_else(PoisonError::into_inner) = Redactor::new(environment, config);
+    *KNOWN_SECRETS.write().unwrap_or_else(PoisonError::into_inner) = Redactor::new(environment, config);
 }
 
 /// Returns a text with all known secrets redacted.
 pub(crate) fn redacted(text: &str) -> Cow<'_, str> {
-    KNOWN.read().unwrap_or_else(PoisonError::into_inner).text(text)
+    KNOWN_SECRETS.read().unwrap_or_else(PoisonError::into_inner).text(text)
 }
 
 /// Writer that redacts known secrets. Each call of `write` is redacted separately.
@@ -93,13 +93,13 @@ fn hide_word(word: &str) -> String {
 /// Returns whether a word looks like a key: it has a known prefix, is a long hexadecimal number, or is long and mixes
 /// digits, lower and upper case.
 fn is_like_one(word: &str) -> bool {
-    if BEGINNINGS.iter().any(|beginning| word.starts_with(beginning) && word.len() >= beginning.len() + 8) {
+    if KEY_PREFIXES.iter().any(|beginning| word.starts_with(beginning) && word.len() >= beginning.len() + 8) {
         return true;
     }
     let has = |test: fn(&u8) -> bool| word.bytes().any(|byte| test(&byte));
     let is_jumble = has(u8::is_ascii_digit) && has(u8::is_ascii_lowercase) && has(u8::is_ascii_uppercase);
     let is_hex = word.len() >= 32 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
-    is_hex || (word.len() >= LONG && is_jumble)
+    is_hex || (word.len() >= MIN_SECRET_CHARS && is_jumble)
 }
 
 #[cfg(test)]

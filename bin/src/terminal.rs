@@ -26,7 +26,7 @@ pub(crate) enum Hue {
     Bold,
     Dim,
     Italic,
-    Struck,
+    Strikethrough,
     Red,
     Green,
     Yellow,
@@ -41,7 +41,7 @@ impl Hue {
             Self::Bold => "1",
             Self::Dim => "2",
             Self::Italic => "3",
-            Self::Struck => "9",
+            Self::Strikethrough => "9",
             Self::Red => "31",
             Self::Green => "32",
             // Colors of the 256-color palette, since the standard yellow and blue are hard to read on white or black.

@@ -10,7 +10,7 @@
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Replacement for a harmful character.
-const BLANK: char = '\u{fffd}';
+const REPLACEMENT: char = '\u{fffd}';
 
 /// Makes multi-line text safe. A tab becomes four spaces.
 pub(crate) fn block(text: &str) -> String {
@@ -29,7 +29,7 @@ fn harmless(text: &str, tab: &str) -> String {
         match c {
             '\n' => safe.push('\n'),
             '\t' => safe.push_str(tab),
-            c if is_harmful(c) => safe.push(BLANK),
+            c if is_harmful(c) => safe.push(REPLACEMENT),
             c => safe.push(c),
         }
     }
@@ -40,7 +40,7 @@ fn harmless(text: &str, tab: &str) -> String {
 pub(crate) fn line(text: &str) -> String {
     let words: Vec<String> = text
         .split_whitespace()
-        .map(|word| word.chars().map(|c| if is_harmful(c) { BLANK } else { c }).collect())
+        .map(|word| word.chars().map(|c| if is_harmful(c) { REPLACEMENT } else { c }).collect())
         .collect();
     words.join(" ")
 }
@@ -51,7 +51,7 @@ pub(crate) fn line_as_is(text: &str) -> String {
 }
 
 /// Maximum number of successive combining marks that are not escaped.
-const MAX_MARKS: usize = 2;
+const MAX_COMBINING_MARKS: usize = 2;
 
 /// Escapes model text on one line: control characters, invisible characters and excess combining marks become
 /// `\u{…}`, and words of mixed scripts are marked.
@@ -74,7 +74,7 @@ fn escaped_word(word: &str) -> String {
         let is_invisible = matches!(c, '\u{34f}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}');
         match c {
             '\t' => shown.push_str("    "),
-            c if is_harmful(c) || is_invisible || marks > MAX_MARKS => {
+            c if is_harmful(c) || is_invisible || marks > MAX_COMBINING_MARKS => {
                 shown.push_str(&format!("\\u{{{:x}}}", u32::from(c)));
             }
             c => shown.push(c),
@@ -176,13 +176,13 @@ pub(crate) fn clusters(line: &str) -> impl Iterator<Item = (&str, usize)> {
 /// Returns the end of the first cluster in bytes.
 fn cluster_end(text: &str) -> usize {
     /// Maximum length in bytes of a joined emoji sequence; the cost of the check grows with it.
-    const JOINED_BYTES: usize = 128;
+    const MAX_JOINED_BYTES: usize = 128;
     let mut joiner = false;
     for (at, c) in text.char_indices().skip(1) {
         let is_mark = c.width() == Some(0);
         let is_joinable = joiner || matches!(c, '\u{1f3fb}'..='\u{1f3ff}');
         let joins = || text[..at + c.len_utf8()].width() <= text[..at].width();
-        let belongs = is_mark || (is_joinable && at < JOINED_BYTES && joins());
+        let belongs = is_mark || (is_joinable && at < MAX_JOINED_BYTES && joins());
         if !belongs {
             return at;
         }

@@ -29,25 +29,25 @@ use ratatui::{
 };
 
 /// Whether the monitor has taken the terminal.
-static TAKEN: AtomicBool = AtomicBool::new(false);
+static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// Held while a frame is drawn, so that no part of it is written after the terminal was restored.
 static DRAWING: Mutex<()> = Mutex::new(());
 /// Maximum time to wait for a frame that is being drawn. A thread that panics while drawing holds the lock while it
 /// restores the terminal, so the wait is limited.
-const PATIENCE: Duration = Duration::from_millis(200);
-const LOOK: Duration = Duration::from_millis(1);
+const DRAW_TIMEOUT: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Restores the terminal if the monitor has taken it.
 pub(crate) fn give_back() {
     let begun = Instant::now();
     let _drawn = loop {
         match DRAWING.try_lock() {
-            Err(TryLockError::WouldBlock) if begun.elapsed() < PATIENCE => std::thread::sleep(LOOK),
+            Err(TryLockError::WouldBlock) if begun.elapsed() < DRAW_TIMEOUT => std::thread::sleep(POLL_INTERVAL),
             drawn => break drawn.ok(),
         }
     };
-    if TAKEN.swap(false, Ordering::AcqRel) {
+    if IS_TAKEN.swap(false, Ordering::AcqRel) {
         let mut out = io::stderr();
         let _ = execute!(out, DisableBracketedPaste, EnableLineWrap, LeaveAlternateScreen, Show);
         let _ = disable_raw_mode();
@@ -56,7 +56,7 @@ pub(crate) fn give_back() {
 
 /// Returns whether the monitor has taken the terminal.
 pub(crate) fn is_taken() -> bool {
-    TAKEN.load(Ordering::Acquire)
+    IS_TAKEN.load(Ordering::Acquire)
 }
 
 /// The terminal, taken by the monitor.
@@ -74,7 +74,7 @@ impl Tty {
 
     /// Takes the terminal, possibly again after it was restored. The next frame is drawn completely.
     pub(crate) fn again(&mut self) -> io::Result<()> {
-        if !TAKEN.swap(true, Ordering::AcqRel) {
+        if !IS_TAKEN.swap(true, Ordering::AcqRel) {
             enable_raw_mode()?;
             execute!(io::stderr(), EnterAlternateScreen, DisableLineWrap, EnableBracketedPaste, Hide)?;
         }

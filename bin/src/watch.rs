@@ -23,14 +23,14 @@ use crate::{
 };
 
 /// Interval between checks whether a run with open requests waits only for user input.
-const LOOK: Duration = Duration::from_millis(500);
+const REQUEST_POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum number of denied calls that are recorded.
 const MAX_REFUSED: usize = 100;
 /// Interval between redraws of the live display.
-const FRAME: Duration = Duration::from_millis(100);
+const FRAME_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Note that events are polled instead of streamed.
-pub(crate) const POLLED: &str = "note: the event stream of the server is silent, as behind a proxy that buffers answers; \
+pub(crate) const POLLING_NOTE: &str = "note: the event stream of the server is silent, as behind a proxy that buffers answers; \
                                  its events are polled instead";
 
 /// Maximum time for cancelling a run after following it has failed.
@@ -41,9 +41,9 @@ enum FollowOutcome {
     /// The run has ended.
     Run { interrupted: bool, unread: bool },
     /// The run waits for user input, and no user can be prompted.
-    Parked(Vec<UserRequest>),
+    AwaitsInput(Vec<UserRequest>),
     /// This process received a signal to end; the run continues at the server.
-    Left(Failure),
+    Detached(Failure),
 }
 
 /// The followed run and all its descendants. Other runs of the session are ignored.
@@ -93,15 +93,22 @@ pub(crate) async fn watch(
     let is_told = progress.finish();
     let (interrupted, unread, asks) = match followed {
         Ok(FollowOutcome::Run { interrupted, unread }) => (interrupted, unread, Vec::new()),
-        Ok(FollowOutcome::Parked(asks)) => (false, false, asks),
-        Ok(FollowOutcome::Left(failure)) => return Err(failure),
+        Ok(FollowOutcome::AwaitsInput(asks)) => (false, false, asks),
+        Ok(FollowOutcome::Detached(failure)) => return Err(failure),
         Err(failure) => {
             let _ = tokio::time::timeout(CANCEL_LIMIT, client.cancel(&run.run_id)).await;
             return Err(failure);
         }
     };
     let run = client.run(&run.run_id).await?;
-    Ok(FollowedRun { run, interrupted, unread, is_told, asks, refused: family.refused })
+    Ok(FollowedRun {
+        run,
+        interrupted,
+        output_closed: unread,
+        answer_printed: is_told,
+        open_requests: asks,
+        refused: family.refused,
+    })
 }
 
 async fn follow(
@@ -112,7 +119,7 @@ async fn follow(
     interrupt: &Interrupt,
     patience: Duration,
 ) -> Result<FollowOutcome, Failure> {
-    let mut frames = tokio::time::interval(FRAME);
+    let mut frames = tokio::time::interval(FRAME_INTERVAL);
     frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let (mut interrupted, mut unread, mut leave_at) = (false, false, Instant::now());
     // Starts as true: a request of an earlier run of the session can block this run.
@@ -144,7 +151,7 @@ async fn follow(
                     }
                     // The reader of the output is gone, so the run is cancelled.
                     unread = true;
-                    *progress = Progress::Unread;
+                    *progress = Progress::Closed;
                     cancel(client, run);
                 }
                 match &item {
@@ -157,7 +164,7 @@ async fn follow(
                 if let Some(url) = client.server()
                     && interrupt.is_end().await
                 {
-                    return Ok(FollowOutcome::Left(left(run, url)));
+                    return Ok(FollowOutcome::Detached(left(run, url)));
                 }
                 interrupted = true;
                 progress.cancelling();
@@ -168,21 +175,21 @@ async fn follow(
             _ = frames.tick() => {
                 if events.is_polled() && !is_polled {
                     is_polled = true;
-                    progress.note(POLLED);
+                    progress.note(POLLING_NOTE);
                 }
                 progress.draw(client);
                 if asks && !interrupted && Instant::now() >= look_at {
-                    look_at = Instant::now() + LOOK;
+                    look_at = Instant::now() + REQUEST_POLL_INTERVAL;
                     let open = people::open(client, Some(&run.session_id)).await?;
-                    asks = !open.asks.is_empty();
+                    asks = !open.requests.is_empty();
                     if asks && can_ask {
                         progress.pause();
-                        let asked = ask_all(client, &open.asks, progress, interrupt).await?;
+                        let asked = ask_all(client, &open.requests, progress, interrupt).await?;
                         progress.go_on();
                         match asked {
                             PromptOutcome::Answered => {}
                             // Other runs continue as far as they can without the answer.
-                            PromptOutcome::Left => (can_ask, look_at) = (false, Instant::now()),
+                            PromptOutcome::Dismissed => (can_ask, look_at) = (false, Instant::now()),
                             PromptOutcome::Cancel => {
                                 interrupted = true;
                                 progress.cancelling();
@@ -190,8 +197,8 @@ async fn follow(
                                 leave_at = Instant::now() + patience;
                             }
                         }
-                    } else if asks && open.is_parked {
-                        return Ok(FollowOutcome::Parked(open.asks));
+                    } else if asks && open.awaits_input {
+                        return Ok(FollowOutcome::AwaitsInput(open.requests));
                     }
                 }
             }

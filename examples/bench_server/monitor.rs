@@ -34,7 +34,7 @@ const QUIET: Duration = Duration::from_millis(25);
 /// Duration of a round.
 const ROUND: Duration = Duration::from_millis(1_500);
 /// Pause before each round, so that no work of the previous round is still running.
-const REST: Duration = Duration::from_millis(1_500);
+const PAUSE: Duration = Duration::from_millis(1_500);
 /// Duration of the measurement of an idle monitor.
 const IDLE: Duration = Duration::from_secs(10);
 /// Number of clients that start runs.
@@ -116,7 +116,7 @@ struct Round {
 /// Completes runs for one round, with or without a monitor.
 async fn round_of(server: &Server, client: &Client, is_watched: bool, name: &str) -> Result<Round, Failed> {
     let screen = is_watched.then(|| Screen::open(server)).transpose()?;
-    tokio::time::sleep(REST).await;
+    tokio::time::sleep(PAUSE).await;
     let monitor = || screen.as_ref().map_or(Ok(0.0), |screen| cpu(screen.child.id()));
     let (server_before, monitor_before, start) = (cpu(server.pid()?)?, monitor()?, Instant::now());
     let runs = load(client, name).await? as f64;

@@ -23,7 +23,7 @@ const READERS: usize = 32;
 /// Number of turns of a run that is read.
 const RUN_TURNS: usize = 30;
 /// Maximum number of events read over one connection.
-const MOST_READ: u64 = 60;
+const MAX_READ: u64 = 60;
 
 /// State shared by all readers.
 struct Storm {
@@ -101,7 +101,7 @@ impl Storm {
             let (mut seen, mut done) = (0_u64, false);
             while !done {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                let most = (random >> 33) % MOST_READ;
+                let most = (random >> 33) % MAX_READ;
                 let read = match over_socket {
                     true => self.over_socket(&session, whole, seen, most).await,
                     false => self.over_events(&session, whole, seen, most).await,
@@ -112,7 +112,7 @@ impl Storm {
                         self.breaks.fetch_add(1, Relaxed);
                     }
                     Err(ReadError::Wrong(why)) => return Err(format!("{session}: {why}").into()),
-                    Err(ReadError::Off(last)) => {
+                    Err(ReadError::Disconnected(last)) => {
                         seen = last;
                         self.refused().await;
                     }
@@ -132,9 +132,9 @@ impl Storm {
         let cursor = if whole { "since_session_seq" } else { "since_event_id" };
         let path = format!("/api/traces/{session}/watch?tree={whole}&{cursor}={since}");
         let mut read = Progress { last: since, ended: false };
-        let Ok(mut socket) = self.client.watch(&path).await else { return Err(ReadError::Off(since)) };
+        let Ok(mut socket) = self.client.watch(&path).await else { return Err(ReadError::Disconnected(since)) };
         for _ in 0..=most {
-            let Some(said) = text(&mut socket).await else { return Err(ReadError::Off(read.last)) };
+            let Some(said) = text(&mut socket).await else { return Err(ReadError::Disconnected(read.last)) };
             if read.take(&said, whole)? {
                 break;
             }
@@ -146,9 +146,9 @@ impl Storm {
         let cursor = if whole { "since_session_seq" } else { "since_event_id" };
         let path = format!("/api/traces/{session}/events?tree={whole}&{cursor}={since}");
         let mut read = Progress { last: since, ended: false };
-        let Ok(mut frames) = self.client.stream(&path, None).await else { return Err(ReadError::Off(since)) };
+        let Ok(mut frames) = self.client.stream(&path, None).await else { return Err(ReadError::Disconnected(since)) };
         for _ in 0..most {
-            let Some(said) = frames.next().await else { return Err(ReadError::Off(read.last)) };
+            let Some(said) = frames.next().await else { return Err(ReadError::Disconnected(read.last)) };
             if read.take(&said, whole)? {
                 break;
             }
@@ -166,7 +166,7 @@ struct Progress {
 /// Reason why a connection ended early.
 enum ReadError {
     /// The server broke the connection or was down; contains the number of the last event received.
-    Off(u64),
+    Disconnected(u64),
     /// An event is missing or was received twice.
     Wrong(String),
 }

@@ -31,7 +31,8 @@ pub(crate) async fn work(home: &Path, seed: u64) -> Result<(), Failed> {
         std::panic::set_hook(Box::new(|_| {}));
         for _ in 0..20 {
             let refused = StoreError::Io("refused by plan".to_owned());
-            let fault = if random.below(2) == 0 { Fault::Before(refused) } else { Fault::After(refused) };
+            let fault =
+                if random.below(2) == 0 { Fault::FailBeforeWrite(refused) } else { Fault::FailAfterWrite(refused) };
             // The first commits belong to opening the home: if they fail, the child ends.
             plan.at(100 + random.below(1_000), fault);
         }

@@ -45,7 +45,7 @@ impl Preset {
     }
 }
 
-const READING: [&str; 4] = ["read", "list_files", "glob", "grep"];
+const READ_TOOLS: [&str; 4] = ["read", "list_files", "glob", "grep"];
 
 const DEFAULT: &str = "\
 You are a careful agent that does a piece of work and answers for it.
@@ -128,7 +128,7 @@ pub fn builtin_presets() -> Vec<Preset> {
         coordinates: false,
     };
     let texts = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
-    let tools = |more: &[&str]| texts(&[&READING[..], more].concat());
+    let tools = |more: &[&str]| texts(&[&READ_TOOLS[..], more].concat());
     vec![
         Preset { max_iterations: Some(30), ..preset("default", "Does a piece of work with all tools.", DEFAULT) },
         Preset {

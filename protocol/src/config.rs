@@ -31,7 +31,8 @@ use crate::{Budget, Preset};
 
 /// Error for a value that is not the name of an environment variable. The message never repeats the value, because it
 /// may be the key itself.
-const NO_VARIABLE: &str = "must be the name of an environment variable (letters, digits, _), never the key itself";
+const NOT_A_VARIABLE_NAME: &str =
+    "must be the name of an environment variable (letters, digits, _), never the key itself";
 
 fn is_variable(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
@@ -307,7 +308,7 @@ impl Config {
             profile.over(&self.model).check().map_err(|why| ("model_profiles", why))?;
         }
         if !is_variable(&self.model.api_key_env) {
-            return Err(("model.api_key_env", NO_VARIABLE));
+            return Err(("model.api_key_env", NOT_A_VARIABLE_NAME));
         }
         let mut names = self.model_profiles.values().filter_map(|profile| profile.api_key_env.as_deref());
         if !names.all(is_variable) {

@@ -219,9 +219,9 @@ fn is_zero(count: &u64) -> bool {
 }
 
 /// Maximum length of the description of the mission goal, in characters (GOAL-2).
-const ROOT_GOAL_CHARS: usize = 200;
+const MAX_MISSION_GOAL_CHARS: usize = 200;
 /// Reason of the mission goal. It also identifies that goal.
-const MISSION_REASON: &str = "it is the mission";
+const MISSION_GOAL_REASON: &str = "it is the mission";
 
 impl GoalTree {
     /// Creates an empty tree for a mission.
@@ -412,25 +412,25 @@ impl GoalTree {
 
     /// Returns the open goal that was created from the mission.
     pub fn open_mission(&self) -> Option<&Goal> {
-        self.goals.iter().find(|goal| goal.reason == MISSION_REASON && goal.status.is_open())
+        self.goals.iter().find(|goal| goal.reason == MISSION_GOAL_REASON && goal.status.is_open())
     }
 
     /// Returns whether a run that calls tools without a plan gets a goal for its task.
     ///
     /// This is the case if the tree has no goal yet, or if the last mission goal was abandoned and no goal is open.
     pub fn lacks_root(&self) -> bool {
-        let last = self.goals.iter().rev().find(|goal| goal.reason == MISSION_REASON);
+        let last = self.goals.iter().rev().find(|goal| goal.reason == MISSION_GOAL_REASON);
         let was_abandoned = last.is_some_and(|goal| goal.status == GoalStatus::Abandoned);
         self.goals.is_empty() || was_abandoned && !self.goals.iter().any(|goal| goal.status.is_open())
     }
 
     /// Plans a focused goal from the task of a run that calls tools without a plan (GOAL-2).
     pub fn plan_root(&self, task: &str, sequence: u64, at: Timestamp) -> Vec<GoalEvent> {
-        let description = match one_line(task, ROOT_GOAL_CHARS) {
+        let description = match one_line(task, MAX_MISSION_GOAL_CHARS) {
             empty if empty.is_empty() => "the task".to_owned(),
             line => line,
         };
-        let Ok(mut events) = self.plan_add(&[description], MISSION_REASON, None, None, sequence, at) else {
+        let Ok(mut events) = self.plan_add(&[description], MISSION_GOAL_REASON, None, None, sequence, at) else {
             return Vec::new();
         };
         if let Some(GoalEvent::Added { goal, .. }) = events.first() {
@@ -502,14 +502,14 @@ impl GoalTree {
 
     /// Renders the tree for a prompt or a user, one line per goal (GOAL-4).
     pub fn render(&self, with_summaries: bool) -> String {
-        let mut text = format!("Mission: {}\n", one_line(&self.mission, ROOT_GOAL_CHARS));
+        let mut text = format!("Mission: {}\n", one_line(&self.mission, MAX_MISSION_GOAL_CHARS));
         for goal in &self.goals {
             let depth = goal.number.matches('.').count();
             let focus = if self.current_id.as_ref() == Some(&goal.id) { " ← current" } else { "" };
             text.push_str(&"  ".repeat(depth));
             text.push_str(&format!("{} {}. {}{focus}\n", goal.status.mark(), goal.number, goal.description));
             if with_summaries && let Some(summary) = &goal.summary {
-                text.push_str(&format!("{}    {}\n", "  ".repeat(depth), one_line(summary, ROOT_GOAL_CHARS)));
+                text.push_str(&format!("{}    {}\n", "  ".repeat(depth), one_line(summary, MAX_MISSION_GOAL_CHARS)));
             }
         }
         text
@@ -596,7 +596,7 @@ mod tests {
         }
         assert_eq!(tree.goals.len(), 1);
         assert_eq!(tree.current().unwrap().status, GoalStatus::InProgress);
-        assert!(tree.goals[0].description.chars().count() <= ROOT_GOAL_CHARS + 1);
+        assert!(tree.goals[0].description.chars().count() <= MAX_MISSION_GOAL_CHARS + 1);
         assert!(!tree.lacks_root(), "it has one");
         tree.set_status(&GoalId::new("1"), GoalStatus::Completed);
         assert!(!tree.lacks_root(), "its task is done");

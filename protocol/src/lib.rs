@@ -63,7 +63,7 @@ pub use run::{EndReason, GivenMessage, Reflection, Run, RunMode, RunSettings, Ru
 pub use session::Session;
 pub use sub_agent::ChildResult;
 pub use time::Timestamp;
-pub use tool::{NETWORK, ToolEffect, ToolSpec};
+pub use tool::{NETWORK_TAG, ToolEffect, ToolSpec};
 pub use trace::{Trace, TraceContext, TraceMode, TraceStatus};
 pub use usage::{Prices, Stats, StatsPair, Usage, UsageBy, UsageOf, UsageReport, UsageRow, UsageSum, Usd};
 

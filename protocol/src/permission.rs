@@ -211,7 +211,7 @@ pub struct PermissionDecision {
     /// The decision.
     pub decision: Decision,
     /// Origin of the decision; see [`Permission::by`].
-    pub by: String,
+    pub decided_by: String,
     /// Reason for the decision.
     pub reason: Option<String>,
     /// Time of the decision.
@@ -224,7 +224,7 @@ impl PermissionDecision {
         Some(Self {
             permission_id: asked.permission_id,
             decision: asked.decision?,
-            by: asked.by.unwrap_or_default(),
+            decided_by: asked.by.unwrap_or_default(),
             reason: asked.reason,
             at: asked.decided_at?,
         })

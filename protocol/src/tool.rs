@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Tag of a tool that uses the network. Its calls require permission, even if they only read (PERM-1).
-pub const NETWORK: &str = "network";
+pub const NETWORK_TAG: &str = "network";
 
 /// Effect of calling a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -48,7 +48,7 @@ pub struct ToolSpec {
     pub effect: ToolEffect,
     /// Whether an interrupted call may run again (DUR-4).
     pub idempotent: bool,
-    /// Further properties. [`NETWORK`] makes calls require permission.
+    /// Further properties. [`NETWORK_TAG`] makes calls require permission.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
     /// Time limit of a call, in milliseconds. Default: `tools.default_timeout_ms`.
@@ -113,6 +113,6 @@ impl ToolSpec {
 
     /// Returns whether calls require permission if the tool does not decide it per call (PERM-1).
     pub fn needs_leave(&self) -> bool {
-        self.effect.changes() || self.has_tag(NETWORK)
+        self.effect.changes() || self.has_tag(NETWORK_TAG)
     }
 }

@@ -102,9 +102,9 @@ pub struct NewFork {
     /// Root trace of the new session.
     pub trace_id: TraceId,
     /// Trace to copy. It is not changed.
-    pub source: TraceId,
+    pub source_trace: TraceId,
     /// Last message to copy, which becomes the head of the copy.
-    pub at: u64,
+    pub last_message: u64,
 }
 
 /// The first version of a copy of an artifact of another session.
@@ -114,7 +114,7 @@ pub struct NewArtifactCopy {
     pub version: NewVersion,
     /// The copied artifact. The copy can also be found by this id, and by the ids of the artifacts that this one was
     /// copied from.
-    pub source: ArtifactId,
+    pub source_artifact: ArtifactId,
 }
 
 /// One write of an append.
@@ -134,7 +134,7 @@ pub enum Write {
     /// Creates a run of an existing trace, with status `queued`.
     Run(Box<Run>),
     /// Assigns a new epoch to a run. The acknowledgement contains it.
-    OpenRun(RunId),
+    NewEpoch(RunId),
     /// Adds a message. It becomes the head of the trace if its parent is the current head, unless it is partial or
     /// belongs to a side branch.
     Message(Arc<Message>),
@@ -153,10 +153,10 @@ pub enum Write {
     },
     /// Stores a permission request for a tool call (PERM-1). An existing request for the call stays unchanged. A
     /// later write of the same append records the event that reports the request.
-    Permission(Box<Permission>),
+    PermissionRequest(Box<Permission>),
     /// Stores the decision about a permission request. Rejected with `Decided` if it has a decision or its run has
     /// ended.
-    Decision(PermissionDecision),
+    PermissionDecision(PermissionDecision),
     /// Announces a blob before its file exists (DUR-8).
     BlobIntent {
         /// Future location of the file, relative to the home.
@@ -173,16 +173,16 @@ pub enum Write {
     Edit(Box<NewEdit>),
     /// Registers the content of a document after one of its edits as a version, and removes the announcement of the
     /// blob.
-    Flush(Box<NewDocumentVersion>),
+    DocumentVersion(Box<NewDocumentVersion>),
     /// Deletes an artifact with its versions and edits. Announces its blobs again, so that their files are removed.
-    ArtifactGone {
+    ArtifactDeleted {
         /// The artifact.
         artifact_id: ArtifactId,
         /// Time of the deletion.
         at: Timestamp,
     },
     /// Removes the announcement of a blob that does not exist any more.
-    BlobGone {
+    BlobDeleted {
         /// Location of the file, relative to the home.
         path: String,
     },
@@ -206,7 +206,7 @@ pub enum Write {
     },
     /// Records that the task journal of a run is complete and on disk (TASK-1). Has no effect if the run has no
     /// journal.
-    TaskJournalDone(RunId),
+    TaskJournalCompleted(RunId),
     /// Writes one page without changing data, to test whether the disk accepts writes.
     Probe,
 }

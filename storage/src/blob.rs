@@ -47,9 +47,9 @@ use crate::{
 };
 
 /// Maximum number of files that are deleted in one batch.
-const DELETED_AT_ONCE: usize = 256;
+const DELETE_BATCH: usize = 256;
 /// Maximum number of concurrent requests of a batch deletion in a bucket.
-const REQUESTS_AT_ONCE: usize = 16;
+const MAX_CONCURRENT_DELETES: usize = 16;
 
 /// The bytes of a version as a stream.
 pub type BlobStream = BoxStream<'static, Result<Bytes, StoreError>>;
@@ -57,10 +57,10 @@ pub type BlobStream = BoxStream<'static, Result<Bytes, StoreError>>;
 /// Store of artifact bytes, with one file or object per version; cloneable.
 #[derive(Clone)]
 pub struct BlobStore {
-    place: BlobLocation,
+    location: BlobLocation,
     store: Arc<dyn ObjectStore>,
-    writing: Backend,
-    turns: Arc<PathLocks>,
+    backend: Backend,
+    locks: Arc<PathLocks>,
     faults: Option<FaultPlan>,
 }
 
@@ -86,7 +86,7 @@ impl BlobStore {
         environment: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, StoreError> {
         if let Some(feature) = place.missing_feature() {
-            let error = BlobLocationError::NotBuilt { place: place.to_string(), feature };
+            let error = BlobLocationError::FeatureMissing { place: place.to_string(), feature };
             return Err(StoreError::Blob(error.to_string()));
         }
         let writing = match place {
@@ -107,7 +107,7 @@ impl BlobStore {
             Backend::Files(files) => Arc::new(files.reader()),
             Backend::Objects(objects) => Arc::clone(&objects.store),
         };
-        Ok(Self { place: place.clone(), store, writing, turns: Arc::default(), faults: None })
+        Ok(Self { location: place.clone(), store, backend: writing, locks: Arc::default(), faults: None })
     }
 
     /// Applies a fault plan to all later writes.
@@ -120,7 +120,7 @@ impl BlobStore {
     /// Stores the bytes of a new version; they are durable and complete when this returns.
     ///
     /// # Errors
-    /// [`StoreError::Exists`] if the path is taken; its file is not changed. [`StoreError::Blob`] if the disk or the
+    /// [`StoreError::AlreadyExists`] if the path is taken; its file is not changed. [`StoreError::Blob`] if the disk or the
     /// bucket fails; then no file is visible at the path. Exception: if the bucket's answer to a small body was lost,
     /// the complete object may exist until the path is deleted.
     pub async fn put(&self, path: &str, bytes: Bytes) -> Result<(), StoreError> {
@@ -134,7 +134,7 @@ impl BlobStore {
     ///
     /// # Errors
     /// As for [`BlobStore::put`]. [`StoreError::TooLarge`] if the stream has more than `limit_bytes`, and
-    /// [`StoreError::Source`] if the stream fails; nothing is stored then.
+    /// [`StoreError::SourceUnreadable`] if the stream fails; nothing is stored then.
     pub async fn put_stream(
         &self,
         path: &str,
@@ -150,7 +150,7 @@ impl BlobStore {
     /// followed, so the caller must check whether the file may be read.
     ///
     /// # Errors
-    /// As for [`BlobStore::put_stream`]. [`StoreError::Source`] if it is not a regular file.
+    /// As for [`BlobStore::put_stream`]. [`StoreError::SourceUnreadable`] if it is not a regular file.
     pub async fn put_file(&self, path: &str, limit_bytes: u64, source: &FilePath) -> Result<u64, StoreError> {
         let file = body::open_source(source, limit_bytes).await?;
         self.put_stream(path, limit_bytes, body::pieces_of(file)).await
@@ -184,7 +184,7 @@ impl BlobStore {
     /// delete the path.
     pub async fn clear(&self, path: &str) -> Result<(), StoreError> {
         let (key, turn) = self.turn(path).await?;
-        match &self.writing {
+        match &self.backend {
             Backend::Files(files) => files.clear(&key, turn).await,
             Backend::Objects(objects) => objects.delete(&key, turn).await,
         }
@@ -201,7 +201,7 @@ impl BlobStore {
     /// Deletes many versions, faster than one by one; returns the result of each, in the same order.
     pub async fn delete_all(&self, paths: &[String]) -> Vec<Result<(), StoreError>> {
         let mut outcomes = Vec::with_capacity(paths.len());
-        for some in paths.chunks(DELETED_AT_ONCE) {
+        for some in paths.chunks(DELETE_BATCH) {
             match self.delete_some(some).await {
                 Ok(some) => outcomes.extend(some),
                 Err(error) => outcomes.extend(some.iter().map(|_| Err(error.clone()))),
@@ -211,14 +211,14 @@ impl BlobStore {
     }
 
     async fn delete_some(&self, paths: &[String]) -> Result<Vec<Result<(), StoreError>>, StoreError> {
-        let files = match &self.writing {
+        let files = match &self.backend {
             Backend::Files(files) => files,
             Backend::Objects(objects) => {
                 let one = |path: String| async move {
                     let (key, turn) = self.turn(&path).await?;
                     objects.delete(&key, turn).await
                 };
-                let removing = futures::stream::iter(paths.to_vec()).map(one).buffered(REQUESTS_AT_ONCE);
+                let removing = futures::stream::iter(paths.to_vec()).map(one).buffered(MAX_CONCURRENT_DELETES);
                 return Ok(removing.collect().await);
             }
         };
@@ -237,7 +237,7 @@ impl BlobStore {
 
     /// Returns the local path of a version's file, whether or not it exists; `None` if versions are not local files.
     pub fn local_path(&self, path: &str) -> Option<PathBuf> {
-        match &self.writing {
+        match &self.backend {
             Backend::Files(files) => files.locate(&parsed(path).ok()?).ok(),
             Backend::Objects(_) => None,
         }
@@ -246,7 +246,7 @@ impl BlobStore {
     async fn write(&self, path: &str, body: &mut Body<'_>) -> Result<(), StoreError> {
         let (key, turn) = self.turn(path).await?;
         self.meet(FaultPoint::BeforeBlob)?;
-        match &self.writing {
+        match &self.backend {
             Backend::Files(files) => files.put(&key, body, turn).await,
             Backend::Objects(objects) => objects.put(&key, body, turn).await,
         }?;
@@ -261,7 +261,7 @@ impl BlobStore {
     }
 
     async fn turn(&self, path: &str) -> Result<(Path, PathLock), StoreError> {
-        Ok((parsed(path)?, self.turns.take(path).await))
+        Ok((parsed(path)?, self.locks.take(path).await))
     }
 
     async fn find(&self, path: &str) -> Result<Option<GetResult>, StoreError> {
@@ -276,7 +276,7 @@ impl BlobStore {
 /// Shows the location only, because the credentials of a bucket are secret.
 impl fmt::Debug for BlobStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Blobs({})", self.place)
+        write!(f, "Blobs({})", self.location)
     }
 }
 

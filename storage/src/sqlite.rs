@@ -52,20 +52,20 @@ use crate::store::StoreError;
 /// Time that a connection waits for another one's lock, in milliseconds.
 const BUSY_TIMEOUT_MS: u64 = 5_000;
 /// Capacity of the statement cache; more than there are statements, so none is prepared twice.
-const STATEMENTS: usize = 128;
+const STATEMENT_CACHE_CAPACITY: usize = 128;
 
 /// Reason why an append could not be written.
 #[derive(Debug)]
 enum WriteError {
     /// The append is invalid in the current state of the store.
-    Refused(StoreError),
+    Rejected(StoreError),
     /// SQLite reported an error.
     Sql(rusqlite::Error),
 }
 
 impl From<StoreError> for WriteError {
     fn from(error: StoreError) -> Self {
-        Self::Refused(error)
+        Self::Rejected(error)
     }
 }
 
@@ -84,9 +84,9 @@ impl WriteError {
 
     fn into_store_error(self) -> StoreError {
         match self {
-            Self::Refused(error) => error,
+            Self::Rejected(error) => error,
             Self::Sql(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
-                StoreError::Exists(format!("something that the append adds ({error})"))
+                StoreError::AlreadyExists(format!("something that the append adds ({error})"))
             }
             Self::Sql(error) => store_error(error),
         }
@@ -106,7 +106,7 @@ pub(crate) fn store_error(error: rusqlite::Error) -> StoreError {
             | E::Utf8Error(..),
             _,
         ) => StoreError::Corrupt(format!("a row cannot be read: {error}")),
-        _ => StoreError::Defect(error.to_string()),
+        _ => StoreError::Internal(error.to_string()),
     }
 }
 

@@ -21,40 +21,40 @@ use soong_protocol::{
 pub enum StoreError {
     /// A newer incarnation of the run has opened its journal (ACT-3).
     #[error("run {0} was taken over by a newer incarnation")]
-    Stale(RunId),
+    StaleIncarnation(RunId),
     /// A record with that id or name already exists.
     #[error("{0} exists already")]
-    Exists(String),
+    AlreadyExists(String),
     /// The question or permission was already decided.
     #[error("{0} is decided already")]
-    Decided(String),
+    AlreadyDecided(String),
     /// The conversation's head is not the message that the append expects.
     #[error("the conversation of trace {0} has gone on meanwhile: see where it stands now")]
-    Moved(TraceId),
+    HeadMoved(TraceId),
     /// The append refers to a record that does not exist.
     #[error("{0} does not exist")]
-    Missing(String),
+    NotFound(String),
     /// The cursor of a list request was not returned by an earlier page of that list.
     #[error("{0:?} is no cursor: take `next_cursor` of the page before as it is")]
-    Cursor(String),
+    InvalidCursor(String),
     /// A run of the session is queued or running, so the session cannot be deleted or its head switched.
     #[error("session {0} has a run that waits or is at work: let it end, or stop it")]
-    Active(SessionId),
+    SessionActive(SessionId),
     /// A session with this id is being deleted; the id is free when the deletion is complete (DUR-8).
     #[error("session {0} is being deleted: try again in a moment")]
-    Removing(SessionId),
+    SessionDeleting(SessionId),
     /// The disk failed, is full or read-only; the same append may succeed later (DUR-6).
     #[error("the database could not be written or read: {0}")]
     Io(String),
     /// A statement cannot be run or a value cannot be stored; a retry fails too.
     #[error("a statement of the store failed, which is a defect of soong: {0}")]
-    Defect(String),
+    Internal(String),
     /// The storage of artifact bytes failed, is full or read-only; the same request may succeed later (DUR-6).
     #[error("the bytes of an artifact could not be written or read: {0}")]
     Blob(String),
     /// The source of the bytes to store could not be read; nothing was stored.
     #[error("what was to be stored could not be read: {0}")]
-    Source(String),
+    SourceUnreadable(String),
     /// The content is larger than the limit; nothing was stored.
     #[error("more than {limit_bytes} bytes were to be stored: that is the limit")]
     TooLarge {
@@ -66,7 +66,7 @@ pub enum StoreError {
     Corrupt(String),
     /// The file was written by a newer version; it was not changed (DUR-5).
     #[error("the database has format {found}, this version knows up to {known}: use a newer soong")]
-    Newer {
+    NewerFormat {
         /// The file's format.
         found: u32,
         /// The newest format that this build supports.
@@ -76,7 +76,7 @@ pub enum StoreError {
     #[error(
         "the database has format {found} of an earlier version: start a run or `soong serve`, which brings it to format {known} and keeps a copy"
     )]
-    Older {
+    OlderFormat {
         /// The file's format.
         found: u32,
         /// The newest format that this build supports.
@@ -97,12 +97,16 @@ impl StoreError {
 impl From<&StoreError> for ErrorInfo {
     fn from(error: &StoreError) -> Self {
         let code = match error {
-            StoreError::Exists(_) | StoreError::Source(_) | StoreError::Cursor(_) => ErrorCode::ValidationError,
-            StoreError::Decided(_) => ErrorCode::AlreadyDecided,
+            StoreError::AlreadyExists(_) | StoreError::SourceUnreadable(_) | StoreError::InvalidCursor(_) => {
+                ErrorCode::ValidationError
+            }
+            StoreError::AlreadyDecided(_) => ErrorCode::AlreadyDecided,
             StoreError::TooLarge { .. } => ErrorCode::PayloadTooLarge,
             StoreError::Closed => ErrorCode::Closing,
-            StoreError::Defect(_) => ErrorCode::InternalError,
-            StoreError::Active(_) | StoreError::Removing(_) | StoreError::Moved(_) => ErrorCode::SessionActive,
+            StoreError::Internal(_) => ErrorCode::InternalError,
+            StoreError::SessionActive(_) | StoreError::SessionDeleting(_) | StoreError::HeadMoved(_) => {
+                ErrorCode::SessionActive
+            }
             _ => ErrorCode::StorageError,
         };
         match error.is_transient() || code == ErrorCode::SessionActive {
@@ -126,7 +130,7 @@ pub struct Fence {
     pub number: u64,
     /// Time that the run has worked so far, in milliseconds of a monotonic clock. It is stored as the run's duration
     /// until the run has ended. `None`: the stored value is kept.
-    pub used_ms: Option<u64>,
+    pub active_ms: Option<u64>,
 }
 
 /// One atomic unit of writing.
@@ -149,7 +153,7 @@ pub struct PendingTaskJournal {
     /// The project directory of its session.
     pub project_dir: String,
     /// The event that started the run, on its trace's timeline.
-    pub first_event: u64,
+    pub first_event_id: u64,
     /// The goal tree at that event, without sub-traces and stats.
     pub goals: GoalTree,
 }
@@ -260,9 +264,9 @@ pub struct ChangedDocument {
     /// Its revision at the earlier time; 0 if it did not exist yet.
     pub revision: u64,
     /// Whether it existed at that time: created, and not withdrawn.
-    pub is_there: bool,
+    pub existed: bool,
     /// Whether it has since also been changed by another trace, or by a version that was stored without an edit.
-    pub is_foreign: bool,
+    pub changed_elsewhere: bool,
 }
 
 /// A page of a list, newest first.

@@ -20,9 +20,9 @@ use tokio::sync::mpsc;
 use crate::store::{Ack, Append, Store, StoreError};
 
 /// Maximum number of queued appends; beyond it, callers wait.
-const QUEUE_APPENDS: usize = 4096;
+const QUEUE_CAPACITY: usize = 4096;
 /// Maximum number of appends in one transaction. It bounds how long the first append of a batch waits for the last.
-const BATCH_APPENDS: NonZeroUsize = NonZeroUsize::new(512).unwrap();
+const MAX_BATCH_APPENDS: NonZeroUsize = NonZeroUsize::new(512).unwrap();
 
 /// Callback for the result of an append. It is called once, on the writer thread, so it must not block.
 ///
@@ -34,7 +34,7 @@ pub struct QueuedAppend {
     /// The append to commit.
     pub append: Append,
     /// Receives the result.
-    pub done: AppendCallback,
+    pub callback: AppendCallback,
 }
 
 impl std::fmt::Debug for QueuedAppend {
@@ -45,7 +45,7 @@ impl std::fmt::Debug for QueuedAppend {
 
 /// Item of the writer's queue.
 enum QueueItem {
-    Job(QueuedAppend),
+    Append(QueuedAppend),
     /// Accept no more appends.
     Close,
 }
@@ -54,22 +54,22 @@ enum QueueItem {
 #[derive(Debug, Clone)]
 pub struct WriterHandle {
     queue: mpsc::Sender<QueueItem>,
-    counted: Arc<WriterCounters>,
+    counters: Arc<WriterCounters>,
 }
 
 /// Upper bounds of the histogram classes for appends per transaction; larger transactions are counted in one more
 /// class.
-pub const BATCH_CLASSES: [u64; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+pub const BATCH_SIZE_BUCKETS: [u64; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
 /// Counters of a writer since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WriterStats {
     /// Transactions that failed as a whole, because the disk is full or fails.
-    pub refused: u64,
+    pub failed_commits: u64,
     /// Committed appends.
     pub appends: u64,
-    /// Transactions by number of appends; see [`BATCH_CLASSES`].
-    pub batches: [u64; BATCH_CLASSES.len() + 1],
+    /// Transactions by number of appends; see [`BATCH_SIZE_BUCKETS`].
+    pub batches: [u64; BATCH_SIZE_BUCKETS.len() + 1],
 }
 
 impl WriterStats {
@@ -81,21 +81,21 @@ impl WriterStats {
 
 #[derive(Debug, Default)]
 struct WriterCounters {
-    refused: AtomicU64,
+    failed_commits: AtomicU64,
     appends: AtomicU64,
-    batches: [AtomicU64; BATCH_CLASSES.len() + 1],
+    batches: [AtomicU64; BATCH_SIZE_BUCKETS.len() + 1],
     /// The error of the last commit, if it failed.
-    refusal: Mutex<Option<StoreError>>,
+    last_error: Mutex<Option<StoreError>>,
 }
 
 impl WriterCounters {
     fn set_refusal(&self, refusal: Option<StoreError>) {
-        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = refusal;
+        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = refusal;
     }
 
     fn committed(&self, batch: usize, appends: usize) {
         let count = |length: usize| u64::try_from(length).unwrap_or(u64::MAX);
-        let class = BATCH_CLASSES.partition_point(|most| *most < count(batch));
+        let class = BATCH_SIZE_BUCKETS.partition_point(|most| *most < count(batch));
         self.batches[class].fetch_add(1, Relaxed);
         self.appends.fetch_add(count(appends), Relaxed);
     }
@@ -106,10 +106,10 @@ impl WriterHandle {
     ///
     /// It is also returned if the writer is closed; `submit` then reports [`StoreError::Closed`].
     pub fn try_submit(&self, job: QueuedAppend) -> Result<(), QueuedAppend> {
-        match self.queue.try_send(QueueItem::Job(job)) {
+        match self.queue.try_send(QueueItem::Append(job)) {
             Err(
-                mpsc::error::TrySendError::Full(QueueItem::Job(job))
-                | mpsc::error::TrySendError::Closed(QueueItem::Job(job)),
+                mpsc::error::TrySendError::Full(QueueItem::Append(job))
+                | mpsc::error::TrySendError::Closed(QueueItem::Append(job)),
             ) => Err(job),
             _ => Ok(()),
         }
@@ -117,8 +117,8 @@ impl WriterHandle {
 
     /// Queues an append, waiting for room. If the writer is closed, the result is [`StoreError::Closed`].
     pub async fn submit(&self, job: QueuedAppend) {
-        if let Err(mpsc::error::SendError(QueueItem::Job(job))) = self.queue.send(QueueItem::Job(job)).await {
-            (job.done)(Err((StoreError::Closed, job.append)));
+        if let Err(mpsc::error::SendError(QueueItem::Append(job))) = self.queue.send(QueueItem::Append(job)).await {
+            (job.callback)(Err((StoreError::Closed, job.append)));
         }
     }
 
@@ -141,13 +141,13 @@ impl WriterHandle {
     /// Returns the counters so far.
     pub fn stats(&self) -> WriterStats {
         let get = |counter: &AtomicU64| counter.load(Relaxed);
-        let WriterCounters { refused, appends, batches, .. } = &*self.counted;
-        WriterStats { refused: get(refused), appends: get(appends), batches: batches.each_ref().map(get) }
+        let WriterCounters { failed_commits: refused, appends, batches, .. } = &*self.counters;
+        WriterStats { failed_commits: get(refused), appends: get(appends), batches: batches.each_ref().map(get) }
     }
 
     /// Returns the error of the last commit if it failed as a whole.
     pub fn refusal(&self) -> Option<StoreError> {
-        self.counted.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.counters.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns the number of queued appends.
@@ -166,16 +166,16 @@ where
     S: Store + 'static,
     P: FnMut(Append, Ack) + Send + 'static,
 {
-    let (queue, mut jobs) = mpsc::channel::<QueueItem>(QUEUE_APPENDS);
+    let (queue, mut jobs) = mpsc::channel::<QueueItem>(QUEUE_CAPACITY);
     let counted = Arc::new(WriterCounters::default());
     let counts = Arc::clone(&counted);
     let thread = std::thread::Builder::new().name("soong-writer".to_owned()).spawn(move || {
         let mut waiting = Vec::new();
         let mut refused = false;
-        while jobs.blocking_recv_many(&mut waiting, BATCH_APPENDS.get()) > 0 {
+        while jobs.blocking_recv_many(&mut waiting, MAX_BATCH_APPENDS.get()) > 0 {
             let mut closing = false;
             let jobs_of = waiting.drain(..).filter_map(|item| match item {
-                QueueItem::Job(job) => Some((job.append, job.done)),
+                QueueItem::Append(job) => Some((job.append, job.callback)),
                 QueueItem::Close => {
                     closing = true;
                     None
@@ -207,7 +207,7 @@ where
                     }
                 }
                 Err(error) => {
-                    counts.refused.fetch_add(1, Relaxed);
+                    counts.failed_commits.fetch_add(1, Relaxed);
                     counts.set_refusal(Some(error.clone()));
                     // Logged once per series of failures, because callers retry.
                     if !std::mem::replace(&mut refused, true) {
@@ -220,7 +220,7 @@ where
             }
         }
     })?;
-    Ok((WriterHandle { queue, counted }, thread))
+    Ok((WriterHandle { queue, counters: counted }, thread))
 }
 
 #[cfg(test)]
@@ -286,7 +286,7 @@ mod tests {
         let done: AppendCallback = Box::new(move |outcome| {
             let _ = answer.send(outcome.map(|ack| ack.events[0].event_id).map_err(|(error, _)| error));
         });
-        (QueuedAppend { append: Append { fence: None, writes: vec![Write::Event(draft)] }, done }, answered)
+        (QueuedAppend { append: Append { fence: None, writes: vec![Write::Event(draft)] }, callback: done }, answered)
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -333,7 +333,7 @@ mod tests {
     #[tokio::test]
     async fn a_batch_that_fails_is_answered_to_each_and_the_writer_goes_on() {
         let TestWriter { plan, writer, thread, published, _dir } = world();
-        plan.next(Fault::Before(StoreError::Io("disk full".into())));
+        plan.next(Fault::FailBeforeWrite(StoreError::Io("disk full".into())));
         for want in [Err(StoreError::Io("disk full".into())), Ok(1)] {
             let (job, answer) = job();
             writer.submit(job).await;
@@ -353,7 +353,7 @@ mod tests {
             let done: AppendCallback = Box::new(move |outcome| {
                 let _ = answer.send(outcome.map(|_| seen.lock().unwrap().len()).map_err(|(error, _)| error));
             });
-            writer.submit(QueuedAppend { done, ..job().0 }).await;
+            writer.submit(QueuedAppend { callback: done, ..job().0 }).await;
             assert_eq!(answered.await.unwrap(), Ok(count));
         }
         drop(writer);
@@ -364,7 +364,7 @@ mod tests {
     async fn a_writer_that_is_gone_says_closed() {
         let (queue, jobs) = mpsc::channel(1);
         drop(jobs);
-        let writer = WriterHandle { queue, counted: Arc::default() };
+        let writer = WriterHandle { queue, counters: Arc::default() };
         let (job, answer) = job();
         let Err(job) = writer.try_submit(job) else { panic!("there is nobody to take it") };
         writer.submit(job).await;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Owned, lived_in,
-    process::{PATIENCE, TestHome},
+    process::{TIMEOUT, TestHome},
     service::ManualModelService,
 };
 
@@ -57,7 +57,7 @@ fn keys(object: &Value) -> Vec<&str> {
 #[track_caller]
 pub(crate) fn ask(world: &TestHome, line: &str, headers: &str, body: &[u8]) -> Answer {
     let mut stream = UnixStream::connect(world.home().join("control.sock")).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let length = body.len();
     let head = format!("{line} HTTP/1.0\r\nhost: x\r\ncontent-length: {length}\r\n{headers}\r\n");
     stream.write_all(&[head.as_bytes(), body].concat()).unwrap();

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     Owned, artifact, lived_in,
-    process::{KillOnDrop, PATIENCE, TestHome},
+    process::{KillOnDrop, TIMEOUT, TestHome},
     service::ManualModelService,
 };
 
@@ -113,7 +113,7 @@ fn an_owner_stays_until_what_another_terminal_stores_has_come() {
     let mut first = piped(&world, &["put", "first", "-", "--session", "s"]);
     let mut first_input = first.child.stdin.take().unwrap();
     first_input.write_all(b"one").unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !world.home().join("control.sock").exists() {
         assert!(Instant::now() < deadline, "nobody owns the home");
         std::thread::yield_now();

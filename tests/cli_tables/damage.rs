@@ -10,7 +10,7 @@ use soong::protocol::{RunStatus, SessionId, TraceId};
 
 use crate::{
     failures::{check, row},
-    process::{KillOnDrop, PATIENCE, TestHome},
+    process::{KillOnDrop, TIMEOUT, TestHome},
 };
 
 #[test]
@@ -89,7 +89,7 @@ fn a_disk_that_takes_no_more_is_waited_for_and_the_work_goes_on_when_there_is_ro
     let mut limited = start_within(&world, 150);
     let start = Instant::now();
     while !world.run(&["tree"]).out.contains("waiting: storage") {
-        assert!(start.elapsed() < PATIENCE, "the tree says what is waited for");
+        assert!(start.elapsed() < TIMEOUT, "the tree says what is waited for");
         assert_eq!(limited.child.try_wait().unwrap(), None, "it waits");
     }
     let traces = world.run(&["traces", "list", "--json"]).ends(0).json();
@@ -104,7 +104,7 @@ fn a_disk_that_takes_no_more_is_waited_for_and_the_work_goes_on_when_there_is_ro
         let owner = soong::Runtime::builder().home(world.home()).project_dir(world.project()).offline();
         let owner = owner.build().await.unwrap();
         let run = owner.active(&trace).expect("it goes on");
-        let outcome = tokio::time::timeout(PATIENCE, run.wait()).await.expect("it ends").unwrap();
+        let outcome = tokio::time::timeout(TIMEOUT, run.wait()).await.expect("it ends").unwrap();
         assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
         owner.close().await;
     });

@@ -6,7 +6,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    process::PATIENCE,
+    process::TIMEOUT,
     served::{TestServer, answer},
     service::ManualModelService,
 };
@@ -138,7 +138,7 @@ async fn completes(served: &TestServer, service: &ManualModelService, run: &Valu
             }
         }
     };
-    tokio::time::timeout(PATIENCE, completed).await.unwrap_or_else(|_| panic!("{run} does not complete"));
+    tokio::time::timeout(TIMEOUT, completed).await.unwrap_or_else(|_| panic!("{run} does not complete"));
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::{
-    process::PATIENCE,
+    process::TIMEOUT,
     served::{Frames, OFFLINE, SocketMessage, TestServer, answer},
     service::ManualModelService,
 };
@@ -101,7 +101,7 @@ async fn no_run_that_was_accepted_is_lost_when_the_server_is_killed() {
         // In the middle of them.
         let probe = served.request(Method::GET, &format!("/api/traces/s{round}-3-7"));
         let is_there = async { while answer(probe.try_clone().unwrap()).await.0 != 200 {} };
-        tokio::time::timeout(PATIENCE, is_there).await.expect("the eighth run of a client is accepted");
+        tokio::time::timeout(TIMEOUT, is_there).await.expect("the eighth run of a client is accepted");
         served.kill();
         let before = accepted.len();
         for start in starts {
@@ -112,7 +112,7 @@ async fn no_run_that_was_accepted_is_lost_when_the_server_is_killed() {
     }
     let token = served.token();
     for run in &accepted {
-        let ended = tokio::time::timeout(PATIENCE, served.ended_run(&token, run)).await.unwrap();
+        let ended = tokio::time::timeout(TIMEOUT, served.ended_run(&token, run)).await.unwrap();
         assert_eq!(ended["status"], "completed", "{ended}");
     }
 }
@@ -122,7 +122,7 @@ fn a_service_manager_is_told_of_the_server() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notify");
     let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     let told = || {
         let mut bytes = [0; 256];
         let length = socket.recv(&mut bytes).unwrap();

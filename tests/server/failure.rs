@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    process::PATIENCE,
+    process::TIMEOUT,
     served::{Frames, SocketMessage, TestServer, answer},
     service::ManualModelService,
 };
@@ -17,7 +17,7 @@ async fn crash_gateway(served: &TestServer, profile: &str) {
             answer(request.try_clone().unwrap()).await;
         }
     };
-    tokio::time::timeout(PATIENCE, crashing).await.expect("the gateway is given up");
+    tokio::time::timeout(TIMEOUT, crashing).await.expect("the gateway is given up");
 }
 
 async fn ready(served: &TestServer) -> (u16, Value) {
@@ -35,7 +35,7 @@ async fn failed(served: &TestServer) -> Value {
             }
         }
     };
-    let (status, body) = tokio::time::timeout(PATIENCE, failed).await.expect("it is not ready");
+    let (status, body) = tokio::time::timeout(TIMEOUT, failed).await.expect("it is not ready");
     assert_eq!((status, &body["error"]["code"]), (503, &json!("runtime_failed")), "{body}");
     body["error"].clone()
 }
@@ -78,18 +78,18 @@ async fn a_gateway_beyond_repair_interrupts_its_runs_and_ends_their_streams() {
     assert_eq!(served.get("/api/traces/s").await["trace"]["status"], "interrupted");
     let listed = async |status: &str| served.get(&format!("/api/traces?status={status}")).await["traces"].clone();
     let all = async { while listed("interrupted").await.as_array().unwrap().len() < 3 {} };
-    tokio::time::timeout(PATIENCE, all).await.expect("all sessions are interrupted");
+    tokio::time::timeout(TIMEOUT, all).await.expect("all sessions are interrupted");
     assert_eq!(listed("running").await, json!([]));
     // Streams that are opened only now end in the same way, behind what is stored.
     let mut frames = Frames::open(served.request(Method::GET, "/api/traces/s/events")).await;
     let mut late = Vec::new();
-    while let Some(frame) = tokio::time::timeout(PATIENCE, frames.next()).await.expect("it ends") {
+    while let Some(frame) = tokio::time::timeout(TIMEOUT, frames.next()).await.expect("it ends") {
         late.push(frame);
     }
     assert!(late.len() > 1, "stored events come first");
     assert_eq!(late.pop().unwrap().data["error"]["message"], json!(reason));
     let mut socket = served.watch(&served.token(), "/api/traces/s/watch").await;
-    while let SocketMessage::Event(_) = tokio::time::timeout(PATIENCE, socket.next()).await.expect("it ends") {}
+    while let SocketMessage::Event(_) = tokio::time::timeout(TIMEOUT, socket.next()).await.expect("it ends") {}
     let (status, refused) = served.post("/api/traces", json!({ "prompt": "More." })).await;
     assert_eq!((status.as_u16(), &refused["error"]["message"]), (503, &json!(reason)));
     let examined = served.world.run(&["doctor"]).ends(1).out;

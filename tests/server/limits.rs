@@ -9,7 +9,7 @@ use reqwest::{Method, multipart};
 use serde_json::json;
 
 use crate::{
-    process::PATIENCE,
+    process::TIMEOUT,
     served::{OFFLINE, TestServer, answer, code},
 };
 
@@ -49,7 +49,7 @@ struct KeepAlive(BufReader<TcpStream>);
 impl KeepAlive {
     fn new(addr: &str) -> Self {
         let stream = TcpStream::connect(addr).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         Self(BufReader::new(stream))
     }
 
@@ -120,7 +120,7 @@ async fn early_answer_keeps_or_closes_the_connection() {
 /// Asks over a connection of its own; returns the whole answer.
 fn ask(addr: &str, path: &str, token: &str) -> String {
     let mut stream = TcpStream::connect(addr).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let head = format!("GET {path} HTTP/1.1\r\nhost: {addr}\r\nauthorization: Bearer {token}\r\nconnection: close");
     let _ = stream.write_all(format!("{head}\r\n\r\n").as_bytes());
     let mut answer = String::new();
@@ -179,7 +179,7 @@ async fn a_client_that_has_closed_its_side_is_answered_all_the_same() {
     for (head, body, want) in [(start.as_str(), body.as_str(), "202"), ("GET /api/traces HTTP/1.1", "", "200")] {
         for _ in 0..20 {
             let mut stream = TcpStream::connect(&addr).unwrap();
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(TIMEOUT)).unwrap();
             let head = format!("{head}\r\nhost: {addr}\r\nauthorization: Bearer {token}\r\n\r\n{body}");
             stream.write_all(head.as_bytes()).unwrap();
             stream.shutdown(std::net::Shutdown::Write).unwrap();

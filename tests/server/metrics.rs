@@ -138,6 +138,6 @@ async fn metrics_say_what_the_routes_say_of_a_busy_server() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(crate::process::PATIENCE, back).await.expect("the restart is counted");
+    tokio::time::timeout(crate::process::TIMEOUT, back).await.expect("the restart is counted");
     drop(held);
 }

@@ -317,7 +317,7 @@ async fn art_13_a_failure_is_listed_and_stops_nothing_else() {
     for key in ["one", "two", "three"] {
         save_debug(&world, &here, key).await;
     }
-    plan.next(Fault::Before(StoreError::Io("no space left on device".into())));
+    plan.next(Fault::FailBeforeWrite(StoreError::Io("no space left on device".into())));
     let wish = Cleanup { dry_run: false, ..Cleanup::default() };
     let report = world.runtime().cleanup_artifacts(wish).await.unwrap();
     assert_eq!((report.candidates.len(), report.deleted.len(), report.failed.len()), (3, 2, 1));
@@ -371,7 +371,7 @@ async fn art_14_the_service_answers_as_its_door_says() {
     save(&world, &here, "beta", "two").await;
     let second = service.get_version(&here, "beta", 2).await.unwrap().unwrap();
     assert_eq!((second.version, second.size, second.update_type), (2, 3, UpdateType::Rewrite));
-    let refused = Save { if_exists: IfExists::Refuse, ..Save::new("beta", "text/plain", "x") };
+    let refused = Save { if_exists: IfExists::Fail, ..Save::new("beta", "text/plain", "x") };
     assert_eq!(service.save(&here, refused).await.unwrap_err().code, ErrorCode::ArtifactExists);
     // The type decides, never the ending.
     let binary = Save::new("picture.txt", "image/png", vec![0xff_u8, 0xfe]);

@@ -129,8 +129,8 @@ fn scripted() -> Arc<ScriptedModel> {
         let scene = task_of(request).split([' ', '\n']).next().unwrap_or_default().to_owned();
         let turn = turn_of(request);
         match (scene.as_str(), turns(&scene).get(turn)) {
-            ("fail", _) => Turn::Fail(ModelError::new(Failure::Refused, blurt())),
-            ("break", _) => Turn::Break(said_first(), ModelError::new(Failure::Refused, blurt())),
+            ("fail", _) => Turn::Fail(ModelError::new(Failure::Rejected, blurt())),
+            ("break", _) => Turn::Break(said_first(), ModelError::new(Failure::Rejected, blurt())),
             ("hang", _) => Turn::Hang(said_first()),
             (_, Some(calls)) => call(turn, calls),
             _ => talk(),

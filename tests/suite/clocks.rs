@@ -33,7 +33,7 @@ impl Store for Skewed {
             let skewed = |at: Timestamp| Timestamp::from_millis(at.as_millis() + self.by_ms.load(SeqCst));
             match write {
                 Write::Event(draft) => draft.ts = skewed(draft.ts),
-                Write::Permission(asked) => asked.created_at = skewed(asked.created_at),
+                Write::PermissionRequest(asked) => asked.created_at = skewed(asked.created_at),
                 _ => {}
             }
         }

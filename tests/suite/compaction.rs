@@ -155,7 +155,7 @@ async fn a_summary_that_fails_leaves_the_conversation_as_it_was() {
     for refusal in [
         || Turn::say(format!("{SUMMARY}\n{}", prose(3_000))),
         || Turn::say("   "),
-        || Turn::Fail(ModelError::new(Failure::Refused, "no")),
+        || Turn::Fail(ModelError::new(Failure::Rejected, "no")),
     ] {
         let asked = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&asked);

@@ -29,7 +29,7 @@ use crate::support::{
 };
 
 fn damaged() -> Fault {
-    Fault::Before(StoreError::Corrupt("a page of the database is damaged".into()))
+    Fault::FailBeforeWrite(StoreError::Corrupt("a page of the database is damaged".into()))
 }
 
 fn with_faults(plan: &FaultPlan) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder {

@@ -234,7 +234,10 @@ async fn dur_8_whatever_commit_a_disk_refuses_the_session_is_whole_or_goes() {
             let reader = SqliteReader::open(home.join("sessions.sqlite")).unwrap();
             patiently("its task journal ends", || reader.runs_with_task_journal().unwrap().is_empty()).await;
             let error = StoreError::Io("no space left on device".into());
-            plan.at(plan.commits() + nth, if unclear { Fault::After(error) } else { Fault::Before(error) });
+            plan.at(
+                plan.commits() + nth,
+                if unclear { Fault::FailAfterWrite(error) } else { Fault::FailBeforeWrite(error) },
+            );
             match soon(runtime.delete_session(&id("s"))).await {
                 Ok(()) => {}
                 Err(error) => {
@@ -257,7 +260,7 @@ async fn dur_8_a_deletion_that_was_cut_off_is_finished_by_the_next_owner() {
         let mut world = with_events(1_700, &plan).await;
         let (runtime, home) = (world.runtime().clone(), world.home());
         for nth in 1..=100 {
-            plan.at(plan.commits() + written + nth, Fault::Before(StoreError::Io("pulled out".into())));
+            plan.at(plan.commits() + written + nth, Fault::FailBeforeWrite(StoreError::Io("pulled out".into())));
         }
         let cut_off = plan.commits() + written;
         let deletion = tokio::spawn(async move { runtime.delete_session(&id("s")).await });

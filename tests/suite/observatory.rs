@@ -167,7 +167,7 @@ async fn who_watches_is_told_how_each_run_ended_as_it_is_recorded() {
     let model = ScriptedModel::new(|request| {
         match (turn_of(request), request.messages.iter().any(|it| it.content == "fail")) {
             (0, _) => Turn::call("ask_human", json!({"question": "Now?"})),
-            (_, true) => Turn::Fail(ModelError::new(Failure::Refused, "no")),
+            (_, true) => Turn::Fail(ModelError::new(Failure::Rejected, "no")),
             (_, false) => Turn::say("done"),
         }
     });

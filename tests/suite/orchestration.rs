@@ -92,7 +92,7 @@ async fn sub_3_a_childs_transcript_stays_out_of_its_parents_prompt() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_1_a_failing_child_leaves_its_siblings_alone() {
     let model = orchestrator(json!({"task": ["good", "bad", "fine"]}), |request| match task_of(request) {
-        "bad" => Turn::Fail(soong::model::ModelError::new(soong::model::Failure::Refused, "no")),
+        "bad" => Turn::Fail(soong::model::ModelError::new(soong::model::Failure::Rejected, "no")),
         task => Turn::say(format!("{task} is done")),
     });
     let world = TestRuntime::open(model).await;
@@ -128,7 +128,7 @@ async fn sub_7_two_hundred_children_pass_a_limit_of_sixteen() {
             (Some("completed"), Some(&*place.to_string()))
         );
     }
-    assert!(model.most_in_flight.load(SeqCst) <= 16, "{} at once", model.most_in_flight.load(SeqCst));
+    assert!(model.max_in_flight.load(SeqCst) <= 16, "{} at once", model.max_in_flight.load(SeqCst));
     // 200 children of two turns and the parent's two, 15 tokens each; the parent's tree has them all.
     assert_eq!(outcome.stats.tree.total_tokens, 402 * 15);
     assert_eq!(outcome.stats.own.total_tokens, 2 * 15);
@@ -211,7 +211,7 @@ async fn sub_7_slots_do_not_deadlock_three_levels_deep() {
     assert_eq!(outcome.status, RunStatus::Completed);
     // 1 root, 2, 4 and 8 below; the first seven have two turns.
     assert_eq!(outcome.stats.tree.total_tokens, (7 * 2 + 8) * 15);
-    assert!(model.most_in_flight.load(SeqCst) <= 3, "two slots and the root");
+    assert!(model.max_in_flight.load(SeqCst) <= 3, "two slots and the root");
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }

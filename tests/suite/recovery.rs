@@ -70,7 +70,7 @@ async fn a_tree_goes_on_where_its_process_ended_and_no_child_is_started_twice() 
     let same = resumed(&world, &run);
     assert_eq!(same.run_id(), run.run_id());
     assert_eq!(soon(same.wait()).await.unwrap().output, "got 24");
-    assert!(second.most_in_flight.load(SeqCst) <= 3, "{} at once", second.most_in_flight.load(SeqCst));
+    assert!(second.max_in_flight.load(SeqCst) <= 3, "{} at once", second.max_in_flight.load(SeqCst));
 
     let ids = |runs: &[Run]| runs.iter().map(|run| run.run_id.clone()).collect::<Vec<_>>();
     let after = same.children().await.unwrap();
@@ -162,7 +162,7 @@ async fn a_tree_whose_end_was_asked_for_makes_no_further_step() {
         tokio::spawn(async move { run.cancel().await })
     };
     crate::support::world::until(&mut stream, "cancel_requested").await;
-    fail.always(soong::storage::fault::Fault::Before(soong::storage::store::StoreError::Io("full".into())));
+    fail.always(soong::storage::fault::Fault::FailBeforeWrite(soong::storage::store::StoreError::Io("full".into())));
     drop(stream);
     let before = world.runtime().run(run.run_id()).await.unwrap();
     let second = exploring(3, |_| Turn::say("late"));
@@ -195,7 +195,7 @@ async fn what_is_not_asked_for_stays_as_it_is_until_its_session_is_used() {
     let model = ScriptedModel::new(|request| Turn::say(format!("{} messages", request.messages.len())));
     world.reopen_with(model.clone(), nobody).await;
     let found = world.runtime().left_behind();
-    assert_eq!(found, InterruptedRuns { resumed: 1, untouched: 3, ..InterruptedRuns::default() });
+    assert_eq!(found, InterruptedRuns { resumed: 1, unchanged: 3, ..InterruptedRuns::default() });
     let runtime = world.runtime();
     if let Some(run) = runtime.active(&TraceId::new("a")) {
         soon(run.wait()).await.unwrap();

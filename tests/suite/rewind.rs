@@ -307,7 +307,7 @@ async fn msg_4_what_others_have_written_since_stays() {
     write(&world, s(), &[update("doc", "one", "two"), update("mine", "a", "b"), update("user:own", "1", "2")]).await;
     save(&world, &here(), "doc", "theirs").await;
     let switched = world.runtime().switch_head(&SessionId::new("s"), 8).await.unwrap();
-    assert_eq!((switched.restored, switched.left), (vec!["mine".to_owned()], vec!["doc".to_owned()]));
+    assert_eq!((switched.restored, switched.not_restored), (vec!["mine".to_owned()], vec!["doc".to_owned()]));
     assert_eq!(text(&world, &here(), "doc").await, "theirs");
     assert_eq!(text(&world, &here(), "mine").await, "a");
     assert_eq!(text(&world, &here(), "user:own").await, "2", "the user's own do not move");

@@ -191,8 +191,8 @@ fn ending(end: End, request: &ModelRequest) -> Turn {
     let asked = request.messages.iter().rposition(|message| message.role == Role::User).unwrap();
     let is_first = request.messages[asked..].iter().all(|message| message.role != Role::Assistant);
     match (request.messages[asked].content.as_str(), end) {
-        ("try", End::Refusal) => Turn::Fail(ModelError::new(Failure::Refused, "no")),
-        ("try", End::BrokenStream) => Turn::Break("half", ModelError::new(Failure::Refused, "no")),
+        ("try", End::Refusal) => Turn::Fail(ModelError::new(Failure::Rejected, "no")),
+        ("try", End::BrokenStream) => Turn::Break("half", ModelError::new(Failure::Rejected, "no")),
         ("try", End::CutAtItsLimit) => Turn::Cut("half"),
         ("try", End::CancelBeforeText) => Turn::Hang(""),
         ("try", End::CancelInText) => Turn::Hang("half"),

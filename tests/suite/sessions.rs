@@ -132,7 +132,7 @@ async fn a_run_that_did_not_answer_has_no_answer_of_another() {
             ("one", _) => Turn::say("One."),
             ("held", _) => Turn::When(Arc::clone(&told), "Held.".into()),
             ("three", _) => Turn::say("Three."),
-            (_, Middle::Failed) => Turn::Fail(ModelError::new(Failure::Refused, "no")),
+            (_, Middle::Failed) => Turn::Fail(ModelError::new(Failure::Rejected, "no")),
             (_, Middle::CutOffInItsText) => Turn::Hang("Tw"),
             _ => Turn::Hang(""),
         });
@@ -181,7 +181,7 @@ async fn a_run_that_did_not_answer_has_no_answer_of_another() {
 fn reached_at_the_second_try() -> Arc<ScriptedModel> {
     let tries = std::sync::atomic::AtomicUsize::new(0);
     ScriptedModel::new(move |request| match tries.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
-        0 => Turn::Fail(ModelError::new(Failure::Refused, "no")),
+        0 => Turn::Fail(ModelError::new(Failure::Rejected, "no")),
         _ => Turn::say(format!("did: {}", last_of(request))),
     })
 }
@@ -214,7 +214,7 @@ async fn a_session_that_goes_on_keeps_what_its_last_run_was_given_and_widens_not
         ScriptedModel::new(|request| {
             let tools: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
             let given = format!("{:?} {} {}", request.model, request.system[0], tools.join(","));
-            Turn::Fail(ModelError::new(Failure::Refused, given))
+            Turn::Fail(ModelError::new(Failure::Rejected, given))
         })
     };
     let mut world = TestRuntime::open(model()).await;

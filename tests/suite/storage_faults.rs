@@ -198,14 +198,14 @@ fn refuse_each(fault: impl Fn(StoreError) -> Fault + Sync) -> (u64, u64) {
 
 #[test]
 fn dur_6_any_one_commit_that_is_refused_changes_nothing_of_what_comes_of_a_job() {
-    let (commits, told) = refuse_each(Fault::Before);
+    let (commits, told) = refuse_each(Fault::FailBeforeWrite);
     // The commit of its start has a number of its own; those of later commands differ from world to world.
     assert!(commits >= COMMITS && told >= 1, "{commits} commits, {told} refusals");
 }
 
 #[test]
 fn dur_6_any_one_commit_that_was_made_and_seemed_to_fail_changes_nothing_of_what_comes_of_a_job() {
-    let (commits, told) = refuse_each(Fault::After);
+    let (commits, told) = refuse_each(Fault::FailAfterWrite);
     // The commit of its start has a number of its own; those of later commands differ from world to world.
     assert!(commits >= COMMITS && told >= 1, "{commits} commits, {told} refusals");
 }
@@ -215,7 +215,7 @@ async fn dur_6_a_command_whose_commit_is_refused_says_so_and_has_changed_nothing
     let plan = FaultPlan::new();
     let world = TestRuntime::with(job(), broken(&plan)).await;
     let runtime = world.runtime();
-    let refuse = || plan.always(Fault::Before(disk_full()));
+    let refuse = || plan.always(Fault::FailBeforeWrite(disk_full()));
     let insist = async |what: &str, start: &dyn Fn() -> RunRequest| {
         refuse();
         let error = soon(runtime.start(start())).await.unwrap_err();
@@ -281,7 +281,7 @@ fn dur_6_a_disk_that_is_full_from_any_commit_on_is_waited_for_and_work_can_be_ca
         let world = TestRuntime::with(model.clone(), |builder| build(builder).config(config)).await;
         // The first is accepted, or there is nothing to cancel.
         let first = nth + 1;
-        (first..first + 1_000).for_each(|commit| plan.at(commit, Fault::Before(disk_full())));
+        (first..first + 1_000).for_each(|commit| plan.at(commit, Fault::FailBeforeWrite(disk_full())));
         let (runtime, start) = (world.runtime(), RunRequest::new("job").session("s").mode(RunMode::Orchestrator));
         let run = runtime.start(start).await.unwrap();
         patiently("it ends, or waits for the disk", || runtime.live_runs() == 0 || waits_for_storage(&world)).await;
@@ -427,7 +427,7 @@ impl Store for Forgetful {
         let mut outcomes = Vec::new();
         for append in batch {
             outcomes.push(match is_edit(append) {
-                true => Err(StoreError::Missing("session s".into())),
+                true => Err(StoreError::NotFound("session s".into())),
                 false => self.0.commit(std::slice::from_ref(append))?.remove(0),
             });
         }

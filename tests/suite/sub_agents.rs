@@ -335,7 +335,7 @@ async fn sub_4_results_that_are_too_long_together_are_shortened_each_and_kept_wh
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_4_a_child_that_goes_wrong_is_told_as_it_was_and_the_parent_goes_on() {
-    let broken = || ModelError::new(Failure::Refused, "no such model");
+    let broken = || ModelError::new(Failure::Rejected, "no such model");
     let model = calls(
         vec![("agent", json!({"task": ["panic", "hang", "break", "cut", "forbidden", "fine"], "timeout_ms": 300}))],
         move |request| match (task_of(request), turn_of(request)) {

@@ -228,7 +228,7 @@ async fn a_gateway_that_crashes_loses_no_call_and_no_permit() {
         () = all => {}
         () = async { loop { go.notify_one(); tokio::task::yield_now().await; } } => {}
     }
-    assert_eq!(model.most_in_flight.load(SeqCst), 1, "the permit that was out stayed out");
+    assert_eq!(model.max_in_flight.load(SeqCst), 1, "the permit that was out stayed out");
     world.finish().await;
 }
 

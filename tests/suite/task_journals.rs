@@ -79,7 +79,7 @@ struct NeverDone(Box<dyn Store>);
 
 impl Store for NeverDone {
     fn commit(&mut self, batch: &[Append]) -> Result<Vec<Result<Ack, StoreError>>, StoreError> {
-        let is_done = |write: &Write| matches!(write, Write::TaskJournalDone(_));
+        let is_done = |write: &Write| matches!(write, Write::TaskJournalCompleted(_));
         let answers = batch.iter().map(|append| match append.writes.iter().any(is_done) {
             true => Ok(Err(StoreError::Io("it died".into()))),
             false => Ok(self.0.commit(std::slice::from_ref(append))?.remove(0)),

@@ -47,7 +47,7 @@ pub fn recorded() -> (Arc<ScriptedModel>, Arc<Mutex<Vec<ModelRequest>>>) {
 
 /// Opens a world with such a model and a tool `pause`, which waits at the gate.
 pub async fn paused(build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) -> (TestRuntime, Arc<Gate>) {
-    let gate = Arc::new(Gate { go: Semaphore::new(0), came: AtomicUsize::new(0) });
+    let gate = Arc::new(Gate { go: Semaphore::new(0), arrivals: AtomicUsize::new(0) });
     let pause =
         Pause { spec: ToolSpec::read("pause", "Pause", "Waits.", json!({"type": "object"})), gate: gate.clone() };
     (TestRuntime::with(obedient(), |builder| build(builder.register_tool(Arc::new(pause)))).await, gate)
@@ -56,13 +56,13 @@ pub async fn paused(build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) -> (Te
 /// Gate at which runs wait until the test releases them.
 pub struct Gate {
     go: Semaphore,
-    came: AtomicUsize,
+    arrivals: AtomicUsize,
 }
 
 impl Gate {
     /// Waits until runs have arrived at the gate `times` times in total.
     pub async fn reached(&self, times: usize) {
-        patiently("the runs come to the gate", || self.came.load(SeqCst) >= times).await;
+        patiently("the runs come to the gate", || self.arrivals.load(SeqCst) >= times).await;
     }
 
     /// Releases one run.
@@ -84,7 +84,7 @@ impl Tool for Pause {
     fn call(&self, _: ToolContext, _: Value) -> BoxFuture<'static, ToolResult> {
         let gate = Arc::clone(&self.gate);
         async move {
-            gate.came.fetch_add(1, SeqCst);
+            gate.arrivals.fetch_add(1, SeqCst);
             gate.go.acquire().await.unwrap().forget();
             Ok(ToolOutput::text("passed", "passed"))
         }
@@ -133,7 +133,7 @@ fn obey(request: &ModelRequest) -> Turn {
     match steps.get(turn) {
         None => Turn::say(last_of(request)),
         Some(Value::String(word)) => match word.as_str() {
-            "fail" => Turn::Fail(ModelError::new(Failure::Refused, "no")),
+            "fail" => Turn::Fail(ModelError::new(Failure::Rejected, "no")),
             _ => Turn::Hang("text"),
         },
         Some(Value::Array(calls)) if calls[0].is_array() => Turn::Call(calls.iter().map(call).collect()),

@@ -47,7 +47,7 @@ pub struct ScriptedModel {
     script: Box<Script>,
     pub calls: AtomicUsize,
     in_flight: AtomicUsize,
-    pub most_in_flight: AtomicUsize,
+    pub max_in_flight: AtomicUsize,
 }
 
 impl ScriptedModel {
@@ -56,7 +56,7 @@ impl ScriptedModel {
             script: Box::new(script),
             calls: AtomicUsize::new(0),
             in_flight: AtomicUsize::new(0),
-            most_in_flight: AtomicUsize::new(0),
+            max_in_flight: AtomicUsize::new(0),
         })
     }
 
@@ -95,7 +95,7 @@ impl Model for ScriptedModel {
                 told.as_mut().enable();
             }
             let now = self.in_flight.fetch_add(1, SeqCst) + 1;
-            self.most_in_flight.fetch_max(now, SeqCst);
+            self.max_in_flight.fetch_max(now, SeqCst);
             let _guard = InFlight(&self.in_flight);
             let usage = Some(Usage { prompt_tokens: 10, completion_tokens: 5, ..Usage::default() });
             let said = |text: String| Completion { text, usage, finish_reason: "stop".into(), ..Completion::default() };

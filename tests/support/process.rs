@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// Maximum time to wait for a process.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) struct TestHome {
     pub(crate) dir: tempfile::TempDir,
@@ -88,7 +88,7 @@ impl KillOnDrop {
         let out = self.child.stdout.take().map(drain);
         let err = self.child.stderr.take().map(drain);
         let text = |all: Option<mpsc::Receiver<String>>| {
-            all.map_or_else(String::new, |all| all.recv_timeout(PATIENCE).expect("the process does not end"))
+            all.map_or_else(String::new, |all| all.recv_timeout(TIMEOUT).expect("the process does not end"))
         };
         let (out, err) = (text(out), text(err));
         let status: ExitStatus = self.child.wait().unwrap();

@@ -22,7 +22,7 @@ use rustix::{
     termios::LocalModes,
 };
 
-use super::process::{PATIENCE, TestHome};
+use super::process::{TIMEOUT, TestHome};
 
 /// Number of rows that the emulator keeps after they have scrolled off.
 const SCROLLBACK: usize = 2_000;
@@ -116,7 +116,7 @@ impl TestTerminal {
 
     #[track_caller]
     fn until(&self, what: &str, is_there: impl Fn(&State) -> bool) -> Vec<String> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let mut state = self.shown.state.lock().unwrap();
         while !is_there(&state) {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -170,7 +170,7 @@ impl TestTerminal {
     /// Waits until the terminal has its usual modes (echo, line by line, signals) and shows the cursor.
     #[track_caller]
     pub(crate) fn is_given_back(&self) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let usual = LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG;
         // A change of the terminal modes causes no notification, so they are polled.
         let mut state = self.shown.state.lock().unwrap();
@@ -188,7 +188,7 @@ impl TestTerminal {
     /// Waits until the process has stopped itself, as after Ctrl-Z in a shell.
     #[track_caller]
     pub(crate) fn is_stopped(&self) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let (pid, now) = (Pid::from_child(&self.child), WaitOptions::UNTRACED | WaitOptions::NOHANG);
         let mut state = self.shown.state.lock().unwrap();
         while !waitpid(Some(pid), now).unwrap().is_some_and(|(_, status)| status.stopped()) {
@@ -205,7 +205,7 @@ impl TestTerminal {
     /// Waits until the process has ended. Returns the exit code and all rows, also the rows that scrolled off.
     #[track_caller]
     pub(crate) fn leaves(mut self) -> (Option<i32>, Vec<String>) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let mut state = self.shown.state.lock().unwrap();
         while !state.closed {
             let left = deadline.saturating_duration_since(Instant::now());

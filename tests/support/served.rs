@@ -13,7 +13,7 @@ use tokio_tungstenite::{
     tungstenite::{Error, Message, client::IntoClientRequest, http::HeaderValue},
 };
 
-use crate::process::{KillOnDrop, PATIENCE, ProcessOutput, TestHome};
+use crate::process::{KillOnDrop, ProcessOutput, TIMEOUT, TestHome};
 
 /// Configuration of a home that uses the offline model.
 pub(crate) const OFFLINE: &str = "[model]\nprovider = \"offline\"\nname = \"offline\"\n";
@@ -43,7 +43,7 @@ pub(crate) enum SocketMessage {
 }
 
 fn client() -> reqwest::Client {
-    reqwest::Client::builder().timeout(PATIENCE).build().unwrap()
+    reqwest::Client::builder().timeout(TIMEOUT).build().unwrap()
 }
 
 impl TestServer {
@@ -151,7 +151,7 @@ impl TestServer {
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, waiting).await.expect("it is asked")
+        tokio::time::timeout(TIMEOUT, waiting).await.expect("it is asked")
     }
 
     /// Starts a run in the session with this id, waits until it has ended, and returns its record.
@@ -175,7 +175,7 @@ impl TestServer {
                 tokio::task::yield_now().await;
             }
         };
-        if let Ok(ended) = tokio::time::timeout(PATIENCE, waiting).await {
+        if let Ok(ended) = tokio::time::timeout(TIMEOUT, waiting).await {
             return ended;
         }
         let record = self.get(&path).await;
@@ -206,7 +206,7 @@ impl TestServer {
 impl Socket {
     pub(crate) async fn next(&mut self) -> SocketMessage {
         loop {
-            let heard = tokio::time::timeout(PATIENCE, self.0.next()).await.expect("something comes");
+            let heard = tokio::time::timeout(TIMEOUT, self.0.next()).await.expect("something comes");
             match heard {
                 Some(Ok(Message::Text(text))) => return SocketMessage::Event(serde_json::from_str(&text).unwrap()),
                 Some(Ok(Message::Close(frame))) => {
@@ -291,7 +291,7 @@ impl Frames {
                 let data = serde_json::from_str(&data).unwrap();
                 return Some(Frame { id: id.map(|id| id.parse().unwrap()), name, data });
             }
-            let more = tokio::time::timeout(PATIENCE, self.response.chunk()).await.expect("something comes");
+            let more = tokio::time::timeout(TIMEOUT, self.response.chunk()).await.expect("something comes");
             self.bytes.extend_from_slice(&more.ok()??);
             // A piece may end within a character.
             let whole = self.bytes.utf8_chunks().next().map_or(0, |chunk| chunk.valid().len());

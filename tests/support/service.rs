@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::process::PATIENCE;
+use super::process::TIMEOUT;
 
 /// The service. Its requests are queued in order.
 pub(crate) struct ManualModelService {
@@ -45,7 +45,7 @@ impl ManualModelService {
     /// Waits for the next request.
     #[track_caller]
     pub(crate) fn next(&self) -> Request {
-        self.asked.recv_timeout(PATIENCE).expect("the model is asked")
+        self.asked.recv_timeout(TIMEOUT).expect("the model is asked")
     }
 
     /// Returns a request if one is queued or arrives within 20 ms.

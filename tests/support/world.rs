@@ -19,11 +19,11 @@ use soong::{
 use tempfile::TempDir;
 
 /// Maximum wait for anything in a test, so that a hang becomes a failure. No test is designed to wait this long.
-pub const PATIENCE: Duration = Duration::from_secs(15);
+pub const TIMEOUT: Duration = Duration::from_secs(15);
 /// Folder for the copy of the disk at the moment of a power cut.
-const LEFT: &str = "left";
+const POWER_CUT_COPY: &str = "left";
 /// Number of iterations that [`each_in_turn`] executes at the same time.
-const LANES: usize = 6;
+const PARALLEL_ITERATIONS: usize = 6;
 
 pub struct TestRuntime {
     dir: TempDir,
@@ -95,7 +95,7 @@ impl TestRuntime {
         build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
     ) -> bool {
         self.close().await;
-        let left = self.dir.path().join(LEFT);
+        let left = self.dir.path().join(POWER_CUT_COPY);
         let is_cut = left.exists();
         for folder in [self.home(), self.project()].into_iter().filter(|_| is_cut) {
             std::fs::remove_dir_all(&folder).unwrap();
@@ -115,7 +115,7 @@ impl TestRuntime {
 
     async fn close(&mut self) {
         let Some(runtime) = self.runtime.take() else { return };
-        tokio::time::timeout(PATIENCE, runtime.close()).await.expect("the runtime does not close");
+        tokio::time::timeout(TIMEOUT, runtime.close()).await.expect("the runtime does not close");
         assert_eq!(runtime.alive(), 0, "actors, runs or tasks are left: {:#?}", runtime.tree());
         drop(runtime);
         // Tasks that were asked to end take a moment to disappear from their worker.
@@ -160,7 +160,7 @@ impl<S: Store> Store for PoweredStore<S> {
             && let Some(world) = self.switch.dir.get()
         {
             for folder in ["home", "project"] {
-                copy(&world.join(folder), &world.join(LEFT).join(folder));
+                copy(&world.join(folder), &world.join(POWER_CUT_COPY).join(folder));
             }
         }
         self.store.commit(batch)
@@ -179,18 +179,18 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Waits until a condition holds; panics after [`PATIENCE`].
+/// Waits until a condition holds; panics after [`TIMEOUT`].
 pub async fn patiently(what: &str, mut holds: impl FnMut() -> bool) {
     let start = std::time::Instant::now();
     while !holds() {
-        assert!(start.elapsed() < PATIENCE, "{what}");
+        assert!(start.elapsed() < TIMEOUT, "{what}");
         tokio::task::yield_now().await;
     }
 }
 
-/// Waits for a future; panics after [`PATIENCE`].
+/// Waits for a future; panics after [`TIMEOUT`].
 pub async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, what).await.expect("it does not come")
+    tokio::time::timeout(TIMEOUT, what).await.expect("it does not come")
 }
 
 /// Waits until `count` permissions are pending and their runs wait for them.
@@ -230,7 +230,7 @@ pub async fn asked(runtime: &Runtime, count: usize) -> Vec<Question> {
 pub fn each_in_turn(one: impl AsyncFn(u64) -> bool + Sync) -> u64 {
     let (next, end) = (AtomicU64::new(1), AtomicU64::new(u64::MAX));
     std::thread::scope(|scope| {
-        for _ in 0..LANES {
+        for _ in 0..PARALLEL_ITERATIONS {
             scope.spawn(|| {
                 let threads =
                     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

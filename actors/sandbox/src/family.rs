@@ -25,12 +25,12 @@ use super::{
 };
 
 /// Time that processes get to end after they were asked to.
-pub(super) const GRACE: Duration = Duration::from_millis(500);
+pub(super) const TERM_GRACE: Duration = Duration::from_millis(500);
 /// Maximum duration of killing: a process that waits for a lost disk cannot be killed. Longer than the limit of the
 /// supervisor, which knows more processes than this one would find.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 /// Time between two checks for remaining processes.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Maximum number of processes named in [`EndSummary`].
 const MAX_NAMES: usize = 8;
 
@@ -39,9 +39,9 @@ const MAX_NAMES: usize = 8;
 pub struct ProcessTree {
     reports: pipe::Receiver,
     status: Option<ExitStatus>,
-    kin: ProcessIds,
+    ids: ProcessIds,
     /// `None` once another owner ends it.
-    household: Option<ProcessOwner>,
+    owner: Option<ProcessOwner>,
 }
 
 /// Result of ending a program and its descendants.
@@ -50,7 +50,7 @@ pub struct EndSummary {
     /// Number of processes that were killed. The program itself is counted only if the supervisor had been killed.
     pub killed: usize,
     /// Number of processes that could not be killed.
-    pub left: usize,
+    pub survivors: usize,
     /// Names of processes that were still running, sorted; at most eight.
     pub names: Vec<String>,
 }
@@ -103,8 +103,8 @@ struct ProcessOwner {
     /// Second descriptor of the report pipe.
     reports: OwnedFd,
     /// Dropped last.
-    belongings: Vec<Box<dyn Send + Sync>>,
-    is_gone: bool,
+    attachments: Vec<Box<dyn Send + Sync>>,
+    has_ended: bool,
 }
 
 impl std::fmt::Debug for ProcessOwner {
@@ -136,16 +136,16 @@ impl ProcessTree {
             supervisor,
             lifeline: Some(lifeline),
             reports: second,
-            belongings: Vec::new(),
-            is_gone: false,
+            attachments: Vec::new(),
+            has_ended: false,
         };
-        Ok(Self { reports, status: None, kin, household: Some(household) })
+        Ok(Self { reports, status: None, ids: kin, owner: Some(household) })
     }
 
     /// Keeps a value until all processes have ended, and drops it then; for example a temporary directory.
     pub fn keep(&mut self, belonging: impl Send + Sync + 'static) {
-        if let Some(household) = &mut self.household {
-            household.belongings.push(Box::new(belonging));
+        if let Some(household) = &mut self.owner {
+            household.attachments.push(Box::new(belonging));
         }
     }
 
@@ -171,20 +171,20 @@ impl ProcessTree {
 
     /// Asks the program and everything that it started to end.
     pub async fn ask_to_end(&self) {
-        let kin = self.kin;
+        let kin = self.ids;
         let _ = tokio::task::spawn_blocking(move || kin.ask_to_end()).await;
     }
 
     /// Returns a meter for the program and everything that it started.
     pub fn meter(&self) -> UsageMeter {
-        UsageMeter { supervisor: self.kin.supervisor.as_raw_pid() }
+        UsageMeter { supervisor: self.ids.supervisor.as_raw_pid() }
     }
 
     /// Closes the lifeline and does nothing else, as the kernel does when this process is killed.
     #[cfg(feature = "testing")]
     pub fn abandon(mut self) {
-        if let Some(mut household) = self.household.take() {
-            household.is_gone = true;
+        if let Some(mut household) = self.owner.take() {
+            household.has_ended = true;
             let _ = household.lifeline.take();
             std::thread::spawn(move || household.supervisor.wait());
         }
@@ -192,19 +192,19 @@ impl ProcessTree {
 
     /// Kills all processes and waits until they have ended, even if the future is dropped.
     pub async fn end(mut self) -> EndSummary {
-        let Some(mut household) = self.household.take() else { return EndSummary::default() };
+        let Some(mut household) = self.owner.take() else { return EndSummary::default() };
         tokio::task::spawn_blocking(move || household.kill()).await.unwrap_or_default()
     }
 }
 
 impl Drop for ProcessTree {
     fn drop(&mut self) {
-        let Some(mut household) = self.household.take() else { return };
+        let Some(mut household) = self.owner.take() else { return };
         let end = move || {
             household.kin.ask_to_end();
-            let until = Instant::now() + GRACE;
+            let until = Instant::now() + TERM_GRACE;
             while Instant::now() < until && !household.kin.descendants().is_empty() {
-                std::thread::sleep(10 * LOOK);
+                std::thread::sleep(10 * POLL_INTERVAL);
             }
             household.kill();
         };
@@ -223,26 +223,26 @@ impl Drop for ProcessOwner {
 impl ProcessOwner {
     /// Kills all processes and waits until they have ended.
     fn kill(&mut self) -> EndSummary {
-        if std::mem::replace(&mut self.is_gone, true) {
+        if std::mem::replace(&mut self.has_ended, true) {
             return EndSummary::default();
         }
         let names = self.kin.names();
         drop(self.lifeline.take());
         self.await_supervisor();
         let mut ended = match self.last_report() {
-            Some((killed, left)) => EndSummary { killed, left, names },
+            Some((killed, left)) => EndSummary { killed, survivors: left, names },
             None => EndSummary { names, ..self.kin.kill() },
         };
         let _ = self.supervisor.kill();
         self.await_supervisor();
-        if ended.killed + ended.left == 0 {
+        if ended.killed + ended.survivors == 0 {
             ended.names.clear();
         } else {
-            let EndSummary { killed, left, names } = &ended;
+            let EndSummary { killed, survivors: left, names } = &ended;
             tracing::info!(killed, left, ?names, "processes that a program had left running were ended");
         }
         owner::remove_supervisor(self.kin.supervisor);
-        self.belongings.clear();
+        self.attachments.clear();
         ended
     }
 
@@ -250,7 +250,7 @@ impl ProcessOwner {
     fn await_supervisor(&mut self) {
         let until = Instant::now() + KILL_LIMIT;
         while matches!(self.supervisor.try_wait(), Ok(None)) && Instant::now() < until {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -302,7 +302,7 @@ impl ProcessIds {
             empty_looks = 0;
             if Instant::now() > until {
                 let killed = met.len().saturating_sub(members.len());
-                return EndSummary { killed, left: members.len(), ..EndSummary::default() };
+                return EndSummary { killed, survivors: members.len(), ..EndSummary::default() };
             }
             let leaders = members.iter().filter(|process| process.group == process.pid && process.pid != owner::id());
             for group in leaders.filter_map(|process| Pid::from_raw(process.pid)) {
@@ -312,7 +312,7 @@ impl ProcessIds {
                 signal(process.pid, Signal::KILL);
                 met.insert((process.pid, process.started));
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
             owner::reap_adopted();
         }
     }

@@ -50,7 +50,7 @@ use mark::ProcessTag;
 /// Maximum number of bytes read from a program at once.
 const CHUNK_BYTES: usize = 64 * 1024;
 /// Maximum time to wait for remaining output after all processes have ended.
-const DRAIN: Duration = Duration::from_secs(1);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Returns the kernel's Landlock version; 0 if Landlock is missing or disabled.
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
@@ -65,7 +65,7 @@ pub struct SpawnOptions {
     arguments: Vec<OsString>,
     directory: PathBuf,
     variables: BTreeMap<String, String>,
-    fence: Option<Sandbox>,
+    sandbox: Option<Sandbox>,
     may_gain_privileges: bool,
     has_input: bool,
     merge_stderr: bool,
@@ -90,7 +90,7 @@ pub struct StartedProgram {
     /// Standard error of the program.
     pub stderr: ChildStderr,
     /// The program and everything that it starts. Dropping it ends them all.
-    pub family: ProcessTree,
+    pub process_tree: ProcessTree,
 }
 
 /// Result of [`SpawnOptions::run`].
@@ -112,7 +112,7 @@ impl SpawnOptions {
             arguments: Vec::new(),
             directory: directory.to_owned(),
             variables,
-            fence: None,
+            sandbox: None,
             may_gain_privileges: true,
             has_input: true,
             merge_stderr: false,
@@ -130,7 +130,7 @@ impl SpawnOptions {
     /// Confines the program and everything that it starts.
     #[must_use]
     pub fn within(mut self, fence: Option<Sandbox>) -> Self {
-        self.fence = fence;
+        self.sandbox = fence;
         self
     }
 
@@ -197,7 +197,7 @@ impl SpawnOptions {
             stdin,
             stdout: ChildStdout::from_std(stdout)?,
             stderr: ChildStderr::from_std(stderr)?,
-            family,
+            process_tree: family,
         })
     }
 
@@ -231,7 +231,7 @@ impl SpawnOptions {
         if self.merge_stderr {
             preparation = preparation.with_merged_stderr();
         }
-        if let Some(fence) = self.fence {
+        if let Some(fence) = self.sandbox {
             preparation = preparation.within(fence, &self.directory)?;
         }
         let ((lifeline_end, lifeline), (reports, reports_end)) = (io::pipe()?, io::pipe()?);
@@ -251,7 +251,7 @@ impl SpawnOptions {
     /// `input` is written to standard input. The first `kept_bytes` of each stream are kept. Dropping the future
     /// kills all processes as well.
     pub async fn run(self, input: &[u8], limit: Duration, kept_bytes: usize) -> io::Result<ProgramOutput> {
-        let StartedProgram { stdin, mut stdout, mut stderr, mut family } = self.start().await?;
+        let StartedProgram { stdin, mut stdout, mut stderr, process_tree: mut family } = self.start().await?;
         let (mut printed, mut complained) = (HeadTailBuffer::new(kept_bytes, 0), HeadTailBuffer::new(kept_bytes, 0));
         let status = {
             let feed = async {
@@ -275,7 +275,7 @@ impl SpawnOptions {
             family.end().await;
             if !listening.is_terminated() {
                 // Reads the remaining output from the pipes, which have no writers any more.
-                let _ = tokio::time::timeout(DRAIN, &mut listening).await;
+                let _ = tokio::time::timeout(DRAIN_TIMEOUT, &mut listening).await;
             }
             status.transpose()?
         };

@@ -6,7 +6,7 @@
 use super::table;
 
 /// Maximum number of ancestors that are checked.
-const MOST_PARENTS: usize = 20;
+const MAX_ANCESTORS: usize = 20;
 
 /// Returns whether a process is a command that a tool started, or descends from one. Returns true if the process
 /// cannot be inspected.
@@ -17,7 +17,7 @@ pub fn is_confined_peer(pid: u32) -> bool {
     let Some(own_signs) = ToolSigns::of(own) else { return false };
     // 0 is a process that is not visible from here.
     let Some(mut pid) = i32::try_from(pid).ok().filter(|pid| *pid > 0) else { return true };
-    for _ in 0..=MOST_PARENTS {
+    for _ in 0..=MAX_ANCESTORS {
         if pid <= 1 || pid == own {
             return false;
         }

@@ -86,7 +86,7 @@ async fn tool_5_a_family_that_is_dropped_is_gone_shortly_after() {
         }
     }
     let (told, gone) = std::sync::mpsc::channel();
-    started.family.keep(std::sync::Mutex::new(Told(told)));
+    started.process_tree.keep(std::sync::Mutex::new(Told(told)));
     drop(started);
     gone.recv_timeout(Duration::from_secs(10)).unwrap();
     assert!(!lives(&pid));
@@ -97,11 +97,11 @@ async fn tool_5_what_is_kept_for_a_family_goes_last() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_owned();
     let mut started = shell(&format!("cd {} && sleep 1000", path.display())).start().await.unwrap();
-    started.family.keep(folder);
+    started.process_tree.keep(folder);
     assert!(path.exists());
     let start = Instant::now();
-    let ended = started.family.end().await;
-    assert_eq!(ended.left, 0);
+    let ended = started.process_tree.end().await;
+    assert_eq!(ended.survivors, 0);
     assert!(!path.exists() && start.elapsed() < Duration::from_secs(10));
 }
 
@@ -126,7 +126,7 @@ async fn tool_5_a_program_that_a_tool_started_is_told_from_others() {
         let count = started.stdout.read(&mut pid).await.unwrap();
         let pid = String::from_utf8_lossy(&pid[..count]).trim().parse().unwrap();
         assert!(is_confined_peer(pid), "{name}");
-        started.family.end().await;
+        started.process_tree.end().await;
     }
 }
 

@@ -9,26 +9,26 @@ use crate::observatory::ActorStatus;
 /// The mailbox of an actor, with the actor's status. Cheap to clone.
 pub(crate) struct Mailbox<M> {
     actor: ActorRef<M>,
-    gauge: Arc<ActorStatus>,
+    status: Arc<ActorStatus>,
 }
 
 impl<M> Clone for Mailbox<M> {
     fn clone(&self) -> Self {
-        Self { actor: self.actor.clone(), gauge: Arc::clone(&self.gauge) }
+        Self { actor: self.actor.clone(), status: Arc::clone(&self.status) }
     }
 }
 
 impl<M: Message> Mailbox<M> {
     pub(crate) fn new(actor: ActorRef<M>, gauge: Arc<ActorStatus>) -> Self {
-        Self { actor, gauge }
+        Self { actor, status: gauge }
     }
 
     /// Sends a message. Returns `false` if the actor has stopped.
     pub(crate) fn cast(&self, message: M) -> bool {
-        self.gauge.sent();
+        self.status.sent();
         let sent = self.actor.cast(message).is_ok();
         if !sent {
-            self.gauge.took();
+            self.status.took();
         }
         sent
     }
@@ -38,6 +38,6 @@ impl<M: Message> Mailbox<M> {
     }
 
     pub(crate) fn gauge(&self) -> &Arc<ActorStatus> {
-        &self.gauge
+        &self.status
     }
 }

@@ -13,18 +13,20 @@ pub(crate) struct RestartLimit {
     pub(crate) restarts: u32,
     pub(crate) window: Duration,
     /// The limit for display: `restarts/window`.
-    pub(crate) shown: &'static str,
+    pub(crate) label: &'static str,
 }
 
 /// Limit of runs: 3 restarts in 60 s. After that, the run ends with `actor_crashed`.
-pub(crate) const RUN: RestartLimit = RestartLimit { restarts: 3, window: Duration::from_secs(60), shown: "3/60s" };
+pub(crate) const RUN: RestartLimit = RestartLimit { restarts: 3, window: Duration::from_secs(60), label: "3/60s" };
 /// Limit of sessions, gateways and supervisors: 5 restarts in 30 s.
-pub(crate) const KEEPER: RestartLimit = RestartLimit { restarts: 5, window: Duration::from_secs(30), shown: "5/30s" };
+pub(crate) const SUPERVISOR: RestartLimit =
+    RestartLimit { restarts: 5, window: Duration::from_secs(30), label: "5/30s" };
 /// Limit of MCP servers: 5 restarts in 60 s. After that, their tools are unavailable.
 #[cfg_attr(not(feature = "mcp"), allow(dead_code))]
-pub(crate) const SERVER: RestartLimit = RestartLimit { restarts: 5, window: Duration::from_secs(60), shown: "5/60s" };
+pub(crate) const MCP_SERVER: RestartLimit =
+    RestartLimit { restarts: 5, window: Duration::from_secs(60), label: "5/60s" };
 /// Limit of actors that are never restarted automatically.
-pub(crate) const NEVER: RestartLimit = RestartLimit { restarts: 0, window: Duration::ZERO, shown: "never" };
+pub(crate) const NEVER: RestartLimit = RestartLimit { restarts: 0, window: Duration::ZERO, label: "never" };
 
 /// The crashes of one child within its window.
 #[derive(Debug)]

@@ -157,7 +157,7 @@ impl ArtifactReader {
     async fn chosen(&self, wish: &Cleanup) -> Result<(Vec<(Artifact, Candidate)>, Vec<BusySession>), ErrorInfo> {
         let uid = wish.uid.clone();
         let (all, busy) = self
-            .reading
+            .reads
             .read(move |reader| {
                 let busy: HashSet<SessionId> = reader.live_runs(None)?.into_iter().map(|run| run.session_id).collect();
                 let mut all = reader.session_artifacts()?;

@@ -141,7 +141,7 @@ struct WorkBudget<'a> {
 }
 
 /// Amount of work between two calls of `is_over`. A unit takes one or two nanoseconds.
-const WORK_PER_QUESTION: usize = 1 << 19;
+const WORK_PER_TIME_CHECK: usize = 1 << 19;
 
 impl<'a> WorkBudget<'a> {
     fn new(is_over: &'a mut dyn FnMut() -> bool) -> Self {
@@ -163,7 +163,7 @@ impl<'a> WorkBudget<'a> {
 
     #[cold]
     fn ask(&mut self) -> Result<(), MatchError> {
-        self.left = WORK_PER_QUESTION;
+        self.left = WORK_PER_TIME_CHECK;
         if (self.is_over)() { Err(MatchError::OutOfTime) } else { Ok(()) }
     }
 }

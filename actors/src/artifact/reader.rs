@@ -27,7 +27,7 @@ use crate::{
 /// Reads the artifacts of a home, with or without an owner. Cheap to clone.
 #[derive(Clone)]
 pub struct ArtifactReader {
-    pub(super) reading: StoreReader,
+    pub(super) reads: StoreReader,
     blobs: BlobStore,
 }
 
@@ -37,7 +37,7 @@ fn failed(error: StoreError) -> ErrorInfo {
 
 impl ArtifactReader {
     pub(crate) fn new(reading: StoreReader, blobs: BlobStore) -> Self {
-        Self { reading, blobs }
+        Self { reads: reading, blobs }
     }
 
     /// Opens a home without becoming its owner. `store` is the value of `artifacts.store` in the configuration.
@@ -52,7 +52,7 @@ impl ArtifactReader {
     /// Lists the artifacts of both scopes, the session's first, each sorted by name.
     pub async fn list(&self, place: &ArtifactOwner) -> Result<Vec<Artifact>, ErrorInfo> {
         let [session, user] = place.scopes();
-        self.reading
+        self.reads
             .read(move |reader| {
                 let mut all = reader.artifacts(&session)?;
                 all.extend(reader.artifacts(&user)?);
@@ -105,13 +105,13 @@ impl ArtifactReader {
     /// Returns an artifact of a scope by name or id, or `None` if it does not exist.
     pub(super) async fn row(&self, scope: &ArtifactScope, name: &str) -> Result<Option<Artifact>, ErrorInfo> {
         let (scope, name) = (scope.clone(), name.to_owned());
-        self.reading.read(move |reader| reader.artifact(&scope, &name)).await
+        self.reads.read(move |reader| reader.artifact(&scope, &name)).await
     }
 
     /// Lists the stored versions of an artifact in order. The list is empty if the artifact does not exist.
     pub(super) async fn versions(&self, place: &ArtifactOwner, key: &str) -> Result<Vec<ArtifactVersion>, ErrorInfo> {
         let (scope, name) = place.split(key);
-        self.reading
+        self.reads
             .read(move |reader| match reader.artifact(&scope, &name)? {
                 Some(artifact) => reader.versions(&artifact.artifact_id),
                 None => Ok(Vec::new()),
@@ -159,7 +159,7 @@ impl ArtifactReader {
         }
         let version = version.unwrap_or(artifact.stored_version);
         let id = artifact.artifact_id.clone();
-        let found = self.reading.read(move |reader| reader.blob(&id, version)).await?;
+        let found = self.reads.read(move |reader| reader.blob(&id, version)).await?;
         let Some((path, content_type)) = found else { return Ok(None) };
         let opened = self.blobs.get_stream(&path).await.map_err(failed)?;
         let (size, pieces) = opened.ok_or_else(|| file_is_missing(&artifact, &path))?;
@@ -172,7 +172,7 @@ impl ArtifactReader {
     pub(super) async fn text(&self, artifact: &Artifact) -> Result<Option<Arc<str>>, ErrorInfo> {
         let (id, stored, current) = (artifact.artifact_id.clone(), artifact.stored_version, artifact.current_version);
         let (path, edits) = self
-            .reading
+            .reads
             .read(move |reader| {
                 let path = if stored == 0 { None } else { reader.blob_path(&id, stored)? };
                 Ok((path, if current > stored { reader.edits(&id, stored, current)? } else { Vec::new() }))
@@ -202,7 +202,7 @@ impl ArtifactReader {
     /// Returns the text of an artifact at an earlier version or revision, or `None` if it is not text.
     pub(super) async fn text_at(&self, artifact: &Artifact, revision: u64) -> Result<Option<Arc<str>>, ErrorInfo> {
         let id = artifact.artifact_id.clone();
-        let versions = self.reading.read(move |reader| reader.versions(&id)).await?;
+        let versions = self.reads.read(move |reader| reader.versions(&id)).await?;
         let stored = versions.iter().map(|version| version.version).filter(|version| *version <= revision).max();
         let then = Artifact { stored_version: stored.unwrap_or(0), current_version: revision, ..artifact.clone() };
         self.text(&then).await

@@ -48,22 +48,22 @@ use crate::{clock::now, journal::JournalHandle, reading::StoreReader, redaction:
 /// names.
 const LOCKS: usize = 64;
 /// Maximum number of attempts of a save that loses against concurrent edits.
-const ROUNDS: usize = 100;
+const MAX_ATTEMPTS: usize = 100;
 /// Maximum size of a streamed body that is kept in memory, in bytes. Larger ones are staged in a blob.
-const ASIDE_ABOVE_BYTES: usize = 1024 * 1024;
+const MAX_IN_MEMORY_BYTES: usize = 1024 * 1024;
 /// Length of the beginning of a text that is read for its summary, in bytes.
-const SUMMARY_BYTES: usize = 4_096;
+const SUMMARY_INPUT_BYTES: usize = 4_096;
 
 /// All artifacts of a home.
 pub(crate) struct ArtifactStore {
     pub(super) journal: JournalHandle,
-    pub(super) reading: StoreReader,
+    pub(super) reads: StoreReader,
     pub(super) blobs: BlobStore,
     pub(crate) reader: ArtifactReader,
     limits: ArtifactsConfig,
     hasher: RandomState,
-    names: Vec<tokio::sync::Mutex<()>>,
-    pub(crate) working: Arc<WorkingSets>,
+    name_locks: Vec<tokio::sync::Mutex<()>>,
+    pub(crate) working_sets: Arc<WorkingSets>,
     pub(super) inventories: Arc<Inventories>,
     redactor: Redactor,
 }
@@ -102,13 +102,13 @@ impl ArtifactStore {
         let reader = ArtifactReader::new(reading.clone(), blobs.clone());
         Self {
             journal,
-            reading,
+            reads: reading,
             blobs,
             reader,
             limits,
             hasher: RandomState::new(),
-            names: (0..LOCKS).map(|_| tokio::sync::Mutex::new(())).collect(),
-            working: Arc::default(),
+            name_locks: (0..LOCKS).map(|_| tokio::sync::Mutex::new(())).collect(),
+            working_sets: Arc::default(),
             inventories: Arc::default(),
             redactor,
         }
@@ -127,7 +127,7 @@ impl ArtifactStore {
     /// Waits for exclusive write access to the name.
     pub(super) async fn alone(&self, scope: &ArtifactScope, name: impl Hash) -> tokio::sync::MutexGuard<'_, ()> {
         let place = self.hasher.hash_one((scope, name)) as usize % LOCKS;
-        self.names[place].lock().await
+        self.name_locks[place].lock().await
     }
 
     /// Fails with `payload_too_large` if the content exceeds the limit for its kind.
@@ -159,7 +159,7 @@ impl ArtifactStore {
         let label = name.as_ref().map_or("the output", ArtifactName::as_str).to_owned();
         let body = self.take_in(&scope, &label, is_text(&save.content_type), content).await?;
         let outcome = self.put_body(scope, name, save, update_type, &body, expect).await;
-        if let ReceivedContent::Aside(path) = &body
+        if let ReceivedContent::Staged(path) = &body
             && let Err(error) = self.discard(path).await
         {
             tracing::warn!(path, %error, "what a save was taken in by stays until the home is opened again");
@@ -178,7 +178,7 @@ impl ArtifactStore {
     ) -> Result<Option<Artifact>, ErrorInfo> {
         let wanted = name.clone();
         let mut overtaken = 0;
-        while overtaken < ROUNDS {
+        while overtaken < MAX_ATTEMPTS {
             // No other writer can use an artifact without a name, so no lock is needed.
             let (alone, existing) = match &name {
                 Some(name) => {
@@ -193,7 +193,7 @@ impl ArtifactStore {
                 {
                     return Ok(None);
                 }
-                (Some(artifact), IfExists::Refuse, _) => {
+                (Some(artifact), IfExists::Fail, _) => {
                     let is_repeated =
                         artifact.provenance == save.provenance && artifact.provenance.tool_call_id.is_some();
                     if is_repeated && artifact.current_version == 1 {
@@ -219,7 +219,7 @@ impl ArtifactStore {
             if artifact.summary.is_none() && is_text(&artifact.content_type) {
                 artifact.summary = match body {
                     ReceivedContent::Bytes(bytes) => summary(bytes),
-                    ReceivedContent::File(_) | ReceivedContent::Aside(_) => self.read_summary(&path).await?,
+                    ReceivedContent::File(_) | ReceivedContent::Staged(_) => self.read_summary(&path).await?,
                 };
             }
             let first = if artifact.current_version == 1 { UpdateType::Create } else { UpdateType::Rewrite };
@@ -231,12 +231,12 @@ impl ArtifactStore {
             match self.append(registration(version)).await {
                 Ok(()) => {
                     self.inventories.void(&scope);
-                    self.working.void(&artifact);
+                    self.working_sets.void(&artifact);
                     return Ok(Some(artifact));
                 }
                 // An edit took the number: retry with the next one. The file must be deleted while this name is
                 // locked, because the file of the edit's version will have the same path.
-                Err(StoreError::Exists(_)) => {
+                Err(StoreError::AlreadyExists(_)) => {
                     overtaken += 1;
                     self.discard(&path).await?;
                 }
@@ -263,7 +263,7 @@ impl ArtifactStore {
     ) -> Result<Option<ArtifactName>, ErrorInfo> {
         let Some(wanted) = wanted else { return Ok(None) };
         let scope = scope.clone();
-        let all = self.reading.read(move |reader| reader.artifacts(&scope)).await?;
+        let all = self.reads.read(move |reader| reader.artifacts(&scope)).await?;
         let taken: HashSet<String> = all.into_iter().filter_map(|artifact| artifact.name).collect();
         Ok((1..).map(|number| wanted.numbered(number)).find(|name| !taken.contains(name.as_str())))
     }
@@ -281,9 +281,9 @@ impl ArtifactStore {
             Content::File(file) => return Ok(ReceivedContent::File(file)),
             Content::Stream(stream) => stream,
         };
-        let broken = |error: ErrorInfo| failed(StoreError::Source(error.message));
+        let broken = |error: ErrorInfo| failed(StoreError::SourceUnreadable(error.message));
         let mut head = BytesMut::new();
-        while head.len() <= ASIDE_ABOVE_BYTES {
+        while head.len() <= MAX_IN_MEMORY_BYTES {
             match stream.next().await {
                 Some(piece) => head.extend_from_slice(&piece.map_err(broken)?),
                 None => {
@@ -298,7 +298,7 @@ impl ArtifactStore {
         let pieces = futures::stream::once(async move { Ok(head.freeze()) }).chain(rest);
         let written = self.blobs.put_stream(&path, self.limit(is_text).0, pieces.boxed()).await;
         self.written(&path, label, is_text, written).await?;
-        Ok(ReceivedContent::Aside(path))
+        Ok(ReceivedContent::Staged(path))
     }
 
     /// Announces a blob and writes it. Returns its size.
@@ -309,7 +309,7 @@ impl ArtifactStore {
         let written = match body {
             ReceivedContent::Bytes(bytes) => self.blobs.put(path, bytes.clone()).await.map(|()| bytes.len() as u64),
             ReceivedContent::File(file) => self.blobs.put_file(path, limit, file).await,
-            ReceivedContent::Aside(aside) => {
+            ReceivedContent::Staged(aside) => {
                 let missing = || ErrorInfo::new(ErrorCode::StorageError, format!("{aside} is gone"));
                 let (_, pieces) = self.blobs.get_stream(aside).await.map_err(failed)?.ok_or_else(missing)?;
                 let pieces = pieces.map(|piece| piece.map_err(std::io::Error::other));
@@ -345,7 +345,7 @@ impl ArtifactStore {
     async fn need_session(&self, scope: &ArtifactScope) -> Result<(), ErrorInfo> {
         let ArtifactScope::Session { session_id } = scope else { return Ok(()) };
         let id = session_id.clone();
-        let known = self.reading.read(move |reader| reader.session(&id)).await?.is_some();
+        let known = self.reads.read(move |reader| reader.session(&id)).await?.is_some();
         let missing = || ErrorInfo::new(ErrorCode::SessionNotFound, format!("there is no session {session_id}"));
         known.then_some(()).ok_or_else(missing)
     }
@@ -360,7 +360,7 @@ impl ArtifactStore {
     pub(super) async fn read_summary(&self, path: &str) -> Result<Option<String>, ErrorInfo> {
         let Some((_, mut pieces)) = self.blobs.get_stream(path).await.map_err(failed)? else { return Ok(None) };
         let mut head: Vec<u8> = Vec::new();
-        while head.len() < SUMMARY_BYTES
+        while head.len() < SUMMARY_INPUT_BYTES
             && let Some(piece) = pieces.next().await
         {
             head.extend_from_slice(&piece.map_err(failed)?);
@@ -427,11 +427,11 @@ enum ReceivedContent {
     /// In a file of the producer.
     File(PathBuf),
     /// In a staging blob with this path.
-    Aside(String),
+    Staged(String),
 }
 
 fn summary(bytes: &[u8]) -> Option<String> {
-    content::summary(&String::from_utf8_lossy(&bytes[..bytes.len().min(SUMMARY_BYTES)]))
+    content::summary(&String::from_utf8_lossy(&bytes[..bytes.len().min(SUMMARY_INPUT_BYTES)]))
 }
 
 /// Returns the writes that register a version: its row, and the event in the trace of its producer.

@@ -20,7 +20,7 @@ use super::working_set::{
 };
 use crate::{
     actor_base::{
-        Mailbox, ONLY, closing,
+        Mailbox, SINGLETON_ID, closing,
         restart::{self, CrashHistory},
     },
     observatory::{ActorKind, ActorStatus, ActorTree},
@@ -40,7 +40,7 @@ pub(crate) struct ArtifactStoreSupervisorActor {
 
 struct SetEntry {
     /// `None`: it crashed and has not been restarted.
-    seat: Option<RunningSet>,
+    running: Option<RunningSet>,
     crashes: CrashHistory,
     /// Callers that noticed the crash of the set before this supervisor did.
     waiting: Vec<oneshot::Sender<OpenReply>>,
@@ -49,7 +49,7 @@ struct SetEntry {
 /// Mutable state of the supervisor.
 #[derive(Default)]
 pub(crate) struct SupervisorState {
-    kept: HashMap<SessionId, SetEntry>,
+    entries: HashMap<SessionId, SetEntry>,
     by_actor: HashMap<ActorId, SessionId>,
 }
 
@@ -111,9 +111,9 @@ impl ArtifactStoreSupervisorActor {
             let _ = open.reply.send(Err(closing()));
             return Ok(());
         }
-        let fresh = || SetEntry { seat: None, crashes: CrashHistory::new(restart::KEEPER), waiting: Vec::new() };
-        let kept = sets.kept.entry(open.session.clone()).or_insert_with(fresh);
-        match &kept.seat {
+        let fresh = || SetEntry { running: None, crashes: CrashHistory::new(restart::SUPERVISOR), waiting: Vec::new() };
+        let kept = sets.entries.entry(open.session.clone()).or_insert_with(fresh);
+        match &kept.running {
             Some(seat) if Some(seat.mailbox.actor().get_id()) == open.dead => kept.waiting.push(open.reply),
             Some(seat) => drop(open.reply.send(Ok(seat.clone()))),
             None if kept.crashes.is_used_up(Instant::now()) => drop(open.reply.send(Err(given_up(&open.session)))),
@@ -131,15 +131,15 @@ impl ArtifactStoreSupervisorActor {
         sets: &mut SupervisorState,
         session: &SessionId,
     ) -> Result<RunningSet, ActorProcessingErr> {
-        let parent = Some(ActorStatus::actor_id(ActorKind::ArtifactStoreSupervisor, ONLY));
+        let parent = Some(ActorStatus::actor_id(ActorKind::ArtifactStoreSupervisor, SINGLETON_ID));
         let gauge =
-            self.observatory.enter(ActorKind::WorkingSet, session.as_str(), parent, restart::KEEPER.shown, None);
+            self.observatory.enter(ActorKind::WorkingSet, session.as_str(), parent, restart::SUPERVISOR.label, None);
         let documents = Arc::default();
         let actor = WorkingSetActor {
             store: self.documents.clone(),
             session: session.clone(),
             documents: Arc::clone(&documents),
-            gauge: Arc::clone(&gauge),
+            status: Arc::clone(&gauge),
             supervisor: myself.clone(),
             tasks: self.tasks.clone(),
             idle_after: self.idle_after,
@@ -147,9 +147,9 @@ impl ArtifactStoreSupervisorActor {
         let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
         sets.by_actor.insert(actor.get_id(), session.clone());
         let seat = RunningSet { mailbox: Mailbox::new(actor, gauge), documents };
-        self.sets.seats.insert(session.clone(), seat.clone());
-        if let Some(kept) = sets.kept.get_mut(session) {
-            kept.seat = Some(seat.clone());
+        self.sets.running.insert(session.clone(), seat.clone());
+        if let Some(kept) = sets.entries.get_mut(session) {
+            kept.running = Some(seat.clone());
         }
         Ok(seat)
     }
@@ -162,14 +162,14 @@ impl ArtifactStoreSupervisorActor {
         error: &str,
     ) -> Result<(), ActorProcessingErr> {
         tracing::warn!(%session, error, "a working set crashed");
-        let Some(kept) = sets.kept.get_mut(&session) else { return Ok(()) };
-        let (seat, waiting) = (kept.seat.take(), std::mem::take(&mut kept.waiting));
+        let Some(kept) = sets.entries.get_mut(&session) else { return Ok(()) };
+        let (seat, waiting) = (kept.running.take(), std::mem::take(&mut kept.waiting));
         let may_return = kept.crashes.record(Instant::now()).is_some();
         if let Some(seat) = seat {
             seat.mailbox.gauge().restarted(error);
         }
         if !may_return {
-            self.sets.seats.remove(&session);
+            self.sets.running.remove(&session);
             self.observatory.leave(ActorKind::WorkingSet, session.as_str());
             for reply in waiting {
                 let _ = reply.send(Err(given_up(&session)));
@@ -186,19 +186,19 @@ impl ArtifactStoreSupervisorActor {
     /// Stops a set that is still idle. A request that arrives meanwhile finds it stopped, and has it started again.
     fn let_go(&self, sets: &mut SupervisorState, idle: &IdleReport) {
         let is_idle = |kept: &SetEntry| {
-            let seat = kept.seat.as_ref().filter(|seat| seat.mailbox.actor().get_id() == idle.actor);
+            let seat = kept.running.as_ref().filter(|seat| seat.mailbox.actor().get_id() == idle.actor);
             seat.is_some_and(|seat| seat.mailbox.gauge().handled() == idle.handled)
         };
-        if !sets.kept.get(&idle.session).is_some_and(is_idle) {
+        if !sets.entries.get(&idle.session).is_some_and(is_idle) {
             return;
         }
         self.close(sets, &idle.session);
     }
 
     fn close(&self, sets: &mut SupervisorState, session: &SessionId) {
-        if let Some(seat) = sets.kept.remove(session).and_then(|kept| kept.seat) {
+        if let Some(seat) = sets.entries.remove(session).and_then(|kept| kept.running) {
             sets.by_actor.remove(&seat.mailbox.actor().get_id());
-            self.sets.seats.remove(session);
+            self.sets.running.remove(session);
             self.observatory.leave(ActorKind::WorkingSet, session.as_str());
             seat.mailbox.actor().stop(None);
         }
@@ -209,7 +209,7 @@ fn given_up(session: &SessionId) -> ErrorInfo {
     let message = format!(
         "the documents of session {session} cannot be edited for now: what edits them crashed more often than it may \
          ({})",
-        restart::KEEPER.shown
+        restart::SUPERVISOR.label
     );
     ErrorInfo::retryable(ErrorCode::ActorCrashed, message)
 }

@@ -25,10 +25,10 @@ use crate::{
 };
 
 /// Maximum number of attempts of a request if the set or its supervisor crashes; more than the permitted restarts.
-const TRIES: usize = 8;
+const MAX_ATTEMPTS: usize = 8;
 
 /// Initial delay before the supervisor is asked again; it doubles after each attempt.
-const REPLACED_BY: Duration = Duration::from_millis(5);
+const REOPEN_BACKOFF: Duration = Duration::from_millis(5);
 
 /// Committed documents that a set caches, by name. Readers access them without a message to the actor.
 pub(super) type DocumentCache = DashMap<String, Arc<Document>>;
@@ -85,16 +85,16 @@ pub(super) fn idle(session: &SessionId, actor: ActorId, handled: u64) -> Artifac
 /// Registry of the running working sets.
 #[derive(Default)]
 pub(crate) struct WorkingSets {
-    pub(super) seats: DashMap<SessionId, RunningSet>,
+    pub(super) running: DashMap<SessionId, RunningSet>,
     supervisor: OnceLock<RwLock<ActorRef<ArtifactStoreSupervisorMsg>>>,
 }
 
 /// Result of committing an edit.
 pub(super) enum CommitOutcome {
     /// The edit is recorded.
-    Done(Box<Edited>),
+    Recorded(Box<Edited>),
     /// The document has changed in the meantime, possibly by an earlier attempt of this edit. `None`: it was deleted.
-    Moved(Option<Arc<Document>>),
+    Conflict(Option<Arc<Document>>),
 }
 
 impl WorkingSets {
@@ -117,8 +117,8 @@ impl WorkingSets {
 
     /// Removes all sets. Returns their sessions.
     pub(super) fn take_all(&self) -> Vec<SessionId> {
-        let sessions: Vec<SessionId> = self.seats.iter().map(|seat| seat.key().clone()).collect();
-        self.seats.clear();
+        let sessions: Vec<SessionId> = self.running.iter().map(|seat| seat.key().clone()).collect();
+        self.running.clear();
         sessions
     }
 
@@ -131,25 +131,25 @@ impl WorkingSets {
 
     /// Removes a document from the cache of its set, so that the next request reads it again.
     pub(super) fn forget(&self, session: &SessionId, name: &str) {
-        if let Some(seat) = self.seats.get(session) {
+        if let Some(seat) = self.running.get(session) {
             seat.documents.remove(name);
         }
     }
 
     /// Returns a document from the cache of its set.
     pub(super) fn known(&self, session: &SessionId, name: &str) -> Option<Arc<Document>> {
-        self.seats.get(session)?.documents.get(name).map(|document| Arc::clone(&document))
+        self.running.get(session)?.documents.get(name).map(|document| Arc::clone(&document))
     }
 
     /// Makes a set crash, for tests. Returns `false` if it is not running.
     pub(crate) fn crash(&self, session: &SessionId) -> bool {
-        self.seats.get(session).is_some_and(|seat| seat.mailbox.cast(WorkingSetMsg::Crash))
+        self.running.get(session).is_some_and(|seat| seat.mailbox.cast(WorkingSetMsg::Crash))
     }
 
     /// Requests a set from the supervisor. `dead` is the actor that did not answer, if any.
     async fn open(&self, session: &SessionId, dead: Option<ActorId>) -> Result<RunningSet, ErrorInfo> {
-        let mut wait = REPLACED_BY;
-        for _ in 0..TRIES {
+        let mut wait = REOPEN_BACKOFF;
+        for _ in 0..MAX_ATTEMPTS {
             let (reply, answer) = oneshot::channel::<OpenReply>();
             let message =
                 ArtifactStoreSupervisorMsg::Open(Box::new(OpenRequest { session: session.clone(), dead, reply }));
@@ -177,7 +177,7 @@ impl WorkingSetHandle<'_> {
         if let Some(known) = self.sets.known(self.session, name) {
             return Ok(Some(known));
         }
-        self.ask(|reply| WorkingSetMsg::Look { name: name.to_owned(), reply }).await
+        self.ask(|reply| WorkingSetMsg::Read { name: name.to_owned(), reply }).await
     }
 
     /// Records an edit unless the document has changed in the meantime.
@@ -193,8 +193,8 @@ impl WorkingSetHandle<'_> {
         message: impl Fn(oneshot::Sender<Result<T, ErrorInfo>>) -> WorkingSetMsg,
     ) -> Result<T, ErrorInfo> {
         let mut dead = None;
-        for _ in 0..TRIES {
-            let known = self.sets.seats.get(self.session).map(|seat| seat.clone());
+        for _ in 0..MAX_ATTEMPTS {
+            let known = self.sets.running.get(self.session).map(|seat| seat.clone());
             let seat = match known.filter(|seat| Some(seat.mailbox.actor().get_id()) != dead) {
                 Some(seat) => seat,
                 None => self.sets.open(self.session, dead).await?,

@@ -15,7 +15,7 @@ use soong_protocol::{ErrorCode, ErrorInfo};
 use super::{BackupCopy, failed};
 
 /// Number of bytes read at a time; a cancelled backup ends after at most this much.
-const PIECE_BYTES: usize = 1024 * 1024;
+const BUFFER_BYTES: usize = 1024 * 1024;
 
 impl BackupCopy<'_> {
     /// Copies the file or folder `name` of the home, if it exists.
@@ -74,13 +74,13 @@ impl BackupCopy<'_> {
         let mut to = File::create_new(&target).map_err(broken)?;
         let mut size = 0;
         loop {
-            if !self.wanted.load(Ordering::Acquire) {
+            if !self.is_wanted.load(Ordering::Acquire) {
                 return Err(ErrorInfo::new(ErrorCode::Cancelled, "nobody waits for the backup any more"));
             }
-            match from.read(&mut self.piece) {
+            match from.read(&mut self.buffer) {
                 Ok(0) => break,
                 Ok(read) => {
-                    to.write_all(&self.piece[..read]).map_err(broken)?;
+                    to.write_all(&self.buffer[..read]).map_err(broken)?;
                     size += read as u64;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -100,24 +100,24 @@ impl BackupCopy<'_> {
     /// Creates a folder of the copy, and its parents.
     fn make(&mut self, relative: &Path) -> Result<(), ErrorInfo> {
         let folder = self.root.join(relative);
-        if self.folders.contains(&folder) {
+        if self.unsynced_folders.contains(&folder) {
             return Ok(());
         }
         fs::create_dir_all(&folder).map_err(|error| failed(&folder, &error))?;
-        self.folders.extend(relative.ancestors().map(|above| self.root.join(above)));
+        self.unsynced_folders.extend(relative.ancestors().map(|above| self.root.join(above)));
         Ok(())
     }
 
     /// Makes the names of all copied files durable.
     pub(super) fn sync_folders(&self) -> Result<(), ErrorInfo> {
         let sync = |folder: &PathBuf| File::open(folder).and_then(|opened| opened.sync_all());
-        self.folders.iter().try_for_each(|folder| sync(folder).map_err(|error| failed(folder, &error)))
+        self.unsynced_folders.iter().try_for_each(|folder| sync(folder).map_err(|error| failed(folder, &error)))
     }
 }
 
 /// Allocates the read buffer.
 pub(super) fn piece() -> Vec<u8> {
-    vec![0; PIECE_BYTES]
+    vec![0; BUFFER_BYTES]
 }
 
 /// Opens a regular file; opening another kind of file could block forever.

@@ -18,7 +18,7 @@ use soong_protocol::{Budget, BudgetDimension, Prices, RunId, Stats, Usage, Usd};
 pub(crate) use crate::observatory::BudgetShare as Mark;
 
 /// Minimum length of an answer for which a call is made, in tokens, unless the requested maximum is lower.
-const LEAST_OUTPUT_TOKENS: u64 = 16;
+const MIN_OUTPUT_TOKENS: u64 = 16;
 /// Fraction of a limit at which the model is warned: four fifths.
 const WARN_AT: (u64, u64) = (4, 5);
 
@@ -95,7 +95,7 @@ impl ReserveRequest {
     }
 
     fn least_output(&self) -> u64 {
-        self.max_output_tokens.min(LEAST_OUTPUT_TOKENS)
+        self.max_output_tokens.min(MIN_OUTPUT_TOKENS)
     }
 }
 
@@ -119,9 +119,9 @@ struct Account {
     lost: Consumed,
     /// Total of the run and of all runs below it: what is used, and what is reserved.
     used: Consumed,
-    held: Consumed,
+    reserved: Consumed,
     /// Number of changes of these totals.
-    version: u64,
+    revision: u64,
 }
 
 impl Account {
@@ -154,8 +154,8 @@ impl Ledger {
             own: Consumed::default(),
             lost: Consumed::default(),
             used: Consumed::default(),
-            held: Consumed::default(),
-            version: 0,
+            reserved: Consumed::default(),
+            revision: 0,
         });
     }
 
@@ -178,7 +178,7 @@ impl Ledger {
     pub(crate) fn reserve(&mut self, run: &RunId, want: &ReserveRequest) -> ReserveOutcome {
         let (mut output, mut waits, mut short_of) = (want.max_output_tokens, false, None);
         for account in self.above(run) {
-            let (used, held) = (account.used, account.held);
+            let (used, held) = (account.used, account.reserved);
             let mut check = |free_at_best: bool, free_now: Option<u64>, is_held: bool, mark: Mark| {
                 if !free_at_best {
                     return Some(ReserveOutcome::Exceeded(mark));
@@ -223,13 +223,13 @@ impl Ledger {
         }
         let tokens = want.prompt_tokens.saturating_add(output);
         let held = Consumed { tokens, usd: want.cost(output), model_calls: 1, ..Consumed::default() };
-        self.change(run, |account| account.held = account.held.plus(held));
+        self.change(run, |account| account.reserved = account.reserved.plus(held));
         ReserveOutcome::Granted { held, max_output_tokens: output, short_of }
     }
 
     /// Releases a reservation.
     pub(crate) fn release(&mut self, run: &RunId, held: Consumed) {
-        self.change(run, |account| account.held = account.held.minus(held));
+        self.change(run, |account| account.reserved = account.reserved.minus(held));
     }
 
     /// Counts a reservation as used: the actor that made the call crashed, and its successor will report the use.
@@ -237,7 +237,7 @@ impl Ledger {
         let Some(account) = self.accounts.get_mut(run) else { return };
         account.lost = account.lost.plus(held);
         self.change(run, |account| {
-            account.held = account.held.minus(held);
+            account.reserved = account.reserved.minus(held);
             account.used = account.used.plus(held);
         });
     }
@@ -307,7 +307,7 @@ impl Ledger {
 
     /// Returns a number that changes when the total of a run and of all runs below it changes.
     pub(crate) fn stamp(&self, run: &RunId) -> u64 {
-        self.accounts.get(run).map(|account| account.version).unwrap_or_default()
+        self.accounts.get(run).map(|account| account.revision).unwrap_or_default()
     }
 
     /// Returns the total that a run and all runs below it have used.
@@ -326,7 +326,7 @@ impl Ledger {
         let mut next = Some(run.clone());
         while let Some(account) = next.take().and_then(|run| self.accounts.get_mut(&run)) {
             change(account);
-            account.version += 1;
+            account.revision += 1;
             next.clone_from(&account.parent);
         }
     }

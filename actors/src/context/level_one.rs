@@ -18,9 +18,9 @@ use super::{
 };
 
 /// Beginning of a replacement message, before the number of its goal.
-const STAND_IN_MARK: &str = "[Goal ";
+const REPLACEMENT_MARK: &str = "[Goal ";
 /// Text after the number of the goal.
-const ENDS: [&str; 2] = [" completed: ", " abandoned: "];
+const OUTCOMES: [&str; 2] = [" completed: ", " abandoned: "];
 /// Name of the tool that changes the plan.
 const PLAN_TOOL: &str = "goal";
 
@@ -31,14 +31,15 @@ pub(crate) struct PrunedContext {
     /// Total tokens of these messages.
     pub(crate) tokens: u64,
     /// Number of messages of the path that are omitted.
-    pub(crate) left_out: usize,
+    pub(crate) omitted: usize,
 }
 
 /// Returns whether a text replaces omitted messages of goals.
 pub(crate) fn is_stand_in(text: &str) -> bool {
-    let rest =
-        text.strip_prefix(STAND_IN_MARK).map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.'));
-    rest.is_some_and(|rest| ENDS.iter().any(|end| rest.starts_with(end)))
+    let rest = text
+        .strip_prefix(REPLACEMENT_MARK)
+        .map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.'));
+    rest.is_some_and(|rest| OUTCOMES.iter().any(|end| rest.starts_with(end)))
 }
 
 /// Builds the messages for a model from `path`. The last `keep_recent` messages are always kept. `count` returns the
@@ -51,13 +52,13 @@ pub(crate) fn level_one(
 ) -> PrunedContext {
     let over = goals_to_leave_out(goals);
     let recent = path.len().saturating_sub(keep_recent);
-    let mut built = PrunedContext { messages: Vec::with_capacity(path.len()), tokens: 0, left_out: 0 };
-    let mut stand_ins = Replacements { told: vec![false; goals.goals.len()], pending: None };
+    let mut built = PrunedContext { messages: Vec::with_capacity(path.len()), tokens: 0, omitted: 0 };
+    let mut stand_ins = Replacements { replaced: vec![false; goals.goals.len()], pending: None };
     for unit in units(path) {
         let left_out = if unit.range.end > recent { None } else { goal_left_out(path, &unit, &over) };
         let entries = &path[unit.range.clone()];
         if unit.is_orphan || left_out.is_some() {
-            built.left_out += entries.len();
+            built.omitted += entries.len();
             if let Some(place) = left_out {
                 stand_ins.leave_out(place, goals, &entries[0].message);
             }
@@ -126,14 +127,14 @@ fn is_of_plan(asking: &Message, result: &SizedMessage) -> bool {
 /// Replacement messages: one at the position of each goal's first omitted message. Adjacent ones are merged.
 struct Replacements {
     /// Whether a goal has been replaced already, by index in the goal tree.
-    told: Vec<bool>,
+    replaced: Vec<bool>,
     /// Not added yet, because the next omitted goal is merged into it.
     pending: Option<Message>,
 }
 
 impl Replacements {
     fn leave_out(&mut self, place: usize, goals: &GoalTree, first: &Message) {
-        if std::mem::replace(&mut self.told[place], true) {
+        if std::mem::replace(&mut self.replaced[place], true) {
             return;
         }
         let text = told(&goals.goals[place]);
@@ -155,8 +156,8 @@ impl Replacements {
 }
 
 fn told(goal: &Goal) -> String {
-    let end = ENDS[usize::from(goal.status == GoalStatus::Abandoned)];
-    let head = format!("{STAND_IN_MARK}{}{end}{}]", goal.number, goal.description);
+    let end = OUTCOMES[usize::from(goal.status == GoalStatus::Abandoned)];
+    let head = format!("{REPLACEMENT_MARK}{}{end}{}]", goal.number, goal.description);
     match goal.summary.as_deref().map(str::trim).filter(|summary| !summary.is_empty()) {
         Some(summary) => format!("{head} {summary}"),
         None => head,

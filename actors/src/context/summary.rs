@@ -19,13 +19,13 @@ pub(crate) const SECTIONS: [&str; 7] = [
 /// Minimum number of sections of an accepted summary. Not all are required, because models rename one or two.
 const MIN_SECTIONS: usize = 3;
 /// Note before a summary without the requested sections.
-const PLAIN_NOTE: &str = "(The summary does not have the sections that were asked for.)";
+const NO_SECTIONS_NOTE: &str = "(The summary does not have the sections that were asked for.)";
 /// Beginning of a message that replaces others.
 const SUMMARY_MARK: &str = "# Summary of messages ";
 /// Heading after the summary itself, followed by the current plan, which is copied and not summarized.
-const GOALS_MARK: &str = "\n\n## Goals at that point\n";
+const GOALS_HEADING: &str = "\n\n## Goals at that point\n";
 /// Maximum length of that plan, in characters.
-const GOALS_CHARS: usize = 6_000;
+const MAX_GOALS_CHARS: usize = 6_000;
 
 /// Checks that an answer is a summary, and returns it without surrounding text.
 ///
@@ -49,7 +49,7 @@ pub(crate) fn accept_summary(answer: &str) -> Result<String, ErrorInfo> {
 /// Returns an answer without the requested sections as a summary with a note, or `None` if it contains only headings.
 pub(crate) fn plain_summary(answer: &str) -> Option<String> {
     let text = unfenced(answer.trim());
-    says_something(text).then(|| format!("{PLAIN_NOTE}\n\n{text}"))
+    says_something(text).then(|| format!("{NO_SECTIONS_NOTE}\n\n{text}"))
 }
 
 /// Returns the error for a summary that saves less than 20 % of the messages. Both counts are tokens of messages.
@@ -106,8 +106,8 @@ pub(crate) fn summary_message(summary: &str, first: u64, last: u64, goals: &Goal
         summary.trim()
     );
     if !goals.goals.is_empty() {
-        text.push_str(GOALS_MARK);
-        text.push_str(clip(&goals.render(true), GOALS_CHARS).trim_end());
+        text.push_str(GOALS_HEADING);
+        text.push_str(clip(&goals.render(true), MAX_GOALS_CHARS).trim_end());
     }
     text
 }
@@ -119,5 +119,5 @@ pub(crate) fn is_summary(message: &Message) -> bool {
 
 /// Returns an earlier summary without its plan, which is outdated.
 pub(super) fn without_goals(text: &str) -> &str {
-    text.rfind(GOALS_MARK).map_or(text, |at| &text[..at])
+    text.rfind(GOALS_HEADING).map_or(text, |at| &text[..at])
 }

@@ -14,10 +14,10 @@ use super::{
 };
 
 /// Maximum lengths of texts of users, answers of the model, tool results, and tool arguments, in characters.
-const SAID_CHARS: usize = 6_000;
-const ANSWER_CHARS: usize = 2_500;
-const OUTPUT_CHARS: usize = 1_200;
-const ARGUMENTS_CHARS: usize = 600;
+const MAX_USER_CHARS: usize = 6_000;
+const MAX_ANSWER_CHARS: usize = 2_500;
+const MAX_OUTPUT_CHARS: usize = 1_200;
+const MAX_ARGUMENTS_CHARS: usize = 600;
 
 /// Role of a message for the summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,17 +71,17 @@ impl<'a> Transcript<'a> {
         let content = &message.content;
         let mut text = match (self.kind(place), message.role) {
             (MessageKind::Summary, _) => format!("[{number}] earlier summary:\n{}", indented(without_goals(content))),
-            (_, Role::User | Role::System) => said(number, message.role.as_str(), content, SAID_CHARS),
+            (_, Role::User | Role::System) => said(number, message.role.as_str(), content, MAX_USER_CHARS),
             (_, Role::Tool) => {
                 let tool = self.tools[place].unwrap_or("a tool");
-                said(number, &format!("result of {tool}{goal}"), content, OUTPUT_CHARS)
+                said(number, &format!("result of {tool}{goal}"), content, MAX_OUTPUT_CHARS)
             }
             (_, Role::Assistant) if content.is_empty() && !message.tool_calls.is_empty() => String::new(),
-            (_, Role::Assistant) => said(number, &format!("assistant{goal}"), content, ANSWER_CHARS),
+            (_, Role::Assistant) => said(number, &format!("assistant{goal}"), content, MAX_ANSWER_CHARS),
         };
         for call in &message.tool_calls {
             let who = format!("assistant calls {}{goal}", call.name);
-            text.push_str(&said(number, &who, &call.arguments, ARGUMENTS_CHARS));
+            text.push_str(&said(number, &who, &call.arguments, MAX_ARGUMENTS_CHARS));
         }
         text
     }

@@ -20,7 +20,7 @@ const PAGE_EVENTS: usize = 512;
 pub struct EventStream {
     hub: Arc<EventBus>,
     scope: Scope,
-    reading: StoreReader,
+    store: StoreReader,
     /// Number of the last passed event: `event_id`, or `session_seq` for a session.
     cursor: u64,
     /// The cursor with which the stream was opened.
@@ -28,16 +28,16 @@ pub struct EventStream {
     /// The lsn to read on from in a session; `None` until it is looked up for the cursor.
     lsn: Option<u64>,
     live: mpsc::Receiver<BufferedItem>,
-    aside: Arc<LagState>,
+    lag_state: Arc<LagState>,
     stored: VecDeque<Arc<EventRecord>>,
-    behind: bool,
+    needs_read: bool,
     /// Whether the initial cursor was checked against the store.
-    is_checked: bool,
+    cursor_checked: bool,
     /// Whether the store was read once more since the stream failed.
-    is_read_out: bool,
+    final_read_done: bool,
     /// Whether the stream ends once its trace has no live run; `looks_for_end`: whether this must be checked.
     until_ended: bool,
-    looks_for_end: bool,
+    check_end: bool,
     ended: bool,
 }
 
@@ -47,17 +47,17 @@ impl EventStream {
         Self {
             hub,
             scope,
-            reading,
+            store: reading,
             cursor: since,
             since,
             lsn: None,
             live,
-            aside,
+            lag_state: aside,
             stored: VecDeque::new(),
-            behind: true,
-            is_checked: false,
-            is_read_out: false,
-            looks_for_end: false,
+            needs_read: true,
+            cursor_checked: false,
+            final_read_done: false,
+            check_end: false,
             until_ended: false,
             ended: false,
         }
@@ -65,13 +65,13 @@ impl EventStream {
 
     /// Makes the stream of a trace end once the trace has no live run.
     pub(crate) fn until_ended(mut self) -> Self {
-        (self.until_ended, self.looks_for_end) = (true, true);
+        (self.until_ended, self.check_end) = (true, true);
         self
     }
 
     /// Notifies a stream that its run is lost, if it was opened too late to be notified by the hub.
     pub(crate) fn is_lost(&self, lost: LostRun) {
-        self.aside.lost.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(lost));
+        self.lag_state.lost.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(lost));
     }
 
     /// Returns the next item; `None` after a run's terminal event, after a run is lost, or after the runtime has
@@ -87,14 +87,14 @@ impl EventStream {
                 if let Some(item) = self.pass(record) {
                     return Some(Ok(item));
                 }
-            } else if self.behind {
+            } else if self.needs_read {
                 if let Err(error) = self.read_on().await {
                     // The store may be unreadable because it is damaged, and then the run is lost.
                     return Some(self.next_lost().map_or(Err(error), |lost| Ok(StreamItem::Lost(lost))));
                 }
             } else if let Some(lost) = self.next_lost() {
                 return Some(Ok(StreamItem::Lost(lost)));
-            } else if std::mem::take(&mut self.looks_for_end) {
+            } else if std::mem::take(&mut self.check_end) {
                 match self.has_ended().await {
                     Ok(has_ended) => self.ended = has_ended,
                     // The trace was deleted meanwhile.
@@ -103,7 +103,7 @@ impl EventStream {
                     }
                     Err(error) => {
                         self.ended = error.code == ErrorCode::TraceNotFound;
-                        self.looks_for_end = true;
+                        self.check_end = true;
                         return Some(Err(error));
                     }
                 }
@@ -112,8 +112,8 @@ impl EventStream {
                     Some(Some(item)) => return Some(Ok(item)),
                     Some(None) => {}
                     // Stored events that were not delivered live come before the failure.
-                    None if self.failure().is_some() && !std::mem::replace(&mut self.is_read_out, true) => {
-                        self.behind = true;
+                    None if self.failure().is_some() && !std::mem::replace(&mut self.final_read_done, true) => {
+                        self.needs_read = true;
                     }
                     None => {
                         self.ended = true;
@@ -127,12 +127,12 @@ impl EventStream {
 
     /// Returns the error with which the stream ends, if it failed.
     fn failure(&self) -> Option<ErrorInfo> {
-        self.aside.failure.get().or_else(|| self.hub.failure.get()).cloned()
+        self.lag_state.failure.get().or_else(|| self.hub.failure.get()).cloned()
     }
 
     /// Removes and returns a lost run, after all its stored events have been passed.
     fn next_lost(&mut self) -> Option<Arc<LostRun>> {
-        let mut lost = self.aside.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lost = self.lag_state.lost.lock().unwrap_or_else(PoisonError::into_inner);
         let wanted = |lost: &Arc<LostRun>| !matches!(&self.scope, Scope::Run { run, .. } if *run != lost.run_id);
         let place = lost.iter().position(wanted)?;
         self.ended = matches!(self.scope, Scope::Run { .. });
@@ -151,22 +151,22 @@ impl EventStream {
     async fn has_ended(&mut self) -> Result<bool, ErrorInfo> {
         let Scope::Trace(trace) = self.scope.clone() else { return Ok(false) };
         let id = trace.clone();
-        let Some(found) = self.reading.read(move |reader| reader.trace(&id)).await? else {
+        let Some(found) = self.store.read(move |reader| reader.trace(&id)).await? else {
             let message = format!("there is no trace {:?}", trace.as_str());
             return Err(ErrorInfo::new(ErrorCode::TraceNotFound, message));
         };
         if found.last_event_id > self.cursor {
             // Events that arrived meanwhile are passed first.
-            (self.behind, self.looks_for_end) = (true, true);
+            (self.needs_read, self.check_end) = (true, true);
             return Ok(false);
         }
         Ok(found.status.is_terminal())
     }
 
     async fn read_on(&mut self) -> Result<(), ErrorInfo> {
-        let (scope, cursor, lsn, is_first) = (self.scope.clone(), self.cursor, self.lsn, !self.is_checked);
+        let (scope, cursor, lsn, is_first) = (self.scope.clone(), self.cursor, self.lsn, !self.cursor_checked);
         let (lsn, page, unknown) = self
-            .reading
+            .store
             .read(move |reader| {
                 let (lsn, page) = match &scope {
                     Scope::Trace(trace) | Scope::Run { trace, .. } => (lsn, reader.events(trace, cursor, PAGE_EVENTS)?),
@@ -181,12 +181,12 @@ impl EventStream {
                 Ok((lsn, page, unknown))
             })
             .await?;
-        self.is_checked = true;
+        self.cursor_checked = true;
         if let Some((last, store)) = unknown {
             self.ended = true;
             return Err(cursor_unknown(cursor, last, store.unwrap_or_default()));
         }
-        self.behind = page.len() == PAGE_EVENTS;
+        self.needs_read = page.len() == PAGE_EVENTS;
         self.lsn = page.last().map_or(lsn, |record| Some(record.lsn));
         self.stored.extend(page.into_iter().map(Arc::new));
         Ok(())
@@ -194,27 +194,27 @@ impl EventStream {
 
     /// Waits for a live item. `None`: the stream is closed. `Some(None)`: nothing to pass, check again.
     async fn receive(&mut self) -> Option<Option<StreamItem>> {
-        if self.live.is_empty() && self.aside.lagged.swap(false, Ordering::AcqRel) {
-            self.behind = true;
+        if self.live.is_empty() && self.lag_state.lagged.swap(false, Ordering::AcqRel) {
+            self.needs_read = true;
             return Some(None);
         }
         // The stream was opened after its session had failed.
         if self.live.is_empty()
             && let Some(failure) = self.hub.failure_of(&self.scope)
         {
-            let _ = self.aside.failure.set(failure);
+            let _ = self.lag_state.failure.set(failure);
             return None;
         }
         match self.live.recv().await? {
-            BufferedItem::Look => {
-                self.aside.lagged.store(false, Ordering::Release);
-                self.behind = true;
+            BufferedItem::Reread => {
+                self.lag_state.lagged.store(false, Ordering::Release);
+                self.needs_read = true;
                 Some(None)
             }
             BufferedItem::Event(record) => {
                 let number = self.number(&record);
                 if number > self.cursor + 1 {
-                    self.behind = true;
+                    self.needs_read = true;
                     return Some(None);
                 }
                 self.lsn = self.lsn.max(Some(record.lsn));
@@ -247,7 +247,7 @@ impl EventStream {
             }
             self.ended = record.event.is_terminal();
         }
-        self.looks_for_end |= self.until_ended && record.event.is_terminal();
+        self.check_end |= self.until_ended && record.event.is_terminal();
         Some(StreamItem::Event(record))
     }
 }

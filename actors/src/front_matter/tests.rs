@@ -12,7 +12,7 @@ fn shown(text: &str) -> String {
             Value::Plain(text) => text.clone(),
             Value::Quoted(text) => format!("{text:?}"),
             Value::List(items) => format!("{items:?}"),
-            Value::Nothing => unreachable!(),
+            Value::Empty => unreachable!(),
         };
         format!("{}@{}={value}", entry.key, entry.line)
     });

@@ -6,7 +6,7 @@
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Value {
     /// Nothing on the line of the key; a list may follow.
-    Nothing,
+    Empty,
     /// A text without quotes, which includes numbers and booleans.
     Plain(String),
     Quoted(String),
@@ -17,7 +17,7 @@ impl Value {
     pub(crate) fn text(&self) -> Option<&str> {
         match self {
             Self::Plain(text) | Self::Quoted(text) => Some(text),
-            Self::Nothing | Self::List(_) => None,
+            Self::Empty | Self::List(_) => None,
         }
     }
 
@@ -39,7 +39,7 @@ impl Value {
     pub(crate) fn push(&mut self, text: &str) -> Result<(), String> {
         let item = match of(text)? {
             Self::Plain(item) | Self::Quoted(item) => item,
-            Self::Nothing => return Err("has an item without a value: give it one, or take the line out".into()),
+            Self::Empty => return Err("has an item without a value: give it one, or take the line out".into()),
             Self::List(_) => return Err("has a list within a list: write one text to an item".into()),
         };
         match self {
@@ -61,7 +61,7 @@ pub(crate) fn item(line: &str) -> Option<&str> {
 /// Parses the value of a key or of an item, without surrounding whitespace.
 pub(crate) fn of(text: &str) -> Result<Value, String> {
     match text.chars().next() {
-        None | Some('#') => Ok(Value::Nothing),
+        None | Some('#') => Ok(Value::Empty),
         Some('[') => list(&text[1..]),
         Some(quote @ ('"' | '\'')) => {
             let (inner, rest) = quoted(&text[1..], quote)?;

@@ -56,9 +56,9 @@ async fn hook_1_a_hook_hears_what_happens_and_may_refuse_before_a_call_and_at_th
         );
         match point {
             HookPoint::PreToolUse => {
-                assert_eq!(heard, HookResult { refused: Some("not today".into()), failures: vec![] })
+                assert_eq!(heard, HookResult { denied: Some("not today".into()), failures: vec![] })
             }
-            _ => assert!(heard.refused.is_none() && heard.failures[0].contains("cannot refuse"), "{heard:?}"),
+            _ => assert!(heard.denied.is_none() && heard.failures[0].contains("cannot refuse"), "{heard:?}"),
         }
     }
 }
@@ -78,7 +78,7 @@ async fn hook_1_what_fails_is_told_and_refuses_nothing() {
     ] {
         let home = Home::with(&json!({ "PreToolUse": one(command) }));
         let heard = home.load(&Config::default()).unwrap().call(&told(HookPoint::PreToolUse), home.0.path()).await;
-        assert_eq!(heard.refused, None, "{command}");
+        assert_eq!(heard.denied, None, "{command}");
         match failure {
             None => assert_eq!(heard.failures, [""; 0], "{command}"),
             Some(part) => {

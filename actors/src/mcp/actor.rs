@@ -25,12 +25,12 @@ pub(super) struct McpServerActor {
     pub(super) mcp: Arc<McpServers>,
     pub(super) tasks: TaskTracker,
     pub(super) server: Arc<Server>,
-    pub(super) gauge: Arc<ActorStatus>,
+    pub(super) status: Arc<ActorStatus>,
 }
 
 /// Mutable state of the actor. Dropping it cancels the connection task.
 pub(super) struct McpServerState {
-    cut_off: CancellationToken,
+    cancel: CancellationToken,
     _guard: DropGuard,
     /// Number of consecutive failed attempts to connect.
     failures: u32,
@@ -42,12 +42,12 @@ impl Actor for McpServerActor {
     type Arguments = ();
 
     async fn pre_start(&self, myself: ActorRef<McpServerMsg>, (): ()) -> Result<McpServerState, ActorProcessingErr> {
-        self.gauge.show("starting", "connecting");
-        let actor = Mailbox::new(myself, Arc::clone(&self.gauge));
+        self.status.show("starting", "connecting");
+        let actor = Mailbox::new(myself, Arc::clone(&self.status));
         self.server.sit(actor.clone());
         let cut_off = CancellationToken::new();
         self.connect(actor, cut_off.clone(), Duration::ZERO);
-        Ok(McpServerState { _guard: cut_off.clone().drop_guard(), cut_off, failures: 0 })
+        Ok(McpServerState { _guard: cut_off.clone().drop_guard(), cancel: cut_off, failures: 0 })
     }
 
     async fn handle(
@@ -56,29 +56,29 @@ impl Actor for McpServerActor {
         message: McpServerMsg,
         at_work: &mut McpServerState,
     ) -> Result<(), ActorProcessingErr> {
-        self.gauge.took();
+        self.status.took();
         let mcp = &self.mcp;
         match message {
             McpServerMsg::Opened { line, tools } => {
                 at_work.failures = 0;
-                self.gauge.show("running", count(tools.len()));
+                self.status.show("running", count(tools.len()));
                 mcp.opened(&self.server, line, tools);
             }
             McpServerMsg::Listed(tools) => {
-                self.gauge.show("running", count(tools.len()));
+                self.status.show("running", count(tools.len()));
                 mcp.publish(&self.server, tools);
             }
-            McpServerMsg::Lost(lost) if !lost.may_mend => {
-                self.gauge.show("failed", lost.error.message.as_str());
+            McpServerMsg::Lost(lost) if !lost.is_retryable => {
+                self.status.show("failed", lost.error.message.as_str());
                 mcp.lost(&self.server, lost.error, false);
             }
             McpServerMsg::Lost(lost) => {
                 let wait = backoff(at_work.failures);
                 at_work.failures = at_work.failures.saturating_add(1);
-                self.gauge.restarted(&lost.error.message);
-                self.gauge.show("connecting", format!("not available: {}", lost.error.message));
+                self.status.restarted(&lost.error.message);
+                self.status.show("connecting", format!("not available: {}", lost.error.message));
                 mcp.lost(&self.server, lost.error, true);
-                self.connect(Mailbox::new(myself, Arc::clone(&self.gauge)), at_work.cut_off.clone(), wait);
+                self.connect(Mailbox::new(myself, Arc::clone(&self.status)), at_work.cancel.clone(), wait);
             }
             McpServerMsg::Crash => return Err("crashed on request".into()),
         }
@@ -91,7 +91,7 @@ impl McpServerActor {
     fn connect(&self, actor: Mailbox<McpServerMsg>, cut_off: CancellationToken, wait: Duration) {
         let (mcp, server) = (Arc::clone(&self.mcp), Arc::clone(&self.server));
         // The runtime waits for this task when it closes.
-        self.tasks.spawn(ConnectionTask { mcp, server, actor, cut_off, wait }.run());
+        self.tasks.spawn(ConnectionTask { mcp, server, actor, cancel: cut_off, delay: wait }.run());
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) struct ServerClient {
     pub(super) peer: Peer<RoleClient>,
     pub(super) listeners: Arc<ProgressListeners>,
     /// Cancelled when the server's output ends.
-    pub(super) over: CancellationToken,
+    pub(super) closed: CancellationToken,
     /// Number of messages that were discarded because they were too long.
     pub(super) long_messages: watch::Receiver<u64>,
 }
@@ -57,7 +57,7 @@ impl ServerClient {
 
     /// Returns whether no request can be sent any more, even if the actor of the server has not noticed it yet.
     pub(super) fn is_over(&self) -> bool {
-        self.over.is_cancelled() || self.peer.is_transport_closed()
+        self.closed.is_cancelled() || self.peer.is_transport_closed()
     }
 }
 

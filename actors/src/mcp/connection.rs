@@ -32,18 +32,18 @@ const MAX_PAGES: usize = 50;
 /// Maximum time for a connection to close before its process is ended.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum length of a server's message in an error, in characters.
-const MAX_SAID_CHARS: usize = 500;
+const MAX_MESSAGE_CHARS: usize = 500;
 
 /// Reason why there is no connection.
 pub(super) struct ConnectionError {
     pub(super) error: ErrorInfo,
     /// Whether another attempt may succeed. `false` if the configuration must be changed first.
-    pub(super) may_mend: bool,
+    pub(super) is_retryable: bool,
 }
 
 /// An initialized connection.
 pub(super) struct Connection {
-    line: ServerClient,
+    client: ServerClient,
     changed: Arc<Notify>,
     /// Completes when the connection has ended; dropping it ends the connection. `None`: it has ended.
     service: Option<BoxFuture<'static, ()>>,
@@ -77,7 +77,7 @@ impl Connection {
         tools: &ToolsConfig,
         environment: &Environment,
     ) -> Result<Self, ConnectionError> {
-        let fatal = |error| ConnectionError { error, may_mend: false };
+        let fatal = |error| ConnectionError { error, is_retryable: false };
         let guard = CancelOnDrop::default();
         let (listeners, changed) = (Arc::<ProgressListeners>::default(), Arc::<Notify>::default());
         let client = NotificationHandler { listeners: Arc::clone(&listeners), changed: Arc::clone(&changed) };
@@ -87,7 +87,7 @@ impl Connection {
             Target::Program { command, args, variables } => {
                 let (mut process, Pipes { stdin, stdout }) =
                     Process::start(&server.name, &command, &args, &variables, &task_tools).await.map_err(fatal)?;
-                let (over, long_lines) = (stdout.over.clone(), stdout.long_lines());
+                let (over, long_lines) = (stdout.closed.clone(), stdout.long_lines());
                 let mut is_too_long = stdout.long_lines();
                 let hello = tokio::time::timeout(server.initialize_timeout(), serve_client(client, (stdout, stdin)));
                 let hello = tokio::select! {
@@ -95,18 +95,18 @@ impl Connection {
                     Ok(()) = is_too_long.changed() => {
                         let message = "its answer to `initialize` is larger than 16 MiB";
                         let error = ErrorInfo::new(ErrorCode::ProviderError, message);
-                        return Err(ConnectionError { error, may_mend: true });
+                        return Err(ConnectionError { error, is_retryable: true });
                     }
                 };
                 // The process may have ended before or during the handshake.
                 use ClientInitializeError::{ConnectionClosed, TransportError};
                 if let Ok(Err(ConnectionClosed(_) | TransportError { .. })) = &hello {
                     let error = ErrorInfo::new(ErrorCode::ProviderError, process.obituary().await);
-                    return Err(ConnectionError { error, may_mend: true });
+                    return Err(ConnectionError { error, is_retryable: true });
                 }
                 (hello, Some(process), over, long_lines)
             }
-            Target::Address { url, headers } => {
+            Target::Http { url, headers } => {
                 let transport =
                     http::transport(&url, headers, server.timeout(), guard.token(), &task_tools).map_err(fatal)?;
                 let hello = tokio::time::timeout(server.initialize_timeout(), serve_client(client, transport)).await;
@@ -115,24 +115,24 @@ impl Connection {
         };
         match hello {
             Ok(Ok(service)) => {
-                let line = ServerClient { peer: service.peer().clone(), listeners, over, long_messages };
+                let line = ServerClient { peer: service.peer().clone(), listeners, closed: over, long_messages };
                 let stop = service.cancellation_token();
                 let service = Some(service.waiting().map(drop).boxed());
-                Ok(Self { line, changed, service, stop, process, task_tools, _guard: guard })
+                Ok(Self { client: line, changed, service, stop, process, task_tools, _guard: guard })
             }
-            Ok(Err(error)) => Err(ConnectionError { error: refused(&error), may_mend: true }),
+            Ok(Err(error)) => Err(ConnectionError { error: refused(&error), is_retryable: true }),
             Err(_) => {
                 let limit = server.initialize_timeout().as_millis();
                 let message =
                     format!("it did not answer `initialize` within {limit} ms (mcp.{}.timeout_ms)", server.name);
-                Err(ConnectionError { error: ErrorInfo::new(ErrorCode::Timeout, message), may_mend: true })
+                Err(ConnectionError { error: ErrorInfo::new(ErrorCode::Timeout, message), is_retryable: true })
             }
         }
     }
 
     /// Returns the client for calls.
     pub(super) fn line(&self) -> ServerClient {
-        self.line.clone()
+        self.client.clone()
     }
 
     /// Returns the notifier that fires when the server reports that its tools have changed.
@@ -183,9 +183,9 @@ impl Connection {
         let params = PaginatedRequestParams::default().with_cursor(cursor);
         let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(params));
         let options = PeerRequestOptions::with_timeout(server.timeout());
-        let too_long = self.line.too_long("tools/list");
+        let too_long = self.client.too_long("tools/list");
         let answer = async {
-            let pending = self.line.peer.send_cancellable_request(request, options).await?;
+            let pending = self.client.peer.send_cancellable_request(request, options).await?;
             pending.await_response().await
         };
         let result = tokio::select! {
@@ -204,7 +204,7 @@ impl Connection {
             tokio::select! {
                 () = service => self.service = None,
                 // For a server at a URL: the transport has given up the connection.
-                () = self.line.over.cancelled(), if self.process.is_none() => {}
+                () = self.client.closed.cancelled(), if self.process.is_none() => {}
             }
         }
         match &mut self.process {
@@ -236,7 +236,7 @@ fn refused(error: &ClientInitializeError) -> ErrorInfo {
         ClientInitializeError::ExpectedInitResult(_) => "its answer to `initialize` makes no sense".to_owned(),
         other => other.to_string(),
     };
-    ErrorInfo::new(ErrorCode::ProviderError, clean(&said, MAX_SAID_CHARS))
+    ErrorInfo::new(ErrorCode::ProviderError, clean(&said, MAX_MESSAGE_CHARS))
 }
 
 /// Returns the reason why a request failed.
@@ -254,7 +254,7 @@ pub(super) fn failed(what: &str, error: &ServiceError) -> ErrorInfo {
         }
         other => (ErrorCode::ProviderError, format!("`{what}` failed: {other}")),
     };
-    ErrorInfo::new(code, clean(&said, MAX_SAID_CHARS))
+    ErrorInfo::new(code, clean(&said, MAX_MESSAGE_CHARS))
 }
 
 /// Returns whether a request certainly did not reach the server, because no connection was established.

@@ -69,7 +69,7 @@ pub(super) fn transport(
         .max_sse_event_size(MAX_EVENT_BYTES)
         .max_concurrent_requests(MAX_CONCURRENT_CALLS);
     Ok(StreamableHttpClientTransport::with_client(
-        CancellableHttpClient { client, given_up, task_tools: task_tools.clone() },
+        CancellableHttpClient { client, cancel: given_up, task_tools: task_tools.clone() },
         config,
     ))
 }
@@ -78,7 +78,7 @@ pub(super) fn transport(
 #[derive(Clone)]
 pub(super) struct CancellableHttpClient {
     client: Client,
-    given_up: CancellationToken,
+    cancel: CancellationToken,
     task_tools: TaskTools,
 }
 
@@ -93,17 +93,17 @@ impl CancellableHttpClient {
     ) -> Result<T, TransportError> {
         let answer = tokio::select! {
             biased;
-            () = self.given_up.cancelled() => Err(StreamableHttpError::TransportChannelClosed),
+            () = self.cancel.cancelled() => Err(StreamableHttpError::TransportChannelClosed),
             answer = request => answer,
         };
         if matches!(&answer, Err(StreamableHttpError::Client(error)) if error.is_connect() || error.is_request()) {
-            self.given_up.cancel();
+            self.cancel.cancel();
         }
         answer
     }
 
     fn cut(&self, stream: EventStream) -> EventStream {
-        stream.take_until(self.given_up.clone().cancelled_owned()).boxed()
+        stream.take_until(self.cancel.clone().cancelled_owned()).boxed()
     }
 }
 
@@ -195,7 +195,7 @@ impl StreamableHttpClient for CancellableHttpClient {
         let request = client.get_stream_with_max_sse_event_size(uri, session, last_event, auth, headers, max_bytes);
         let stream = self.unless_given_up(request).await;
         if takes_up && stream.is_err() {
-            self.given_up.cancel();
+            self.cancel.cancel();
         }
         Ok(self.cut(stream?))
     }

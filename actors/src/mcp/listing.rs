@@ -9,7 +9,7 @@
 use rmcp::model::{ListToolsResult, ServerResult, Tool as Offered};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use soong_protocol::{McpConfig, NETWORK, ToolEffect, ToolSpec};
+use soong_protocol::{McpConfig, NETWORK_TAG, ToolEffect, ToolSpec};
 
 /// Maximum number of tools of a server.
 pub(super) const MAX_TOOLS: usize = 200;
@@ -97,7 +97,7 @@ pub(super) fn accept(server: &str, config: &McpConfig, offered: Offered) -> Resu
         parameters: schema,
         effect: if reads { ToolEffect::Read } else { ToolEffect::Dangerous },
         idempotent: reads,
-        tags: vec![TAG.to_owned(), NETWORK.to_owned()],
+        tags: vec![TAG.to_owned(), NETWORK_TAG.to_owned()],
         timeout_ms: Some(config.timeout_ms),
         paged: false,
         json_as_text: Vec::new(),

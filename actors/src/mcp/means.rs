@@ -25,7 +25,7 @@ pub(super) enum Target {
         variables: Vec<(String, String)>,
     },
     /// URL.
-    Address { url: Url, headers: HashMap<HeaderName, HeaderValue> },
+    Http { url: Url, headers: HashMap<HeaderName, HeaderValue> },
 }
 
 impl Target {
@@ -78,7 +78,7 @@ impl Target {
                     value.set_sensitive(true);
                     headers.insert(header, value);
                 }
-                Ok(Self::Address { url, headers })
+                Ok(Self::Http { url, headers })
             }
             (None, None) => Err(refuse(format!("mcp.{server} has neither command nor url: give one of them"))),
         }

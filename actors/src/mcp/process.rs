@@ -30,18 +30,18 @@ pub(super) const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
 /// Maximum length of a line that is searched for tools that are tasks, in bytes.
 const MAX_LIST_BYTES: usize = 1024 * 1024;
 /// Time for a program to exit after its input is closed.
-const GRACE: Duration = Duration::from_secs(1);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time for a program to exit after it was asked to terminate.
-const TERM_GRACE: Duration = Duration::from_secs(1);
+const TERM_TIMEOUT: Duration = Duration::from_secs(1);
 /// Size of a read from standard error, in bytes. Longer output is logged in several records.
-const PIECE_BYTES: usize = 4096;
+const READ_BYTES: usize = 4096;
 /// Length of the end of standard error that is kept, in bytes.
-const LAST_WORDS_BYTES: usize = 512;
+const STDERR_TAIL_BYTES: usize = 512;
 
 /// A running server program.
 pub(super) struct Process {
-    family: ProcessTree,
-    last_words: Arc<Mutex<Vec<u8>>>,
+    process_tree: ProcessTree,
+    stderr_tail: Arc<Mutex<Vec<u8>>>,
     stderr: Option<AbortOnDropHandle<()>>,
 }
 
@@ -54,25 +54,25 @@ pub(super) struct Pipes {
 /// Standard output of a program. It signals the end of the output before the reader of the protocol notices it.
 pub(super) struct ProcessOutput {
     stdout: ChildStdout,
-    pub(super) over: CancellationToken,
+    pub(super) closed: CancellationToken,
     /// Number of bytes read of the current line.
     line_bytes: usize,
     /// Beginning of the current line, up to `MAX_LIST_BYTES`.
     line: Vec<u8>,
     task_tools: TaskTools,
     /// Number of lines that were too long.
-    long_lines: watch::Sender<u64>,
+    oversized_lines: watch::Sender<u64>,
 }
 
 impl ProcessOutput {
     fn new(stdout: ChildStdout, task_tools: TaskTools) -> Self {
         let (over, long_lines) = (CancellationToken::new(), watch::Sender::default());
-        Self { stdout, over, line_bytes: 0, line: Vec::new(), task_tools, long_lines }
+        Self { stdout, closed: over, line_bytes: 0, line: Vec::new(), task_tools, oversized_lines: long_lines }
     }
 
     /// Counts the lines that are longer than [`MAX_LINE_BYTES`], including their line ends.
     pub(super) fn long_lines(&self) -> watch::Receiver<u64> {
-        self.long_lines.subscribe()
+        self.oversized_lines.subscribe()
     }
 
     fn measure(&mut self, bytes: &[u8]) {
@@ -87,7 +87,7 @@ impl ProcessOutput {
             self.line_bytes = before + piece.len();
             // The SDK counts the line end too.
             if before < MAX_LINE_BYTES && self.line_bytes >= MAX_LINE_BYTES {
-                self.long_lines.send_modify(|count| *count += 1);
+                self.oversized_lines.send_modify(|count| *count += 1);
             }
         }
     }
@@ -103,7 +103,7 @@ impl AsyncRead for ProcessOutput {
             Poll::Pending => false,
         };
         if is_over {
-            self.over.cancel();
+            self.closed.cancel();
         }
         self.measure(&into.filled()[filled..]);
         read
@@ -127,24 +127,24 @@ impl Process {
         // The program runs in the working directory of this process.
         let launch = SpawnOptions::new(command, Path::new("."), variables.iter().cloned().collect()).arguments(args);
         let started = launch.start().await.map_err(|error| failed(error.to_string()))?;
-        let StartedProgram { stdin, stdout, stderr, family } = started;
+        let StartedProgram { stdin, stdout, stderr, process_tree: family } = started;
         let last_words = Arc::<Mutex<Vec<u8>>>::default();
         let logging = log(server.to_owned(), stderr, Arc::clone(&last_words));
         let stderr = Some(AbortOnDropHandle::new(tokio::spawn(logging)));
         let Some(stdin) = stdin else { return Err(failed("it has no standard input".to_owned())) };
         let stdout = ProcessOutput::new(stdout, task_tools.clone());
-        Ok((Self { family, last_words, stderr }, Pipes { stdin, stdout }))
+        Ok((Self { process_tree: family, stderr_tail: last_words, stderr }, Pipes { stdin, stdout }))
     }
 
     /// Returns the end of standard error, on one line.
     pub(super) fn last_words(&self) -> String {
-        let words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
-        clean(&String::from_utf8_lossy(&words), LAST_WORDS_BYTES)
+        let words = self.stderr_tail.lock().unwrap_or_else(PoisonError::into_inner);
+        clean(&String::from_utf8_lossy(&words), STDERR_TAIL_BYTES)
     }
 
     /// Waits up to `GRACE` for a program that is about to exit, and returns how it ended.
     pub(super) async fn obituary(&mut self) -> String {
-        let how = match tokio::time::timeout(GRACE, self.family.wait()).await {
+        let how = match tokio::time::timeout(EXIT_TIMEOUT, self.process_tree.wait()).await {
             Ok(Ok(status)) => format!("its process ended ({status})"),
             Ok(Err(error)) => format!("its process cannot be waited for ({error})"),
             Err(_) => "it closed its output".to_owned(),
@@ -163,24 +163,24 @@ impl Process {
     /// Ends the program, whose input is closed: waits for it to exit, then asks it to terminate, then kills it with
     /// all processes it started. Returns after it has been reaped.
     pub(super) async fn end(mut self) {
-        if tokio::time::timeout(GRACE, self.family.wait()).await.is_err() {
-            self.family.ask_to_end().await;
-            let _ = tokio::time::timeout(TERM_GRACE, self.family.wait()).await;
+        if tokio::time::timeout(EXIT_TIMEOUT, self.process_tree.wait()).await.is_err() {
+            self.process_tree.ask_to_end().await;
+            let _ = tokio::time::timeout(TERM_TIMEOUT, self.process_tree.wait()).await;
         }
-        self.family.end().await;
+        self.process_tree.end().await;
     }
 }
 
 /// Logs standard error until it is closed, and keeps its end.
 async fn log(server: String, mut stderr: ChildStderr, last_words: Arc<Mutex<Vec<u8>>>) {
-    let mut piece = vec![0; PIECE_BYTES];
+    let mut piece = vec![0; READ_BYTES];
     while let Ok(count @ 1..) = stderr.read(&mut piece).await {
         let said = &piece[..count];
-        let text = clean(&String::from_utf8_lossy(said), PIECE_BYTES);
+        let text = clean(&String::from_utf8_lossy(said), READ_BYTES);
         tracing::debug!(server, text, "an MCP server wrote to standard error");
         let mut words = last_words.lock().unwrap_or_else(PoisonError::into_inner);
         words.extend_from_slice(said);
-        let surplus = words.len().saturating_sub(LAST_WORDS_BYTES);
+        let surplus = words.len().saturating_sub(STDERR_TAIL_BYTES);
         words.drain(..surplus);
     }
 }

@@ -19,7 +19,7 @@ use tokio_util::{
 use super::{McpServers, Server, actor::McpServerActor};
 use crate::{
     actor_base::{
-        ONLY,
+        SINGLETON_ID,
         restart::{self, CrashHistory},
     },
     observatory::{ActorKind, ActorStatus, ActorTree},
@@ -48,7 +48,7 @@ pub(super) struct McpSupervisorActor {
 
 struct ServerEntry {
     server: Arc<Server>,
-    gauge: Arc<ActorStatus>,
+    status: Arc<ActorStatus>,
     crashes: CrashHistory,
     /// Running during the delay before a restart; it is aborted when the supervisor ends.
     timer: Option<AbortOnDropHandle<()>>,
@@ -57,7 +57,7 @@ struct ServerEntry {
 /// Mutable state of the supervisor.
 #[derive(Default)]
 pub(super) struct SupervisorState {
-    kept: HashMap<Arc<str>, ServerEntry>,
+    entries: HashMap<Arc<str>, ServerEntry>,
     by_actor: HashMap<ActorId, Arc<str>>,
 }
 
@@ -73,17 +73,17 @@ impl Actor for McpSupervisorActor {
     ) -> Result<SupervisorState, ActorProcessingErr> {
         self.gauge.show("running", "");
         let mut servers = SupervisorState::default();
-        let parent = ActorStatus::actor_id(ActorKind::McpSupervisor, ONLY);
+        let parent = ActorStatus::actor_id(ActorKind::McpSupervisor, SINGLETON_ID);
         for server in self.mcp.servers.values() {
-            let (kind, limit) = (ActorKind::McpServer, restart::SERVER.shown);
+            let (kind, limit) = (ActorKind::McpServer, restart::MCP_SERVER.label);
             let gauge = self.observatory.enter(kind, &server.name, Some(parent.clone()), limit, None);
             let kept = ServerEntry {
                 server: Arc::clone(server),
-                gauge,
-                crashes: CrashHistory::new(restart::SERVER),
+                status: gauge,
+                crashes: CrashHistory::new(restart::MCP_SERVER),
                 timer: None,
             };
-            servers.kept.insert(Arc::clone(&server.name), kept);
+            servers.entries.insert(Arc::clone(&server.name), kept);
             self.spawn(&myself, &mut servers, &server.name).await?;
         }
         Ok(servers)
@@ -125,13 +125,13 @@ impl McpSupervisorActor {
         servers: &mut SupervisorState,
         name: &Arc<str>,
     ) -> Result<(), ActorProcessingErr> {
-        let Some(kept) = servers.kept.get_mut(name) else { return Ok(()) };
+        let Some(kept) = servers.entries.get_mut(name) else { return Ok(()) };
         kept.timer = None;
         let actor = McpServerActor {
             mcp: Arc::clone(&self.mcp),
             tasks: self.tasks.clone(),
             server: Arc::clone(&kept.server),
-            gauge: Arc::clone(&kept.gauge),
+            status: Arc::clone(&kept.status),
         };
         let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
         servers.by_actor.insert(actor.get_id(), Arc::clone(name));
@@ -145,15 +145,15 @@ impl McpSupervisorActor {
         name: &Arc<str>,
         error: &str,
     ) {
-        let Some(kept) = servers.kept.get_mut(name) else { return };
+        let Some(kept) = servers.entries.get_mut(name) else { return };
         let crash = kept.crashes.record(Instant::now());
         let Some(number) = crash else {
-            let error = format!("{error} (it failed more often than it may, {})", restart::SERVER.shown);
-            kept.gauge.show("failed", error.as_str());
+            let error = format!("{error} (it failed more often than it may, {})", restart::MCP_SERVER.label);
+            kept.status.show("failed", error.as_str());
             self.mcp.lost(&kept.server, ErrorInfo::new(ErrorCode::ActorCrashed, error), false);
             return;
         };
-        kept.gauge.restarted(error);
+        kept.status.restarted(error);
         self.mcp.lost(&kept.server, ErrorInfo::new(ErrorCode::ProviderError, error), true);
         let (myself, name, wait) = (myself.clone(), Arc::clone(name), backoff(number));
         kept.timer = Some(AbortOnDropHandle::new(tokio::spawn(async move {

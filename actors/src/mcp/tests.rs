@@ -45,7 +45,7 @@ fn a_program_gets_the_variables_that_are_named_and_no_others() {
 #[test]
 fn headers_hold_the_whole_value_of_their_variable() {
     let table = "url = \"https://h/mcp\"\nheader_env = { Authorization = \"SECRET\" }";
-    let Ok(Target::Address { url, headers }) = means(table) else { panic!("{table}") };
+    let Ok(Target::Http { url, headers }) = means(table) else { panic!("{table}") };
     assert_eq!(url.as_str(), "https://h/mcp");
     let value = &headers[&HeaderName::from_static("authorization")];
     assert!(value == "s3cret" && value.is_sensitive(), "it is kept out of logs");

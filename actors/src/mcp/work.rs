@@ -22,30 +22,30 @@ pub(super) struct ConnectionTask {
     pub(super) server: Arc<Server>,
     pub(super) actor: Mailbox<McpServerMsg>,
     /// Cancelled when the actor has stopped or the runtime closes.
-    pub(super) cut_off: CancellationToken,
+    pub(super) cancel: CancellationToken,
     /// Delay before connecting. A call that needs the server ends it immediately.
-    pub(super) wait: Duration,
+    pub(super) delay: Duration,
 }
 
 impl ConnectionTask {
     pub(super) async fn run(self) {
-        if !self.wait.is_zero() {
+        if !self.delay.is_zero() {
             tokio::select! {
                 biased;
-                () = self.cut_off.cancelled() => return,
-                () = self.server.wanted.notified() => {}
-                () = tokio::time::sleep(self.wait) => {}
+                () = self.cancel.cancelled() => return,
+                () = self.server.reconnect_now.notified() => {}
+                () = tokio::time::sleep(self.delay) => {}
             }
         }
         let turn = tokio::select! {
             biased;
-            () = self.cut_off.cancelled() => return,
-            turn = Arc::clone(&self.server.turn).lock_owned() => turn,
+            () = self.cancel.cancelled() => return,
+            turn = Arc::clone(&self.server.connection_lock).lock_owned() => turn,
         };
         let opened = tokio::select! {
             biased;
             // Dropping the future that opens a connection cleans up completely.
-            () = self.cut_off.cancelled() => return,
+            () = self.cancel.cancelled() => return,
             opened = Connection::open(&self.server, &self.mcp.config.tools, &self.mcp.environment) => opened,
         };
         let lost = match opened {
@@ -68,7 +68,7 @@ impl ConnectionTask {
         loop {
             let tools = tokio::select! {
                 biased;
-                () = self.cut_off.cancelled() => return None,
+                () = self.cancel.cancelled() => return None,
                 tools = self.tools(connection) => tools,
             };
             match tools {
@@ -82,16 +82,16 @@ impl ConnectionTask {
                     tracing::warn!(server = %self.server.name, %error, "an MCP server did not list its tools anew");
                 }
                 Err(error) if error.code != ErrorCode::Interrupted => {
-                    return Some(ConnectionError { error, may_mend: true });
+                    return Some(ConnectionError { error, is_retryable: true });
                 }
                 Err(_) => {}
             }
             let changed = connection.changes();
             tokio::select! {
                 biased;
-                () = self.cut_off.cancelled() => return None,
+                () = self.cancel.cancelled() => return None,
                 how = connection.ended() => {
-                    return Some(ConnectionError { error: ErrorInfo::new(ErrorCode::ProviderError, how), may_mend: true });
+                    return Some(ConnectionError { error: ErrorInfo::new(ErrorCode::ProviderError, how), is_retryable: true });
                 }
                 () = changed.notified() => {}
             }

@@ -27,12 +27,12 @@ const SEPARATOR: &str = "<!-- -->\n";
 const MAX_HEAD_LINES: usize = 256;
 const MAX_CHANGED_LINES: usize = 200;
 /// Upper bound of generated numbers. An id with a larger number was chosen by a user and is ignored when numbering.
-const MAX_NUMBER: u64 = 1 << 40;
+const MAX_GENERATED_NUMBER: u64 = 1 << 40;
 const FENCE: &str = "---";
 /// Metrics of a new experience.
-const FRESH: Metrics = Metrics { helpful: 1, harmful: 0 };
+const INITIAL_METRICS: Metrics = Metrics { helpful: 1, harmful: 0 };
 /// Prefix of generated ids.
-const PREFIX: &str = "ex_";
+const ID_PREFIX: &str = "ex_";
 
 /// Text of the experiences file and the experiences parsed from it.
 #[derive(Debug, Clone, Default)]
@@ -40,7 +40,7 @@ pub struct ExperienceText {
     bytes: Vec<u8>,
     experiences: Vec<Experience>,
     /// Editable positions of each experience, in the same order.
-    places: Vec<BlockPositions>,
+    positions: Vec<BlockPositions>,
     faults: Vec<ExperienceFault>,
     /// Largest number in an id of the file, whether its block is usable or not.
     last_number: u64,
@@ -65,10 +65,10 @@ struct BlockPositions {
     harmful: ValuePosition,
     reflection: ValuePosition,
     /// Id of the reflection that changed the block last.
-    by: Option<String>,
+    last_reflection: Option<String>,
     /// End of the front matter, as a byte offset, and its number of lines.
     end: usize,
-    lines: usize,
+    line_count: usize,
 }
 
 /// Position of a value; without a range if the value is missing or is not a single text.
@@ -131,7 +131,7 @@ impl ExperienceText {
                     book.faults.extend(fault);
                     known.insert(experience.id.to_string(), number);
                     book.experiences.push(experience);
-                    book.places.push(place);
+                    book.positions.push(place);
                 }
                 Err((line, message)) => book.faults.push(ExperienceFault { line, message, is_left_out: true }),
             }
@@ -168,17 +168,18 @@ impl ExperienceText {
         let mut number = self.last_number;
         for new in &changes.new {
             let text = without_fences(&new.text);
-            let mut all = self.experiences.iter().zip(&self.places);
+            let mut all = self.experiences.iter().zip(&self.positions);
             match all.find(|(known, _)| same_text(&known.text, &text)) {
                 Some((known, place)) => {
                     // This reflection may have added it earlier and been interrupted before it could report that.
-                    let is_own = place.by.as_deref() == Some(&changes.reflection) && known.metrics == FRESH;
+                    let is_own = place.last_reflection.as_deref() == Some(&changes.reflection)
+                        && known.metrics == INITIAL_METRICS;
                     rates.push((known.id.clone(), true));
                     added.push((known.id.clone(), is_own));
                 }
                 None => {
                     number += 1;
-                    let id = ExperienceId::new(format!("{PREFIX}{number:03}"));
+                    let id = ExperienceId::new(format!("{ID_PREFIX}{number:03}"));
                     blocks.push(block(&id, new, &text, changes));
                     added.push((id, true));
                 }
@@ -196,9 +197,9 @@ impl ExperienceText {
     /// and blocks with more than `MAX_CHANGED_LINES` lines, are left unchanged.
     fn rated(&self, rates: &[(ExperienceId, bool)], reflection: &str) -> Vec<u8> {
         let mut edits: Vec<(Range<usize>, String)> = Vec::new();
-        for (at, (known, place)) in self.experiences.iter().zip(&self.places).enumerate() {
+        for (at, (known, place)) in self.experiences.iter().zip(&self.positions).enumerate() {
             let Some((_, helped)) = rates.iter().find(|(id, _)| *id == known.id) else { continue };
-            if place.by.as_deref() == Some(reflection) || place.lines > MAX_CHANGED_LINES {
+            if place.last_reflection.as_deref() == Some(reflection) || place.line_count > MAX_CHANGED_LINES {
                 continue;
             }
             let Metrics { mut helpful, mut harmful } = self.experiences[at].metrics;
@@ -368,9 +369,9 @@ impl<'a> FileLines<'a> {
             helpful: spot("metrics.helpful"),
             harmful: spot("metrics.harmful"),
             reflection: spot("reflection"),
-            by: head.text("reflection")?.map(str::to_owned),
+            last_reflection: head.text("reflection")?.map(str::to_owned),
             end: head.end,
-            lines: last - first,
+            line_count: last - first,
         };
         let experience = Experience {
             id: ExperienceId::new(id),
@@ -391,7 +392,7 @@ impl<'a> FileLines<'a> {
     fn last_number(&self, heads: &[HeadRange]) -> u64 {
         let number = |line: usize| {
             let id = self.text(line).strip_prefix("id:")?.trim().trim_matches(['"', '\'']);
-            id.strip_prefix(PREFIX)?.parse::<u64>().ok().filter(|number| *number < MAX_NUMBER)
+            id.strip_prefix(ID_PREFIX)?.parse::<u64>().ok().filter(|number| *number < MAX_GENERATED_NUMBER)
         };
         let lines = heads.iter().flat_map(|head| {
             let end = head.last.unwrap_or((head.first + 1 + MAX_HEAD_LINES).min(self.count()));

@@ -25,17 +25,17 @@ use crate::environment::Environment;
 /// Maximum size of the file, in bytes.
 const MAX_BYTES: u64 = 32 * 1024 * 1024;
 /// Maximum wait for the lock. Other processes hold it for milliseconds.
-const LOCK_LIMIT: Duration = Duration::from_secs(10);
-const LOCK_LOOK: Duration = Duration::from_millis(5);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Maximum number of attempts to change a file that is modified at the same time.
-const MAX_TRIES: usize = 20;
+const MAX_ATTEMPTS: usize = 20;
 
 /// Experiences file of one user.
 #[derive(Debug)]
 pub struct MemoryFile {
     path: PathBuf,
     /// Content that was read last, and the stamp of the file at that time.
-    known: Mutex<Option<(FileVersion, Arc<ExperienceText>)>>,
+    cache: Mutex<Option<(FileVersion, Arc<ExperienceText>)>>,
     /// Faults that have been logged.
     logged: Mutex<HashSet<ExperienceFault>>,
 }
@@ -74,7 +74,7 @@ impl MemoryFile {
     }
 
     pub(super) fn at(path: PathBuf) -> Self {
-        Self { path, known: Mutex::default(), logged: Mutex::default() }
+        Self { path, cache: Mutex::default(), logged: Mutex::default() }
     }
 
     /// Returns the path of the file, which may not exist.
@@ -92,7 +92,7 @@ impl MemoryFile {
     /// # Errors
     /// `storage_error` if the file cannot be read.
     pub fn read(&self) -> Result<Arc<ExperienceText>, ErrorInfo> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         let stamp = match self.path.metadata() {
             Ok(metadata) => FileVersion::of(&metadata),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -147,7 +147,7 @@ impl MemoryFile {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let _lock = Lock::take(&path)?;
         remove_drafts(&path);
-        for _ in 0..MAX_TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             let (stamp, bytes) = self.load()?;
             let book = ExperienceText::read(bytes);
             let (after, added) = book.with(changes);
@@ -197,7 +197,7 @@ struct Lock(File);
 impl Lock {
     fn take(path: &Path) -> io::Result<Self> {
         let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(beside(path, ".lock"))?;
-        let until = Instant::now() + LOCK_LIMIT;
+        let until = Instant::now() + LOCK_TIMEOUT;
         loop {
             match file.try_lock() {
                 Ok(()) => return Ok(Self(file)),
@@ -205,7 +205,7 @@ impl Lock {
                 Err(fs::TryLockError::WouldBlock) if Instant::now() > until => {
                     return Err(io::Error::other("another process holds its lock"));
                 }
-                Err(fs::TryLockError::WouldBlock) => std::thread::sleep(LOCK_LOOK),
+                Err(fs::TryLockError::WouldBlock) => std::thread::sleep(LOCK_POLL_INTERVAL),
             }
         }
     }
@@ -221,14 +221,14 @@ impl Drop for Lock {
 /// Temporary copy of the file. It is removed on drop unless it was renamed into place.
 struct TempFile {
     path: PathBuf,
-    is_placed: bool,
+    is_renamed: bool,
 }
 
 impl TempFile {
     fn write(of: &Path, bytes: &[u8], mode: u32) -> io::Result<Self> {
         let path = beside(of, &format!(".{}.tmp", Uuid::now_v7().simple()));
         let mut file = File::options().create_new(true).write(true).mode(mode).open(&path)?;
-        let draft = Self { path, is_placed: false };
+        let draft = Self { path, is_renamed: false };
         file.write_all(bytes)?;
         file.sync_all()?;
         Ok(draft)
@@ -236,7 +236,7 @@ impl TempFile {
 
     fn place(mut self, over: &Path) -> io::Result<()> {
         fs::rename(&self.path, over)?;
-        self.is_placed = true;
+        self.is_renamed = true;
         // Sync the folder too, so that the rename is as durable as the content.
         match over.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all()) {
             // Some file systems cannot sync a folder.
@@ -248,7 +248,7 @@ impl TempFile {
 
 impl Drop for TempFile {
     fn drop(&mut self) {
-        if !self.is_placed {
+        if !self.is_renamed {
             let _ = fs::remove_file(&self.path);
         }
     }

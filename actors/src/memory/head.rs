@@ -53,7 +53,7 @@ impl Metadata {
                         let (line, key) = above.take().ok_or_else(|| at("an item `- …` belongs to no key".into()))?;
                         open.insert(MetadataEntry {
                             key,
-                            value: Value::Nothing,
+                            value: Value::Empty,
                             range: start..start,
                             is_inline: false,
                             line,
@@ -82,10 +82,10 @@ impl Metadata {
             }
             let range = from..from + extent(text.trim());
             match value::of(text.trim()).map_err(|message| at(format!("`{key}` {message}")))? {
-                Value::Nothing if is_below => {
-                    open = Some(MetadataEntry { key, value: Value::Nothing, range, is_inline: false, line: number });
+                Value::Empty if is_below => {
+                    open = Some(MetadataEntry { key, value: Value::Empty, range, is_inline: false, line: number });
                 }
-                Value::Nothing => above = Some((number, key)),
+                Value::Empty => above = Some((number, key)),
                 value => {
                     if !is_below {
                         above = None;
@@ -119,7 +119,7 @@ impl Metadata {
         match self.get(key).map(|entry| &entry.value) {
             Some(Value::List(items)) => items.clone(),
             Some(Value::Plain(text) | Value::Quoted(text)) => vec![text.clone()],
-            Some(Value::Nothing) | None => Vec::new(),
+            Some(Value::Empty) | None => Vec::new(),
         }
     }
 

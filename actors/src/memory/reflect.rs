@@ -12,12 +12,13 @@ use soong_protocol::{ExperienceId, Message, Role, Tags};
 use super::{
     book::NewExperience,
     rank::{plain_category, plain_tags},
-    recall::TOLD_HEAD,
+    recall::EXPERIENCES_HEADING,
 };
 use crate::text::visible;
 
 /// Beginning of the system prompt of every reflection run.
-pub(crate) const REFLECTOR: &str = "You look back on the work of an agent, to keep what later work can use.";
+pub(crate) const REFLECTION_PROMPT_START: &str =
+    "You look back on the work of an agent, to keep what later work can use.";
 /// Maximum number of new experiences of one reflection.
 const MAX_NEW: usize = 8;
 /// Maximum length of the text of one, in characters.
@@ -26,7 +27,7 @@ const MAX_TEXT_CHARS: usize = 4_000;
 /// Returns the system prompt.
 pub(crate) fn reflector() -> String {
     format!(
-        "{REFLECTOR}\n\nAsk yourself what was not known before and cost effort: which tool did not do what was expected, \
+        "{REFLECTION_PROMPT_START}\n\nAsk yourself what was not known before and cost effort: which tool did not do what was expected, \
          which order of steps worked, which fact about the surroundings decided, which mistake was made twice. Keep only \
          what will hold the next time, in another task of the same kind: two or three sentences that say when it applies \
          and what to do. What anybody knows, what was only so this once, praise and summaries are nothing to keep; most \
@@ -126,7 +127,7 @@ pub(crate) fn told_in<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Ha
             message.tool_calls.iter().filter(|call| call.name == "get_experience").map(|call| call.id.as_str()),
         );
         let lines = match message.role {
-            Role::User => message.content.split_once(TOLD_HEAD).map_or("", |(_, told)| told),
+            Role::User => message.content.split_once(EXPERIENCES_HEADING).map_or("", |(_, told)| told),
             Role::Tool if message.tool_call_id.as_deref().is_some_and(|id| asks.contains(id)) => &message.content,
             _ => "",
         };

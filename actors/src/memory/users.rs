@@ -20,14 +20,14 @@ const LOCAL: &str = "local";
 pub struct MemoryFiles {
     home: PathBuf,
     local: Arc<MemoryFile>,
-    others: DashMap<String, Arc<MemoryFile>>,
+    by_user: DashMap<String, Arc<MemoryFile>>,
 }
 
 impl MemoryFiles {
     /// Returns the experiences files of a home. Reads nothing yet.
     pub fn of_home(home: &Path, config: &Config, environment: &Environment) -> Self {
         let local = Arc::new(MemoryFile::of_home(home, config, environment));
-        Self { home: home.to_owned(), local, others: DashMap::new() }
+        Self { home: home.to_owned(), local, by_user: DashMap::new() }
     }
 
     /// Returns the file of a user. For `local` it is the configured file, for other users
@@ -38,7 +38,7 @@ impl MemoryFiles {
         }
         let folder = self.home.join("users").join(segment(uid)).join("memory");
         let fresh = || Arc::new(MemoryFile::at(folder.join("experiences.md")));
-        Arc::clone(self.others.entry(uid.to_owned()).or_insert_with(fresh).value())
+        Arc::clone(self.by_user.entry(uid.to_owned()).or_insert_with(fresh).value())
     }
 }
 

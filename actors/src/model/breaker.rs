@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 /// Number of consecutive failures after which the provider counts as down.
-pub(crate) const TRIPS_AFTER: u32 = 5;
+pub(crate) const FAILURE_THRESHOLD: u32 = 5;
 
 /// Status of a provider that is down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ enum State {
 #[derive(Debug)]
 pub(crate) struct Breaker {
     first_pause: Duration,
-    longest_pause: Duration,
+    max_pause: Duration,
     state: State,
     /// Number of consecutive failures.
     failures: u32,
@@ -45,7 +45,7 @@ impl Breaker {
     /// Creates a closed breaker. Pauses double from `first_pause` up to `longest_pause`.
     pub(crate) fn new(first_pause: Duration, longest_pause: Duration) -> Self {
         let first_pause = first_pause.min(longest_pause);
-        Self { first_pause, longest_pause, state: State::Closed, failures: 0, since: Duration::ZERO }
+        Self { first_pause, max_pause: longest_pause, state: State::Closed, failures: 0, since: Duration::ZERO }
     }
 
     /// Returns why no call may pass at the moment, or `None` if calls may pass.
@@ -83,8 +83,8 @@ impl Breaker {
         }
         let open = |pause: Duration| State::Open { until: now.saturating_add(pause), pause };
         self.state = match self.state {
-            State::Closed if self.failures >= TRIPS_AFTER => open(self.first_pause),
-            State::HalfOpen { probe, pause } if probe == id => open(pause.saturating_mul(2).min(self.longest_pause)),
+            State::Closed if self.failures >= FAILURE_THRESHOLD => open(self.first_pause),
+            State::HalfOpen { probe, pause } if probe == id => open(pause.saturating_mul(2).min(self.max_pause)),
             // Failures of calls that began earlier carry no new information.
             state => state,
         };
@@ -123,7 +123,7 @@ mod tests {
     /// Returns a breaker that was opened at 10 s.
     fn tripped() -> Breaker {
         let mut breaker = Breaker::new(FIRST, LONGEST);
-        (0..TRIPS_AFTER.into()).for_each(|id| breaker.failed(id, at(10)));
+        (0..FAILURE_THRESHOLD.into()).for_each(|id| breaker.failed(id, at(10)));
         breaker
     }
 
@@ -162,7 +162,7 @@ mod tests {
         let mut breaker = Breaker::new(FIRST, LONGEST);
         for id in 0..100 {
             breaker.failed(id, at(id));
-            if id % u64::from(TRIPS_AFTER - 1) == 0 {
+            if id % u64::from(FAILURE_THRESHOLD - 1) == 0 {
                 breaker.answered();
             }
             assert!(breaker.down(at(id)).is_none() && breaker.lets_begin(id), "after {id}");
@@ -183,7 +183,7 @@ mod tests {
                 match (what, picked) {
                     (0, _) => now += Duration::from_millis(number),
                     (1, _) if breaker.down(now).is_none() => {
-                        let is_probe = failures >= TRIPS_AFTER;
+                        let is_probe = failures >= FAILURE_THRESHOLD;
                         prop_assert!(!is_probe || probe.is_none(), "two probes");
                         breaker.enter(next);
                         probe = is_probe.then_some(next);
@@ -193,7 +193,7 @@ mod tests {
                     }
                     (1, _) => {
                         let down = breaker.down(now).unwrap();
-                        prop_assert!(failures >= TRIPS_AFTER);
+                        prop_assert!(failures >= FAILURE_THRESHOLD);
                         prop_assert!(down.until.is_none_or(|until| until <= now + LONGEST));
                         prop_assert_eq!(down.until.is_none(), probe.is_some());
                     }

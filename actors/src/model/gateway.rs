@@ -40,7 +40,7 @@ use crate::{
 pub(crate) struct Gateway {
     pub(crate) profile: Arc<str>,
     model: Arc<dyn Model>,
-    books: Arc<GatewayShared>,
+    shared: Arc<GatewayShared>,
 }
 
 /// Outcome of a call, and how long the call only waited.
@@ -67,43 +67,43 @@ pub(crate) trait CallSink: DeltaSink {
 impl Gateway {
     /// Creates the gateway of a profile. Its supervisor starts the actor.
     pub(crate) fn new(profile: &str, model: Arc<dyn Model>, config: &ModelConfig) -> Self {
-        Self { profile: profile.into(), model, books: Arc::new(GatewayShared::new(config)) }
+        Self { profile: profile.into(), model, shared: Arc::new(GatewayShared::new(config)) }
     }
 
     /// Creates an actor of the gateway. After it is started, pass its mailbox to [`sit`](Self::sit).
     pub(crate) fn actor(&self, gauge: Arc<ActorStatus>) -> GatewayActor {
-        gauge.set_face(GatewayStatusSource(Arc::clone(&self.books)));
-        GatewayActor { books: Arc::clone(&self.books), gauge }
+        gauge.set_face(GatewayStatusSource(Arc::clone(&self.shared)));
+        GatewayActor { books: Arc::clone(&self.shared), gauge }
     }
 
     /// Returns whether an actor of the gateway has been started.
     pub(crate) fn is_seated(&self) -> bool {
-        self.books.seated().is_some()
+        self.shared.seated().is_some()
     }
 
     /// Sets the mailbox of the gateway's actor.
     pub(crate) fn sit(&self, actor: Mailbox<GatewayMsg>) {
-        self.books.sit(actor);
+        self.shared.sit(actor);
     }
 
     /// Gives up the gateway: waiting calls and all later calls fail with this error.
     pub(crate) fn give_up(&self, failure: ErrorInfo) {
-        self.books.give_up(failure);
+        self.shared.give_up(failure);
     }
 
     /// Returns the reason if the gateway was given up.
     pub(crate) fn failure(&self) -> Option<ErrorInfo> {
-        self.books.failure()
+        self.shared.failure()
     }
 
     /// Returns the number of calls in flight and of waiting calls.
     pub(crate) fn metrics(&self) -> GatewayMetrics {
-        GatewayMetrics { in_flight: count(self.books.ledger().out()), waiting: self.books.waiting() }
+        GatewayMetrics { in_flight: count(self.shared.ledger().out()), waiting: self.shared.waiting() }
     }
 
     /// Crashes the gateway's actor. Outstanding permits stay valid. Returns whether there is an actor.
     pub(crate) fn crash(&self) -> bool {
-        self.books.cast(GatewayMsg::Crash)
+        self.shared.cast(GatewayMsg::Crash)
     }
 
     /// Completes a request within the profile's limits, with retries if the failure allows them.
@@ -122,6 +122,6 @@ impl Gateway {
             let outcome = Err(ErrorInfo::new(ErrorCode::UnsupportedCapability, message));
             return CallResult { outcome, waited_ms: 0 };
         }
-        Call::new(&self.books, session, estimated_tokens, sink).complete(&*self.model, request).await
+        Call::new(&self.shared, session, estimated_tokens, sink).complete(&*self.model, request).await
     }
 }

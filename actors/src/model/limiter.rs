@@ -15,7 +15,7 @@ use std::{
 };
 
 /// Maximum number of tokens counted for one call. Protects the sums from overflow, whatever a provider reports.
-const MOST_TOKENS: u64 = 1 << 40;
+const MAX_TOKENS_PER_CALL: u64 = 1 << 40;
 /// How long a call counts. Services count calls when they arrive, not when they are sent; the second beyond the
 /// minute covers that difference and costs 1.6 % of the rate.
 pub(crate) const WINDOW: Duration = Duration::from_secs(61);
@@ -109,7 +109,7 @@ impl Limiter {
     pub(crate) fn settle(&mut self, id: u64, begun: Duration, used: u64) {
         let Some(tokens) = self.begun.get_mut(&(begun, id)) else { return };
         if self.max_tokens > 0 {
-            let used = used.min(MOST_TOKENS);
+            let used = used.min(MAX_TOKENS_PER_CALL);
             self.tokens = self.tokens - *tokens + used;
             *tokens = used;
         }

@@ -95,7 +95,7 @@ impl OpenAi {
         if key.as_deref().is_some_and(|key| HeaderValue::from_str(key).is_err()) {
             let env = &config.api_key_env;
             let message = format!("the key holds characters that no key has; check the environment variable {env}");
-            return Err(ModelError::new(Failure::Auth, message));
+            return Err(ModelError::new(Failure::Unauthorized, message));
         }
         let headers = Headers::of(config, environment)?;
         let timeout = Duration::from_millis(config.timeout_ms);

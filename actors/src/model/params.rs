@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use soong_protocol::{ErrorCode, ErrorInfo};
 
 /// Parameters that the caller cannot set: every request sets them, or they would change the form of the answer.
-const OURS: [&str; 16] = [
+const RESERVED_PARAMS: [&str; 16] = [
     "model",
     "messages",
     "tools",
@@ -31,7 +31,7 @@ const MAX_BYTES: usize = 8_192;
 /// Rejects parameters that the caller cannot set, and parameters that are too large.
 pub(crate) fn check_params(params: &Map<String, Value>) -> Result<(), ErrorInfo> {
     let refuse = |why: String| Err(ErrorInfo::new(ErrorCode::ValidationError, format!("llm_params: {why}")));
-    if let Some(ours) = params.keys().find(|key| OURS.contains(&key.as_str())) {
+    if let Some(ours) = params.keys().find(|key| RESERVED_PARAMS.contains(&key.as_str())) {
         let instead = match ours.as_str() {
             "temperature" => "set `temperature` of the run instead",
             "model" => "set `model` of the run instead",

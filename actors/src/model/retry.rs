@@ -100,7 +100,7 @@ mod tests {
         for (failure, attempt, jitter, want_ms) in [
             (Failure::Unavailable, 1, 1.0, Some(500)),
             (Failure::Unavailable, 1, 0.0, Some(250)),
-            (Failure::Broken, 2, 1.0, Some(1_000)),
+            (Failure::InvalidResponse, 2, 1.0, Some(1_000)),
             (Failure::Timeout, 3, 1.0, Some(2_000)),
             (Failure::Timeout, 4, 1.0, Some(3_000)),     // capped
             (Failure::Timeout, 4, 0.5, Some(2_250)),     // jitter after the cap
@@ -113,8 +113,8 @@ mod tests {
             (limited(Some(9_000)), 1, 0.0, Some(9_000)),
             (limited(Some(9_001)), 1, 0.0, None), // longer than a call may take
             (limited(Some(10)), 5, 0.0, None),
-            (Failure::Auth, 1, 1.0, None),
-            (Failure::Refused, 1, 1.0, None),
+            (Failure::Unauthorized, 1, 1.0, None),
+            (Failure::Rejected, 1, 1.0, None),
             (Failure::PromptTooLong, 1, 1.0, None),
             (Failure::Unsupported, 1, 1.0, None),
         ] {
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn no_tries_mean_no_retry() {
         let config = RetryConfig { max_attempts: 0, ..CONFIG };
-        assert_eq!(wait_before_retry(&config, 9_000, 1, &failed(Failure::Broken), 0.5), None);
+        assert_eq!(wait_before_retry(&config, 9_000, 1, &failed(Failure::InvalidResponse), 0.5), None);
     }
 
     #[test]

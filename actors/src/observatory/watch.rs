@@ -19,12 +19,12 @@ use super::{ActorTree, ActorView, RunEnd, view};
 use crate::redaction::Redactor;
 
 /// Minimum interval between two polls.
-const LOOK: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Minimum ratio of the interval to the duration of a poll: a large tree is polled less often, so polling stays
 /// cheap.
-const LOOK_SHARE: u32 = 100;
+const MIN_INTERVAL_RATIO: u32 = 100;
 /// Number of changes buffered per watcher. A slower watcher receives a snapshot again.
-const WAITING_CHANGES: usize = 32;
+const MAX_BUFFERED_CHANGES: usize = 32;
 
 /// Update for a watcher of the tree.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -97,7 +97,7 @@ pub struct TreeWatch {
     redactor: Redactor,
     changes: broadcast::Receiver<Arc<Change>>,
     /// Whether a snapshot must be sent next.
-    is_behind: bool,
+    needs_snapshot: bool,
     dropped: u64,
 }
 
@@ -119,7 +119,7 @@ impl TreeWatch {
         let changes = match audience.as_ref() {
             Some(audience) => audience.changes.subscribe(),
             None => {
-                let (fresh, changes) = broadcast::channel(WAITING_CHANGES);
+                let (fresh, changes) = broadcast::channel(MAX_BUFFERED_CHANGES);
                 *audience = Some(WatchChannel { changes: fresh, left: RemovedActors::default() });
                 // Mark everything as published before the snapshot is taken: changes from now on are sent.
                 observatory.gauges.iter().for_each(|gauge| _ = gauge.tell());
@@ -128,7 +128,13 @@ impl TreeWatch {
             }
         };
         drop(audience);
-        Self { observatory: Arc::clone(observatory), redactor: redactor.clone(), changes, is_behind: true, dropped: 0 }
+        Self {
+            observatory: Arc::clone(observatory),
+            redactor: redactor.clone(),
+            changes,
+            needs_snapshot: true,
+            dropped: 0,
+        }
     }
 
     /// Waits for the next update: first a snapshot of the tree, then its changes, at most four per second.
@@ -136,7 +142,7 @@ impl TreeWatch {
     /// `None` if the runtime has closed.
     pub async fn next(&mut self) -> Option<TreeEvent> {
         loop {
-            if std::mem::take(&mut self.is_behind) {
+            if std::mem::take(&mut self.needs_snapshot) {
                 let mut tree = self.observatory.tree()?;
                 tree.redact(&self.redactor);
                 return Some(TreeEvent::Snapshot { tree: Box::new(tree), dropped: self.dropped });
@@ -150,7 +156,7 @@ impl TreeWatch {
                     self.dropped += missed + u64::try_from(self.changes.len()).unwrap_or(0);
                     // Buffered changes are older than the snapshot that follows.
                     self.changes = self.changes.resubscribe();
-                    self.is_behind = true;
+                    self.needs_snapshot = true;
                 }
                 Err(RecvError::Closed) => return None,
             }
@@ -168,7 +174,7 @@ fn changes(observatory: &ActorTree, redactor: &Redactor, left: RemovedActors) ->
 
 /// Polls for changes and sends them, until there are no watchers or the runtime closes.
 async fn look(observatory: Arc<ActorTree>, redactor: Redactor, closing: CancellationToken) {
-    let mut wait = LOOK;
+    let mut wait = POLL_INTERVAL;
     loop {
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
@@ -185,7 +191,7 @@ async fn look(observatory: Arc<ActorTree>, redactor: Redactor, closing: Cancella
             std::mem::take(&mut there.left)
         };
         let change = changes(&observatory, &redactor, left);
-        wait = LOOK.max(begun.elapsed() * LOOK_SHARE);
+        wait = POLL_INTERVAL.max(begun.elapsed() * MIN_INTERVAL_RATIO);
         if (!change.changed.is_empty() || !change.gone.is_empty())
             && let Some(WatchChannel { changes, .. }) = observatory.watched.audience().as_ref()
         {

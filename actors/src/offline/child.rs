@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::{
-    STAND_IN, Turn,
+    NOTICE, Turn,
     conversation::Conversation,
     count,
     listing::{Listing, languages},
@@ -61,12 +61,12 @@ fn listed(conversation: &Conversation<'_>, scope: &Scope) -> Listing {
         let mut one = Listing::parse(text);
         if !scope.folders.iter().any(|folder| folder == asked) {
             one.files.retain(|path, _| scope.holds(path));
-            let all_shown = !one.cut || !scope.files.is_empty();
+            let all_shown = !one.is_truncated || !scope.files.is_empty();
             if all_shown {
                 (one.total_files, one.total_bytes) = (one.files.len() as u64, one.files.values().sum());
             }
             one.folders.clear();
-            one.cut = !all_shown;
+            one.is_truncated = !all_shown;
         }
         listing.merge(one);
     }
@@ -111,7 +111,7 @@ fn answer(conversation: &Conversation<'_>, scope: &Scope, listing: &Listing) -> 
     if !hits.is_empty() {
         text.push_str(&hits);
     }
-    let closing = format!("\n({STAND_IN}.)");
+    let closing = format!("\n({NOTICE}.)");
     let room = scope.max_bytes.saturating_sub(text.len() + closing.len() + 1);
     text.push('\n');
     text.push_str(&match scope.question {
@@ -127,7 +127,7 @@ fn headline(listing: &Listing) -> String {
     }
     let (files, bytes) = (count(listing.total_files, "file"), count(listing.total_bytes, "byte"));
     let mut text = format!("{files}, {bytes} in all.");
-    if listing.cut {
+    if listing.is_truncated {
         let seen = listing.files.len();
         text.push_str(&format!(" Only {seen} were looked at; the rest was counted and left out."));
     }

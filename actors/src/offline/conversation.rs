@@ -7,12 +7,12 @@ use soong_protocol::{ErrorCode, Message, Role};
 
 use crate::{
     context::{is_stand_in, is_summary},
-    memory::TOLD_HEAD,
+    memory::EXPERIENCES_HEADING,
     model::ModelRequest,
 };
 
 /// Number of messages after a task at which the run is stopped. No task takes that many.
-const ENDLESS_MESSAGES: u64 = 250;
+const MAX_TASK_MESSAGES: u64 = 250;
 /// Beginnings of context messages that a run inserts; they are not tasks.
 const CONTEXT_MARKS: [&str; 4] = ["## ", "# ", "<", "Mission:"];
 
@@ -78,7 +78,7 @@ impl<'a> Conversation<'a> {
         let start = task_index(&messages);
         let task = start.and_then(|index| messages.get(index)).map_or("", |message| message.content.as_str());
         // Experiences of earlier runs are appended to a task and are not part of it.
-        let task = task.split(&format!("\n\n{TOLD_HEAD}\n")).next().unwrap_or(task);
+        let task = task.split(&format!("\n\n{EXPERIENCES_HEADING}\n")).next().unwrap_or(task);
         let (before, since) = messages.split_at(start.unwrap_or(0));
         let length = match (since.first(), since.last()) {
             (Some(first), Some(last)) => last.sequence.saturating_sub(first.sequence).max(since.len() as u64),
@@ -123,7 +123,7 @@ impl<'a> Conversation<'a> {
 
     /// Returns whether the task has taken far too many messages, for any reason.
     pub(super) fn is_endless(&self) -> bool {
-        self.length > ENDLESS_MESSAGES
+        self.length > MAX_TASK_MESSAGES
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{STAND_IN, Turn, conversation::Conversation, listing::Listing, plain_line, plan::Scope, report::LAST_LINE};
+use super::{NOTICE, Turn, conversation::Conversation, listing::Listing, plain_line, plan::Scope, report::LAST_LINE};
 
 const CHECK_MARK: &str = "Check: ";
 /// Maximum numbers of report pages read, of paths looked up one by one, and of findings reported.
@@ -159,6 +159,6 @@ fn verdict(findings: &[String], remark: &str) -> Turn {
     let passed = findings.is_empty();
     let outcome = if passed { "nothing is wrong".to_owned() } else { format!("{} found wrong", findings.len()) };
     let told: Vec<&String> = findings.iter().take(MAX_FINDINGS).collect();
-    let summary = format!("{remark}: {outcome} ({STAND_IN})");
+    let summary = format!("{remark}: {outcome} ({NOTICE})");
     Turn::answer(json!({"passed": passed, "summary": summary, "findings": told}).to_string())
 }

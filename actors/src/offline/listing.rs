@@ -16,7 +16,7 @@ pub(super) struct Listing {
     /// Total size of these files in bytes.
     pub(super) total_bytes: u64,
     /// Whether some entries are not shown.
-    pub(super) cut: bool,
+    pub(super) is_truncated: bool,
     /// Paths that could not be read, in the tool's words.
     pub(super) unreadable: Vec<String>,
 }
@@ -24,7 +24,7 @@ pub(super) struct Listing {
 impl Listing {
     /// Parses one listing.
     pub(super) fn parse(text: &str) -> Self {
-        let mut listing = Self { cut: true, ..Self::default() };
+        let mut listing = Self { is_truncated: true, ..Self::default() };
         let mut told = None;
         for line in text.lines() {
             if let Some((path, size)) = line.rsplit_once('\t') {
@@ -32,7 +32,7 @@ impl Listing {
                 listing.files.insert(path.to_owned(), size.parse().unwrap_or(0));
             } else if let Some(note) = line.strip_prefix('[').and_then(|note| note.strip_suffix(']')) {
                 told = totals(note);
-                listing.cut = note.contains(" shown: ") || note.contains("stopped after");
+                listing.is_truncated = note.contains(" shown: ") || note.contains("stopped after");
                 let lost = note.split_once("could not be read").map(|(_, rest)| rest.trim_start_matches([' ', ':']));
                 listing.unreadable.extend(lost.map(|rest| rest.replace('`', "'")));
             } else if line.ends_with('/') {
@@ -50,7 +50,7 @@ impl Listing {
         self.folders.extend(other.folders);
         self.total_files += other.total_files;
         self.total_bytes += other.total_bytes;
-        self.cut |= other.cut;
+        self.is_truncated |= other.is_truncated;
         self.unreadable.extend(other.unreadable);
     }
 

@@ -7,7 +7,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    STAND_IN, Turn,
+    NOTICE, Turn,
     conversation::{Conversation, Exchange},
     count, evaluator,
     listing::Listing,
@@ -22,7 +22,7 @@ const PLAN: &str = "task_plan";
 /// Maximum number of `goal` calls per task: three closings, three focuses, and some failures.
 const MAX_GOAL_CALLS: usize = 12;
 /// Maximum number of names tried for a report.
-const MAX_STORES: usize = 4;
+const MAX_STORE_ATTEMPTS: usize = 4;
 /// Maximum number of reports: the first, and one more if its evaluation did not pass.
 const MAX_REPORTS: usize = 2;
 
@@ -174,7 +174,7 @@ impl Progress<'_, '_> {
         let text = self.latest_report()?;
         let tries: Vec<&Exchange<'_>> = self.since_latest_report("create_artifact").collect();
         let is_taken = |exchange: &&Exchange<'_>| exchange.error().is_some_and(|error| error.contains("exist"));
-        let wanted = tries.last().is_none_or(is_taken) && tries.len() < MAX_STORES;
+        let wanted = tries.last().is_none_or(is_taken) && tries.len() < MAX_STORE_ATTEMPTS;
         let content = json!({"name": self.free_name(), "title": "Report on the project", "content": text});
         wanted.then(|| Turn::ask("I store the report.", vec![("create_artifact", content)]))
     }
@@ -234,7 +234,7 @@ impl Progress<'_, '_> {
                 .map_or("no result came back", |outcome| outcome.error.as_deref().unwrap_or(&outcome.status));
             text.push_str(&format!("- Missing: {} ({}).\n", scope.label, plain_line(why, 200)));
         }
-        text.push_str(&format!("\nNo language model was used ({STAND_IN})."));
+        text.push_str(&format!("\nNo language model was used ({NOTICE})."));
         Turn::answer(text)
     }
 

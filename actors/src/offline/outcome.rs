@@ -16,7 +16,7 @@ pub(super) struct Outcome {
     /// Why the run failed.
     pub(super) error: Option<String>,
     /// Index in the list of tasks, starting at 0, if the trace id contains it.
-    place: Option<usize>,
+    task_index: Option<usize>,
 }
 
 impl Outcome {
@@ -43,7 +43,7 @@ impl Outcome {
             findings: findings.iter().filter_map(|finding| finding.as_str().map(str::to_owned)).collect(),
             passed: value.get("passed").and_then(Value::as_bool),
             error,
-            place: text("sub_trace_id").and_then(|id| place(&id)),
+            task_index: text("sub_trace_id").and_then(|id| place(&id)),
         })
     }
 }
@@ -83,7 +83,7 @@ pub(super) fn single(result: &str) -> Option<Outcome> {
 pub(super) fn of_tasks(result: &str, tasks: usize) -> Vec<Option<Outcome>> {
     let mut ordered = vec![None; tasks];
     for (index, outcome) in outcomes(result).into_iter().enumerate() {
-        if let Some(slot) = ordered.get_mut(outcome.place.unwrap_or(index)) {
+        if let Some(slot) = ordered.get_mut(outcome.task_index.unwrap_or(index)) {
             *slot = Some(outcome);
         }
     }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{STAND_IN, Turn, conversation::Conversation, count, listing::Listing, plain_line};
+use super::{NOTICE, Turn, conversation::Conversation, count, listing::Listing, plain_line};
 
 const MAX_WORDS: usize = 3;
 const MIN_WORD_CHARS: usize = 4;
@@ -37,7 +37,7 @@ pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
 }
 
 fn answer(conversation: &Conversation<'_>, words: &[String], best: Option<(String, u64)>) -> String {
-    let mut text = format!("I am an {STAND_IN}: I cannot answer a question, only look things up.\n");
+    let mut text = format!("I am an {NOTICE}: I cannot answer a question, only look things up.\n");
     let Some(listing) = conversation.calls("list_files").find_map(|exchange| exchange.ok()).map(Listing::parse) else {
         if conversation.exchanges.is_empty() {
             text.push_str("No tool that I could use is offered. Choose a model to get an answer.");

@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 use super::listing::Listing;
 
 /// Minimum and maximum number of parts, if the user names no number.
-const FEWEST: usize = 4;
-const MOST: usize = 8;
+const MIN_PARTS: usize = 4;
+const MAX_PARTS: usize = 8;
 /// Maximum number of children that a user can request.
-const MOST_ASKED: usize = 200;
+const MAX_REQUESTED_PARTS: usize = 200;
 /// Maximum size of the answers of all children, in bytes, so that the combined result can be read in one piece.
-const ANSWERS_BYTES: usize = 36_000;
+const MAX_ANSWERS_BYTES: usize = 36_000;
 const LONGEST_ANSWER_BYTES: usize = 5_000;
 const SHORTEST_ANSWER_BYTES: usize = 200;
 const SCOPE_MARK: &str = "Scope: ";
@@ -158,12 +158,12 @@ pub(super) fn asked_count(message: &str) -> Option<usize> {
         let fits = ["child", "sub-agent", "subagent", "explore", "task"].iter().any(|word| noun.starts_with(word));
         number.parse::<usize>().ok().filter(|_| fits)
     });
-    counts.map(|number| number.clamp(1, MOST_ASKED)).next()
+    counts.map(|number| number.clamp(1, MAX_REQUESTED_PARTS)).next()
 }
 
 /// Divides a project into the requested number of parts, else into four to eight; an empty project has one part.
 pub(super) fn parts(top: &Listing, deep: &Listing, asked: Option<usize>) -> Vec<Scope> {
-    let (fewest, most) = asked.map_or((FEWEST, MOST), |number| (number, number));
+    let (fewest, most) = asked.map_or((MIN_PARTS, MAX_PARTS), |number| (number, number));
     let folder = |path: &str| Scope { folders: vec![path.to_owned()], ..Scope::default() };
     let mut all = deep.clone();
     all.files.extend(top.files.clone());
@@ -180,7 +180,7 @@ pub(super) fn parts(top: &Listing, deep: &Listing, asked: Option<usize>) -> Vec<
     if asked.is_some() || !is_empty {
         ask_more(&mut scopes, fewest);
     }
-    let share = (ANSWERS_BYTES / scopes.len().max(1)).clamp(SHORTEST_ANSWER_BYTES, LONGEST_ANSWER_BYTES);
+    let share = (MAX_ANSWERS_BYTES / scopes.len().max(1)).clamp(SHORTEST_ANSWER_BYTES, LONGEST_ANSWER_BYTES);
     for scope in &mut scopes {
         scope.max_bytes = share;
     }
@@ -220,15 +220,15 @@ fn split(scope: &Scope, all: &Listing) -> Option<Vec<Scope>> {
             let loose = direct(folder);
             if pieces.is_empty() {
                 // A truncated listing does not name every file, so the folder is not split.
-                return if all.cut { None } else { halves(loose) };
+                return if all.is_truncated { None } else { halves(loose) };
             }
-            if !loose.is_empty() || all.cut {
+            if !loose.is_empty() || all.is_truncated {
                 pieces.push(Scope { direct: vec![folder.clone()], ..Scope::default() });
             }
             // A folder that contains only one folder would be the same part under a longer name.
             (pieces.len() >= 2).then_some(pieces).or_else(|| split(&folder_of(all.folders_in(folder).next()?), all))
         }
-        ([], [folder], []) if folder == "./" || !all.cut => halves(direct(folder)),
+        ([], [folder], []) if folder == "./" || !all.is_truncated => halves(direct(folder)),
         ([], [], files) => halves(files.to_vec()),
         _ => None,
     }

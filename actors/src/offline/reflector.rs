@@ -4,12 +4,12 @@
 
 use serde_json::{Value, json};
 
-use super::{STAND_IN, Turn, conversation::Conversation, summary, tagger};
-use crate::memory::REFLECTOR;
+use super::{NOTICE, Turn, conversation::Conversation, summary, tagger};
+use crate::memory::REFLECTION_PROMPT_START;
 
 /// Returns whether the request asks for a reflection.
 pub(super) fn is_asked(conversation: &Conversation<'_>) -> bool {
-    conversation.is_told(REFLECTOR)
+    conversation.is_told(REFLECTION_PROMPT_START)
 }
 
 /// Answers with the experiences to keep.
@@ -24,8 +24,8 @@ pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
     };
     let new: Vec<Value> = match text.is_empty() {
         true => Vec::new(),
-        false => vec![json!({"category": category, "tags": tags, "text": format!("{text} ({STAND_IN})")})],
+        false => vec![json!({"category": category, "tags": tags, "text": format!("{text} ({NOTICE})")})],
     };
-    let used: Vec<Value> = seen.told.iter().map(|id| json!({"id": id, "helped": !failed})).collect();
+    let used: Vec<Value> = seen.experience_ids.iter().map(|id| json!({"id": id, "helped": !failed})).collect();
     Turn::answer(json!({"experiences": new, "used": used}).to_string())
 }

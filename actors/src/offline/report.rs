@@ -5,7 +5,7 @@
 use serde_json::json;
 
 use super::{
-    STAND_IN, Turn,
+    NOTICE, Turn,
     conversation::Conversation,
     count,
     listing::{Listing, languages},
@@ -19,8 +19,8 @@ const STATUS_MARK: &str = "Status: ";
 const SCOPE_MARK: &str = "Scope: ";
 const ASKED_MARK: &str = "Asked: ";
 /// Maximum size of all findings in a task, and of one finding, in bytes.
-const FINDINGS_BYTES: usize = 60_000;
-const FINDING_BYTES: usize = 6_000;
+const MAX_FINDINGS_BYTES: usize = 60_000;
+const MAX_FINDING_BYTES: usize = 6_000;
 /// Last line of a report. Its presence shows that the report is not truncated.
 pub(super) const LAST_LINE: &str = "_Made by rules from what the tools showed; no language model was used._";
 
@@ -48,7 +48,7 @@ pub(super) fn task(asked: &str, objections: &[String], found: &[(Scope, Option<O
             }
             None => ("no result came back".to_owned(), ""),
         };
-        let room = FINDINGS_BYTES.saturating_sub(text.len() + head.len()).min(FINDING_BYTES);
+        let room = MAX_FINDINGS_BYTES.saturating_sub(text.len() + head.len()).min(MAX_FINDING_BYTES);
         text.push_str(&format!("{head}{STATUS_MARK}{status}\n"));
         text.push_str(&whole_lines(body, room));
     }
@@ -136,7 +136,7 @@ fn overview(found: &[Finding<'_>], listing: Option<&Listing>) -> String {
     if !languages.is_empty() {
         text.push_str(&format!(" Main languages and formats: {languages}."));
     }
-    if listing.cut {
+    if listing.is_truncated {
         text.push_str(&format!(
             " The listing showed {} of the files; the others are only counted.",
             listing.files.len()
@@ -155,7 +155,7 @@ fn section(finding: &Finding<'_>, listing: Option<&Listing>) -> String {
     }
     if finding.status != "completed" {
         text.push_str(&format!("This part was not explored to its end ({}).", plain_line(finding.status, 200)));
-        if let Some(listing) = listing.filter(|listing| !listing.cut) {
+        if let Some(listing) = listing.filter(|listing| !listing.is_truncated) {
             let own = listing.files.iter().filter(|(path, _)| scope.holds(path));
             let (files, bytes) = own.fold((0, 0), |sum, (_, size)| (sum.0 + 1, sum.1 + size));
             text.push_str(&format!(" The listing shows {}, {}.", count(files, "file"), count(bytes, "byte")));
@@ -163,7 +163,7 @@ fn section(finding: &Finding<'_>, listing: Option<&Listing>) -> String {
         text.push('\n');
     }
     // Each explorer adds the notice; once per report is enough.
-    let body = finding.body.replace(&format!("({STAND_IN}.)"), "");
+    let body = finding.body.replace(&format!("({NOTICE}.)"), "");
     text.push_str(body.trim());
     text.push('\n');
     text

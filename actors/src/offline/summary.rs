@@ -8,11 +8,11 @@
 use std::collections::BTreeMap;
 
 use super::{
-    STAND_IN, Turn,
+    NOTICE, Turn,
     conversation::{Conversation, is_error},
     count, plain_line,
 };
-use crate::context::{CONVERSATION_HEAD, GOALS_HEAD, SECTIONS, SUMMARISER};
+use crate::context::{CONVERSATION_HEADING, GOALS_HEADING, SECTIONS, SUMMARY_PROMPT_START};
 
 /// Maximum number of lines of a section, and maximum length of a line in characters.
 const MAX_LINES: usize = 10;
@@ -22,13 +22,13 @@ const NONE: &str = "none";
 
 /// Returns whether the request asks for a summary.
 pub(super) fn is_asked(conversation: &Conversation<'_>) -> bool {
-    conversation.is_told(SUMMARISER)
+    conversation.is_told(SUMMARY_PROMPT_START)
 }
 
 /// Answers with the summary.
 pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
     let shown = SummaryInput::read(conversation.task);
-    let earlier = shown.passages.iter().rfind(|passage| passage.who == "earlier summary");
+    let earlier = shown.passages.iter().rfind(|passage| passage.author == "earlier summary");
     let earlier = earlier.map(|passage| sections_of(&passage.text)).unwrap_or_default();
     let lines = [requests(&shown), artifacts(&shown), tools(&shown, &earlier), errors(&shown)];
     let [requests, artifacts, tools, errors] = lines;
@@ -49,7 +49,7 @@ pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
     ];
     let sections = SECTIONS.iter().zip(bodies).map(|(section, lines)| format!("## {section}\n{}", list(&lines)));
     let text = sections.collect::<Vec<_>>().join("\n\n");
-    Turn::answer(format!("{text}\n\n({STAND_IN}: quoted and counted, nothing is judged.)"))
+    Turn::answer(format!("{text}\n\n({NOTICE}: quoted and counted, nothing is judged.)"))
 }
 
 /// Data that the reflector extracts from a conversation.
@@ -62,7 +62,7 @@ pub(super) struct ConversationFacts {
     /// The tools that were called, with counts.
     pub(super) tools: Vec<String>,
     /// Ids of the experiences that the run received.
-    pub(super) told: Vec<String>,
+    pub(super) experience_ids: Vec<String>,
 }
 
 impl ConversationFacts {
@@ -75,7 +75,7 @@ impl ConversationFacts {
             request: shown.by("user").next().unwrap_or_default().to_owned(),
             errors: errors(&shown),
             tools: tools(&shown, &BTreeMap::new()),
-            told: told.collect(),
+            experience_ids: told.collect(),
         }
     }
 }
@@ -84,7 +84,7 @@ impl ConversationFacts {
 #[derive(Debug, PartialEq)]
 struct Passage {
     /// `user`, `assistant`, `assistant calls read`, `result of read`, `earlier summary`.
-    who: String,
+    author: String,
     text: String,
 }
 
@@ -109,10 +109,10 @@ impl<'a> SummaryInput<'a> {
                     }
                     None => {}
                 }
-            } else if line == GOALS_HEAD || line == CONVERSATION_HEAD {
-                in_goals = line == GOALS_HEAD;
+            } else if line == GOALS_HEADING || line == CONVERSATION_HEADING {
+                in_goals = line == GOALS_HEADING;
             } else if let Some(who) = head(line) {
-                shown.passages.push(Passage { who: who.to_owned(), text: String::new() });
+                shown.passages.push(Passage { author: who.to_owned(), text: String::new() });
             }
         }
         shown
@@ -122,11 +122,11 @@ impl<'a> SummaryInput<'a> {
     fn calls(&self) -> impl DoubleEndedIterator<Item = (&str, &str)> {
         self.passages
             .iter()
-            .filter_map(|passage| Some((passage.who.strip_prefix("assistant calls ")?, passage.text.as_str())))
+            .filter_map(|passage| Some((passage.author.strip_prefix("assistant calls ")?, passage.text.as_str())))
     }
 
     fn by<'s>(&'s self, who: &'s str) -> impl DoubleEndedIterator<Item = &'s str> {
-        self.passages.iter().filter(move |passage| passage.who == who).map(|passage| passage.text.as_str())
+        self.passages.iter().filter(move |passage| passage.author == who).map(|passage| passage.text.as_str())
     }
 }
 
@@ -194,7 +194,7 @@ fn tools(shown: &SummaryInput<'_>, earlier: &BTreeMap<&str, Vec<String>>) -> Vec
 
 fn errors(shown: &SummaryInput<'_>) -> Vec<String> {
     let results =
-        shown.passages.iter().filter_map(|passage| Some((passage.who.strip_prefix("result of ")?, &passage.text)));
+        shown.passages.iter().filter_map(|passage| Some((passage.author.strip_prefix("result of ")?, &passage.text)));
     let failed = results.filter(|(_, text)| is_error(text));
     failed.map(|(tool, text)| format!("{tool}: {}", plain_line(text, MAX_CHARS))).collect()
 }
@@ -379,7 +379,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_request_gets_a_short_summary(text in "([\\[\\]0-9 :a-z=\n\"{}…-]|  |earlier summary|assistant calls |user){0,80}") {
-            let answer = asked(SUMMARISER, &text);
+            let answer = asked(SUMMARY_PROMPT_START, &text);
             prop_assert!(answer.contains("## Next step") && answer.len() < 20_000);
         }
     }

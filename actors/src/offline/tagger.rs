@@ -5,17 +5,17 @@
 use serde_json::{Value, json};
 
 use super::{Turn, conversation::Conversation};
-use crate::memory::{KNOWN_HEAD, TAGGER, TASK_HEAD, plain_tag};
+use crate::memory::{KNOWN_TAGS_HEADING, TAGGER_PROMPT, TASK_HEADING, plain_tag};
 
 /// Words that indicate the intent of a task.
-const VERBS: [&str; 14] = [
+const INTENT_WORDS: [&str; 14] = [
     "fix", "write", "add", "test", "review", "document", "explore", "explain", "refactor", "find", "count", "report",
     "compare", "describe",
 ];
 /// Maximum number of tags of a kind.
 const MAX_TAGS: usize = 5;
 /// Words that describe the subject of a task.
-const THINGS: [&str; 12] = [
+const SUBJECT_WORDS: [&str; 12] = [
     "rust",
     "python",
     "javascript",
@@ -32,13 +32,13 @@ const THINGS: [&str; 12] = [
 
 /// Returns whether the request asks for tags.
 pub(super) fn is_asked(conversation: &Conversation<'_>) -> bool {
-    conversation.is_told(TAGGER)
+    conversation.is_told(TAGGER_PROMPT)
 }
 
 /// Answers with tags.
 pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
-    let (known, task) = conversation.task.split_once(&format!("\n{TASK_HEAD}\n")).unwrap_or(("", conversation.task));
-    Turn::answer(tags(known.trim_start_matches(KNOWN_HEAD), task).to_string())
+    let (known, task) = conversation.task.split_once(&format!("\n{TASK_HEADING}\n")).unwrap_or(("", conversation.task));
+    Turn::answer(tags(known.trim_start_matches(KNOWN_TAGS_HEADING), task).to_string())
 }
 
 /// Returns tags for a task: existing ones that fit (`in_use`: lines `intent: a, b` and `state: c`), and built-in
@@ -54,7 +54,7 @@ pub(super) fn tags(in_use: &str, task: &str) -> Value {
         tags.truncate(MAX_TAGS);
         if tags.is_empty() { vec![otherwise.to_owned()] } else { tags.into_iter().map(str::to_owned).collect() }
     };
-    json!({"intent": tags("intent", &VERBS, "task"), "state": tags("state", &THINGS, "project")})
+    json!({"intent": tags("intent", &INTENT_WORDS, "task"), "state": tags("state", &SUBJECT_WORDS, "project")})
 }
 
 /// Returns the words of a text in the form of tags.

@@ -23,21 +23,21 @@ use line::{CommandLine, Invocation, SimpleCommand};
 pub(crate) struct CommandPattern {
     words: Vec<String>,
     /// Whether any further words may follow, because the pattern ends in ` *`.
-    is_open: bool,
+    allows_more_words: bool,
 }
 
 /// Decision about a call by the grants and deny rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommandVerdict {
     /// The call runs.
-    Run,
+    Allow,
     /// The call requires permission.
     Ask,
     /// The call requires permission, and no grant can replace it: a deny rule exists, and the line cannot be checked
     /// against it.
-    AskOrRefuse,
+    AskUncheckable,
     /// The call is denied.
-    Refuse,
+    Deny,
 }
 
 /// Grants and deny rules that apply to a command.
@@ -67,12 +67,12 @@ impl CommandPattern {
         if part.has_redirection || part.has_assignment {
             return None;
         }
-        Some(Self { words: part.words.clone(), is_open })
+        Some(Self { words: part.words.clone(), allows_more_words: is_open })
     }
 
     /// Makes the pattern that covers every call of a program.
     pub(crate) fn of_program(program: &str) -> Self {
-        Self { words: vec![program.to_owned()], is_open: true }
+        Self { words: vec![program.to_owned()], allows_more_words: true }
     }
 
     /// Whether the pattern covers a simple command, word for word.
@@ -84,7 +84,7 @@ impl CommandPattern {
     }
 
     fn matches(&self, words: &[String]) -> bool {
-        words.starts_with(&self.words) && (self.is_open || words.len() == self.words.len())
+        words.starts_with(&self.words) && (self.allows_more_words || words.len() == self.words.len())
     }
 
     /// Whether the pattern, as a deny rule, matches a simple command: word for word, or by the base name of its
@@ -95,7 +95,7 @@ impl CommandPattern {
         let is_same = |reading: &Invocation<'_>| {
             (reading.program == program
                 && reading.arguments.starts_with(arguments)
-                && (self.is_open || reading.arguments.len() == arguments.len()))
+                && (self.allows_more_words || reading.arguments.len() == arguments.len()))
                 || (program == "git" && self.denies_git_program(reading))
         };
         self.matches(&part.words) || part.readings().iter().any(is_same)
@@ -106,7 +106,7 @@ impl CommandPattern {
         let rest = self.words.get(2..).unwrap_or_default();
         self.words.get(1) == Some(&reading.program)
             && reading.arguments.starts_with(rest)
-            && (self.is_open || reading.arguments.len() == rest.len())
+            && (self.allows_more_words || reading.arguments.len() == rest.len())
     }
 }
 
@@ -115,25 +115,25 @@ pub(crate) fn decide(command: &str, directory: &str, rules: Rules<'_>) -> Comman
     let parsed = CommandLine::parse(command);
     let parts = parsed.as_ref().map_or(&[][..], |line| &line.parts);
     if parts.iter().any(|part| rules.denied.iter().any(|pattern| pattern.denies(part))) {
-        return CommandVerdict::Refuse;
+        return CommandVerdict::Deny;
     }
     let hides_words = parsed.is_none() || parts.iter().any(|part| part.readings().iter().any(tables::runs_text));
     if !rules.denied.is_empty() && hides_words {
-        return CommandVerdict::AskOrRefuse;
+        return CommandVerdict::AskUncheckable;
     }
     if rules.allows_all {
-        return CommandVerdict::Run;
+        return CommandVerdict::Allow;
     }
     let Some(line) = parsed else { return by_exact_line(command, directory, rules) };
     let of_start = |part: &SimpleCommand| rules.patterns.iter().any(|pattern| pattern.covers(part));
     if line.parts.iter().all(of_start) {
-        return CommandVerdict::Run;
+        return CommandVerdict::Allow;
     }
     let is_destructive = line.is_destructive();
     let of_program =
         |part: &SimpleCommand| rules.programs.iter().any(|program| CommandPattern::of_program(program).covers(part));
     if !is_destructive && line.parts.iter().all(|part| of_start(part) || of_program(part)) {
-        return CommandVerdict::Run;
+        return CommandVerdict::Allow;
     }
     if is_destructive {
         return CommandVerdict::Ask;
@@ -143,7 +143,7 @@ pub(crate) fn decide(command: &str, directory: &str, rules: Rules<'_>) -> Comman
         None => false,
     };
     match line.parts.iter().all(|part| of_start(part) || of_program(part) || of_session(part)) {
-        true => CommandVerdict::Run,
+        true => CommandVerdict::Allow,
         false => by_exact_line(command, directory, rules),
     }
 }
@@ -151,7 +151,7 @@ pub(crate) fn decide(command: &str, directory: &str, rules: Rules<'_>) -> Comman
 /// Decides by the session grants for exactly this line.
 fn by_exact_line(command: &str, directory: &str, rules: Rules<'_>) -> CommandVerdict {
     let wanted = Scope::CommandLine { command: command.to_owned(), directory: directory.to_owned() };
-    if rules.session.contains(&&wanted) { CommandVerdict::Run } else { CommandVerdict::Ask }
+    if rules.session.contains(&&wanted) { CommandVerdict::Allow } else { CommandVerdict::Ask }
 }
 
 fn is_command(scope: &Scope, name: &str, in_directory: &str) -> bool {
@@ -188,7 +188,7 @@ pub(crate) fn exact_patterns(command: &str) -> Option<Vec<String>> {
     patterns.dedup();
     let parsed = patterns.iter().map(|text| CommandPattern::parse(text)).collect::<Option<Vec<_>>>()?;
     let rules = Rules { patterns: &parsed.iter().collect::<Vec<_>>(), ..Rules::default() };
-    (decide(command, "", rules) == CommandVerdict::Run).then_some(patterns)
+    (decide(command, "", rules) == CommandVerdict::Allow).then_some(patterns)
 }
 
 fn quoted_line(words: &[String]) -> String {

@@ -24,7 +24,7 @@ use crate::suggestion;
 /// Scope of a grant for unconfined calls.
 pub(crate) const UNCONFINED: &str = "unconfined";
 /// Prefix of the names of MCP tools. These are known only after their server has started.
-const MCP: &str = "mcp.";
+const MCP_PREFIX: &str = "mcp.";
 
 /// A permission that is given before the run starts, or a deny rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -217,7 +217,7 @@ fn is_named(name: &str, tool: &str) -> bool {
 
 /// Checks that a tool exists; the name may end in `*`. Names of MCP tools are accepted unchecked.
 pub(crate) fn check_tool(name: &str, tools: &[String]) -> Result<(), GrantError> {
-    if name.starts_with(MCP) || tools.iter().any(|tool| is_named(name, tool)) {
+    if name.starts_with(MCP_PREFIX) || tools.iter().any(|tool| is_named(name, tool)) {
         return Ok(());
     }
     let similar = suggestion::nearest(name, tools.iter().map(String::as_str));

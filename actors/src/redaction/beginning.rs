@@ -9,26 +9,26 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use super::{Redactor, SecretIndex};
 
 /// Minimum length of a first part, in bytes. Shorter ones occur in ordinary words.
-const LEAST_BYTES: usize = 12;
+const MIN_PARTIAL_BYTES: usize = 12;
 /// Truncation markers.
-const CUTS: [&str; 3] = ["…", "\n[cut", "\n[left out"];
+const TRUNCATION_MARKERS: [&str; 3] = ["…", "\n[cut", "\n[left out"];
 
 /// Returns a matcher for the first bytes of these forms; `None` if it cannot be built.
 pub(super) fn finder(forms: &[String]) -> Option<AhoCorasick> {
-    let beginnings = forms.iter().filter(|form| form.len() > LEAST_BYTES).map(|form| beginning(form));
+    let beginnings = forms.iter().filter(|form| form.len() > MIN_PARTIAL_BYTES).map(|form| beginning(form));
     AhoCorasick::builder().match_kind(MatchKind::LeftmostFirst).build(beginnings).ok()
 }
 
 /// Returns the shortest first part of a form that is redacted.
 fn beginning(form: &str) -> &str {
-    &form[..form.ceil_char_boundary(LEAST_BYTES)]
+    &form[..form.ceil_char_boundary(MIN_PARTIAL_BYTES)]
 }
 
 impl Redactor {
     /// Removes the first parts of secrets that were cut off. Whole secrets must already be removed.
     pub(crate) fn redact_beginnings(&self, text: &mut String) {
-        let Some(known) = &self.known else { return };
-        let Some(finder) = &known.beginnings else { return };
+        let Some(known) = &self.index else { return };
+        let Some(finder) = &known.partial_forms else { return };
         let (mut clean, mut done) = (String::new(), 0);
         for found in finder.find_iter(text.as_str()) {
             if found.start() < done {
@@ -53,10 +53,10 @@ impl SecretIndex {
     /// followed by a cut.
     fn cut_off(&self, text: &str) -> Option<(usize, &str)> {
         let alike = |form: &String| text.bytes().zip(form.bytes()).take_while(|(a, b)| a == b).count();
-        let lengths = self.forms.iter().zip(&self.marks).map(|(form, mark)| (alike(form), mark.as_str()));
+        let lengths = self.forms.iter().zip(&self.replacements).map(|(form, mark)| (alike(form), mark.as_str()));
         let (length, mark) = lengths.max_by_key(|(length, _)| *length)?;
         let length = text.floor_char_boundary(length);
         let behind = &text[length..];
-        (behind.is_empty() || CUTS.iter().any(|cut| behind.starts_with(cut))).then_some((length, mark))
+        (behind.is_empty() || TRUNCATION_MARKERS.iter().any(|cut| behind.starts_with(cut))).then_some((length, mark))
     }
 }

@@ -4,7 +4,7 @@
 //! easier to guess. The public prefix that all keys of a service share is not secret. Pure.
 
 /// Public prefixes of the keys and tokens of well-known services. The longest match counts.
-const PUBLIC: [&str; 44] = [
+const PUBLIC_PREFIXES: [&str; 44] = [
     "AIza",
     "AKIA",
     "ASIA",
@@ -53,12 +53,12 @@ const PUBLIC: [&str; 44] = [
 /// Schemes that precede the secret in the value of a header.
 const SCHEMES: [&str; 2] = ["basic ", "bearer "];
 /// Minimum number of bytes after the public prefix.
-const MIN_BYTES: usize = 8;
+const MIN_PREFIX_BYTES: usize = 8;
 /// The same minimum for text that looks like an ordinary word or number, which must stay readable in outputs.
-const MIN_WORD_BYTES: usize = 16;
+const MIN_WORDLIKE_PREFIX_BYTES: usize = 16;
 
 /// Maximum length of a word that is redacted because of its prefix, in bytes.
-const MAX_BYTES: usize = 1_024;
+const MAX_WORD_BYTES: usize = 1_024;
 
 /// Returns the length of the shortest first part of a secret that is redacted, in bytes; `None` if only the whole
 /// secret is.
@@ -75,8 +75,9 @@ pub(super) fn shortest(secret: &str) -> Option<usize> {
     }
     let public = public(token);
     let behind = &token.as_bytes()[public..];
-    let first = &behind[..behind.len().min(MIN_BYTES)];
-    let least = if scheme + public == 0 && reads_like_a_word(first) { MIN_WORD_BYTES } else { MIN_BYTES };
+    let first = &behind[..behind.len().min(MIN_PREFIX_BYTES)];
+    let least =
+        if scheme + public == 0 && reads_like_a_word(first) { MIN_WORDLIKE_PREFIX_BYTES } else { MIN_PREFIX_BYTES };
     (behind.len() > least).then_some(scheme + public + least)
 }
 
@@ -85,7 +86,7 @@ pub(super) fn shortest(secret: &str) -> Option<usize> {
 /// Redacting only the matching bytes would show a model how much of a guess is right, so that it could find the rest
 /// byte by byte.
 pub(super) fn word_length(text: &str) -> usize {
-    text.bytes().take(MAX_BYTES).take_while(|byte| is_of_token(*byte) || *byte == b'\\').count()
+    text.bytes().take(MAX_WORD_BYTES).take_while(|byte| is_of_token(*byte) || *byte == b'\\').count()
 }
 
 fn is_of_token(byte: u8) -> bool {
@@ -108,7 +109,12 @@ fn public(token: &str) -> usize {
     if let Some((header, _)) = header {
         return header.len() + 1;
     }
-    PUBLIC.iter().filter(|beginning| token.starts_with(**beginning)).map(|beginning| beginning.len()).max().unwrap_or(0)
+    PUBLIC_PREFIXES
+        .iter()
+        .filter(|beginning| token.starts_with(**beginning))
+        .map(|beginning| beginning.len())
+        .max()
+        .unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -10,80 +10,81 @@ use super::Redactor;
 
 /// Maximum length of the end of a text that is searched for a token after `Bearer`, in bytes. A longer token is split,
 /// and each piece is redacted.
-const TOKEN_BYTES: usize = 512;
+const MAX_TOKEN_BYTES: usize = 512;
 const BEARER: &str = "bearer";
 const HEADER: &str = "authorization";
 /// Maximum distance between the name of a header and its token at which both are kept together, in bytes.
-const HEADER_BYTES: usize = 256;
+const MAX_HEADER_DISTANCE_BYTES: usize = 256;
 
 /// Redacts a text piece by piece.
 #[derive(Debug, Default)]
 pub(crate) struct StreamRedactor {
     redactor: Redactor,
-    held: String,
+    pending: String,
 }
 
 impl StreamRedactor {
     pub(crate) fn new(redactor: &Redactor) -> Self {
-        Self { redactor: redactor.clone(), held: String::new() }
+        Self { redactor: redactor.clone(), pending: String::new() }
     }
 
     /// Adds a piece and returns the text that can be shown now.
     pub(crate) fn push(&mut self, piece: &str) -> String {
-        self.held.push_str(piece);
+        self.pending.push_str(piece);
         let clear = self.clear_to();
         // A secret that ends after the clear part also starts after it, so it is not split.
-        let shown = self.redactor.text(&self.held[..clear]).into_owned();
-        self.held.drain(..clear);
+        let shown = self.redactor.text(&self.pending[..clear]).into_owned();
+        self.pending.drain(..clear);
         shown
     }
 
     /// Ends the text and returns the rest.
     pub(crate) fn end(&mut self) -> String {
-        let held = std::mem::take(&mut self.held);
+        let held = std::mem::take(&mut self.pending);
         self.redactor.text(&held).into_owned()
     }
 
     /// Returns the position up to which the text can no longer become part of a secret.
     fn clear_to(&self) -> usize {
-        let by_form = self.redactor.known.as_ref().map_or(self.held.len(), |known| {
+        let by_form = self.redactor.index.as_ref().map_or(self.pending.len(), |known| {
             let longest = known.forms.iter().map(String::len).max().unwrap_or(0);
-            let from = self.held.len().saturating_sub(longest.saturating_sub(1));
-            let starts = self.held.char_indices().map(|(at, _)| at).skip_while(|at| *at < from);
+            let from = self.pending.len().saturating_sub(longest.saturating_sub(1));
+            let starts = self.pending.char_indices().map(|(at, _)| at).skip_while(|at| *at < from);
             let may_begin = |at: &usize| {
-                let tail = &self.held[*at..];
+                let tail = &self.pending[*at..];
                 known.forms.iter().any(|form| form.len() > tail.len() && form.starts_with(tail))
             };
-            starts.into_iter().find(may_begin).unwrap_or(self.held.len())
+            starts.into_iter().find(may_begin).unwrap_or(self.pending.len())
         });
         let clear = by_form.min(self.before_token());
         // A whole secret or token that crosses the boundary is held back up to its end. A word that starts like a
         // secret is held back until its end arrives.
         let is_across =
-            |range: &Range<usize>| range.start < clear && (range.end > clear || range.end == self.held.len());
+            |range: &Range<usize>| range.start < clear && (range.end > clear || range.end == self.pending.len());
         let secret = self
             .redactor
-            .known
+            .index
             .as_ref()
-            .and_then(|known| known.spans(&self.held).into_iter().map(|(span, _)| span).find(is_across));
+            .and_then(|known| known.spans(&self.pending).into_iter().map(|(span, _)| span).find(is_across));
         let token = super::BEARER
             .as_ref()
-            .and_then(|pattern| pattern.find_iter(&self.held).map(|found| found.range()).find(is_across));
+            .and_then(|pattern| pattern.find_iter(&self.pending).map(|found| found.range()).find(is_across));
         secret.into_iter().chain(token).map(|range| range.start).chain([clear]).min().unwrap_or(clear)
     }
 
     /// Returns the position at which a header, or a token after `Bearer`, starts that may be incomplete.
     fn before_token(&self) -> usize {
-        let mut from = self.held.len().saturating_sub(TOKEN_BYTES);
-        while !self.held.is_char_boundary(from) {
+        let mut from = self.pending.len().saturating_sub(MAX_TOKEN_BYTES);
+        while !self.pending.is_char_boundary(from) {
             from += 1;
         }
-        let tail = self.held[from..].to_ascii_lowercase();
+        let tail = self.pending[from..].to_ascii_lowercase();
         let is_of_token = |byte: u8| byte.is_ascii_alphanumeric() || b"._~+/-=".contains(&byte);
         // The name of the header indicates that a token follows, so both are kept together.
         let header = tail.rfind(HEADER).filter(|at| {
             let behind = &tail[at + HEADER.len()..];
-            behind.len() < HEADER_BYTES && behind.bytes().all(|byte| is_of_token(byte) || b"\"': \t".contains(&byte))
+            behind.len() < MAX_HEADER_DISTANCE_BYTES
+                && behind.bytes().all(|byte| is_of_token(byte) || b"\"': \t".contains(&byte))
         });
         let scheme = tail
             .rfind(BEARER)
@@ -101,25 +102,25 @@ impl StreamRedactor {
 pub(crate) struct ByteRedactor {
     stream: StreamRedactor,
     /// First bytes of a character whose remaining bytes have not arrived.
-    cut: Vec<u8>,
+    partial_character: Vec<u8>,
 }
 
 impl ByteRedactor {
     pub(crate) fn new(redactor: &Redactor) -> Self {
-        Self { stream: StreamRedactor::new(redactor), cut: Vec::new() }
+        Self { stream: StreamRedactor::new(redactor), partial_character: Vec::new() }
     }
 
     /// Adds a piece and returns the bytes that can be passed on now.
     pub(crate) fn push(&mut self, piece: &[u8]) -> Bytes {
-        self.cut.extend_from_slice(piece);
-        let (bytes, mut done) = (std::mem::take(&mut self.cut), Vec::with_capacity(piece.len()));
+        self.partial_character.extend_from_slice(piece);
+        let (bytes, mut done) = (std::mem::take(&mut self.partial_character), Vec::with_capacity(piece.len()));
         let mut chunks = bytes.utf8_chunks().peekable();
         while let Some(chunk) = chunks.next() {
             done.extend_from_slice(self.stream.push(chunk.valid()).as_bytes());
             let invalid = chunk.invalid();
             if chunks.peek().is_none() && invalid.len() < 4 && !invalid.is_empty() {
                 // The next piece may complete it.
-                self.cut = invalid.to_vec();
+                self.partial_character = invalid.to_vec();
             } else if !invalid.is_empty() {
                 done.extend_from_slice(self.stream.end().as_bytes());
                 done.extend_from_slice(invalid);
@@ -131,7 +132,7 @@ impl ByteRedactor {
     /// Ends the text and returns the rest.
     pub(crate) fn end(&mut self) -> Bytes {
         let mut done = self.stream.end().into_bytes();
-        done.append(&mut self.cut);
+        done.append(&mut self.partial_character);
         done.into()
     }
 }

@@ -33,20 +33,20 @@ impl Redactor {
                 }
             }
             Write::Answer { answer, .. } => self.redact(answer),
-            Write::Permission(asked) => self.permission(asked),
-            Write::Decision(ruling) => self.redact_some(&mut ruling.reason),
+            Write::PermissionRequest(asked) => self.permission(asked),
+            Write::PermissionDecision(ruling) => self.redact_some(&mut ruling.reason),
             Write::ArtifactVersion(new) => self.artifact(&mut new.artifact),
             Write::ArtifactCopy(new) => self.artifact(&mut new.version.artifact),
             Write::Edit(new) => self.artifact(&mut new.artifact),
-            Write::OpenRun(_)
+            Write::NewEpoch(_)
             | Write::BlobIntent { .. }
-            | Write::Flush(_)
-            | Write::ArtifactGone { .. }
-            | Write::BlobGone { .. }
+            | Write::DocumentVersion(_)
+            | Write::ArtifactDeleted { .. }
+            | Write::BlobDeleted { .. }
             | Write::BeginRemoval(_)
             | Write::EndRemoval(_)
             | Write::RemoveRows { .. }
-            | Write::TaskJournalDone(_)
+            | Write::TaskJournalCompleted(_)
             | Write::Probe => {}
         }
     }

@@ -78,7 +78,7 @@ pub(crate) struct RunServices {
 /// The run actor. Its fields never change.
 pub(crate) struct RunActor {
     pub(crate) services: Arc<RunServices>,
-    pub(crate) live: Arc<RunEntry>,
+    pub(crate) entry: Arc<RunEntry>,
     pub(crate) spec: Arc<RunSpec>,
 }
 
@@ -86,48 +86,48 @@ pub(crate) struct RunActor {
 pub(crate) struct RunActorState {
     /// `None` until the state is rebuilt.
     pub(in crate::run) run: Option<RunState>,
-    news: VecDeque<RunInput>,
+    inputs: VecDeque<RunInput>,
     epoch: u64,
     appends: u64,
     /// Whether events of the run are recorded in addition to its rows.
-    begun: bool,
+    has_started: bool,
     /// Effects that are released when the append in flight is durable.
     pub(in crate::run) in_flight: Option<Vec<Effect>>,
-    refused: Option<(Append, Duration)>,
+    failed_append: Option<(Append, Duration)>,
     accepted: Option<oneshot::Sender<Result<(), ErrorInfo>>>,
-    pub(in crate::run) tickets: HashMap<u64, SpawnReply>,
-    next_ticket: u64,
-    pub(in crate::run) work: RunTasks,
+    pub(in crate::run) pending_spawns: HashMap<u64, SpawnReply>,
+    next_spawn_id: u64,
+    pub(in crate::run) tasks: RunTasks,
     /// Why this incarnation was started; set if it loads its state from the store.
-    restarted: Option<ResumeReason>,
+    resume_reason: Option<ResumeReason>,
     /// Whether it has returned its slot because it waits for children (ACT-5).
-    pub(in crate::run) yielded: bool,
-    pub(in crate::run) held_back: Vec<Effect>,
+    pub(in crate::run) slot_returned: bool,
+    pub(in crate::run) deferred_effects: Vec<Effect>,
     /// Reservations of model calls that have ended and are not recorded yet.
     reservations: Vec<Reservation>,
-    booked: Vec<Reservation>,
+    recorded_reservations: Vec<Reservation>,
     /// Guards that stop the clock while the run waits for a user, or for its slot.
-    pub(in crate::run) waits_for_people: Option<ClockPause>,
-    pub(in crate::run) waits_for_slot: Option<ClockPause>,
+    pub(in crate::run) user_wait: Option<ClockPause>,
+    pub(in crate::run) slot_wait: Option<ClockPause>,
     /// Whether the actor is being passivated because the run has waited for a long time (ACT-7), and the number of the
     /// passivation attempt.
-    pub(in crate::run) leaving: bool,
-    pub(in crate::run) departures: u32,
+    pub(in crate::run) is_passivating: bool,
+    pub(in crate::run) passivation_attempt: u32,
 }
 
 impl RunActorState {
     /// Returns whether nothing is in flight: no append, no task, no reply to a caller.
     pub(in crate::run) fn is_at_rest(&self) -> bool {
         self.in_flight.is_none()
-            && self.refused.is_none()
+            && self.failed_append.is_none()
             && self.accepted.is_none()
-            && self.news.is_empty()
-            && self.tickets.is_empty()
-            && self.held_back.is_empty()
+            && self.inputs.is_empty()
+            && self.pending_spawns.is_empty()
+            && self.deferred_effects.is_empty()
             && self.reservations.is_empty()
-            && self.booked.is_empty()
-            && self.waits_for_slot.is_none()
-            && self.work.is_done()
+            && self.recorded_reservations.is_empty()
+            && self.slot_wait.is_none()
+            && self.tasks.is_done()
     }
 }
 
@@ -137,45 +137,46 @@ impl Actor for RunActor {
     type Arguments = RunStart;
 
     async fn pre_start(&self, myself: ActorRef<RunMsg>, start: RunStart) -> Result<RunActorState, ActorProcessingErr> {
-        let (before, tracker) = self.live.door.renew_tasks();
+        let (before, tracker) = self.entry.address.renew_tasks();
         let mut state = RunActorState {
             run: None,
-            news: VecDeque::new(),
-            begun: false,
+            inputs: VecDeque::new(),
+            has_started: false,
             epoch: 0,
             appends: 0,
             in_flight: None,
-            refused: None,
+            failed_append: None,
             accepted: None,
-            tickets: HashMap::new(),
-            next_ticket: 0,
-            work: RunTasks::new(&self.services.tasks, &self.live, tracker),
-            restarted: None,
-            yielded: false,
-            held_back: Vec::new(),
+            pending_spawns: HashMap::new(),
+            next_spawn_id: 0,
+            tasks: RunTasks::new(&self.services.tasks, &self.entry, tracker),
+            resume_reason: None,
+            slot_returned: false,
+            deferred_effects: Vec::new(),
             reservations: Vec::new(),
-            booked: Vec::new(),
-            waits_for_people: None,
-            waits_for_slot: None,
-            leaving: false,
-            departures: 0,
+            recorded_reservations: Vec::new(),
+            user_wait: None,
+            slot_wait: None,
+            is_passivating: false,
+            passivation_attempt: 0,
         };
         self.open_door(&myself, &mut state);
         match start {
-            RunStart::Fresh { rows, accepted } => {
+            RunStart::New { rows, accepted } => {
                 state.accepted = accepted;
                 state.run = Some(RunState::fresh(Arc::clone(&self.spec)));
                 self.open(&myself, &mut state, rows);
                 // The run may have been cancelled before its actor had a mailbox.
-                if self.live.token.is_cancelled() {
-                    state.news.push_back(RunInput::End(EndInput::Cancel));
+                if self.entry.token.is_cancelled() {
+                    state.inputs.push_back(RunInput::End(EndInput::Cancel));
                 }
             }
             RunStart::Load { restarted } => {
                 // A child returned its slot before it was passivated.
-                state.yielded = matches!(restarted, Some(ResumeReason::Activated)) && self.live.parent_run_id.is_some();
-                state.restarted = restarted;
-                state.work.load(myself, before, Duration::ZERO);
+                state.slot_returned =
+                    matches!(restarted, Some(ResumeReason::Reactivated)) && self.entry.parent_run_id.is_some();
+                state.resume_reason = restarted;
+                state.tasks.load(myself, before, Duration::ZERO);
             }
         }
         Ok(state)
@@ -187,25 +188,25 @@ impl Actor for RunActor {
         message: RunMsg,
         state: &mut RunActorState,
     ) -> Result<(), ActorProcessingErr> {
-        self.live.gauge.took();
-        if state.leaving && !matches!(message, RunMsg::Leave(_) | RunMsg::Passivate) {
+        self.entry.status.took();
+        if state.is_passivating && !matches!(message, RunMsg::FinishPassivation(_) | RunMsg::Passivate) {
             self.stay(&myself, state);
         }
         match message {
-            RunMsg::News(news) => {
+            RunMsg::Input(news) => {
                 self.meet_effect(&news);
-                state.news.push_back(*news);
+                state.inputs.push_back(*news);
             }
-            RunMsg::Called { news, held } => {
+            RunMsg::ModelCallEnded { news, held } => {
                 self.meet_effect(&news);
                 state.reservations.extend(held);
-                state.news.push_back(*news);
+                state.inputs.push_back(*news);
             }
             RunMsg::Spawn { orders, reply } => {
-                let ticket = state.next_ticket;
-                state.next_ticket += 1;
-                state.tickets.insert(ticket, reply);
-                state.news.push_back(RunInput::Child(ChildInput::Spawn { orders, ticket }));
+                let ticket = state.next_spawn_id;
+                state.next_spawn_id += 1;
+                state.pending_spawns.insert(ticket, reply);
+                state.inputs.push_back(RunInput::Child(ChildInput::Spawn { orders, ticket }));
             }
             RunMsg::Appended(outcome) => self.appended(&myself, *outcome, state)?,
             RunMsg::Loaded(loaded) => {
@@ -215,19 +216,19 @@ impl Actor for RunActor {
                     self.ended(&myself, state);
                 }
             }
-            RunMsg::Unreadable(error) => self.end_without_state(&myself, *error),
-            RunMsg::TryAgain => self.try_again(&myself, state),
+            RunMsg::LoadFailed(error) => self.end_without_state(&myself, *error),
+            RunMsg::RetryAppend => self.try_again(&myself, state),
             RunMsg::SlotGranted => {
-                state.yielded = false;
-                state.waits_for_slot = None;
-                self.live.clock.progress(now());
-                let effects = std::mem::take(&mut state.held_back);
+                state.slot_returned = false;
+                state.slot_wait = None;
+                self.entry.clock.progress(now());
+                let effects = std::mem::take(&mut state.deferred_effects);
                 self.perform(&myself, effects, state);
             }
             RunMsg::Passivate => self.begin_to_leave(&myself, state),
-            RunMsg::Leave(departure) => self.leave(&myself, departure, state),
+            RunMsg::FinishPassivation(departure) => self.leave(&myself, departure, state),
             RunMsg::Crash => {
-                tracing::warn!(run = %self.live.run_id, "crashing on request");
+                tracing::warn!(run = %self.entry.run_id, "crashing on request");
                 return Err("crashed on request".into());
             }
         }
@@ -240,45 +241,45 @@ impl RunActor {
     /// Makes the first append of a run of which nothing is stored except its rows.
     fn open(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState, rows: Vec<Write>) {
         let Some(run) = &mut state.run else { return };
-        let mut step = decide(run, RunInput::Begin, Some(&self.live));
+        let mut step = decide(run, RunInput::Start, Some(&self.entry));
         let mut writes = rows;
-        writes.push(Write::OpenRun(self.live.run_id.clone()));
+        writes.push(Write::NewEpoch(self.entry.run_id.clone()));
         writes.append(&mut step.writes);
         state.in_flight = Some(step.effects);
-        self.live.begin();
+        self.entry.begin();
         self.show(state);
         self.submit(myself, Append { fence: None, writes });
     }
 
     fn loaded(&self, loaded: LoadedRun, state: &mut RunActorState) {
         // The children of a passivated run are running already.
-        if !matches!(state.restarted, Some(ResumeReason::Activated)) {
-            self.live.clock.renew_time_limit();
+        if !matches!(state.resume_reason, Some(ResumeReason::Reactivated)) {
+            self.entry.clock.renew_time_limit();
             self.revive(loaded.children);
         }
         state.epoch = loaded.epoch;
         let begun = loaded.stored.started_at.is_some();
         let run = RunState::rebuild(Arc::clone(&self.spec), loaded.stored);
-        let again = match state.restarted.take() {
+        let again = match state.resume_reason.take() {
             // Also if the actor that should have resumed the run crashed before it could record that.
-            _ if self.live.published().interrupted => ResumeReason::Reopened,
+            _ if self.entry.published().interrupted => ResumeReason::ProcessRestart,
             Some(again) => again,
             None => ResumeReason::Crashed { count: 0, error: String::new() },
         };
-        state.begun = begun;
-        let first = if begun { RunInput::Resume(again) } else { RunInput::Begin };
-        self.live.begin();
-        state.news.push_front(first);
-        if let Some(summary) = self.live.published().finish.clone() {
-            state.news.push_back(RunInput::End(EndInput::Finish { summary }));
+        state.has_started = begun;
+        let first = if begun { RunInput::Resume(again) } else { RunInput::Start };
+        self.entry.begin();
+        state.inputs.push_front(first);
+        if let Some(summary) = self.entry.published().finish_summary.clone() {
+            state.inputs.push_back(RunInput::End(EndInput::Finish { summary }));
         }
-        if self.live.token.is_cancelled() {
-            state.news.push_back(RunInput::End(EndInput::Cancel));
+        if self.entry.token.is_cancelled() {
+            state.inputs.push_back(RunInput::End(EndInput::Cancel));
         }
         if run.is_cancel_requested() {
-            self.live.set_cancel_recorded();
+            self.entry.set_cancel_recorded();
         }
-        if let Some(purse) = &self.live.purse {
+        if let Some(purse) = &self.entry.budget {
             purse.retell(Consumed::of(&run.own_with_calls_on_their_way(), run.child_count()));
         }
         state.run = Some(run);
@@ -287,7 +288,7 @@ impl RunActor {
     /// Restores children that an earlier incarnation recorded but did not start.
     fn revive(&self, children: Vec<Run>) {
         let lost: Vec<Run> = children.into_iter().filter(|run| !self.services.runs.contains(&run.run_id)).collect();
-        if let Some(links) = self.services.runs.links(&self.live.session_id).filter(|_| !lost.is_empty()) {
+        if let Some(links) = self.services.runs.links(&self.entry.session_id).filter(|_| !lost.is_empty()) {
             let again = ResumeReason::Crashed { count: 0, error: "its parent's actor crashed".to_owned() };
             links.sub_agents.cast(SubAgentMsg::Restore { runs: lost, again });
         }
@@ -295,31 +296,31 @@ impl RunActor {
 
     /// Handles all queued inputs, unless an append is in flight.
     fn pump(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
-        if state.in_flight.is_some() || state.refused.is_some() || state.news.is_empty() {
+        if state.in_flight.is_some() || state.failed_append.is_some() || state.inputs.is_empty() {
             return;
         }
         let Some(run) = &mut state.run else { return };
         if run.is_ended() {
             state.reservations.drain(..).for_each(Reservation::settle);
             // These inputs are too late; only programs get an answer.
-            for news in state.news.drain(..) {
+            for news in state.inputs.drain(..) {
                 let step = decide(run, news, None);
                 for effect in step.effects {
                     if let Effect::Child(ChildEffect::AnswerSpawn { ticket, answer }) = effect {
-                        self.answer_spawn(&mut state.tickets, ticket, answer);
+                        self.answer_spawn(&mut state.pending_spawns, ticket, answer);
                     }
                 }
             }
             return;
         }
         // A report that the run is stuck is not progress.
-        if state.news.iter().any(|news| !matches!(news, RunInput::End(EndInput::Stuck { .. }))) {
-            self.live.clock.progress(now());
-            self.live.gauge.show_run(|view| view.stuck = false);
+        if state.inputs.iter().any(|news| !matches!(news, RunInput::End(EndInput::Stuck { .. }))) {
+            self.entry.clock.progress(now());
+            self.entry.status.show_run(|view| view.stuck = false);
         }
         let (mut writes, mut effects) = (Vec::new(), Vec::new());
-        for news in state.news.drain(..) {
-            let step = decide(run, news, Some(&self.live));
+        for news in state.inputs.drain(..) {
+            let step = decide(run, news, Some(&self.entry));
             writes.extend(step.writes);
             effects.extend(step.effects);
         }
@@ -327,29 +328,29 @@ impl RunActor {
         let used_ms = run.used_ms().max(1);
         self.show(state);
         if let Some(trouble) = view::trouble(&writes) {
-            self.live.gauge.went_wrong(trouble);
+            self.entry.status.went_wrong(trouble);
         }
         // Reservations are settled when the usage of their calls is recorded.
-        state.booked.append(&mut state.reservations);
+        state.recorded_reservations.append(&mut state.reservations);
         if writes.is_empty() {
-            state.booked.drain(..).for_each(Reservation::settle);
+            state.recorded_reservations.drain(..).for_each(Reservation::settle);
             self.perform(myself, effects, state);
             return;
         }
-        self.services.faults.hit(&self.live.run_id, FaultPoint::BeforeAppend);
+        self.services.faults.hit(&self.entry.run_id, FaultPoint::BeforeAppend);
         state.appends += 1;
         let fence = Fence {
-            run_id: self.live.run_id.clone(),
+            run_id: self.entry.run_id.clone(),
             epoch: state.epoch,
             number: state.appends,
-            used_ms: Some(used_ms),
+            active_ms: Some(used_ms),
         };
         state.in_flight = Some(effects);
         self.submit(myself, Append { fence: Some(fence), writes });
     }
 
     pub(in crate::run) fn mailbox(&self, myself: &ActorRef<RunMsg>) -> Mailbox<RunMsg> {
-        Mailbox::new(myself.clone(), Arc::clone(&self.live.gauge))
+        Mailbox::new(myself.clone(), Arc::clone(&self.entry.status))
     }
 
     fn submit(&self, myself: &ActorRef<RunMsg>, append: Append) {
@@ -368,7 +369,7 @@ impl RunActor {
     ) -> Result<(), ActorProcessingErr> {
         let ack = match outcome {
             Ok(ack) => {
-                state.refused = None;
+                state.failed_append = None;
                 ack
             }
             Err((error, append)) => return self.refused(myself, error, append, state),
@@ -377,26 +378,26 @@ impl RunActor {
             state.epoch = epoch;
         }
         if let Some(last) = ack.events.iter().rev().find(|event| event.run_seq > 0) {
-            self.live.gauge.show_run(|view| view.events = last.run_seq);
+            self.entry.status.show_run(|view| view.events = last.run_seq);
         }
         if let Some(first) = ack.events.first() {
-            self.live.set_first_event(first.event_id);
+            self.entry.set_first_event(first.event_id);
         }
         if let Some(accepted) = state.accepted.take() {
             let _ = accepted.send(Ok(()));
         }
-        state.booked.drain(..).for_each(Reservation::settle);
+        state.recorded_reservations.drain(..).for_each(Reservation::settle);
         // At this point, everything applied to the state is durable.
         if state.run.as_ref().is_some_and(RunState::is_cancel_requested) {
-            self.live.set_cancel_recorded();
+            self.entry.set_cancel_recorded();
         }
-        state.begun = true;
-        self.live.set_interrupted(false);
-        if self.live.begins_journal() {
-            self.services.task_journals.follow(&self.live.run_id);
+        state.has_started = true;
+        self.entry.set_interrupted(false);
+        if self.entry.begins_journal() {
+            self.services.task_journals.follow(&self.entry.run_id);
         }
         let effects = state.in_flight.take().unwrap_or_default();
-        self.services.faults.hit(&self.live.run_id, FaultPoint::AfterAppend);
+        self.services.faults.hit(&self.entry.run_id, FaultPoint::AfterAppend);
         self.perform(myself, effects, state);
         if state.run.as_ref().is_some_and(RunState::is_ended) {
             self.ended(myself, state);
@@ -420,32 +421,32 @@ impl RunActor {
             return Ok(());
         }
         match error {
-            StoreError::Stale(_) | StoreError::Closed => {
+            StoreError::StaleIncarnation(_) | StoreError::Closed => {
                 // A newer incarnation is running, or the runtime is closing: nothing more to do here.
                 myself.stop(None);
                 Ok(())
             }
             error if error.is_transient() => {
                 let wait =
-                    state.refused.take().map_or(STORAGE_BACKOFF.0, |(_, wait)| (wait * 2).min(STORAGE_BACKOFF.1));
+                    state.failed_append.take().map_or(STORAGE_BACKOFF.0, |(_, wait)| (wait * 2).min(STORAGE_BACKOFF.1));
                 // The writer logs this once for all runs; here it concerns one run only.
-                tracing::debug!(run = %self.live.run_id, %error, ?wait, "an append was refused; it will be tried again");
-                self.live.gauge.show("waiting", "storage");
+                tracing::debug!(run = %self.entry.run_id, %error, ?wait, "an append was refused; it will be tried again");
+                self.entry.status.show("waiting", "storage");
                 if append.fence.is_some() {
-                    state.refused = Some((append, wait));
-                    myself.send_after(wait, || RunMsg::TryAgain);
+                    state.failed_append = Some((append, wait));
+                    myself.send_after(wait, || RunMsg::RetryAppend);
                 } else {
                     // It is unclear whether the run was opened: read what is stored (DUR-6).
                     state.run = None;
                     state.in_flight = None;
-                    state.work.load(myself.clone(), Default::default(), wait);
+                    state.tasks.load(myself.clone(), Default::default(), wait);
                 }
                 Ok(())
             }
             // The conversation, or a document to be rewound with it, has changed since it was read.
-            StoreError::Moved(_) | StoreError::Exists(_) if !state.begun => {
+            StoreError::HeadMoved(_) | StoreError::AlreadyExists(_) if !state.has_started => {
                 (state.run, state.in_flight, state.appends) = (None, None, 0);
-                state.work.load(myself.clone(), Default::default(), STORAGE_BACKOFF.0);
+                state.tasks.load(myself.clone(), Default::default(), STORAGE_BACKOFF.0);
                 Ok(())
             }
             error => Err(format!("the journal refused an append: {error}").into()),
@@ -456,13 +457,13 @@ impl RunActor {
     fn end_without_state(&self, myself: &ActorRef<RunMsg>, error: ErrorInfo) {
         if error.code != ErrorCode::Closing {
             let ending = Termination { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error) };
-            self.services.finalizer.finalize_orphan(Arc::clone(&self.live), ending);
+            self.services.finalizer.finalize_orphan(Arc::clone(&self.entry), ending);
         }
         myself.stop(None);
     }
 
     fn try_again(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
-        if let Some((append, _)) = &state.refused {
+        if let Some((append, _)) = &state.failed_append {
             let append = append.clone();
             self.submit(myself, append);
         }
@@ -470,12 +471,12 @@ impl RunActor {
 
     /// Notifies all callers that wait for the end of the run, and stops the actor.
     fn ended(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
-        self.services.faults.hit(&self.live.run_id, FaultPoint::Ended);
+        self.services.faults.hit(&self.entry.run_id, FaultPoint::Ended);
         let Some(run) = &state.run else { return };
         if let Some((outcome, result)) = outcome::run_outcome(run) {
-            self.services.runs.run_ended(&self.live, outcome, result);
+            self.services.runs.run_ended(&self.entry, outcome, result);
         }
-        for (_, reply) in state.tickets.drain() {
+        for (_, reply) in state.pending_spawns.drain() {
             reply.send(Err(errors::takes_no_children()));
         }
         myself.stop(None);
@@ -484,23 +485,23 @@ impl RunActor {
     /// Updates the published status of the run.
     fn show(&self, state: &mut RunActorState) {
         let Some(run) = &state.run else { return };
-        self.live.clock.set_patience(patience_ms(run, self.services.stuck_after_ms));
+        self.entry.clock.set_patience(patience_ms(run, self.services.stuck_after_ms));
         let waits_for_people = run.is_waiting();
-        self.live.set_phase(match run.only_waits_for_others() {
+        self.entry.set_phase(match run.only_waits_for_others() {
             _ if run.is_ended() => RunPhase::Ending,
             _ if run.is_ending() => RunPhase::Running,
-            true if waits_for_people => RunPhase::WaitingForPeople,
+            true if waits_for_people => RunPhase::WaitingForUser,
             true => RunPhase::WaitingForChildren,
             false => RunPhase::Running,
         });
-        if waits_for_people != state.waits_for_people.is_some() {
-            state.waits_for_people = waits_for_people.then(|| self.live.clock.stop());
+        if waits_for_people != state.user_wait.is_some() {
+            state.user_wait = waits_for_people.then(|| self.entry.clock.stop());
         }
-        if let Some(purse) = &self.live.purse {
+        if let Some(purse) = &self.entry.budget {
             purse.report(Consumed::of(&run.own_with_calls_on_their_way(), run.child_count()));
         }
         let (look, activity) = run.activity();
-        self.live.gauge.show(look, activity);
-        self.live.gauge.show_run(|view| run.show_in(view));
+        self.entry.status.show(look, activity);
+        self.entry.status.show_run(|view| run.show_in(view));
     }
 }

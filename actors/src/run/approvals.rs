@@ -41,7 +41,7 @@ pub(crate) struct Approvals {
     /// Timeout of a request, in seconds; 0 = unlimited.
     timeout_s: u64,
     /// Requests and questions whose decision may or may not be stored.
-    unclear: DashSet<PendingRow>,
+    unconfirmed: DashSet<PendingRow>,
     lifetime: Lifetime,
 }
 
@@ -53,7 +53,7 @@ impl Approvals {
         (journal, reader, lifetime): (JournalHandle, StoreReader, Lifetime),
     ) -> Self {
         let (remembers, timeout_s) = (config.remember == RememberPolicy::Session, config.timeout_s);
-        Self { runs, journal, reader, permissions, remembers, timeout_s, unclear: DashSet::new(), lifetime }
+        Self { runs, journal, reader, permissions, remembers, timeout_s, unconfirmed: DashSet::new(), lifetime }
     }
 
     /// Records a decision, and notifies the run that waits for it.
@@ -65,14 +65,14 @@ impl Approvals {
     pub(crate) async fn decide(self: &Arc<Self>, ruling: PermissionDecision) -> Result<Permission, ErrorInfo> {
         let id = ruling.permission_id.clone();
         let (asked, awaited) = (self.read(&id).await?, PendingRow::Permission(id.clone()));
-        let write = || Append { fence: None, writes: vec![Write::Decision(ruling.clone())] };
+        let write = || Append { fence: None, writes: vec![Write::PermissionDecision(ruling.clone())] };
         let (written, is_second) = self.journal.append_again(write).await;
         match written {
             Ok(_) => {}
-            Err(StoreError::Decided(_)) => {
+            Err(StoreError::AlreadyDecided(_)) => {
                 let stored = self.read(&id).await?;
                 let is_same = stored.decision == Some(ruling.decision) && stored.decided_at == Some(ruling.at);
-                if !is_second || !is_same || stored.by.as_ref() != Some(&ruling.by) {
+                if !is_second || !is_same || stored.by.as_ref() != Some(&ruling.decided_by) {
                     // The first call may have failed after its decision was stored, without notifying the run.
                     self.notify(awaited).await;
                     return Err(already_decided_permission(&stored));
@@ -115,7 +115,7 @@ impl Approvals {
             let ruling = PermissionDecision {
                 permission_id: asked.permission_id,
                 decision: Decision::AllowOnce,
-                by: "rule".to_owned(),
+                decided_by: "rule".to_owned(),
                 reason: Some(format!("covered by {}", given.permission_id)),
                 at: now(),
             };
@@ -141,11 +141,11 @@ impl Approvals {
     /// `permissions.timeout_s`. Users are not notified here: they list the pending requests.
     pub(crate) fn request(self: &Arc<Self>, id: PermissionId) {
         let timeout_s = self.timeout_s;
-        let handler = match &self.permissions.answerer {
-            Approver::Program(handler) => Some(Arc::clone(handler)),
-            Approver::Nobody | Approver::People => None,
+        let handler = match &self.permissions.approver {
+            Approver::Handler(handler) => Some(Arc::clone(handler)),
+            Approver::None | Approver::Users => None,
         };
-        if (handler.is_none() && timeout_s == 0) || !self.permissions.asking.insert(id.clone()) {
+        if (handler.is_none() && timeout_s == 0) || !self.permissions.pending_requests.insert(id.clone()) {
             return;
         }
         let approvals = Arc::clone(self);
@@ -168,8 +168,13 @@ impl Approvals {
                     answered = answer(&asked, handler, timeout_s) => answered,
                 };
                 let ApprovalDecision { decision, reason } = answer;
-                let ruling =
-                    PermissionDecision { permission_id: id.clone(), decision, by: by.to_owned(), reason, at: now() };
+                let ruling = PermissionDecision {
+                    permission_id: id.clone(),
+                    decision,
+                    decided_by: by.to_owned(),
+                    reason,
+                    at: now(),
+                };
                 let record = || async { approvals.decide(ruling.clone()).await.map(drop) };
                 approvals.lifetime.keep_trying("recording a decision", record).await
             };
@@ -179,7 +184,7 @@ impl Approvals {
                 }
                 _ => {}
             }
-            approvals.permissions.asking.remove(&id);
+            approvals.permissions.pending_requests.remove(&id);
         });
     }
 }

@@ -30,9 +30,9 @@ impl PauseTimer {
 /// The state of the clock when measuring began.
 #[derive(Debug)]
 struct Measurement {
-    at: Instant,
-    used: Duration,
-    stood_still: Duration,
+    started_at: Instant,
+    initial: Duration,
+    paused: Duration,
 }
 
 /// Whether a task watches the time limit of the run.
@@ -47,16 +47,16 @@ enum TimeLimit {
 
 #[derive(Debug)]
 struct ClockState {
-    stand: PauseTimer,
+    pauses: PauseTimer,
     /// Set once the run has started.
-    begun: Option<Measurement>,
+    measurement: Option<Measurement>,
     /// Time of the last progress: by the monotonic clock (`progress`), and by the wall clock (`progress_at`).
     progress: Instant,
     progress_at: Timestamp,
     /// Maximum time without progress, in milliseconds; `None` if unlimited.
-    patience_ms: Option<u64>,
+    stall_timeout_ms: Option<u64>,
     /// Time of the last progress for which a stall was reported.
-    told_of: Option<Instant>,
+    reported_stall: Option<Instant>,
     time_limit: TimeLimit,
 }
 
@@ -67,12 +67,12 @@ pub(crate) struct RunClock(Mutex<ClockState>);
 impl Default for RunClock {
     fn default() -> Self {
         Self(Mutex::new(ClockState {
-            stand: PauseTimer::default(),
-            begun: None,
+            pauses: PauseTimer::default(),
+            measurement: None,
             progress: Instant::now(),
             progress_at: Timestamp::from_millis(0),
-            patience_ms: Some(0),
-            told_of: None,
+            stall_timeout_ms: Some(0),
+            reported_stall: None,
             time_limit: TimeLimit::Unwatched,
         }))
     }
@@ -82,22 +82,25 @@ impl RunClock {
     /// Stops the clock until the returned guard is dropped.
     pub(crate) fn stop(self: &Arc<Self>) -> ClockPause {
         let mut state = self.state();
-        state.stand.holders += 1;
-        state.stand.since.get_or_insert_with(Instant::now);
+        state.pauses.holders += 1;
+        state.pauses.since.get_or_insert_with(Instant::now);
         ClockPause(Arc::clone(self))
     }
 
     /// Returns whether the clock is stopped.
     pub(crate) fn is_stopped(&self) -> bool {
-        self.state().stand.holders > 0
+        self.state().pauses.holders > 0
     }
 
     /// Starts measuring active time, with `used_ms` milliseconds already used. Has no effect if measuring has started.
     pub(crate) fn begin(&self, used_ms: u64) {
         let mut state = self.state();
-        let begun =
-            Measurement { at: Instant::now(), used: Duration::from_millis(used_ms), stood_still: state.stand.total() };
-        state.begun.get_or_insert(begun);
+        let begun = Measurement {
+            started_at: Instant::now(),
+            initial: Duration::from_millis(used_ms),
+            paused: state.pauses.total(),
+        };
+        state.measurement.get_or_insert(begun);
     }
 
     /// Returns the active time in milliseconds.
@@ -110,10 +113,10 @@ impl RunClock {
     pub(crate) fn used(&self) -> Duration {
         let state = self.state();
         let used = |begun: &Measurement| {
-            let stood = state.stand.total().saturating_sub(begun.stood_still);
-            (begun.used + begun.at.elapsed()).saturating_sub(stood)
+            let stood = state.pauses.total().saturating_sub(begun.paused);
+            (begun.initial + begun.started_at.elapsed()).saturating_sub(stood)
         };
-        state.begun.as_ref().map_or(Duration::ZERO, used)
+        state.measurement.as_ref().map_or(Duration::ZERO, used)
     }
 
     /// Records progress; `at` is the wall-clock time that is shown to users.
@@ -135,19 +138,19 @@ impl RunClock {
 
     /// Sets the maximum time without progress, in milliseconds; `None` if unlimited.
     pub(crate) fn set_patience(&self, patience_ms: Option<u64>) {
-        self.state().patience_ms = patience_ms;
+        self.state().stall_timeout_ms = patience_ms;
     }
 
     /// Returns the maximum time without progress, in milliseconds; `None` if unlimited.
     pub(crate) fn patience_ms(&self) -> Option<u64> {
-        self.state().patience_ms
+        self.state().stall_timeout_ms
     }
 
     /// Returns whether the current stall has been reported already, and marks it as reported.
     pub(crate) fn is_told_of_silence(&self) -> bool {
         let mut state = self.state();
         let silence = Some(state.progress);
-        std::mem::replace(&mut state.told_of, silence) == silence
+        std::mem::replace(&mut state.reported_stall, silence) == silence
     }
 
     /// Returns whether the caller must watch the time limit, because no task watches it yet.
@@ -184,7 +187,7 @@ pub(crate) struct ClockPause(Arc<RunClock>);
 
 impl Drop for ClockPause {
     fn drop(&mut self) {
-        let stand = &mut self.0.state().stand;
+        let stand = &mut self.0.state().pauses;
         stand.holders -= 1;
         if stand.holders == 0 {
             stand.total += stand.since.take().map_or(Duration::ZERO, |since| since.elapsed());
@@ -197,7 +200,7 @@ mod tests {
     use super::*;
 
     fn stood_still(clock: &RunClock) -> u64 {
-        clock.state().stand.total().as_secs()
+        clock.state().pauses.total().as_secs()
     }
 
     #[tokio::test(start_paused = true)]

@@ -15,9 +15,9 @@ use crate::{
 /// Mailbox of a run actor.
 pub(crate) enum RunMsg {
     /// From effects, children or the caller: an input of the state machine.
-    News(Box<RunInput>),
+    Input(Box<RunInput>),
     /// From a task that called the model: its outcome, and the budget reservation to settle once that is recorded.
-    Called { news: Box<RunInput>, held: Option<Reservation> },
+    ModelCallEnded { news: Box<RunInput>, held: Option<Reservation> },
     /// From a program: requests children.
     Spawn { orders: Vec<ChildRequest>, reply: SpawnReply },
     /// From the writer: the outcome of an append.
@@ -25,16 +25,16 @@ pub(crate) enum RunMsg {
     /// From its own loading task: the stored state, and the epoch.
     Loaded(Box<LoadedRun>),
     /// From its own loading task: the stored state cannot be read, and no retry can fix that.
-    Unreadable(Box<ErrorInfo>),
+    LoadFailed(Box<ErrorInfo>),
     /// From its own timer: retry the refused append.
-    TryAgain,
+    RetryAppend,
     /// From the sub-agent supervisor: the run has a slot again.
     SlotGranted,
     /// From the runtime: the run has waited for a long time; passivate the actor if possible.
     Passivate,
     /// From itself: all messages sent before the passivation began have been handled. The number identifies the
     /// attempt.
-    Leave(u32),
+    FinishPassivation(u32),
     /// For fault-injection tests: makes the actor fail.
     Crash,
 }
@@ -63,7 +63,7 @@ pub(crate) struct LoadedRun {
 /// How the actor of a run starts.
 pub(crate) enum RunStart {
     /// Nothing is stored, or only the run's rows. `rows` are written with its first append.
-    Fresh {
+    New {
         rows: Vec<Write>,
         /// Receives `Ok` once the first append is durable, or the reason why it is not. In the second case there is no
         /// run.
@@ -126,9 +126,9 @@ pub(crate) enum SubAgentMsg {
     /// From a handle or a parent: cancel a child that has not started.
     Cancel(RunId),
     /// From a child: it waits only for children of its own, and releases its slot.
-    Yield(RunId),
+    ReturnSlot(RunId),
     /// From a child: it requests a slot, to continue.
-    Reclaim(RunId),
+    RequestSlot(RunId),
     /// From the registry: a message has arrived for a passivated child; start its actor (ACT-7).
     Activate(RunId),
     StartFailed(StartFailed),

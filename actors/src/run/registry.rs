@@ -111,7 +111,7 @@ impl RunRegistry {
 
     fn new_entry(&self, run: &Run) -> Arc<RunEntry> {
         let parent = run.parent_run_id.as_ref().and_then(|id| self.get(id));
-        let purse = parent.as_ref().and_then(|parent| parent.purse.as_ref());
+        let purse = parent.as_ref().and_then(|parent| parent.budget.as_ref());
         let purse = BudgetAccount::open(&run.run_id, purse, run.settings.budget);
         let span = spans::of_run(run, parent.as_ref().map(|parent| parent.span()).as_ref());
         let clock = Arc::new(RunClock::default());
@@ -124,7 +124,7 @@ impl RunRegistry {
             ActorKind::Run,
             run.run_id.as_str(),
             Some(ActorStatus::actor_id(supervisor, run.session_id.as_str())),
-            restart::RUN.shown,
+            restart::RUN.label,
             Some(first_view(run)),
         );
         let budget = purse.clone().filter(|_| !run.settings.budget.is_open());
@@ -218,13 +218,13 @@ impl RunRegistry {
     /// Sends an input to a run. Returns `false` if no actor receives it: the actor has crashed, and the next one reads
     /// the input from the store, or the run has ended.
     pub(crate) fn notify(&self, live: &RunEntry, news: RunInput) -> bool {
-        self.send(live, RunMsg::News(Box::new(news)))
+        self.send(live, RunMsg::Input(Box::new(news)))
     }
 
     /// Sends a message to a run, like [`notify`](Self::notify); a passivated run gets its actor back for it (ACT-7).
     pub(crate) fn send(&self, live: &RunEntry, message: RunMsg) -> bool {
-        let sent = live.door.send(message);
-        if sent == SendOutcome::Calls
+        let sent = live.address.send(message);
+        if sent == SendOutcome::BufferedFirst
             && let Some(links) = self.links(&live.session_id)
         {
             match live.parent_run_id {
@@ -238,7 +238,7 @@ impl RunRegistry {
     /// Cancels a run and everything below it: tokens first, so that nothing new starts (RT-6).
     pub(crate) fn cancel(&self, live: &RunEntry) {
         live.token.cancel();
-        live.gauge.show("cancelling", "");
+        live.status.show("cancelling", "");
         if live.has_begun() {
             self.notify(live, RunInput::End(EndInput::Cancel));
             return;
@@ -255,7 +255,7 @@ impl RunRegistry {
     pub(crate) fn sessions_awaiting_input(&self) -> HashSet<SessionId> {
         awaiting_input(self.runs.iter().map(|run| {
             let published = run.published();
-            (run.session_id.clone(), run.parent_run_id.is_none(), published.begun, published.phase.clone())
+            (run.session_id.clone(), run.parent_run_id.is_none(), published.started, published.phase.clone())
         }))
     }
 
@@ -291,7 +291,7 @@ fn awaiting_input(runs: impl Iterator<Item = (SessionId, bool, bool, RunPhase)>)
     let (mut waiting, mut running) = (HashSet::new(), HashSet::new());
     for (session, is_user_run, has_begun, phase) in runs {
         match phase {
-            RunPhase::WaitingForPeople => drop(waiting.insert(session)),
+            RunPhase::WaitingForUser => drop(waiting.insert(session)),
             RunPhase::WaitingForChildren => {}
             // It waits for the run ahead of it, or is being removed from the queue.
             _ if is_user_run && !has_begun => {}
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_session_awaits_input_if_no_other_run_can_make_progress() {
-        let asks = (true, true, RunPhase::WaitingForPeople);
+        let asks = (true, true, RunPhase::WaitingForUser);
         for (others, want) in [
             (vec![], true),
             (vec![(false, true, RunPhase::WaitingForChildren)], true),

@@ -67,7 +67,7 @@ pub(crate) struct TaskServices {
     pub(crate) hooks: HookCalls,
     pub(crate) memory: Arc<MemoryFiles>,
     /// Number of experiences that a run gets when it starts (`memory.top_k`).
-    pub(crate) recalled: usize,
+    pub(crate) max_recalled: usize,
     pub(crate) artifacts: Arc<ArtifactStore>,
     pub(crate) journal: JournalHandle,
     pub(crate) reader: StoreReader,
@@ -103,7 +103,7 @@ impl RunTasks {
     }
 
     fn mailbox(&self, myself: ActorRef<RunMsg>) -> Mailbox<RunMsg> {
-        Mailbox::new(myself, Arc::clone(&self.live.gauge))
+        Mailbox::new(myself, Arc::clone(&self.live.status))
     }
 
     /// Calls the model; reports the answer or the error.
@@ -120,7 +120,7 @@ impl RunTasks {
             let waited_ms = line.waited_ms;
             let news = match outcome {
                 Ok(completion) => {
-                    let short_of = line.held.as_ref().and_then(|held| held.short_of.clone());
+                    let short_of = line.reservation.as_ref().and_then(|held| held.limited_by.clone());
                     let (completion, duration_ms) = (Box::new(completion), elapsed_ms(start));
                     RunInput::Model(ModelInput::Answered { completion, duration_ms, waited_ms, short_of })
                 }
@@ -134,7 +134,7 @@ impl RunTasks {
                     })
                 }
             };
-            mailbox.cast(RunMsg::Called { news: Box::new(news), held: line.held });
+            mailbox.cast(RunMsg::ModelCallEnded { news: Box::new(news), held: line.reservation });
         });
     }
 
@@ -146,13 +146,13 @@ impl RunTasks {
             let mut line = CallObserver::new(&services.journal, &live, &spec, None);
             let mut recalled = RecallResult::default();
             let memory = services.memory.of(&spec.identity.uid);
-            let look = recall::look((&services.models, memory, services.recalled), &spec, &mut line, &mut recalled);
+            let look = recall::look((&services.models, memory, services.max_recalled), &spec, &mut line, &mut recalled);
             let found = until_cut_off((&token, &services.redactor), look).await;
-            recalled.was_sent = line.was_sent;
+            recalled.has_pending_request = line.was_sent;
             recalled.error = found.err().map(|error| spec.redactor.error(error));
-            mailbox.cast(RunMsg::Called {
+            mailbox.cast(RunMsg::ModelCallEnded {
                 news: Box::new(RunInput::Memory(MemoryInput::Recalled(Box::new(recalled)))),
-                held: line.held,
+                held: line.reservation,
             });
         });
     }
@@ -167,7 +167,7 @@ impl RunTasks {
                 let panic = failed.try_into_panic().unwrap_or_else(|_| Box::new("it was cut off"));
                 (Err(panicked(&redactor, "the memory", &*panic)), Changes::default())
             });
-            mailbox.cast(RunMsg::News(Box::new(RunInput::Memory(MemoryInput::Learned {
+            mailbox.cast(RunMsg::Input(Box::new(RunInput::Memory(MemoryInput::Learned {
                 changes: Box::new(changes),
                 outcome,
             }))));
@@ -187,7 +187,7 @@ impl RunTasks {
                     Ok(completion) => RunInput::Summary(SummaryInput::Completed(Box::new(completion))),
                     Err(error) => RunInput::Summary(SummaryInput::Failed { error, was_sent: line.was_sent }),
                 };
-            mailbox.cast(RunMsg::Called { news: Box::new(news), held: line.held });
+            mailbox.cast(RunMsg::ModelCallEnded { news: Box::new(news), held: line.reservation });
         });
     }
 
@@ -203,7 +203,7 @@ impl RunTasks {
             let context = services.tools.context(&live, &spec, &job, &token, &storing);
             let after = hook_calls::after_call(&spec, &job, resolved_path(&spec, &job, &context));
             let note = |event| {
-                mailbox.cast(RunMsg::News(Box::new(RunInput::Hook(HookReport::Event(Box::new(event))))));
+                mailbox.cast(RunMsg::Input(Box::new(RunInput::Hook(HookReport::Event(Box::new(event))))));
             };
             let span = spans::of_tool(&job.id, &job.spec.name, &live.span());
             let work = services.tools.run(&spec, job, context, &token, note).instrument(span.clone());
@@ -220,12 +220,12 @@ impl RunTasks {
                     spans::failed(&span, result.as_ref().as_ref().err());
                     *result
                 }
-                ToolAttempt::Passed => {
-                    mailbox.cast(RunMsg::News(Box::new(RunInput::Tool(ToolInput::HooksPassed { id }))));
+                ToolAttempt::HooksAllowed => {
+                    mailbox.cast(RunMsg::Input(Box::new(RunInput::Tool(ToolInput::HooksPassed { id }))));
                     return;
                 }
-                ToolAttempt::NeedsLeave(asked) => {
-                    mailbox.cast(RunMsg::News(Box::new(RunInput::Tool(ToolInput::PermissionRequired(asked)))));
+                ToolAttempt::ApprovalRequired(asked) => {
+                    mailbox.cast(RunMsg::Input(Box::new(RunInput::Tool(ToolInput::PermissionRequired(asked)))));
                     return;
                 }
             };
@@ -241,7 +241,7 @@ impl RunTasks {
             }
             let news =
                 RunInput::Tool(ToolInput::Ended { id, result: Box::new(result), duration_ms: elapsed_ms(start) });
-            mailbox.cast(RunMsg::News(Box::new(news)));
+            mailbox.cast(RunMsg::Input(Box::new(news)));
         });
     }
 
@@ -257,7 +257,7 @@ impl RunTasks {
                 settings = read => settings,
             };
             if !services.lifetime.is_closing() {
-                mailbox.cast(RunMsg::News(Box::new(RunInput::Tool(ToolInput::SettingsRead { id, settings }))));
+                mailbox.cast(RunMsg::Input(Box::new(RunInput::Tool(ToolInput::SettingsRead { id, settings }))));
             }
         });
     }
@@ -272,7 +272,7 @@ impl RunTasks {
                 () = token.cancelled() => HookResult::default(),
                 heard = services.hooks.before_end(&spec, answer) => heard,
             };
-            mailbox.cast(RunMsg::News(Box::new(RunInput::Hook(HookReport::Stop(heard)))));
+            mailbox.cast(RunMsg::Input(Box::new(RunInput::Hook(HookReport::Stop(heard)))));
         });
     }
 
@@ -284,7 +284,7 @@ impl RunTasks {
             let flushed =
                 services.lifetime.keep_trying("storing a run's documents", flush).await.unwrap_or_else(not_found_out);
             if !services.lifetime.is_closing() {
-                mailbox.cast(RunMsg::News(Box::new(RunInput::Stored(StoredInput::Edits(flushed)))));
+                mailbox.cast(RunMsg::Input(Box::new(RunInput::Stored(StoredInput::Edits(flushed)))));
             }
         });
     }
@@ -294,8 +294,9 @@ impl RunTasks {
         let (services, mailbox, spec) = (Arc::clone(&self.services), self.mailbox(myself), Arc::clone(spec));
         self.tracker.spawn(async move {
             let start = Instant::now();
-            let OversizedResults { id, asked_in, title, whole, short } = results;
-            let about = TextSource { title: &title, asked_in, call: Some(&id) };
+            let OversizedResults { id, message_sequence: asked_in, title, full_text: whole, shortened_text: short } =
+                results;
+            let about = TextSource { title: &title, message_sequence: asked_in, tool_call_id: Some(&id) };
             let output = match tool_output::keep(&services.artifacts, &spec, &about, whole).await {
                 Ok(reference) => {
                     let note = tool_output::shortened_note(&reference, spec.tool("read_artifact").is_some());
@@ -312,7 +313,7 @@ impl RunTasks {
             };
             let news =
                 RunInput::Tool(ToolInput::Ended { id, result: Box::new(Ok(output)), duration_ms: elapsed_ms(start) });
-            mailbox.cast(RunMsg::News(Box::new(news)));
+            mailbox.cast(RunMsg::Input(Box::new(news)));
         });
     }
 
@@ -321,9 +322,9 @@ impl RunTasks {
     pub(crate) fn store_answer(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, answer: String) {
         let (services, mailbox, spec) = (Arc::clone(&self.services), self.mailbox(myself), Arc::clone(spec));
         self.tracker.spawn(async move {
-            let about = TextSource { title: "answer", asked_in: None, call: None };
+            let about = TextSource { title: "answer", message_sequence: None, tool_call_id: None };
             let stored = tool_output::keep(&services.artifacts, &spec, &about, answer).await;
-            mailbox.cast(RunMsg::News(Box::new(RunInput::Stored(StoredInput::Answer(stored)))));
+            mailbox.cast(RunMsg::Input(Box::new(RunInput::Stored(StoredInput::Answer(stored)))));
         });
     }
 
@@ -339,13 +340,13 @@ impl RunTasks {
             let attempt = || async {
                 let loaded = load(&services, &live).await;
                 if loaded.as_ref().is_err_and(|error| error.retryable) {
-                    live.gauge.show("waiting", "storage");
+                    live.status.show("waiting", "storage");
                 }
                 loaded
             };
             mailbox.cast(match services.lifetime.keep_trying("reading a run", attempt).await {
                 Ok(loaded) => RunMsg::Loaded(Box::new(loaded)),
-                Err(error) => RunMsg::Unreadable(Box::new(error)),
+                Err(error) => RunMsg::LoadFailed(Box::new(error)),
             });
         });
     }
@@ -384,22 +385,23 @@ pub(crate) fn place(spec: &RunSpec) -> ArtifactOwner {
 }
 
 async fn load(services: &TaskServices, live: &RunEntry) -> Result<LoadedRun, ErrorInfo> {
-    let open = Append { fence: None, writes: vec![Write::OpenRun(live.run_id.clone())] };
+    let open = Append { fence: None, writes: vec![Write::NewEpoch(live.run_id.clone())] };
     let ack = services.journal.append_and_wait(open).await.map_err(|error| ErrorInfo::from(&error))?;
     let (run_id, trace_id) = (live.run_id.clone(), live.trace_id.clone());
     let (mut stored, children) = services
         .reader
         .read(move |reader| Ok((read_stored(reader, &run_id, &trace_id)?.1, reader.children(&run_id)?)))
         .await?;
-    if let Some(Ok(way_back)) = &mut stored.way_back {
+    if let Some(Ok(way_back)) = &mut stored.rewind {
         let by = (&live.run_id, Some(&live.run_id));
         match services.artifacts.plan_to_go_back(&live.trace_id, by, way_back.lsn).await {
             Ok(moved) => {
-                (way_back.edits, way_back.restored, way_back.left) = (moved.writes, moved.restored, moved.left);
+                (way_back.document_writes, way_back.restored, way_back.unchanged) =
+                    (moved.writes, moved.restored, moved.unchanged);
             }
             Err(error) if error.retryable => return Err(error),
             // The run ends with this error, because the document cannot be restored.
-            Err(error) => stored.way_back = Some(Err(error)),
+            Err(error) => stored.rewind = Some(Err(error)),
         }
     }
     let children = children.into_iter().filter(|child| !child.status.is_terminal()).collect();

@@ -28,9 +28,9 @@ use crate::{
 };
 
 /// Maximum length of a trace name derived from its task, in characters (RUN-6a).
-const NAME_CHARS: usize = 60;
+const MAX_NAME_CHARS: usize = 60;
 /// Maximum number of copies of copies that are followed to find the last run.
-const COPIES: usize = 32;
+const MAX_COPY_DEPTH: usize = 32;
 
 /// A run prepared for its session, and the channel on which the session replies.
 pub(super) type PreparedStart = (StartRequest, oneshot::Receiver<Result<Arc<RunEntry>, ErrorInfo>>);
@@ -56,7 +56,7 @@ impl Runtime {
         }
         let (request, reply) = self.prepare(start).await?;
         let is_known =
-            request.past != SessionHistory::None || matches!(request.rows.first(), Some(Write::FirstTask(_)));
+            request.history != SessionHistory::None || matches!(request.rows.first(), Some(Write::FirstTask(_)));
         self.ensure_gateways(&request.run).await?;
         let run = request.run.clone();
         if !services.sessions.to_supervisor(SessionSupervisorMsg::Start(Box::new(request))) {
@@ -87,7 +87,7 @@ impl Runtime {
     /// Resumes the interrupted run of a session if the request asks for no more than that: it has no message and
     /// names no earlier message, or it is a reflection and a reflection was interrupted.
     async fn take_up_left_behind(&self, start: &RunRequest) -> Result<Option<RunHandle>, ErrorInfo> {
-        let reflects = start.reflects.is_some();
+        let reflects = start.reflection.is_some();
         let Some(Ok(id)) = start.session_id.as_deref().map(SessionId::parse) else { return Ok(None) };
         if !reflects && (start.message.is_some() || start.after_sequence.is_some()) {
             return Ok(None);
@@ -125,7 +125,7 @@ impl Runtime {
     }
 
     async fn prepare(&self, mut start: RunRequest) -> Result<PreparedStart, ErrorInfo> {
-        if start.reflects.is_some() {
+        if start.reflection.is_some() {
             return self.prepare_reflection(start).await;
         }
         let services = &self.inner.services;
@@ -168,12 +168,12 @@ impl Runtime {
             }
         };
         let before = stored.as_ref().and_then(ExistingSession::before);
-        let copied = stored.as_ref().and_then(|known| known.copied);
+        let copied = stored.as_ref().and_then(|known| known.copied_mode);
         let mode = settings::mode(&start, before.as_ref().map(|before| before.mode).or(copied));
         let inherits = before.is_some();
         let settings = settings::resolve(&start, mode, goes_on, before.as_ref(), &services.config.budget);
         let settings = RunSettings { after_sequence, ..settings };
-        match stored.as_ref().and_then(|known| known.left_off.as_ref()) {
+        match stored.as_ref().and_then(|known| known.resume_point.as_ref()) {
             Some(left_off) if goes_on => crate::run::check_results(&settings.messages, &left_off.head)?,
             _ => crate::run::check_given(&settings.messages)?,
         }
@@ -183,7 +183,8 @@ impl Runtime {
         }
         let mut settings = settings;
         // Deny rules stay in force for the session and for copies of it.
-        let denied = stored.iter().filter_map(|known| known.before.as_ref()).flat_map(|before| &before.settings.deny);
+        let denied =
+            stored.iter().filter_map(|known| known.inherited.as_ref()).flat_map(|before| &before.settings.deny);
         settings.deny.extend(denied.filter(|text| !start.deny.contains(text)).cloned());
         let tools: Vec<String> = services.resolver.mcp.registry().specs().map(|spec| spec.name.clone()).collect();
         for text in settings.allow.iter().chain(&settings.deny) {
@@ -202,8 +203,8 @@ impl Runtime {
             .and_then(|known| Some(known.last.as_ref()?.run_id.clone()));
         // In a session without runs, the first run is committed together with its start, as in a new session.
         let past = match &stored {
-            Some(known) if known.live.iter().any(|run| !services.runs.contains(run)) => SessionHistory::LeftBehind,
-            Some(known) if known.last.is_some() || known.copied.is_some() => SessionHistory::Settled,
+            Some(known) if known.live.iter().any(|run| !services.runs.contains(run)) => SessionHistory::Interrupted,
+            Some(known) if known.last.is_some() || known.copied_mode.is_some() => SessionHistory::Stored,
             _ => SessionHistory::None,
         };
         let stored = stored.map(|known| known.session);
@@ -229,7 +230,7 @@ impl Runtime {
         let spec = services.resolver.resolve(&run, &project_dir);
         let spec = spec.map_err(|error| if inherits { settings::explain(&start, error) } else { error })?;
         run.settings.agent_type.clone_from(&spec.preset.name);
-        let name = start.name.unwrap_or_else(|| shorten(&crate::run::one_line(&run.task), NAME_CHARS));
+        let name = start.name.unwrap_or_else(|| shorten(&crate::run::one_line(&run.task), MAX_NAME_CHARS));
         let trace = NewTrace {
             trace_id,
             session_id: session_id.clone(),
@@ -257,7 +258,10 @@ impl Runtime {
         let (reply, answer) = oneshot::channel();
         // Such a run is not queued, since the head may have moved by the time its turn comes.
         let reject_if_busy = start.reject_if_busy || after_sequence.is_some() || goes_on;
-        Ok((StartRequest { run, rows, past, project_dir, reject_if_busy, follows, reply }, answer))
+        Ok((
+            StartRequest { run, rows, history: past, project_dir, reject_if_busy, expected_last_run: follows, reply },
+            answer,
+        ))
     }
 
     /// Opens the gateways that a run and its presets need, so that a missing key or profile is reported before the
@@ -290,16 +294,16 @@ struct ExistingSession {
     /// The last run of the root trace. `None` if the session was created without a run, or is a copy without runs.
     last: Option<Run>,
     /// The mode of the source conversation, if the session is a copy that has had no run.
-    copied: Option<RunMode>,
+    copied_mode: Option<RunMode>,
     /// The settings that a new run inherits: those of the last run that is queued or has started. For a copy without
     /// runs, those of the last run of its source.
-    before: Option<InheritedSettings>,
+    inherited: Option<InheritedSettings>,
     /// The runs of the session that have not ended.
     live: Vec<RunId>,
     /// The point from which to continue. Read only if the new run has no message.
-    left_off: Option<ConversationEnd>,
+    resume_point: Option<ConversationEnd>,
     /// The position of the message after which the new run continues.
-    place: Option<ResumePoint>,
+    target_message: Option<ResumePoint>,
 }
 
 /// The end of a conversation.
@@ -337,7 +341,15 @@ fn read_known(
     };
     let left_off = if goes_on { read_left_off(reader, &root, place.as_ref())? } else { None };
     let live = reader.live_runs(Some(id))?.into_iter().map(|run| run.run_id).collect();
-    Ok(Some(ExistingSession { session, last, copied, before, live, left_off, place }))
+    Ok(Some(ExistingSession {
+        session,
+        last,
+        copied_mode: copied,
+        inherited: before,
+        live,
+        resume_point: left_off,
+        target_message: place,
+    }))
 }
 
 fn read_left_off(
@@ -360,7 +372,7 @@ fn read_left_off(
 /// Reads the settings that a new run of a conversation inherits. For a copy without runs, reads those of its source.
 pub(super) fn last_before(reader: &dyn Reader, root: &TraceId) -> Result<Option<InheritedSettings>, StoreError> {
     let mut trace = root.clone();
-    for _ in 0..COPIES {
+    for _ in 0..MAX_COPY_DEPTH {
         if let Some(run) = reader.last_begun_run(&trace)? {
             return Ok(Some(InheritedSettings::of(&run)));
         }
@@ -380,7 +392,7 @@ pub(super) fn last_before(reader: &dyn Reader, root: &TraceId) -> Result<Option<
 fn last_begun_run(reader: &dyn Reader, root: &TraceId) -> Result<Option<Run>, StoreError> {
     let mut trace = root.clone();
     // The number of steps is limited: since ids can be reused, the chain of copies can form a cycle.
-    for _ in 0..COPIES {
+    for _ in 0..MAX_COPY_DEPTH {
         if let Some(run) = reader.last_begun_run(&trace)? {
             return Ok(Some(run));
         }
@@ -395,13 +407,13 @@ fn last_begun_run(reader: &dyn Reader, root: &TraceId) -> Result<Option<Run>, St
 impl ExistingSession {
     /// Returns the settings that a new run inherits.
     fn before(&self) -> Option<InheritedSettings> {
-        let run = self.left_off.as_ref().and_then(|left_off| left_off.run.as_ref());
-        run.map(InheritedSettings::of).or_else(|| self.before.clone())
+        let run = self.resume_point.as_ref().and_then(|left_off| left_off.run.as_ref());
+        run.map(InheritedSettings::of).or_else(|| self.inherited.clone())
     }
 
     /// Returns the message to rewind to. `None` if the conversation ends there already.
     fn way_back(&self, sequence: u64) -> Result<Option<u64>, ErrorInfo> {
-        match &self.place {
+        match &self.target_message {
             Some(place) if place.is_on_path => Ok((place.sequence != place.head).then_some(sequence)),
             _ => Err(crate::run::no_way_back(&TraceId::root(&self.session.session_id), sequence)),
         }
@@ -419,15 +431,15 @@ impl ExistingSession {
             Role::User | Role::Tool => true,
             Role::System => false,
         };
-        match &self.left_off {
+        match &self.resume_point {
             Some(left_off) if left_off.head.role == Role::User => Ok(left_off.head.content.clone()),
             Some(left_off) if is_open(&left_off.head) => {
                 Ok(left_off.run.as_ref().map_or_else(|| left_off.task.clone(), |run| run.task.clone()))
             }
             _ => {
-                let was_asked = self.last.is_some() || self.copied.is_some();
-                let is_system = self.left_off.as_ref().is_some_and(|left_off| left_off.head.role == Role::System);
-                let stands = match (was_asked, &self.place) {
+                let was_asked = self.last.is_some() || self.copied_mode.is_some();
+                let is_system = self.resume_point.as_ref().is_some_and(|left_off| left_off.head.role == Role::System);
+                let stands = match (was_asked, &self.target_message) {
                     (true, Some(place)) if is_system => {
                         format!("has not been asked anything up to message {}", place.sequence)
                     }

@@ -25,7 +25,7 @@ use super::{
     wiring::{self, OpenStore, Settings},
 };
 use crate::{
-    actor_base::{ONLY, restart},
+    actor_base::{SINGLETON_ID, restart},
     environment::Environment,
     fault::{FaultHook, Faults, plan_of},
     home_file,
@@ -55,7 +55,7 @@ use crate::{
 pub struct RuntimeBuilder {
     home: Option<PathBuf>,
     project_dir: Option<PathBuf>,
-    refuses_home_projects: bool,
+    rejects_home_projects: bool,
     /// The configuration set by the program.
     config: Option<Config>,
     loads_config: bool,
@@ -65,14 +65,14 @@ pub struct RuntimeBuilder {
     environment: Option<Environment>,
     models: BTreeMap<String, Arc<dyn Model>>,
     tools: Vec<Arc<dyn Tool>>,
-    answerer: Approver,
+    approver: Approver,
     presets: Vec<Preset>,
     ignores_home_files: bool,
     faults: Faults,
     faults_from_env: bool,
     recover: RecoveryPolicy,
     wrap_store: Option<StoreWrapper>,
-    task_place: Option<TaskPlace>,
+    task_journal_location: Option<TaskPlace>,
 }
 
 /// Wraps the store that the journal writes to.
@@ -91,7 +91,7 @@ impl RuntimeBuilder {
     /// [`RunRequest::allow_home_project`](field@crate::RunRequest::allow_home_project). By default they are allowed.
     #[must_use]
     pub fn refuse_home_projects(mut self) -> Self {
-        self.refuses_home_projects = true;
+        self.rejects_home_projects = true;
         self
     }
 
@@ -160,7 +160,7 @@ impl RuntimeBuilder {
     /// permission are denied immediately.
     #[must_use]
     pub fn permission_handler(mut self, handler: Arc<dyn PermissionHandler>) -> Self {
-        self.answerer = Approver::Program(handler);
+        self.approver = Approver::Handler(handler);
         self
     }
 
@@ -168,7 +168,7 @@ impl RuntimeBuilder {
     /// the command line or the server. The wait is unlimited unless `permissions.timeout_s` is set.
     #[must_use]
     pub fn permissions_by_people(mut self) -> Self {
-        self.answerer = Approver::People;
+        self.approver = Approver::Users;
         self
     }
 
@@ -240,7 +240,7 @@ impl RuntimeBuilder {
     /// (TASK-1).
     #[must_use]
     pub fn task_journals(mut self, place: TaskPlace) -> Self {
-        self.task_place = Some(place);
+        self.task_journal_location = Some(place);
         self
     }
 
@@ -271,14 +271,14 @@ impl RuntimeBuilder {
         let place = BlobLocation::parse(&config.artifacts.store)
             .map_err(|error| config_error(format!("artifacts.store: {error}")))?;
         let redactor = Redactor::new(&environment, &config);
-        let permissions = Permissions::new(self.answerer.clone(), &config)
+        let permissions = Permissions::new(self.approver.clone(), &config)
             .map_err(|error| config_error(format!("permissions: {error}")))?;
         let user_home = environment.get("HOME").map(PathBuf::from);
-        let refused_home = user_home.filter(|_| self.refuses_home_projects);
+        let refused_home = user_home.filter(|_| self.rejects_home_projects);
         let (resolver, presets) = self.resolver(&config, environment.clone(), &home, redactor)?;
         let (home, lock) = super::home::open(&home)?;
         let open = self.open_store(&home, config.storage.durability, place, environment).await?;
-        let (faults, task_place) = (self.faults, self.task_place);
+        let (faults, task_place) = (self.faults, self.task_journal_location);
         let wired = wiring::wire(open, Settings { home, resolver, permissions, faults, task_place })?;
         let (services, threads) = (Arc::new(wired.services), wired.threads);
         let mended = async {
@@ -302,11 +302,21 @@ impl RuntimeBuilder {
         }
         let (threads, lock) = (Mutex::new(Some(threads)), Mutex::new(Some(lock)));
         let project_dir = project_dir.into();
-        let InterruptedRuns { resumed, ended, untouched } = left_behind;
+        let InterruptedRuns { resumed, ended, unchanged: untouched } = left_behind;
         let version = env!("CARGO_PKG_VERSION");
         tracing::info!(home = %services.home.display(), version, resumed, ended, untouched, "the home is open");
         let closed = tokio::sync::OnceCell::new();
-        let inner = Inner { services, root, project_dir, refused_home, threads, lock, closed, left_behind, presets };
+        let inner = Inner {
+            services,
+            root,
+            project_dir,
+            rejected_home: refused_home,
+            threads,
+            lock,
+            closed,
+            interrupted_runs: left_behind,
+            presets,
+        };
         let runtime = Runtime { inner: Arc::new(inner) };
         if !unfinished.is_empty() {
             runtime.inner.services.resolver.mcp.settled().await;
@@ -431,7 +441,8 @@ impl RuntimeBuilder {
 
 /// Starts the actors of a runtime, and the tasks that detect stuck and idle runs.
 async fn start_tree(services: &Services, sessions: SessionServices) -> Result<ActorRef<StartGateway>, ErrorInfo> {
-    let gauge = services.observatory.enter(ActorKind::RuntimeSupervisor, ONLY, None, restart::NEVER.shown, None);
+    let gauge =
+        services.observatory.enter(ActorKind::RuntimeSupervisor, SINGLETON_ID, None, restart::NEVER.label, None);
     let idle_after = Duration::from_secs(services.config.runtime.idle_session_s);
     let root = RuntimeSupervisorActor {
         journal: services.journal.clone(),
@@ -443,7 +454,7 @@ async fn start_tree(services: &Services, sessions: SessionServices) -> Result<Ac
         observatory: Arc::clone(&services.observatory),
         lifetime: services.lifetime.clone(),
         idle_after,
-        gauge,
+        status: gauge,
     };
     let (root, _) = Actor::spawn(None, root, ())
         .await

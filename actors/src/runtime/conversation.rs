@@ -9,7 +9,7 @@ use super::Runtime;
 use crate::{artifact::RestorePlan, clock::now, run::no_head};
 
 /// Maximum number of attempts if a document is changed concurrently.
-const ROUNDS: usize = 20;
+const MAX_ATTEMPTS: usize = 20;
 
 /// Result of a head switch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct HeadSwitched {
     /// Documents that were restored to their text at that message.
     pub restored: Vec<String>,
     /// Documents that were not restored, because another writer has changed them since.
-    pub left: Vec<String>,
+    pub not_restored: Vec<String>,
 }
 
 impl Runtime {
@@ -35,7 +35,7 @@ impl Runtime {
     pub async fn switch_head(&self, id: &SessionId, sequence: u64) -> Result<HeadSwitched, ErrorInfo> {
         self.session(id).await?;
         let trace = TraceId::root(id);
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_ATTEMPTS {
             match self.try_switch(id, &trace, sequence).await? {
                 Some(switched) => return Ok(switched),
                 None => continue, // a document was changed concurrently
@@ -71,7 +71,7 @@ impl Runtime {
         let ResumePoint { sequence, lsn, head, .. } = place;
         if sequence == head {
             let (restored, left) = (Vec::new(), Vec::new());
-            return Ok(Some(HeadSwitched { sequence, from_sequence: head, restored, left }));
+            return Ok(Some(HeadSwitched { sequence, from_sequence: head, restored, not_restored: left }));
         }
         let mut goal_tree = then.unwrap_or_default();
         goal_tree.rewind(sequence);
@@ -85,17 +85,22 @@ impl Runtime {
             goal_tree_snapshot: Box::new(before),
             goal_tree: Box::new(goal_tree),
             restored: moved.restored.clone(),
-            left: moved.left.clone(),
+            left: moved.unchanged.clone(),
             collaborators,
         };
         let mut writes = vec![Write::Event(EventDraft::new(trace.clone(), None, now(), event))];
         writes.extend(moved.writes);
         match services.journal.append_and_wait(Append { fence: None, writes }).await {
             Ok(_) => {}
-            Err(StoreError::Exists(_)) => return Ok(None),
+            Err(StoreError::AlreadyExists(_)) => return Ok(None),
             Err(error) => return Err(ErrorInfo::from(&error)),
         }
         services.artifacts.have_moved(id, &moved.restored);
-        Ok(Some(HeadSwitched { sequence, from_sequence: head, restored: moved.restored, left: moved.left }))
+        Ok(Some(HeadSwitched {
+            sequence,
+            from_sequence: head,
+            restored: moved.restored,
+            not_restored: moved.unchanged,
+        }))
     }
 }

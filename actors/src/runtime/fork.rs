@@ -140,7 +140,12 @@ async fn copy(
     };
     let event = RunEvent::SessionForked { source: trace.clone(), at, goal_tree: Box::new(goal_tree), settings };
     let (made, told) = registered(copies, &trace_id);
-    let fork = Write::Fork(Box::new(NewFork { session, trace_id: trace_id.clone(), source: trace.clone(), at }));
+    let fork = Write::Fork(Box::new(NewFork {
+        session,
+        trace_id: trace_id.clone(),
+        source_trace: trace.clone(),
+        last_message: at,
+    }));
     // The copies are written before the event, so that they are no newer than any copied message.
     let writes = [fork].into_iter().chain(made);
     let writes = writes.chain([Write::Event(EventDraft::new(trace_id, None, time, event))]).chain(told).collect();
@@ -157,8 +162,8 @@ async fn copy(
         services.artifacts.discard_copies(&paths).await;
     }
     Err(match error {
-        StoreError::Exists(_) => taken(&session_id),
-        StoreError::Missing(_) => no_head(&trace, at),
+        StoreError::AlreadyExists(_) => taken(&session_id),
+        StoreError::NotFound(_) => no_head(&trace, at),
         error => ErrorInfo::from(&error),
     })
 }

@@ -24,46 +24,46 @@ use crate::{
 #[derive(Clone)]
 pub struct RunHandle {
     services: Arc<Services>,
-    live: Arc<RunEntry>,
+    entry: Arc<RunEntry>,
     /// Shared with the run, which counts its handles: a driven run without a handle is ended.
-    _counted: Arc<()>,
+    _handle_count: Arc<()>,
 }
 
 impl std::fmt::Debug for RunHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RunHandle").field("run_id", &self.live.run_id).finish_non_exhaustive()
+        f.debug_struct("RunHandle").field("run_id", &self.entry.run_id).finish_non_exhaustive()
     }
 }
 
 impl RunHandle {
     pub(super) fn new(services: Arc<Services>, live: Arc<RunEntry>) -> Self {
         let counted = Arc::clone(&live.handles);
-        Self { services, live, _counted: counted }
+        Self { services, entry: live, _handle_count: counted }
     }
 
     /// Returns the run's id.
     pub fn run_id(&self) -> &RunId {
-        &self.live.run_id
+        &self.entry.run_id
     }
 
     /// Returns the run's trace.
     pub fn trace_id(&self) -> &TraceId {
-        &self.live.trace_id
+        &self.entry.trace_id
     }
 
     /// Returns the run's session.
     pub fn session_id(&self) -> &SessionId {
-        &self.live.session_id
+        &self.entry.session_id
     }
 
     /// Returns the mode of the run.
     pub fn mode(&self) -> RunMode {
-        self.live.mode
+        self.entry.mode
     }
 
     /// Returns whether the run was queued after other runs of its session when it was accepted.
     pub fn was_queued(&self) -> bool {
-        self.live.published().was_queued
+        self.entry.published().was_queued
     }
 
     /// Returns the status of the run.
@@ -73,7 +73,7 @@ impl RunHandle {
 
     /// Reads the stored record of the run.
     pub async fn record(&self) -> Result<Run, ErrorInfo> {
-        let id = self.live.run_id.clone();
+        let id = self.entry.run_id.clone();
         let missing = ErrorInfo::new(ErrorCode::RunNotFound, format!("there is no run {id}"));
         let run = self.services.reader.read(move |reader| reader.run(&id)).await?.ok_or(missing)?;
         self.services.mark_run(run).await
@@ -83,11 +83,11 @@ impl RunHandle {
     ///
     /// The stream can be taken once; a second call is rejected. Further watchers use the stream of the trace.
     pub fn events(&self) -> Result<EventStream, ErrorInfo> {
-        if !self.live.take_events() {
+        if !self.entry.take_events() {
             let message = "the run's events are taken already: watch its trace instead";
             return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         }
-        Ok(self.stream(&self.live))
+        Ok(self.stream(&self.entry))
     }
 
     fn stream(&self, live: &RunEntry) -> EventStream {
@@ -102,7 +102,7 @@ impl RunHandle {
 
     /// Waits for the end of the run. Fails with `closing` if the runtime closes first.
     pub async fn wait(&self) -> Result<Arc<RunOutcome>, ErrorInfo> {
-        self.live.outcome().await
+        self.entry.outcome().await
     }
 
     /// Cancels the run and all its descendants, and waits for its end.
@@ -114,7 +114,7 @@ impl RunHandle {
     /// `storage_error` (retryable) if the request could not be stored in that time; the run is cancelled
     /// nevertheless, as long as this process lives. `closing` if the runtime closes.
     pub async fn cancel(&self) -> Result<(), ErrorInfo> {
-        super::cancel(&self.services, &self.live).await
+        super::cancel(&self.services, &self.entry).await
     }
 
     /// Cancels like [`cancel`](Self::cancel), but returns as soon as the request is durable: the run is not resumed
@@ -123,12 +123,12 @@ impl RunHandle {
     /// # Errors
     /// Same as [`cancel`](Self::cancel).
     pub async fn request_cancel(&self) -> Result<(), ErrorInfo> {
-        super::request_cancel(&self.services, &self.live).await
+        super::request_cancel(&self.services, &self.entry).await
     }
 
     /// Lists the children of the run by start time.
     pub async fn children(&self) -> Result<Vec<Run>, ErrorInfo> {
-        let id = self.live.run_id.clone();
+        let id = self.entry.run_id.clone();
         let children = self.services.reader.read(move |reader| reader.children(&id)).await?;
         self.services.mark_runs(children).await
     }
@@ -137,7 +137,7 @@ impl RunHandle {
     pub async fn inspect_child(&self, child: &RunId) -> Result<Run, ErrorInfo> {
         let found = self.children().await?.into_iter().find(|run| run.run_id == *child);
         found.ok_or_else(|| {
-            let message = format!("run {} has no child {child}", self.live.run_id);
+            let message = format!("run {} has no child {child}", self.entry.run_id);
             ErrorInfo::new(ErrorCode::RunNotFound, message)
         })
     }
@@ -151,7 +151,7 @@ impl RunHandle {
 
     /// Reads the results of the run's children that have ended, by start time of the child (SUB-4).
     pub async fn results(&self) -> Result<Vec<ChildResult>, ErrorInfo> {
-        let id = self.live.run_id.clone();
+        let id = self.entry.run_id.clone();
         self.services.reader.read(move |reader| reader.child_results(&id)).await
     }
 
@@ -195,7 +195,7 @@ impl RunHandle {
                 Some(trace) => Some(last_settings(&self.services.reader, trace).await?),
                 None => None,
             };
-            orders.push(ChildRequest { spec, before, index: place + 1 });
+            orders.push(ChildRequest { spec, previous_settings: before, index: place + 1 });
         }
         for model in orders.iter().filter_map(|order| order.spec.model.as_ref()) {
             self.services.resolver.models.open(model).await?;
@@ -206,15 +206,15 @@ impl RunHandle {
             let register = |rows: Vec<Run>| rows.iter().map(|row| runs.register(row)).collect::<Vec<_>>();
             let _ = sender.send(rows.map(register)); // the caller may be gone
         });
-        let is_open = || !self.live.published().phase.is_final();
-        while self.live.door.is_shut() {
+        let is_open = || !self.entry.published().phase.is_final();
+        while self.entry.address.is_shut() {
             if !is_open() {
                 return Err(takes_no_children());
             }
             // The actor is being restarted, or the run is queued.
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        self.services.runs.send(&self.live, RunMsg::Spawn { orders, reply });
+        self.services.runs.send(&self.entry, RunMsg::Spawn { orders, reply });
         let crashed = || {
             let message = "the run's actor crashed before it answered: the child may have been started, see `children`";
             ErrorInfo::retryable(ErrorCode::InternalError, message)
@@ -275,13 +275,13 @@ impl RunHandle {
     /// `validation_error` if the run is driven by a model instead of a program
     /// ([`RunRequest::driven`](fn@crate::RunRequest::driven)); such a run ends automatically.
     pub fn finish(&self, summary: impl Into<String>) -> Result<(), ErrorInfo> {
-        if !self.live.driven {
+        if !self.entry.driven {
             let message = format!("run {} is driven by a model: it ends by itself, or by `cancel`", self.run_id());
             return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         }
-        let summary = self.live.request_finish(|| summary.into());
+        let summary = self.entry.request_finish(|| summary.into());
         // If the actor is being restarted, it reads the request when it loads.
-        self.services.runs.notify(&self.live, RunInput::End(EndInput::Finish { summary }));
+        self.services.runs.notify(&self.entry, RunInput::End(EndInput::Finish { summary }));
         Ok(())
     }
 }

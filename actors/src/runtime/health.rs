@@ -11,7 +11,7 @@ use super::Runtime;
 use crate::events::{cursor_unknown, store_name};
 
 /// Maximum time to write a page; a slower disk counts as rejecting writes.
-const PROBE_LIMIT: Duration = Duration::from_secs(1);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Runtime {
     /// Returns the id of this store. A restored backup has a different id. Cursors are valid for one store only.
@@ -49,7 +49,7 @@ impl Runtime {
         let journal = &self.inner.services.journal;
         let Some(refusal) = journal.refusal() else { return Ok(()) };
         let probe = journal.append_and_wait(Append { fence: None, writes: vec![Write::Probe] });
-        match tokio::time::timeout(PROBE_LIMIT, probe).await {
+        match tokio::time::timeout(PROBE_TIMEOUT, probe).await {
             Ok(written) => written.map(|_| ()).map_err(|error| ErrorInfo::from(&error)),
             Err(_) => Err(ErrorInfo::from(&refusal)),
         }

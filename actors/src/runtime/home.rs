@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use soong_protocol::{ErrorCode, ErrorInfo};
 
 /// Name of the lock file in the home.
-const LOCK: &str = "lock";
+const LOCK_FILE: &str = "lock";
 
 /// Ownership of a home. Dropping it unlocks the home.
 #[derive(Debug)]
@@ -49,12 +49,12 @@ pub(super) fn open(home: &Path) -> Result<(PathBuf, HomeLock), ErrorInfo> {
         .truncate(false)
         .read(true)
         .write(true)
-        .open(home.join(LOCK))
+        .open(home.join(LOCK_FILE))
         .map_err(failed)?;
     match lock.try_lock() {
         Ok(()) => {}
         Err(std::fs::TryLockError::WouldBlock) => {
-            let owner = std::fs::read_to_string(home.join(LOCK)).unwrap_or_default();
+            let owner = std::fs::read_to_string(home.join(LOCK_FILE)).unwrap_or_default();
             let message = match owner.trim().parse::<u32>() {
                 Ok(pid) if pid == std::process::id() => format!(
                     "this process owns the home {} already, by another `Runtime`: clone that one, or close it first",

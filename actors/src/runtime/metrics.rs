@@ -20,8 +20,8 @@ pub(super) fn read(services: &Services) -> Metrics {
     for run in services.runs.all() {
         let published = run.published();
         let status = match published.phase {
-            _ if !published.begun => RunStatus::Queued,
-            RunPhase::WaitingForPeople => RunStatus::Waiting,
+            _ if !published.started => RunStatus::Queued,
+            RunPhase::WaitingForUser => RunStatus::Waiting,
             _ => RunStatus::Running,
         };
         drop(published);

@@ -42,7 +42,7 @@ impl Runtime {
         let append = || Append { fence: None, writes: vec![write()] };
         let (written, is_second) = services.journal.append_again(append).await;
         match &written {
-            Ok(_) | Err(StoreError::Decided(_)) => {}
+            Ok(_) | Err(StoreError::AlreadyDecided(_)) => {}
             Err(error) => {
                 services.approvals.notify_later(awaited);
                 return Err(ErrorInfo::from(error));

@@ -38,7 +38,7 @@ pub struct InterruptedRuns {
     /// Runs that were ended as `interrupted`, because of `runtime.recovery = "fail"`.
     pub ended: usize,
     /// Runs that stay interrupted.
-    pub untouched: usize,
+    pub unchanged: usize,
 }
 
 impl RecoveryPolicy {
@@ -59,9 +59,9 @@ impl RecoveryPolicy {
         if services.config.runtime.recovery == RecoveryMode::Fail {
             let ended = taken.len();
             services.finalizer.finalize_interrupted(taken).await?;
-            return Ok((InterruptedRuns { ended, untouched, ..InterruptedRuns::default() }, Vec::new()));
+            return Ok((InterruptedRuns { ended, unchanged: untouched, ..InterruptedRuns::default() }, Vec::new()));
         }
-        Ok((InterruptedRuns { resumed: taken.len(), untouched, ..InterruptedRuns::default() }, taken))
+        Ok((InterruptedRuns { resumed: taken.len(), unchanged: untouched, ..InterruptedRuns::default() }, taken))
     }
 }
 
@@ -89,7 +89,7 @@ pub(super) async fn take_up(services: &Arc<Services>, runs: &[Run]) -> Result<()
 impl Runtime {
     /// Returns the number of interrupted runs that were found when the home was opened.
     pub fn left_behind(&self) -> InterruptedRuns {
-        self.inner.left_behind
+        self.inner.interrupted_runs
     }
 
     /// Returns handles of the driven runs that this runtime has resumed and that no program holds a handle of.

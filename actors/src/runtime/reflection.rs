@@ -45,7 +45,7 @@ impl Runtime {
         }
         let of_last = last.map(|last| last.settings.model);
         let model = start.model.or_else(|| services.config.context.utility_profile.clone()).or(of_last);
-        let focus = start.reflects.as_ref().and_then(|reflects| reflects.focus.as_deref());
+        let focus = start.reflection.as_ref().and_then(|reflects| reflects.focus.as_deref());
         let settings = RunSettings {
             model: model.unwrap_or_else(|| "default".to_owned()),
             max_iterations: Some(MAX_TURNS),
@@ -55,7 +55,7 @@ impl Runtime {
             timeout_ms: start.timeout_ms,
             unattended: true,
             enable_memory: Some(false),
-            reflects: start.reflects.clone(),
+            reflects: start.reflection.clone(),
             ..RunSettings::default()
         };
         let root = TraceId::root(&id);
@@ -67,10 +67,10 @@ impl Runtime {
         let request = StartRequest {
             run,
             rows: Vec::new(),
-            past: SessionHistory::Settled,
+            history: SessionHistory::Stored,
             project_dir,
             reject_if_busy: true,
-            follows: None,
+            expected_last_run: None,
             reply,
         };
         Ok((request, answer))

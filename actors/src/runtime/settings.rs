@@ -21,7 +21,7 @@ impl InheritedSettings {
 
 /// Returns the mode of a new run. `before` is the mode of the session so far.
 pub(super) fn mode(start: &RunRequest, before: Option<RunMode>) -> RunMode {
-    let before = before.filter(|_| !start.reset.contains(&RunSetting::Mode));
+    let before = before.filter(|_| !start.reset_settings.contains(&RunSetting::Mode));
     start.mode.or(before).unwrap_or_default()
 }
 
@@ -82,7 +82,7 @@ fn kept(start: &RunRequest, mode: RunMode, before: Option<&InheritedSettings>) -
     if start.agent_type.is_some() {
         (kept.system_prompt, kept.tools, kept.model) = (None, None, open.model.clone());
     }
-    for setting in &start.reset {
+    for setting in &start.reset_settings {
         match setting {
             RunSetting::SystemPrompt => kept.system_prompt = None,
             RunSetting::Tools => kept.tools = None,
@@ -226,7 +226,7 @@ mod tests {
             tools: Some(vec!["write".into()]),
             llm_params: Some(Map::new()),
             budget: Budget { usd: Some("1".parse().unwrap()), ..Budget::default() },
-            reset: vec![RunSetting::Tools],
+            reset_settings: vec![RunSetting::Tools],
             ..RunRequest::new("more")
         };
         let (_, settings) = further(start, &full());

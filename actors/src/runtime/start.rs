@@ -49,7 +49,7 @@ pub struct RunRequest {
     /// Whether a new conversation receives the experiences of earlier runs (MEM-3). Default: `memory.enabled`.
     pub enable_memory: Option<bool>,
     /// If set, the run only reflects on the finished conversation; see [`RunRequest::reflect`].
-    pub reflects: Option<Reflection>,
+    pub reflection: Option<Reflection>,
     /// JSON schema of the answer. If the answer does not match, the model may correct it once; then the run fails
     /// with `result_schema_validation_failed`. See [`RunHandle::wait_as`](crate::RunHandle::wait_as).
     pub expected_output_schema: Option<Value>,
@@ -57,7 +57,7 @@ pub struct RunRequest {
     /// here is inherited from the last run, else taken from `[budget]` of the configuration.
     pub budget: Budget,
     /// Settings that take the configured value instead of that of the last run.
-    pub reset: Vec<RunSetting>,
+    pub reset_settings: Vec<RunSetting>,
     /// Maximum run time, in milliseconds.
     pub timeout_ms: Option<u64>,
     /// Display name of a new session. Default: its first message, shortened.
@@ -150,7 +150,7 @@ impl RunRequest {
     /// with `session_active` while a run of the session has not ended. The model is the one set here, else
     /// `context.utility_profile`, else that of the last run.
     pub fn reflect(session: impl Into<String>, focus: Option<String>) -> Self {
-        Self { reflects: Some(Reflection { focus }), ..Self::default() }.session(session)
+        Self { reflection: Some(Reflection { focus }), ..Self::default() }.session(session)
     }
 
     /// Sets the mode.
@@ -188,10 +188,10 @@ impl RunRequest {
         self
     }
 
-    /// Resets a setting to its configured value; see [`RunRequest::reset`](field@RunRequest::reset).
+    /// Resets a setting to its configured value; see [`RunRequest::reset_settings`](field@RunRequest::reset_settings).
     #[must_use]
     pub fn reset(mut self, setting: RunSetting) -> Self {
-        self.reset.push(setting);
+        self.reset_settings.push(setting);
         self
     }
 

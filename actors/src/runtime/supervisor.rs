@@ -20,7 +20,7 @@ use soong_protocol::{ErrorCode, ErrorInfo};
 
 use crate::{
     actor_base::{
-        Lifetime, Mailbox, ONLY,
+        Lifetime, Mailbox, SINGLETON_ID,
         restart::{self, CrashHistory},
     },
     artifact::{ArtifactStore, ArtifactStoreSupervisorActor},
@@ -53,7 +53,7 @@ pub(crate) struct RuntimeSupervisorActor {
     pub(crate) lifetime: Lifetime,
     /// How long a session must be inactive before its working set is passivated (`runtime.idle_session_s`).
     pub(crate) idle_after: Duration,
-    pub(crate) gauge: Arc<ActorStatus>,
+    pub(crate) status: Arc<ActorStatus>,
 }
 
 /// State of the root actor: its children, with their recent crashes.
@@ -68,15 +68,15 @@ impl Actor for RuntimeSupervisorActor {
     type Arguments = ();
 
     async fn pre_start(&self, myself: ActorRef<StartGateway>, (): ()) -> Result<Children, ActorProcessingErr> {
-        self.gauge.show("running", "");
+        self.status.show("running", "");
         let mut children = Children::default();
-        let gauge = self.enter(ActorKind::Journal, ONLY, restart::NEVER.shown);
-        let journal = JournalActor { journal: self.journal.clone(), gauge };
+        let gauge = self.enter(ActorKind::Journal, SINGLETON_ID, restart::NEVER.label);
+        let journal = JournalActor { journal: self.journal.clone(), status: gauge };
         let (actor, _) = Actor::spawn_linked(None, journal, (), myself.get_cell()).await?;
         children.by_actor.insert(actor.get_id(), (Child::Journal, CrashHistory::new(restart::NEVER)));
-        self.start_artifacts(&myself, &mut children, CrashHistory::new(restart::KEEPER)).await?;
-        self.start_mcp(&myself, &mut children, CrashHistory::new(restart::KEEPER)).await?;
-        self.start_sessions(&myself, &mut children, CrashHistory::new(restart::KEEPER)).await?;
+        self.start_artifacts(&myself, &mut children, CrashHistory::new(restart::SUPERVISOR)).await?;
+        self.start_mcp(&myself, &mut children, CrashHistory::new(restart::SUPERVISOR)).await?;
+        self.start_sessions(&myself, &mut children, CrashHistory::new(restart::SUPERVISOR)).await?;
         Ok(children)
     }
 
@@ -86,13 +86,13 @@ impl Actor for RuntimeSupervisorActor {
         message: StartGateway,
         children: &mut Children,
     ) -> Result<(), ActorProcessingErr> {
-        self.gauge.took();
+        self.status.took();
         let StartGateway { gateway, started } = message;
         if gateway.is_seated() {
             let _ = started.send(());
             return Ok(());
         }
-        self.start_gateway(&myself, children, gateway, CrashHistory::new(restart::KEEPER)).await?;
+        self.start_gateway(&myself, children, gateway, CrashHistory::new(restart::SUPERVISOR)).await?;
         let _ = started.send(());
         Ok(())
     }
@@ -123,15 +123,15 @@ impl Actor for RuntimeSupervisorActor {
         match child {
             Child::Journal => {}
             Child::Artifacts => {
-                self.restarted(ActorKind::ArtifactStoreSupervisor, ONLY, &error.to_string());
+                self.restarted(ActorKind::ArtifactStoreSupervisor, SINGLETON_ID, &error.to_string());
                 self.start_artifacts(&myself, children, crashes).await?;
             }
             Child::Sessions => {
-                self.restarted(ActorKind::SessionSupervisor, ONLY, &error.to_string());
+                self.restarted(ActorKind::SessionSupervisor, SINGLETON_ID, &error.to_string());
                 self.start_sessions(&myself, children, crashes).await?;
             }
             Child::Mcp => {
-                self.restarted(ActorKind::McpSupervisor, ONLY, &error.to_string());
+                self.restarted(ActorKind::McpSupervisor, SINGLETON_ID, &error.to_string());
                 self.start_mcp(&myself, children, crashes).await?;
             }
             Child::Gateway(gateway) => {
@@ -148,24 +148,24 @@ fn failed(what: &str, error: &str) -> ErrorInfo {
 }
 
 fn crashed_too_often(what: &str, error: &str) -> ErrorInfo {
-    failed(&format!("{what} crashed more often than it may ({})", restart::KEEPER.shown), &format!("last: {error}"))
+    failed(&format!("{what} crashed more often than it may ({})", restart::SUPERVISOR.label), &format!("last: {error}"))
 }
 
 impl RuntimeSupervisorActor {
     fn enter(&self, kind: ActorKind, id: &str, limit: &'static str) -> Arc<ActorStatus> {
-        let root = ActorStatus::actor_id(ActorKind::RuntimeSupervisor, ONLY);
+        let root = ActorStatus::actor_id(ActorKind::RuntimeSupervisor, SINGLETON_ID);
         self.observatory.enter(kind, id, Some(root), limit, None)
     }
 
     fn restarted(&self, kind: ActorKind, id: &str, error: &str) {
-        self.enter(kind, id, restart::KEEPER.shown).restarted(error);
+        self.enter(kind, id, restart::SUPERVISOR.label).restarted(error);
     }
 
     /// Gives up a gateway. Sessions are interrupted when they next call its model (`run/tasks/model_call.rs`).
     fn give_up_gateway(&self, gateway: &Gateway, error: &str) {
         let failure = crashed_too_often(&format!("the model gateway of profile {:?}", gateway.profile), error);
         tracing::error!(%failure, "a model gateway is given up");
-        let gauge = self.enter(ActorKind::ModelGateway, &gateway.profile, restart::KEEPER.shown);
+        let gauge = self.enter(ActorKind::ModelGateway, &gateway.profile, restart::SUPERVISOR.label);
         gauge.went_wrong(failure.message.clone());
         gauge.show("failed", "restart the process");
         gateway.give_up(failure);
@@ -175,8 +175,8 @@ impl RuntimeSupervisorActor {
     /// reason. The next owner of the home resumes the runs.
     fn fail(&self, failure: ErrorInfo) {
         tracing::error!(%failure, "the runtime has failed: it takes no new work");
-        self.gauge.went_wrong(failure.message.clone());
-        self.gauge.show("failed", failure.message.clone());
+        self.status.went_wrong(failure.message.clone());
+        self.status.show("failed", failure.message.clone());
         self.lifetime.fail(failure.clone());
         // Kill the actors first, so that none of them takes a cancelled token for a request to cancel its run.
         if let Some(supervisor) = self.sessions.sessions.supervisor() {
@@ -197,9 +197,9 @@ impl RuntimeSupervisorActor {
         children: &mut Children,
         crashes: CrashHistory,
     ) -> Result<(), ActorProcessingErr> {
-        let gauge = self.enter(ActorKind::ArtifactStoreSupervisor, ONLY, restart::KEEPER.shown);
+        let gauge = self.enter(ActorKind::ArtifactStoreSupervisor, SINGLETON_ID, restart::SUPERVISOR.label);
         let actor = ArtifactStoreSupervisorActor {
-            sets: Arc::clone(&self.artifacts.working),
+            sets: Arc::clone(&self.artifacts.working_sets),
             documents: self.artifacts.documents(),
             observatory: Arc::clone(&self.observatory),
             tasks: self.lifetime.tasks().clone(),
@@ -233,7 +233,7 @@ impl RuntimeSupervisorActor {
         children: &mut Children,
         crashes: CrashHistory,
     ) -> Result<(), ActorProcessingErr> {
-        let gauge = self.enter(ActorKind::SessionSupervisor, ONLY, restart::KEEPER.shown);
+        let gauge = self.enter(ActorKind::SessionSupervisor, SINGLETON_ID, restart::SUPERVISOR.label);
         let lost = self.sessions.sessions.to_restore();
         let actor = SessionSupervisorActor { services: Arc::clone(&self.sessions), gauge: Arc::clone(&gauge) };
         let (actor, _) = Actor::spawn_linked(None, actor, lost, myself.get_cell()).await?;
@@ -249,7 +249,7 @@ impl RuntimeSupervisorActor {
         gateway: Gateway,
         crashes: CrashHistory,
     ) -> Result<(), ActorProcessingErr> {
-        let gauge = self.enter(ActorKind::ModelGateway, &gateway.profile, restart::KEEPER.shown);
+        let gauge = self.enter(ActorKind::ModelGateway, &gateway.profile, restart::SUPERVISOR.label);
         let actor = gateway.actor(Arc::clone(&gauge));
         let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
         gateway.sit(Mailbox::new(actor.clone(), gauge));

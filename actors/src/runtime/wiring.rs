@@ -65,11 +65,11 @@ pub(super) fn wire(open: OpenStore, settings: Settings) -> Result<Wired, ErrorIn
     let artifacts = Arc::new(artifacts);
     let task_journals = Arc::new(TaskJournals {
         journal: journal.clone(),
-        reading: reader.clone(),
-        hub: Arc::clone(&hub),
+        store: reader.clone(),
+        bus: Arc::clone(&hub),
         faults: faults.clone(),
         home: home.clone(),
-        place: task_place.unwrap_or(TaskPlace::Project),
+        location: task_place.unwrap_or(TaskPlace::Project),
         tasks: lifetime.tasks().clone(),
         closing: lifetime.closing().clone(),
     });
@@ -182,7 +182,7 @@ fn tasks(services: &Services, permissions: &Arc<Permissions>) -> TaskServices {
         tools,
         hooks: HookCalls { runs: Arc::clone(&services.runs), lifetime: services.lifetime.clone() },
         memory: Arc::clone(&resolver.memory),
-        recalled: config.memory.top_k,
+        max_recalled: config.memory.top_k,
         artifacts: Arc::clone(&services.artifacts),
         journal: services.journal.clone(),
         reader: services.reader.clone(),

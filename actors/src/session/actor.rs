@@ -42,7 +42,7 @@ pub(crate) enum StartMode {
     /// With its first run; the session is not stored yet.
     New,
     /// The session is stored; it has no live runs.
-    Known,
+    Stored,
     /// After a crash of the actor: the session has live runs.
     Restore,
     /// With runs that an earlier process left unfinished (DUR-3).
@@ -55,8 +55,8 @@ const MAX_QUEUED_RUNS: usize = 1_000;
 /// The session actor.
 pub(crate) struct SessionActor {
     pub(crate) services: Arc<SessionServices>,
-    pub(crate) gauge: Arc<ActorStatus>,
-    pub(crate) lost: SessionKey,
+    pub(crate) status: Arc<ActorStatus>,
+    pub(crate) key: SessionKey,
 }
 
 struct QueuedRun {
@@ -69,17 +69,17 @@ struct QueuedRun {
 pub(crate) struct SessionState {
     runs: Mailbox<RunSupervisorMsg>,
     sub_agents: Mailbox<SubAgentMsg>,
-    birth: StartMode,
+    start_mode: StartMode,
     /// Start requests held until the state of the session is known.
-    held: Vec<StartRequest>,
+    held_requests: Vec<StartRequest>,
     /// Whether the first run is being accepted, or the session is being read after a crash.
-    holding: bool,
+    is_holding: bool,
     /// Reply channels of callers that ask whether the session is idle.
-    asking: Vec<oneshot::Sender<bool>>,
+    idle_queries: Vec<oneshot::Sender<bool>>,
     active: Option<RunId>,
     queue: VecDeque<QueuedRun>,
     /// The run that was recorded last; `None` if only the store knows it.
-    last: Option<RunId>,
+    last_run: Option<RunId>,
     starts: u64,
     generation: u64,
     idle_timer: Option<AbortOnDropHandle<()>>,
@@ -95,10 +95,11 @@ impl Actor for SessionActor {
         myself: ActorRef<SessionMsg>,
         birth: StartMode,
     ) -> Result<SessionState, ActorProcessingErr> {
-        let id = &self.lost.session_id;
+        let id = &self.key.session_id;
         let me = Some(ActorStatus::actor_id(ActorKind::Session, id.as_str()));
-        let session = Mailbox::new(myself.clone(), Arc::clone(&self.gauge));
-        let enter = |kind| self.services.observatory.enter(kind, id.as_str(), me.clone(), restart::KEEPER.shown, None);
+        let session = Mailbox::new(myself.clone(), Arc::clone(&self.status));
+        let enter =
+            |kind| self.services.observatory.enter(kind, id.as_str(), me.clone(), restart::SUPERVISOR.label, None);
         let gauge = enter(ActorKind::RunSupervisor);
         let (services, resolver) = (&self.services.run_services, &self.services.resolver);
         let actor = RunSupervisorActor {
@@ -117,7 +118,7 @@ impl Actor for SessionActor {
         };
         let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
         let sub_agents = Mailbox::new(actor, gauge);
-        let project_dir = Arc::clone(&self.lost.project_dir);
+        let project_dir = Arc::clone(&self.key.project_dir);
         let sessions = &self.services.sessions;
         let of_runs = RunSessionHandle { id: id.clone(), session: session.clone(), sessions: Arc::clone(sessions) };
         sessions.insert(id.clone(), session, Arc::clone(&project_dir));
@@ -128,7 +129,7 @@ impl Actor for SessionActor {
             project_dir,
         };
         self.services.runs.link_session(id.clone(), links);
-        self.gauge.show("idle", "");
+        self.status.show("idle", "");
         let restores = matches!(birth, StartMode::Restore | StartMode::Recover);
         if restores {
             self.restore(&myself, birth == StartMode::Recover);
@@ -136,13 +137,13 @@ impl Actor for SessionActor {
         Ok(SessionState {
             runs,
             sub_agents,
-            holding: restores,
-            birth,
-            held: Vec::new(),
-            asking: Vec::new(),
+            is_holding: restores,
+            start_mode: birth,
+            held_requests: Vec::new(),
+            idle_queries: Vec::new(),
             active: None,
             queue: VecDeque::new(),
-            last: None,
+            last_run: None,
             starts: 0,
             generation: 0,
             idle_timer: None,
@@ -155,36 +156,36 @@ impl Actor for SessionActor {
         message: SessionMsg,
         state: &mut SessionState,
     ) -> Result<(), ActorProcessingErr> {
-        self.gauge.took();
+        self.status.took();
         match message {
             SessionMsg::Start(request) => {
                 state.starts += 1;
                 self.start(&myself, state, *request);
             }
-            SessionMsg::Born(born) => {
-                state.holding = false;
-                state.birth = if born { StartMode::Known } else { StartMode::New };
-                state.last = state.last.take().filter(|_| born);
+            SessionMsg::Created(born) => {
+                state.is_holding = false;
+                state.start_mode = if born { StartMode::Stored } else { StartMode::New };
+                state.last_run = state.last_run.take().filter(|_| born);
                 self.release(&myself, state);
             }
             SessionMsg::Recorded { run_id, outcome } => self.recorded(state, &run_id, outcome),
-            SessionMsg::IsFree(reply) => state.asking.push(reply),
+            SessionMsg::QueryIdle(reply) => state.idle_queries.push(reply),
             SessionMsg::RunEnded(run) => {
                 if state.active.as_ref() == Some(&run) {
                     state.active = None;
                 }
             }
-            SessionMsg::Cancel(run) => self.cancel_queued(state, &run),
+            SessionMsg::CancelQueued(run) => self.cancel_queued(state, &run),
             SessionMsg::Restored { known, runs, used } => {
                 self.restored(state, runs, &used);
-                state.holding = false;
-                state.birth = if known { StartMode::Known } else { StartMode::New };
+                state.is_holding = false;
+                state.start_mode = if known { StartMode::Stored } else { StartMode::New };
                 self.release(&myself, state);
             }
-            SessionMsg::Unreadable(error) => self.unreadable(state, &error),
+            SessionMsg::LoadFailed(error) => self.unreadable(state, &error),
             SessionMsg::Idle { generation } => {
                 if generation == state.generation {
-                    let session = self.lost.session_id.clone();
+                    let session = self.key.session_id.clone();
                     let actor = myself.get_id();
                     self.services.sessions.to_supervisor(SessionSupervisorMsg::Idle {
                         session,
@@ -230,18 +231,18 @@ async fn end_left_behind(services: &SessionServices, id: &SessionId) -> Result<(
 
 impl SessionActor {
     fn start(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState, request: StartRequest) {
-        if state.holding {
-            state.held.push(request);
+        if state.is_holding {
+            state.held_requests.push(request);
             return;
         }
         if let Err(error) = self.check(state, &request) {
             let _ = request.reply.send(Err(error));
             return;
         }
-        if request.past != SessionHistory::None {
-            state.birth = StartMode::Known;
+        if request.history != SessionHistory::None {
+            state.start_mode = StartMode::Stored;
         }
-        if state.birth == StartMode::New {
+        if state.start_mode == StartMode::New {
             self.start_first(myself, state, request);
             return;
         }
@@ -256,12 +257,12 @@ impl SessionActor {
         let mut writes = vec![Write::Run(Box::new(run.clone()))];
         if position > 0 {
             let position = u32::try_from(position).unwrap_or(u32::MAX);
-            live.gauge.show("queued", format!("position {position}"));
+            live.status.show("queued", format!("position {position}"));
             live.set_was_queued();
             let event = RunEvent::Queued { position };
             writes.push(Write::Event(EventDraft::new(run.trace_id.clone(), Some(run.run_id.clone()), now(), event)));
         }
-        let (run_id, session) = (run.run_id.clone(), Mailbox::new(myself.clone(), Arc::clone(&self.gauge)));
+        let (run_id, session) = (run.run_id.clone(), Mailbox::new(myself.clone(), Arc::clone(&self.status)));
         let done: AppendCallback = Box::new(move |outcome| {
             let outcome =
                 outcome.map(|ack| ack.events.first().map_or(0, |event| event.event_id)).map_err(|(error, _)| error);
@@ -274,13 +275,16 @@ impl SessionActor {
     /// Rejects a run that must not wait while the session is busy, or that continues a run that is no longer the
     /// session's last one.
     fn check(&self, state: &SessionState, request: &StartRequest) -> Result<(), ErrorInfo> {
-        let id = &self.lost.session_id;
-        let message = if self.is_busy(state) && (request.reject_if_busy || request.follows.is_some()) {
+        let id = &self.key.session_id;
+        let message = if self.is_busy(state) && (request.reject_if_busy || request.expected_last_run.is_some()) {
             match self.services.runs.sessions_awaiting_input().contains(id) {
                 true => format!("session {id} waits for an answer: answer what it asks, or stop its run"),
                 false => format!("session {id} is at work: wait for its run, or stop it"),
             }
-        } else if request.follows.is_some() && state.last.is_some() && request.follows != state.last {
+        } else if request.expected_last_run.is_some()
+            && state.last_run.is_some()
+            && request.expected_last_run != state.last_run
+        {
             format!("session {id} has had another run meanwhile: see where it stands now")
         } else {
             return Ok(());
@@ -297,16 +301,16 @@ impl SessionActor {
     fn start_first(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState, request: StartRequest) {
         let StartRequest { run, mut rows, reply, .. } = request;
         let live = self.services.runs.register(&run);
-        state.holding = true;
+        state.is_holding = true;
         state.active = Some(run.run_id.clone());
-        state.last = Some(run.run_id.clone());
+        state.last_run = Some(run.run_id.clone());
         rows.push(Write::Run(Box::new(run.clone())));
         let (accepted, outcome) = oneshot::channel::<Result<(), ErrorInfo>>();
-        let session = Mailbox::new(myself.clone(), Arc::clone(&self.gauge));
+        let session = Mailbox::new(myself.clone(), Arc::clone(&self.status));
         self.services.lifetime.spawn(async move {
             match outcome.await {
                 Ok(outcome) => {
-                    session.cast(SessionMsg::Born(outcome.is_ok()));
+                    session.cast(SessionMsg::Created(outcome.is_ok()));
                     let _ = reply.send(outcome.map(|()| live));
                 }
                 // The run's actor crashed before it replied. The store knows whether the session exists, and the caller
@@ -316,7 +320,7 @@ impl SessionActor {
                 }
             }
         });
-        let start = RunStart::Fresh { rows, accepted: Some(accepted) };
+        let start = RunStart::New { rows, accepted: Some(accepted) };
         state.runs.cast(RunSupervisorMsg::Start { run: Box::new(run), start });
     }
 
@@ -324,13 +328,13 @@ impl SessionActor {
         let looks_back = |queued: &QueuedRun| queued.run.run_id == *run_id && queued.run.settings.reflects.is_some();
         // A reflecting run cannot be continued, so it does not become the last run.
         if !state.queue.iter().any(looks_back) {
-            state.last = outcome.is_ok().then(|| run_id.clone());
+            state.last_run = outcome.is_ok().then(|| run_id.clone());
         }
         let outcome = outcome.map_err(|error| match error {
             // The session was deleted after the start request had been prepared. The next start creates it again.
-            StoreError::Missing(_) => {
-                state.birth = StartMode::New;
-                deleted_meanwhile(&self.lost.session_id)
+            StoreError::NotFound(_) => {
+                state.start_mode = StartMode::New;
+                deleted_meanwhile(&self.key.session_id)
             }
             error => ErrorInfo::from(&error),
         });
@@ -380,14 +384,14 @@ impl SessionActor {
 
     /// Starts the next run if none is active; starts the idle timer if there is no run.
     fn advance(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState) {
-        if !state.holding {
+        if !state.is_holding {
             let is_free = !self.is_busy(state);
-            for asking in state.asking.drain(..) {
+            for asking in state.idle_queries.drain(..) {
                 let _ = asking.send(is_free);
             }
         }
         if state.active.is_none()
-            && !state.holding
+            && !state.is_holding
             && state.queue.front().is_some_and(|queued| queued.recorded)
             && let Some(queued) = state.queue.pop_front()
         {
@@ -402,16 +406,16 @@ impl SessionActor {
             let start = RunStart::Load { restarted: None };
             state.runs.cast(RunSupervisorMsg::Start { run: Box::new(queued.run), start });
         }
-        if state.active.is_some() || state.holding || !state.queue.is_empty() {
+        if state.active.is_some() || state.is_holding || !state.queue.is_empty() {
             state.generation += 1;
             state.idle_timer = None;
             let waiting = state.queue.len();
-            self.gauge.show("running", if waiting > 0 { format!("{waiting} runs queued") } else { String::new() });
+            self.status.show("running", if waiting > 0 { format!("{waiting} runs queued") } else { String::new() });
         } else {
-            self.gauge.show("idle", "");
+            self.status.show("idle", "");
             let generation = state.generation;
             let after = Duration::from_secs(self.services.config.runtime.idle_session_s);
-            let session = Mailbox::new(myself.clone(), Arc::clone(&self.gauge));
+            let session = Mailbox::new(myself.clone(), Arc::clone(&self.status));
             state.idle_timer = Some(AbortOnDropHandle::new(tokio::spawn(async move {
                 tokio::time::sleep(after).await;
                 session.cast(SessionMsg::Idle { generation });
@@ -420,15 +424,15 @@ impl SessionActor {
     }
 
     fn release(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState) {
-        for request in std::mem::take(&mut state.held) {
+        for request in std::mem::take(&mut state.held_requests) {
             self.start(myself, state, request);
         }
     }
 
     /// Reads the unfinished runs of the session, and ends the runs that exist only in memory.
     fn restore(&self, myself: &ActorRef<SessionMsg>, recovers: bool) {
-        let session = Mailbox::new(myself.clone(), Arc::clone(&self.gauge));
-        let (services, id) = (Arc::clone(&self.services), self.lost.session_id.clone());
+        let session = Mailbox::new(myself.clone(), Arc::clone(&self.status));
+        let (services, id) = (Arc::clone(&self.services), self.key.session_id.clone());
         self.services.lifetime.spawn(async move {
             // The empty append completes after every append that the previous incarnation had submitted.
             let _ = services.journal.append_and_wait(Append::default()).await;
@@ -446,7 +450,7 @@ impl SessionActor {
             };
             session.cast(match services.lifetime.keep_trying("reading a session", attempt).await {
                 Ok((known, runs, used)) => SessionMsg::Restored { known, runs, used },
-                Err(error) => SessionMsg::Unreadable(error),
+                Err(error) => SessionMsg::LoadFailed(error),
             });
         });
     }
@@ -456,9 +460,9 @@ impl SessionActor {
         if self.services.lifetime.is_closing() {
             return; // closing interrupts them
         }
-        tracing::error!(session = %self.lost.session_id, %error, "a session cannot be read: its runs end");
-        (state.holding, state.birth) = (false, StartMode::Known);
-        for request in std::mem::take(&mut state.held) {
+        tracing::error!(session = %self.key.session_id, %error, "a session cannot be read: its runs end");
+        (state.is_holding, state.start_mode) = (false, StartMode::Stored);
+        for request in std::mem::take(&mut state.held_requests) {
             let _ = request.reply.send(Err(error.clone()));
         }
         for live in self.alive(|_| true) {
@@ -470,7 +474,7 @@ impl SessionActor {
 
     /// Returns the live runs of the session that match `wanted`.
     fn alive(&self, wanted: impl Fn(&RunId) -> bool) -> Vec<Arc<RunEntry>> {
-        self.services.runs.select(|run| run.session_id == self.lost.session_id && wanted(&run.run_id))
+        self.services.runs.select(|run| run.session_id == self.key.session_id && wanted(&run.run_id))
     }
 
     fn restored(&self, state: &mut SessionState, runs: Vec<Run>, used: &BudgetUsage) {
@@ -482,8 +486,8 @@ impl SessionActor {
         }
         self.services.finalizer.register_interrupted(&runs, used);
         let (own, children): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(|run| run.parent_run_id.is_none());
-        let again = match state.birth {
-            StartMode::Recover => ResumeReason::Reopened,
+        let again = match state.start_mode {
+            StartMode::Recover => ResumeReason::ProcessRestart,
             _ => ResumeReason::Crashed { count: 0, error: "its session's actor crashed".to_owned() },
         };
         // Children first, so that their parents find them running.

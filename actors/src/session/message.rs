@@ -13,19 +13,19 @@ pub(crate) enum SessionMsg {
     /// From the supervisor: start a user run.
     Start(Box<StartRequest>),
     /// From the first run of a new session: whether the run and its session were recorded.
-    Born(bool),
+    Created(bool),
     /// From the writer: whether the row of a run is durable. On success: the id of its first event, or 0.
     Recorded { run_id: RunId, outcome: Result<u64, StoreError> },
     /// From a deletion: asks whether no run is running or waiting here. Answered once that is known.
-    IsFree(oneshot::Sender<bool>),
+    QueryIdle(oneshot::Sender<bool>),
     /// From a run: it has ended, or was never started.
     RunEnded(RunId),
     /// From a handle: cancel a queued run.
-    Cancel(RunId),
+    CancelQueued(RunId),
     /// From its own loading task: whether the session is stored, and its runs that have not ended.
     Restored { known: bool, runs: Vec<Run>, used: BudgetUsage },
     /// From its own loading task: the session cannot be read, and no retry can fix that.
-    Unreadable(ErrorInfo),
+    LoadFailed(ErrorInfo),
     /// From its own timer: the session has been idle for the configured time.
     Idle { generation: u64 },
     /// For fault-injection tests, and if only the store knows the state of the session: makes the actor fail and
@@ -46,7 +46,7 @@ pub(crate) enum SessionSupervisorMsg {
     /// From a run: a part that the session needs is permanently lost, so this process does not continue the session.
     Interrupt { session: SessionId, failure: ErrorInfo },
     /// From a deletion: the session is marked as deleted and needs no actors.
-    Leaves(SessionId),
+    Deleted(SessionId),
     /// For fault-injection tests: makes the actor fail.
     Crash,
 }

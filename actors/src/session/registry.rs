@@ -127,7 +127,7 @@ impl RunSession for RunSessionHandle {
     }
 
     fn cancel_queued(&self, run: RunId) {
-        self.session.cast(SessionMsg::Cancel(run));
+        self.session.cast(SessionMsg::CancelQueued(run));
     }
 
     fn interrupt(&self, failure: ErrorInfo) {

@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// Maximum number of rows removed by one append. This takes a few milliseconds of the writer thread's time.
-const PIECE_ROWS: u64 = 500;
+const BATCH_ROWS: u64 = 500;
 
 /// Deletes sessions.
 pub(crate) struct SessionDeleter {
@@ -65,15 +65,15 @@ impl SessionDeleter {
     async fn remove(&self, id: &SessionId, session: Option<Mailbox<SessionMsg>>) -> Result<(), ErrorInfo> {
         if let Some(session) = session {
             let (reply, free) = oneshot::channel();
-            session.cast(SessionMsg::IsFree(reply));
+            session.cast(SessionMsg::QueryIdle(reply));
             // If the actor crashed while it handled this message, its accepted runs are in the store, which is checked
             // next.
             if !free.await.unwrap_or(true) {
-                return Err(ErrorInfo::from(&StoreError::Active(id.clone())));
+                return Err(ErrorInfo::from(&StoreError::SessionActive(id.clone())));
             }
         }
         self.mark(id).await?;
-        self.sessions.to_supervisor(SessionSupervisorMsg::Leaves(id.clone()));
+        self.sessions.to_supervisor(SessionSupervisorMsg::Deleted(id.clone()));
         self.artifacts.close(id);
         self.permissions.forget(id);
         let stage = self.lifetime.keep_trying("reading how far a deletion came", || self.stage(id)).await;
@@ -99,7 +99,7 @@ impl SessionDeleter {
     async fn mark(&self, id: &SessionId) -> Result<(), ErrorInfo> {
         match self.append(Write::BeginRemoval(id.clone())).await {
             Ok(()) => Ok(()),
-            Err(StoreError::Missing(_)) => {
+            Err(StoreError::NotFound(_)) => {
                 Err(ErrorInfo::new(ErrorCode::SessionNotFound, format!("there is no session {id}")))
             }
             // The mark may have been written anyway.
@@ -118,7 +118,7 @@ impl SessionDeleter {
         let Err(failed) = self.artifacts.remove_session(id, &versions).await else { return Ok(()) };
         let attempt = || async {
             match self.append(Write::EndRemoval(id.clone())).await {
-                Ok(()) | Err(StoreError::Missing(_)) => Ok(()),
+                Ok(()) | Err(StoreError::NotFound(_)) => Ok(()),
                 Err(error) => Err(ErrorInfo::from(&error)),
             }
         };
@@ -128,10 +128,10 @@ impl SessionDeleter {
 
     /// Removes a batch of rows. Returns whether rows remain.
     async fn remove_piece(&self, id: &SessionId) -> Result<bool, ErrorInfo> {
-        match self.append(Write::RemoveRows { session_id: id.clone(), limit: PIECE_ROWS }).await {
+        match self.append(Write::RemoveRows { session_id: id.clone(), limit: BATCH_ROWS }).await {
             Ok(()) => Ok(self.stage(id).await?.is_some()),
             // Removed by an earlier append whose reply was lost.
-            Err(StoreError::Missing(_)) => Ok(false),
+            Err(StoreError::NotFound(_)) => Ok(false),
             Err(error) => Err(ErrorInfo::from(&error)),
         }
     }

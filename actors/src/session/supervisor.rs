@@ -35,7 +35,7 @@ const INTERRUPT_LIMIT: Duration = Duration::from_secs(2);
 
 struct Child {
     session: Mailbox<SessionMsg>,
-    lost: SessionKey,
+    key: SessionKey,
     starts: u64,
     crashes: CrashHistory,
 }
@@ -49,7 +49,7 @@ pub(crate) struct SessionSupervisorActor {
 /// Mutable state of the supervisor.
 #[derive(Default)]
 pub(crate) struct SessionSupervisorState {
-    kept: HashMap<SessionId, Child>,
+    children: HashMap<SessionId, Child>,
     by_actor: HashMap<ActorId, SessionId>,
     /// Sessions that were interrupted in this process and have had no actor since. Their runs are in the store.
     interrupted: HashSet<SessionId>,
@@ -69,7 +69,7 @@ impl Actor for SessionSupervisorActor {
         self.gauge.show("running", "");
         let mut sessions = SessionSupervisorState::default();
         for lost in lost {
-            let crashes = CrashHistory::new(restart::KEEPER);
+            let crashes = CrashHistory::new(restart::SUPERVISOR);
             self.spawn(&myself, &mut sessions, lost, StartMode::Restore, crashes).await?;
         }
         Ok(sessions)
@@ -87,7 +87,7 @@ impl Actor for SessionSupervisorActor {
             SessionSupervisorMsg::Idle { session, actor, starts } => {
                 // A late message of an actor that has stopped says nothing about the next actor.
                 let is_idle = |kept: &Child| kept.session.actor().get_id() == actor && kept.starts == starts;
-                let idle = sessions.kept.get(&session).is_some_and(is_idle);
+                let idle = sessions.children.get(&session).is_some_and(is_idle);
                 if idle {
                     self.let_go(sessions, &session);
                 }
@@ -97,13 +97,14 @@ impl Actor for SessionSupervisorActor {
                 if self.services.sessions.is_deleting(id) {
                     // If the session is kept, the next start request in it finds the runs in the store.
                     self.services.runs.interrupt_session(id);
-                } else if !sessions.kept.contains_key(id) {
-                    self.spawn(&myself, sessions, lost, StartMode::Recover, CrashHistory::new(restart::KEEPER)).await?;
+                } else if !sessions.children.contains_key(id) {
+                    self.spawn(&myself, sessions, lost, StartMode::Recover, CrashHistory::new(restart::SUPERVISOR))
+                        .await?;
                 }
             }
             SessionSupervisorMsg::Delete { session, reply } => self.delete(sessions, session, reply),
             SessionSupervisorMsg::Interrupt { session, failure } => self.interrupt(sessions, &session, &failure).await,
-            SessionSupervisorMsg::Leaves(session) => self.let_go(sessions, &session),
+            SessionSupervisorMsg::Deleted(session) => self.let_go(sessions, &session),
             SessionSupervisorMsg::Crash => return Err("crashed on request".into()),
         }
         Ok(())
@@ -117,14 +118,14 @@ impl Actor for SessionSupervisorActor {
     ) -> Result<(), ActorProcessingErr> {
         if let SupervisionEvent::ActorFailed(actor, error) = event
             && let Some(id) = sessions.by_actor.remove(&actor.get_id())
-            && let Some(mut kept) = sessions.kept.remove(&id)
+            && let Some(mut kept) = sessions.children.remove(&id)
             && !self.services.lifetime.is_closing()
         {
             let error = error.to_string();
             tracing::warn!(session = %id, error, "a session's actor crashed");
             if kept.crashes.record(Instant::now()).is_some() {
                 kept.session.gauge().restarted(&error);
-                self.spawn(&myself, sessions, kept.lost, StartMode::Restore, kept.crashes).await?;
+                self.spawn(&myself, sessions, kept.key, StartMode::Restore, kept.crashes).await?;
             } else {
                 self.give_up(&kept, &error);
             }
@@ -142,21 +143,21 @@ impl SessionSupervisorActor {
     ) -> Result<(), ActorProcessingErr> {
         let id = request.run.session_id.clone();
         if self.services.sessions.is_deleting(&id) {
-            let _ = request.reply.send(Err(ErrorInfo::from(&StoreError::Removing(id))));
+            let _ = request.reply.send(Err(ErrorInfo::from(&StoreError::SessionDeleting(id))));
             return Ok(());
         }
-        if !sessions.kept.contains_key(&id) {
+        if !sessions.children.contains_key(&id) {
             let lost = SessionKey { session_id: id.clone(), project_dir: Arc::clone(&request.project_dir) };
-            let birth = match request.past {
+            let birth = match request.history {
                 // The request may have been prepared before the session was interrupted.
                 _ if sessions.interrupted.contains(&id) => StartMode::Recover,
                 SessionHistory::None => StartMode::New,
-                SessionHistory::Settled => StartMode::Known,
-                SessionHistory::LeftBehind => StartMode::Recover,
+                SessionHistory::Stored => StartMode::Stored,
+                SessionHistory::Interrupted => StartMode::Recover,
             };
-            self.spawn(myself, sessions, lost, birth, CrashHistory::new(restart::KEEPER)).await?;
+            self.spawn(myself, sessions, lost, birth, CrashHistory::new(restart::SUPERVISOR)).await?;
         }
-        if let Some(kept) = sessions.kept.get_mut(&id) {
+        if let Some(kept) = sessions.children.get_mut(&id) {
             kept.starts += 1;
             kept.session.cast(SessionMsg::Start(Box::new(request)));
         }
@@ -167,13 +168,13 @@ impl SessionSupervisorActor {
     /// about the start requests that it received before; later ones are rejected.
     fn delete(&self, sessions: &SessionSupervisorState, id: SessionId, reply: oneshot::Sender<Result<(), ErrorInfo>>) {
         if self.services.sessions.begin_deletion(&id, reply) {
-            let session = sessions.kept.get(&id).map(|kept| kept.session.clone());
+            let session = sessions.children.get(&id).map(|kept| kept.session.clone());
             self.services.deleter.begin(id, session);
         }
     }
 
     fn let_go(&self, sessions: &mut SessionSupervisorState, id: &SessionId) {
-        if let Some(kept) = sessions.kept.remove(id) {
+        if let Some(kept) = sessions.children.remove(id) {
             sessions.by_actor.remove(&kept.session.actor().get_id());
             self.forget(id);
             kept.session.actor().stop(None);
@@ -183,14 +184,14 @@ impl SessionSupervisorActor {
     /// Interrupts the runs of a session: their actors stop, and its streams end with the reason. The next start request
     /// in the session resumes the runs, in this process or a later one.
     async fn interrupt(&self, sessions: &mut SessionSupervisorState, id: &SessionId, failure: &ErrorInfo) {
-        let Some(kept) = sessions.kept.remove(id) else { return };
+        let Some(kept) = sessions.children.remove(id) else { return };
         sessions.by_actor.remove(&kept.session.actor().get_id());
         sessions.interrupted.insert(id.clone());
         tracing::error!(session = %id, %failure, "a session is interrupted");
         // The actors are stopped first, so that none of them mistakes a cancelled token for a cancel request.
         let _ = kept.session.actor().kill_and_wait(Some(INTERRUPT_LIMIT)).await;
         let runs = self.runs_of(id);
-        let work: Vec<_> = runs.iter().map(|live| live.door.renew_tasks().0).collect();
+        let work: Vec<_> = runs.iter().map(|live| live.address.renew_tasks().0).collect();
         let _ = tokio::time::timeout(INTERRUPT_LIMIT, join_all(work.iter().map(|work| work.wait()))).await;
         for live in runs {
             self.services.runs.deregister(&live, RunPhase::Interrupted(failure.clone()));
@@ -214,14 +215,19 @@ impl SessionSupervisorActor {
         let id = lost.session_id.clone();
         self.services.hub.session_is_used(&id);
         let parent = ActorStatus::actor_id(ActorKind::SessionSupervisor, "0");
-        let gauge =
-            self.services.observatory.enter(ActorKind::Session, id.as_str(), Some(parent), restart::KEEPER.shown, None);
+        let gauge = self.services.observatory.enter(
+            ActorKind::Session,
+            id.as_str(),
+            Some(parent),
+            restart::SUPERVISOR.label,
+            None,
+        );
         let actor =
-            SessionActor { services: Arc::clone(&self.services), gauge: Arc::clone(&gauge), lost: lost.clone() };
+            SessionActor { services: Arc::clone(&self.services), status: Arc::clone(&gauge), key: lost.clone() };
         let (actor, _) = Actor::spawn_linked(None, actor, birth, myself.get_cell()).await?;
         sessions.by_actor.insert(actor.get_id(), id.clone());
         sessions.interrupted.remove(&id);
-        sessions.kept.insert(id, Child { session: Mailbox::new(actor, gauge), lost, starts: 0, crashes });
+        sessions.children.insert(id, Child { session: Mailbox::new(actor, gauge), key: lost, starts: 0, crashes });
         Ok(())
     }
 
@@ -236,11 +242,13 @@ impl SessionSupervisorActor {
 
     /// Ends the runs of a session that crashed too often. Other sessions are not affected.
     fn give_up(&self, kept: &Child, error: &str) {
-        let id = &kept.lost.session_id;
+        let id = &kept.key.session_id;
         let orphans = self.runs_of(id);
         self.forget(id);
-        let message =
-            format!("the session's actor crashed more often than it may ({}); last: {error}", restart::KEEPER.shown);
+        let message = format!(
+            "the session's actor crashed more often than it may ({}); last: {error}",
+            restart::SUPERVISOR.label
+        );
         for run in orphans {
             let error = Some(ErrorInfo::new(ErrorCode::ActorCrashed, message.clone()));
             let ending = Termination { status: RunStatus::Failed, reason: EndReason::ActorCrashed, error };

@@ -24,8 +24,8 @@ pub(super) struct JournalFile {
     path: PathBuf,
     file: File,
     /// Existing lines that have not been compared with those of the database yet.
-    known: VecDeque<LineIdentity>,
-    bytes: u64,
+    unverified_lines: VecDeque<LineIdentity>,
+    size: u64,
 }
 
 /// Content of a file.
@@ -33,18 +33,18 @@ pub(super) struct JournalFile {
 struct ParsedFile {
     lines: VecDeque<LineIdentity>,
     /// Total size of these lines in bytes.
-    good_bytes: u64,
+    valid_bytes: u64,
     /// State of the rest of the file.
-    ending: FileTail,
+    tail: FileTail,
 }
 
 #[derive(Debug, PartialEq)]
 enum FileTail {
-    Whole,
+    Complete,
     /// One broken line at the end, as left by a crash.
-    Torn,
+    Truncated,
     /// A broken line, or one out of sequence, with more lines after it.
-    Damaged,
+    Corrupt,
 }
 
 /// Parses the content of a run's journal.
@@ -59,14 +59,14 @@ fn look(bytes: &[u8], run: &RunId) -> ParsedFile {
         match mark.filter(|mark| mark.wal_seq == next && mark.run_id == *run) {
             Some(mark) => lines.push_back(mark),
             None => {
-                let ending = if after.is_empty() { FileTail::Torn } else { FileTail::Damaged };
-                return ParsedFile { lines, good_bytes, ending };
+                let ending = if after.is_empty() { FileTail::Truncated } else { FileTail::Corrupt };
+                return ParsedFile { lines, valid_bytes: good_bytes, tail: ending };
             }
         }
         good_bytes += line.len() as u64;
         rest = after;
     }
-    ParsedFile { lines, good_bytes, ending: FileTail::Whole }
+    ParsedFile { lines, valid_bytes: good_bytes, tail: FileTail::Complete }
 }
 
 impl JournalFile {
@@ -83,17 +83,17 @@ impl JournalFile {
             Err(error) => return Err(error),
         };
         let mut found = look(before.as_deref().unwrap_or_default(), run);
-        if found.ending == FileTail::Damaged {
+        if found.tail == FileTail::Corrupt {
             set_aside(&path)?;
             found = look(&[], run);
         }
         let file = File::options().append(true).create(true).open(&path)?;
-        if found.ending == FileTail::Torn {
-            let torn = before.map_or(0, |bytes| bytes.len() as u64 - found.good_bytes);
+        if found.tail == FileTail::Truncated {
+            let torn = before.map_or(0, |bytes| bytes.len() as u64 - found.valid_bytes);
             tracing::warn!(path = %path.display(), bytes = torn, "the last line of a task journal was torn: dropped");
-            file.set_len(found.good_bytes)?;
+            file.set_len(found.valid_bytes)?;
         }
-        Ok(Self { path, file, known: found.lines, bytes: found.good_bytes })
+        Ok(Self { path, file, unverified_lines: found.lines, size: found.valid_bytes })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -107,7 +107,7 @@ impl JournalFile {
     pub(super) fn append(&mut self, lines: &[TaskLine]) -> io::Result<()> {
         let mut text = Vec::new();
         for line in lines {
-            match self.known.pop_front() {
+            match self.unverified_lines.pop_front() {
                 Some(known) if known.is_of(line) => {}
                 Some(_) => return Err(self.foreign()),
                 None => {
@@ -117,13 +117,13 @@ impl JournalFile {
             }
         }
         self.file.write_all(&text)?;
-        self.bytes += text.len() as u64;
+        self.size += text.len() as u64;
         Ok(())
     }
 
     /// Makes the complete file durable, including its name.
     pub(super) fn finish(&mut self) -> io::Result<()> {
-        if !self.known.is_empty() {
+        if !self.unverified_lines.is_empty() {
             return Err(self.foreign());
         }
         self.file.sync_all()?;
@@ -134,7 +134,7 @@ impl JournalFile {
         }
         // The file may have been moved or changed by another process.
         let bytes = fs::metadata(&self.path)?.len();
-        if bytes == self.bytes { Ok(()) } else { Err(io::Error::other("it was changed while it was written")) }
+        if bytes == self.size { Ok(()) } else { Err(io::Error::other("it was changed while it was written")) }
     }
 
     fn foreign(&self) -> io::Error {

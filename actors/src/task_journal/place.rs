@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 use soong_protocol::{Run, SessionId};
 
 /// Path components of the journal folder in a project.
-const IN_PROJECT: [&str; 2] = [".soong-agent", "tasks"];
+const PROJECT_FOLDER: [&str; 2] = [".soong-agent", "tasks"];
 /// Name of the journal folder in a home.
-const IN_HOME: &str = "tasks";
+const HOME_FOLDER: &str = "tasks";
 /// Suffix of the name of every journal.
-pub(super) const ENDING: &str = ".wal.jsonl";
+pub(super) const FILE_SUFFIX: &str = ".wal.jsonl";
 /// Maximum length of the part of a name that is derived from the task, in characters.
 const SLUG_CHARS: usize = 40;
 
@@ -38,7 +38,7 @@ pub(super) fn name(run: &Run) -> String {
     let (day, time) = stamp.split_at_checked(8).unwrap_or((&stamp, ""));
     let id: String = run.run_id.as_str().chars().filter(char::is_ascii_alphanumeric).collect();
     let tail = &id[id.len().saturating_sub(6)..];
-    format!("{day}-{time}-{}-{tail}{ENDING}", slug(&run.task))
+    format!("{day}-{time}-{}-{tail}{FILE_SUFFIX}", slug(&run.task))
 }
 
 /// Derives a safe part of a file name from a text: `a-z0-9-`, never empty.
@@ -60,13 +60,13 @@ fn slug(text: &str) -> String {
 
 /// Returns the folder of all journals under the home.
 pub(super) fn home_tasks(home: &Path) -> PathBuf {
-    home.join(IN_HOME)
+    home.join(HOME_FOLDER)
 }
 
 /// Returns the folder of all journals in a project, if it exists and is within the project.
 pub(super) fn project_tasks(project: &Path) -> Option<PathBuf> {
     let mut folder = project.to_owned();
-    for part in IN_PROJECT {
+    for part in PROJECT_FOLDER {
         folder.push(part);
         is_folder_within(project, &folder).ok().filter(|there| *there)?;
     }
@@ -78,13 +78,13 @@ pub(super) fn make_in_project(project: &Path, session: &SessionId) -> io::Result
     // A missing project folder is not created.
     fs::metadata(project)?;
     let mut folder = project.to_owned();
-    for part in IN_PROJECT.into_iter().chain([session.as_str()]) {
+    for part in PROJECT_FOLDER.into_iter().chain([session.as_str()]) {
         folder.push(part);
         if !is_folder_within(project, &folder)? {
             match fs::create_dir(&folder) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
                 Err(error) => return Err(error),
-                Ok(()) if part == IN_PROJECT[0] => keep_out_of_git(&folder),
+                Ok(()) if part == PROJECT_FOLDER[0] => keep_out_of_git(&folder),
                 Ok(()) => {}
             }
         }

@@ -15,21 +15,21 @@ use super::line::{TaskCreated, TaskEvent, TaskLine};
 
 /// Creates the lines of one run's journal in order.
 pub(super) struct Projection {
-    begin: PendingTaskJournal,
+    start: PendingTaskJournal,
     /// Number of the last line.
     wal_seq: u64,
 }
 
 impl Projection {
     pub(super) fn new(begin: PendingTaskJournal) -> Self {
-        Self { begin, wal_seq: 0 }
+        Self { start: begin, wal_seq: 0 }
     }
 
     /// Returns the line of an event; `None` if the event is not part of the journal.
     ///
     /// Must be called with the run's events in order, from the one that started it.
     pub(super) fn line(&mut self, record: &EventRecord) -> Option<TaskLine> {
-        if record.run_id.as_ref() != Some(&self.begin.run.run_id) || record.event_id < self.begin.first_event {
+        if record.run_id.as_ref() != Some(&self.start.run.run_id) || record.event_id < self.start.first_event_id {
             return None;
         }
         let (event, goal_id) = match &record.event {
@@ -55,7 +55,7 @@ impl Projection {
         Some(TaskLine {
             wal_seq: self.wal_seq,
             session_id: record.session_id.clone(),
-            run_id: self.begin.run.run_id.clone(),
+            run_id: self.start.run.run_id.clone(),
             goal_id,
             event,
             created_at: record.ts,
@@ -65,15 +65,15 @@ impl Projection {
     fn task(&self, event: &RunEvent, event_id: u64) -> Option<TaskEvent> {
         Some(match event {
             // A later `LoopStarted` only continues the run.
-            RunEvent::LoopStarted { mode, agent_type, model } if event_id == self.begin.first_event => {
+            RunEvent::LoopStarted { mode, agent_type, model } if event_id == self.start.first_event_id => {
                 TaskEvent::TaskCreated(Box::new(TaskCreated {
-                    mission: self.begin.goals.mission.clone(),
-                    task: self.begin.run.task.clone(),
+                    mission: self.start.goals.mission.clone(),
+                    task: self.start.run.task.clone(),
                     mode: *mode,
                     model: model.clone(),
                     agent_type: agent_type.clone(),
-                    project_dir: self.begin.project_dir.clone().into(),
-                    goal_tree: self.begin.goals.clone(),
+                    project_dir: self.start.project_dir.clone().into(),
+                    goal_tree: self.start.goals.clone(),
                 }))
             }
             RunEvent::Completed { summary, stats } => {

@@ -16,7 +16,7 @@ use soong_protocol::{ErrorCode, ErrorInfo, RunId, SessionId, Timestamp};
 
 use super::{
     line::{LineIdentity, TaskEvent, TaskLine, TaskStatus},
-    place::{self, ENDING, TaskPlace},
+    place::{self, FILE_SUFFIX, TaskPlace},
 };
 
 /// A task journal of a project.
@@ -203,7 +203,7 @@ fn gather(tasks: &Path, kept_in: TaskPlace, project: &Path, found: &mut Vec<Proj
         };
         for file in files {
             let file = file?;
-            let is_journal = file.file_name().to_str().is_some_and(|name| name.ends_with(ENDING));
+            let is_journal = file.file_name().to_str().is_some_and(|name| name.ends_with(FILE_SUFFIX));
             if !is_journal || !file.file_type().is_ok_and(|kind| kind.is_file()) {
                 continue;
             }

@@ -34,17 +34,17 @@ use crate::{
 /// Maximum number of events in one write.
 const BATCH_EVENTS: usize = 512;
 /// Maximum number of journals of ended runs that are completed concurrently.
-const COMPLETED_AT_ONCE: usize = 4;
+const MAX_CONCURRENT_COMPLETIONS: usize = 4;
 
 /// Writes the task journals of a runtime, with one task per run.
 pub(crate) struct TaskJournals {
     pub(crate) journal: JournalHandle,
-    pub(crate) reading: StoreReader,
-    pub(crate) hub: Arc<EventBus>,
+    pub(crate) store: StoreReader,
+    pub(crate) bus: Arc<EventBus>,
     pub(crate) faults: Faults,
     pub(crate) home: PathBuf,
     /// Location of the files.
-    pub(crate) place: TaskPlace,
+    pub(crate) location: TaskPlace,
     pub(crate) tasks: TaskTracker,
     pub(crate) closing: CancellationToken,
 }
@@ -61,7 +61,7 @@ impl TaskJournals {
     /// Must be called before any run is started, because the journals of resumed runs are written when their actors
     /// start.
     pub(crate) async fn left_behind(&self) -> Result<Vec<RunId>, ErrorInfo> {
-        let runs = self.reading.read(|reader| reader.runs_with_task_journal()).await?;
+        let runs = self.store.read(|reader| reader.runs_with_task_journal()).await?;
         Ok(runs.into_iter().filter(|run| run.status.is_terminal()).map(|run| run.run_id).collect())
     }
 
@@ -76,7 +76,7 @@ impl TaskJournals {
                 let journals = Arc::clone(&journals);
                 async move { journals.keep(&run).await }
             };
-            futures::stream::iter(runs).for_each_concurrent(COMPLETED_AT_ONCE, keep).await;
+            futures::stream::iter(runs).for_each_concurrent(MAX_CONCURRENT_COMPLETIONS, keep).await;
         });
     }
 
@@ -94,7 +94,7 @@ impl TaskJournals {
 /// Writes the missing lines, then those of new events, until the run has ended or the runtime closes.
 async fn attempt(journals: &TaskJournals, run: &RunId) -> Result<(), ErrorInfo> {
     let wanted = run.clone();
-    let begin = journals.reading.read(move |reader| reader.task_journal(&wanted)).await?;
+    let begin = journals.store.read(move |reader| reader.task_journal(&wanted)).await?;
     let Some(begin) = begin else { return Ok(()) };
     let mut events = RunEvents::of(journals, &begin);
     let mut file = open(journals, &begin).await?;
@@ -117,7 +117,7 @@ async fn attempt(journals: &TaskJournals, run: &RunId) -> Result<(), ErrorInfo> 
             .await?;
         }
         if is_complete {
-            let done = Append { fence: None, writes: vec![Write::TaskJournalDone(run.clone())] };
+            let done = Append { fence: None, writes: vec![Write::TaskJournalCompleted(run.clone())] };
             journals.journal.append_and_wait(done).await.map_err(|error| ErrorInfo::from(&error))?;
             tracing::debug!(%run, path = %file.path().display(), "a task journal is complete");
             return Ok(());
@@ -138,9 +138,9 @@ struct RunEvents {
 
 impl RunEvents {
     fn of(journals: &TaskJournals, begin: &PendingTaskJournal) -> Self {
-        let (run, seen) = (begin.run.run_id.clone(), begin.first_event.saturating_sub(1));
+        let (run, seen) = (begin.run.run_id.clone(), begin.first_event_id.saturating_sub(1));
         let scope = Scope::Run { trace: begin.run.trace_id.clone(), run: run.clone() };
-        let stream = EventStream::open(Arc::clone(&journals.hub), journals.reading.clone(), scope, seen);
+        let stream = EventStream::open(Arc::clone(&journals.bus), journals.store.clone(), scope, seen);
         Self { stream, run, seen }
     }
 
@@ -175,7 +175,7 @@ impl RunEvents {
     /// Reads every stored event that was not returned yet.
     async fn stored(&mut self, journals: &TaskJournals) -> Result<Vec<Arc<EventRecord>>, ErrorInfo> {
         let run = self.run.clone();
-        let mut events = journals.reading.read(move |reader| reader.run_events(&run)).await?;
+        let mut events = journals.store.read(move |reader| reader.run_events(&run)).await?;
         events.retain(|record| record.event_id > self.seen);
         Ok(events.into_iter().map(Arc::new).collect())
     }
@@ -184,7 +184,7 @@ impl RunEvents {
 /// Opens the journal's file: in the project if possible, else under the home. A file that already exists under the
 /// home is continued there.
 async fn open(journals: &TaskJournals, begin: &PendingTaskJournal) -> Result<JournalFile, ErrorInfo> {
-    let (home, in_home) = (journals.home.clone(), journals.place == TaskPlace::Home);
+    let (home, in_home) = (journals.home.clone(), journals.location == TaskPlace::Home);
     let (run, project) = (begin.run.clone(), PathBuf::from(&begin.project_dir));
     blocking(move || {
         let (session, name) = (&run.session_id, place::name(&run));

@@ -26,7 +26,7 @@ use soong_sandbox::{Confinement, confinement, confinement::reachable_in_words, f
 
 /// Time between the maximum timeout of a command and the timeout of its tool call, in milliseconds. The tool enforces
 /// the timeout of the command itself, and then needs time to kill the remaining processes.
-const GRACE_MS: u64 = 10_000;
+const KILL_GRACE_MS: u64 = 10_000;
 /// Maximum length of a command, in bytes. The system accepts arguments of at most 128 KiB.
 const MAX_COMMAND_BYTES: usize = 100_000;
 
@@ -78,7 +78,7 @@ impl Bash {
             tools.max_timeout_ms.div_ceil(1000),
         );
         let spec = ToolSpec::dangerous("bash", "Run a command", &description, schema_of::<Arguments>());
-        let spec = ToolSpec { timeout_ms: Some(tools.max_timeout_ms.saturating_add(GRACE_MS)), ..spec };
+        let spec = ToolSpec { timeout_ms: Some(tools.max_timeout_ms.saturating_add(KILL_GRACE_MS)), ..spec };
         let limits = limits::CommandLimits::new(&tools.bash);
         let setting = BashState { surroundings: surroundings.clone(), roots, shell, confinement, limits };
         Self { spec, setting: Arc::new(setting) }

@@ -255,7 +255,7 @@ mod unix {
         folder: &'a OwnedFd,
         name: String,
         file: File,
-        is_placed: bool,
+        is_renamed: bool,
     }
 
     impl<'a> TempFile<'a> {
@@ -263,7 +263,7 @@ mod unix {
             let name = format!(".soong-{}.tmp", uuid::Uuid::now_v7().simple());
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file = File::from(openat(folder, &name, flags, Mode::from_raw_mode(0o666))?);
-            let draft = Self { folder, name, file, is_placed: false };
+            let draft = Self { folder, name, file, is_renamed: false };
             if let Some(mode) = mode {
                 rustix::fs::fchmod(&draft.file, Mode::from_raw_mode(mode & 0o777))?;
             }
@@ -278,7 +278,7 @@ mod unix {
         pub(super) fn place(mut self, name: &OsStr, over: bool) -> io::Result<()> {
             if over {
                 renameat(self.folder, self.name.as_str(), self.folder, name)?;
-                self.is_placed = true;
+                self.is_renamed = true;
             } else {
                 // Creating a second link fails if the name exists. Dropping the draft removes the temporary name.
                 rustix::fs::linkat(self.folder, self.name.as_str(), self.folder, name, AtFlags::empty())?;
@@ -293,7 +293,7 @@ mod unix {
 
     impl Drop for TempFile<'_> {
         fn drop(&mut self) {
-            if !self.is_placed {
+            if !self.is_renamed {
                 let _ = unlinkat(self.folder, self.name.as_str(), AtFlags::empty());
             }
         }

@@ -27,7 +27,7 @@ use super::{
 /// Maximum size of a file that can be edited, in bytes.
 const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 /// Maximum size of the diff in the result, in bytes.
-const SHOWN_BYTES: usize = 8 * 1024;
+const MAX_DIFF_BYTES: usize = 8 * 1024;
 
 /// The tool `edit`.
 pub struct Edit {
@@ -107,7 +107,7 @@ impl Tool for Edit {
         let placed = arguments::<Arguments>(value).and_then(|wanted| Ok((self.place(&context, &wanted)?, wanted)));
         async move {
             let ((place, demand), wanted) = placed?;
-            if context.leave.as_ref() != Some(&demand) {
+            if context.granted_access.as_ref() != Some(&demand) {
                 return Err(changed(&place));
             }
             blocking(context, move |_, cancel| {
@@ -171,7 +171,7 @@ fn told(place: &ResolvedPath, old: &str, new: &str) -> ToolOutput {
         Some(b'-') => (added, removed + 1),
         _ => (added, removed),
     });
-    let end = (0..=SHOWN_BYTES.min(diff.len())).rev().find(|at| diff.is_char_boundary(*at)).unwrap_or(0);
+    let end = (0..=MAX_DIFF_BYTES.min(diff.len())).rev().find(|at| diff.is_char_boundary(*at)).unwrap_or(0);
     let cut = if end < diff.len() { "\n[the rest of the diff is left out]" } else { "" };
     let title = format!("`{name}` edited: {added} lines added, {removed} removed");
     ToolOutput::text(title.clone(), format!("{title}\n{}{cut}", &diff[..end]))

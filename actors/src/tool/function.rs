@@ -9,7 +9,7 @@ use futures::{FutureExt, future::BoxFuture};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use soong_protocol::{Demand, ErrorInfo, NETWORK, ToolEffect, ToolSpec};
+use soong_protocol::{Demand, ErrorInfo, NETWORK_TAG, ToolEffect, ToolSpec};
 
 use super::{Tool, ToolContext, ToolResult, arguments, schema_of};
 
@@ -21,7 +21,7 @@ type AccessFn<A> = dyn Fn(&ToolContext, &A) -> Option<Demand> + Send + Sync;
 pub struct FunctionTool<A> {
     spec: ToolSpec,
     call: Box<CallFn<A>>,
-    ask: Option<Box<AccessFn<A>>>,
+    required_access: Option<Box<AccessFn<A>>>,
     arguments: PhantomData<fn(A)>,
 }
 
@@ -58,7 +58,7 @@ where
     FunctionTool {
         spec: ToolSpec::read(name, &title, description, schema_of::<A>()),
         call: Box::new(move |context, arguments| call(context, arguments).boxed()),
-        ask: None,
+        required_access: None,
         arguments: PhantomData,
     }
 }
@@ -87,7 +87,7 @@ impl<A: DeserializeOwned + Send + 'static> FunctionTool<A> {
 
     /// Marks the tool as using the network: its calls require permission.
     pub fn network(mut self) -> Self {
-        self.spec = self.spec.tagged(NETWORK);
+        self.spec = self.spec.tagged(NETWORK_TAG);
         self
     }
 
@@ -107,7 +107,7 @@ impl<A: DeserializeOwned + Send + 'static> FunctionTool<A> {
     /// Sets the function that returns the access for which a call requires permission; `None` if it requires none. It
     /// is called before the tool call, and again after permission was granted.
     pub fn asks(mut self, ask: impl Fn(&ToolContext, &A) -> Option<Demand> + Send + Sync + 'static) -> Self {
-        self.ask = Some(Box::new(ask));
+        self.required_access = Some(Box::new(ask));
         self
     }
 
@@ -129,7 +129,7 @@ impl<A: DeserializeOwned + Send + 'static> Tool for FunctionTool<A> {
     }
 
     fn demand(&self, context: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
-        match &self.ask {
+        match &self.required_access {
             Some(ask) => Ok(ask(context, &arguments(value.clone())?)),
             None => Ok(self.spec.needs_leave().then(|| Demand::tool(self.spec.title.clone()))),
         }

@@ -36,7 +36,7 @@ const MAX_FILE_BYTES: u64 = 512 * 1024 * 1024;
 const MAX_LINE_CHARS: usize = 300;
 /// Maximum size of the compiled expression, and of a line that the searcher keeps in memory, in bytes.
 const MAX_REGEX_BYTES: usize = 10 * 1024 * 1024;
-const MAX_HELD_BYTES: usize = 16 * 1024 * 1024;
+const MAX_SEARCHER_HEAP_BYTES: usize = 16 * 1024 * 1024;
 
 /// The tool `grep`.
 pub struct Grep {
@@ -119,16 +119,16 @@ fn grep(roots: &PathPolicy, context: &ToolContext, wanted: &Arguments, cancel: &
         matcher,
         searcher: SearcherBuilder::new()
             .binary_detection(BinaryDetection::quit(0))
-            .heap_limit(Some(MAX_HELD_BYTES))
+            .heap_limit(Some(MAX_SEARCHER_HEAP_BYTES))
             .line_number(true)
             .build(),
         page: OutputPage::new(context.output_limit_bytes),
         limit: wanted.limit.clamp(1, MAX_MATCHES),
         matches: 0,
-        more: false,
-        searched: 0,
-        skipped: 0,
-        guarded: 0,
+        is_truncated: false,
+        searched_files: 0,
+        skipped_files: 0,
+        sensitive_files: 0,
     };
     let end = if place.path.is_dir() {
         walk(roots, &place, true, cancel, |entry, path| {
@@ -139,13 +139,13 @@ fn grep(roots: &PathPolicy, context: &ToolContext, wanted: &Arguments, cancel: &
                 // A search requires no permission, so files that require it are left out.
                 match roots.reading(&found) {
                     None => search.file(&found, cancel),
-                    Some(_) => search.guarded += 1,
+                    Some(_) => search.sensitive_files += 1,
                 }
             }
-            if search.more { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if search.is_truncated { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?
     } else {
-        if roots.reading(&place) != context.leave {
+        if roots.reading(&place) != context.granted_access {
             return Err(changed(&place));
         }
         // Returns the error if the file cannot be opened.
@@ -185,11 +185,11 @@ struct Search {
     limit: u64,
     matches: u64,
     /// Whether a match was left out because the page or the limit was full.
-    more: bool,
-    searched: u64,
-    skipped: u64,
+    is_truncated: bool,
+    searched_files: u64,
+    skipped_files: u64,
     /// Number of sensitive files that were left out.
-    guarded: u64,
+    sensitive_files: u64,
 }
 
 impl Search {
@@ -198,28 +198,28 @@ impl Search {
             // A sparse file can report any size.
             Ok((file, known)) if known.len() <= MAX_FILE_BYTES => file,
             _ => {
-                self.skipped += 1;
+                self.skipped_files += 1;
                 return;
             }
         };
-        self.searched += 1;
+        self.searched_files += 1;
         let name = place.shown();
         let mut rows = MatchCollector {
             name: &name,
             page: &mut self.page,
-            left: self.limit - self.matches,
-            taken: 0,
+            remaining: self.limit - self.matches,
+            collected: 0,
             more: false,
             binary: false,
         };
         let reader = CancellableReader { file, cancel };
         let failed = self.searcher.search_reader(&self.matcher, reader, &mut rows).is_err();
-        let (taken, more, binary) = (rows.taken, rows.more, rows.binary);
+        let (taken, more, binary) = (rows.collected, rows.more, rows.binary);
         self.matches += taken;
-        self.more |= more;
+        self.is_truncated |= more;
         if failed || binary {
-            self.searched -= 1;
-            self.skipped += 1;
+            self.searched_files -= 1;
+            self.skipped_files += 1;
         }
     }
 
@@ -229,14 +229,14 @@ impl Search {
             1 => "1 line".to_owned(),
             lines => format!("{lines} lines"),
         };
-        note.push_str(&format!(" in {} text files", self.searched));
-        if self.skipped > 0 {
-            note.push_str(&format!(", {} binary, huge or unreadable files skipped", self.skipped));
+        note.push_str(&format!(" in {} text files", self.searched_files));
+        if self.skipped_files > 0 {
+            note.push_str(&format!(", {} binary, huge or unreadable files skipped", self.skipped_files));
         }
-        if self.guarded > 0 {
-            note.push_str(&format!(", {} sensitive files left out", self.guarded));
+        if self.sensitive_files > 0 {
+            note.push_str(&format!(", {} sensitive files left out", self.sensitive_files));
         }
-        if self.more {
+        if self.is_truncated {
             note.push_str("; there are more: search in a folder, with a glob, or for something rarer");
         }
         note.push_str(&end.remark());
@@ -260,8 +260,8 @@ impl Read for CancellableReader<'_> {
 struct MatchCollector<'a> {
     name: &'a str,
     page: &'a mut OutputPage,
-    left: u64,
-    taken: u64,
+    remaining: u64,
+    collected: u64,
     more: bool,
     binary: bool,
 }
@@ -272,12 +272,12 @@ impl Sink for MatchCollector<'_> {
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
         let number = found.line_number().unwrap_or(0);
         let text = shortened(String::from_utf8_lossy(found.bytes()).trim_end());
-        if self.left == 0 || !self.page.line(&format!("{}:{number}: {text}", self.name)) {
+        if self.remaining == 0 || !self.page.line(&format!("{}:{number}: {text}", self.name)) {
             self.more = true;
             return Ok(false);
         }
-        self.left -= 1;
-        self.taken += 1;
+        self.remaining -= 1;
+        self.collected += 1;
         Ok(true)
     }
 

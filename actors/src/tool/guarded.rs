@@ -14,9 +14,9 @@ const PATTERNS: &str = include_str!("guarded.txt");
 const HOME_PATTERNS: &str = include_str!("guarded_home.txt");
 /// Entries of a git repository. A write is guarded if two of them exist or would exist, or one together with `config`
 /// or `hooks`.
-const REPOSITORY: [&str; 4] = ["head", "objects", "refs", "commondir"];
+const REPOSITORY_ENTRIES: [&str; 4] = ["head", "objects", "refs", "commondir"];
 /// Short names of `.git` on some file systems.
-const SHORT_GIT: [&str; 2] = ["git~1", "git~2"];
+const GIT_SHORT_NAMES: [&str; 2] = ["git~1", "git~2"];
 
 struct GuardedPattern {
     is_anchored: bool,
@@ -92,7 +92,7 @@ fn name(part: Component<'_>) -> Option<String> {
     let folded: String = text.to_string_lossy().chars().filter(|c| !is_ignorable(c)).nfkc().collect();
     let name = folded.to_lowercase();
     let name = name.split(':').next().unwrap_or_default().trim_end_matches(['.', ' ']);
-    Some(if SHORT_GIT.contains(&name) { ".git".to_owned() } else { name.to_owned() })
+    Some(if GIT_SHORT_NAMES.contains(&name) { ".git".to_owned() } else { name.to_owned() })
 }
 
 /// Whether a folder on the path is a bare git repository, or becomes one with this write.
@@ -101,7 +101,7 @@ fn is_in_repository(root: &Path, relative: &Path) -> bool {
     relative.components().any(|part| {
         let Some(entry) = name(part) else { return false };
         let has = |known: &&&str| entry == **known || exists(&folder, known);
-        let count = REPOSITORY.iter().filter(has).count();
+        let count = REPOSITORY_ENTRIES.iter().filter(has).count();
         let is_repository = count >= 2 || (count == 1 && ["config", "hooks"].contains(&entry.as_str()));
         folder.push(part);
         is_repository

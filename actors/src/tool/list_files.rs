@@ -150,7 +150,7 @@ impl Listing {
             note.push_str(&format!(", {} others", self.others));
         }
         if self.shown < total {
-            let why = if self.page.full { "the output is limited" } else { "raise limit (at most 1000)" };
+            let why = if self.page.is_full { "the output is limited" } else { "raise limit (at most 1000)" };
             note.push_str(&format!("; {} of {total} shown: {why}, or list a folder further down", self.shown));
         }
         note.push_str(&end.remark());

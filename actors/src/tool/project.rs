@@ -193,35 +193,36 @@ pub(super) fn stop_if(cancel: &CancellationToken) -> Result<(), ErrorInfo> {
 }
 
 /// Space that a [`OutputPage`] reserves for its closing note, in bytes.
-const NOTE_ROOM_BYTES: usize = 512;
+const RESERVED_NOTE_BYTES: usize = 512;
 
 /// Output that ends with a whole line before it exceeds its limit.
 pub(crate) struct OutputPage {
     text: String,
     limit_bytes: usize,
     /// Whether a line did not fit. Later lines are rejected too.
-    pub(super) full: bool,
+    pub(super) is_full: bool,
 }
 
 impl OutputPage {
     /// Makes an empty page of at most `limit_bytes`, including the note.
     pub(crate) fn new(limit_bytes: usize) -> Self {
-        Self { text: String::new(), limit_bytes: limit_bytes.saturating_sub(NOTE_ROOM_BYTES), full: false }
+        Self { text: String::new(), limit_bytes: limit_bytes.saturating_sub(RESERVED_NOTE_BYTES), is_full: false }
     }
 
     /// Adds a line if it fits, and returns whether it does.
     pub(crate) fn line(&mut self, line: &str) -> bool {
-        self.full |= self.text.len() + line.len() + 1 > self.limit_bytes;
-        if !self.full {
+        self.is_full |= self.text.len() + line.len() + 1 > self.limit_bytes;
+        if !self.is_full {
             self.text.push_str(line);
             self.text.push('\n');
         }
-        !self.full
+        !self.is_full
     }
 
     /// Ends the page with a note in brackets. A note that is too long is shortened.
     pub(crate) fn close(mut self, note: &str) -> String {
-        let end = note.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= NOTE_ROOM_BYTES - 8);
+        let end =
+            note.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= RESERVED_NOTE_BYTES - 8);
         let end = end.last().unwrap_or(0);
         let cut = if end < note.len() { "…" } else { "" };
         let _ = write!(self.text, "[{}{cut}]", &note[..end]);

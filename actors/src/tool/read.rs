@@ -31,11 +31,11 @@ const MAX_LINES: u64 = 1000;
 /// Maximum number of bytes of a line that are shown (TOOL-4).
 const MAX_LINE_BYTES: usize = 4096;
 /// Number of bytes that are checked to distinguish text from binary files.
-const SNIFFED_BYTES: u64 = 8 * 1024;
+const TEXT_DETECTION_BYTES: u64 = 8 * 1024;
 /// Maximum number of bytes read after a page to count the remaining lines.
-const COUNTED_BYTES: u64 = 64 * 1024 * 1024;
+const MAX_COUNTED_BYTES: u64 = 64 * 1024 * 1024;
 /// Maximum number of bytes read from a file. A sparse file can report any size.
-const SCANNED_BYTES: u64 = 512 * 1024 * 1024;
+const MAX_SCANNED_BYTES: u64 = 512 * 1024 * 1024;
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// The tool `read`.
@@ -100,7 +100,7 @@ impl Tool for ReadTool {
             let wanted: Arguments = arguments(value)?;
             blocking(context, move |context, cancel| {
                 let place = roots.locate(&context.project_dir, &wanted.path)?;
-                if roots.reading(&place) != context.leave {
+                if roots.reading(&place) != context.granted_access {
                     return Err(changed(&place));
                 }
                 read(&place, &wanted, context, cancel)
@@ -114,7 +114,7 @@ impl Tool for ReadTool {
 fn read(place: &ResolvedPath, wanted: &Arguments, context: &ToolContext, cancel: &CancellationToken) -> ToolResult {
     let name = place.shown();
     let (mut file, metadata) = open_file(place)?;
-    if has_other_names(&metadata) && context.leave.is_none() {
+    if has_other_names(&metadata) && context.granted_access.is_none() {
         return Err(changed(place));
     }
     let size = metadata.len();
@@ -125,13 +125,13 @@ fn read(place: &ResolvedPath, wanted: &Arguments, context: &ToolContext, cancel:
     let mut shown = LinePage::new(wanted, context.output_limit_bytes);
     let lines = each_line(file, cancel, |line| shown.take(line)).map_err(|failed| match failed {
         LineError::Io(error) => io_error(&name, &error),
-        LineError::Stopped(error) => error,
+        LineError::Cancelled(error) => error,
     })?;
     let first = wanted.start_line;
     if size == 0 && first == 1 {
         return Ok(ToolOutput::text(format!("`{name}` (empty)"), "[the file is empty: 0 bytes]"));
     }
-    if lines.count < first && lines.whole {
+    if lines.count < first && lines.reached_end {
         let message = format!("line {first} is behind the end: `{name}` has {} lines ({size} bytes)", lines.count);
         return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
     }
@@ -143,7 +143,7 @@ fn read(place: &ResolvedPath, wanted: &Arguments, context: &ToolContext, cancel:
 /// Returns the kind of a binary file; `None` for text. Seeks to the start of the file.
 fn binary_kind(file: &mut File) -> std::io::Result<Option<&'static str>> {
     let mut head = Vec::new();
-    file.by_ref().take(SNIFFED_BYTES).read_to_end(&mut head)?;
+    file.by_ref().take(TEXT_DETECTION_BYTES).read_to_end(&mut head)?;
     file.rewind()?;
     if !head.contains(&0) {
         return Ok(None);
@@ -168,7 +168,7 @@ fn binary_kind(file: &mut File) -> std::io::Result<Option<&'static str>> {
 /// First bytes of a line, and its length.
 struct LineStart<'a> {
     number: u64,
-    kept: &'a [u8],
+    start: &'a [u8],
     length: u64,
 }
 
@@ -177,12 +177,12 @@ struct ReadEnd {
     /// Number of lines read.
     count: u64,
     /// Whether the end of the file was reached.
-    whole: bool,
+    reached_end: bool,
 }
 
 enum LineError {
     Io(std::io::Error),
-    Stopped(ErrorInfo),
+    Cancelled(ErrorInfo),
 }
 
 /// Passes each line to `take`. After `take` breaks, only counts the remaining lines, up to a limit.
@@ -195,7 +195,7 @@ fn each_line(
     let (mut kept, mut length, mut number) = (Vec::with_capacity(MAX_LINE_BYTES), 0_u64, 1);
     let (mut counting, mut counted, mut scanned) = (false, 0, 0);
     loop {
-        stop_if(cancel).map_err(LineError::Stopped)?;
+        stop_if(cancel).map_err(LineError::Cancelled)?;
         let buffer = reader.fill_buf().map_err(LineError::Io)?;
         let used = buffer.len();
         if used == 0 {
@@ -211,7 +211,7 @@ fn each_line(
             }
             length += text.len() as u64;
             if ended {
-                counting = counting || take(&LineStart { number, kept: &kept, length }).is_break();
+                counting = counting || take(&LineStart { number, start: &kept, length }).is_break();
                 number += 1;
                 length = 0;
                 kept.clear();
@@ -220,17 +220,17 @@ fn each_line(
         reader.consume(used);
         counted += if counting { used as u64 } else { 0 };
         scanned += used as u64;
-        if counted > COUNTED_BYTES || scanned > SCANNED_BYTES {
-            return Ok(ReadEnd { count: number - 1, whole: false });
+        if counted > MAX_COUNTED_BYTES || scanned > MAX_SCANNED_BYTES {
+            return Ok(ReadEnd { count: number - 1, reached_end: false });
         }
     }
     if length > 0 {
         if !counting {
-            let _ = take(&LineStart { number, kept: &kept, length });
+            let _ = take(&LineStart { number, start: &kept, length });
         }
         number += 1;
     }
-    Ok(ReadEnd { count: number - 1, whole: true })
+    Ok(ReadEnd { count: number - 1, reached_end: true })
 }
 
 /// Builds the page of the requested lines.
@@ -241,8 +241,8 @@ struct LinePage {
     /// Number of the last line shown.
     last: u64,
     cut_lines: u64,
-    broken_text: bool,
-    carriage_returns: bool,
+    has_invalid_utf8: bool,
+    has_crlf: bool,
 }
 
 impl LinePage {
@@ -253,8 +253,8 @@ impl LinePage {
             max: wanted.max_lines.clamp(1, MAX_LINES),
             last: wanted.start_line.saturating_sub(1),
             cut_lines: 0,
-            broken_text: false,
-            carriage_returns: false,
+            has_invalid_utf8: false,
+            has_crlf: false,
         }
     }
 
@@ -262,11 +262,11 @@ impl LinePage {
         if line.number < self.first {
             return ControlFlow::Continue(());
         }
-        let (mut kept, too_long) = (line.kept, line.length > MAX_LINE_BYTES as u64);
+        let (mut kept, too_long) = (line.start, line.length > MAX_LINE_BYTES as u64);
         if too_long {
             kept = &kept[..character_start(kept, MAX_LINE_BYTES)];
         } else if let Some(text) = kept.strip_suffix(b"\r") {
-            self.carriage_returns = true;
+            self.has_crlf = true;
             kept = text;
         }
         let text = String::from_utf8_lossy(kept);
@@ -277,30 +277,30 @@ impl LinePage {
         if !self.page.line(&row) {
             return ControlFlow::Break(());
         }
-        self.broken_text |= std::str::from_utf8(kept).is_err();
+        self.has_invalid_utf8 |= std::str::from_utf8(kept).is_err();
         self.cut_lines += u64::from(too_long);
         self.last = line.number;
         if self.last + 1 - self.first >= self.max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
     fn note(&self, lines: &ReadEnd, size: u64) -> String {
-        let total = if lines.whole { lines.count.to_string() } else { format!("more than {}", lines.count) };
+        let total = if lines.reached_end { lines.count.to_string() } else { format!("more than {}", lines.count) };
         let mut note = format!("lines {}–{} of {total}, {size} bytes", self.first, self.last);
         if self.last < self.first {
             note = format!("line {} alone is larger than the output may be; {total} lines, {size} bytes", self.first);
         } else if self.last < lines.count {
             note.push_str(&format!("; go on with start_line={}", self.last + 1));
         }
-        if self.page.full {
+        if self.page.is_full {
             note.push_str("; the page is shorter than asked because the output is limited");
         }
         if self.cut_lines > 0 {
             note.push_str(&format!("; {} lines cut at {MAX_LINE_BYTES} bytes", self.cut_lines));
         }
-        if self.broken_text {
+        if self.has_invalid_utf8 {
             note.push_str("; not valid UTF-8: � stands for bytes that are no text");
         }
-        if self.carriage_returns {
+        if self.has_crlf {
             note.push_str("; lines end in CR LF");
         }
         note

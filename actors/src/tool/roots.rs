@@ -26,7 +26,7 @@ use super::{
 #[derive(Debug, Default)]
 pub(crate) struct PathPolicy {
     /// Allowed roots in addition to the project, with `~/` and symlinks resolved when the runtime was built.
-    extra: Vec<PathBuf>,
+    additional_roots: Vec<PathBuf>,
     home: Option<PathBuf>,
     user_home: Option<PathBuf>,
     /// Home of the runtime with symlinks resolved, set once it exists.
@@ -57,7 +57,12 @@ impl PathPolicy {
             }
         }
         Self {
-            extra: tools.allowed_write_roots.iter().filter_map(|root| below_user(root)).map(resolved).collect(),
+            additional_roots: tools
+                .allowed_write_roots
+                .iter()
+                .filter_map(|root| below_user(root))
+                .map(resolved)
+                .collect(),
             home: surroundings.home.clone(),
             user_home: surroundings.environment.get("HOME").and_then(|home| Path::new(home).canonicalize().ok()),
             resolved_home: OnceLock::new(),
@@ -144,11 +149,11 @@ impl PathPolicy {
             return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         }
         let outside = || {
-            let also = if self.extra.is_empty() { "" } else { ", or one below an allowed root" };
+            let also = if self.additional_roots.is_empty() { "" } else { ", or one below an allowed root" };
             let message = format!("`{name}` lies outside the project: name a path below the project directory{also}");
             Err(ErrorInfo::new(ErrorCode::OutsideAllowedRoots, message))
         };
-        let roots = || std::iter::once(project).chain(self.extra.iter().map(PathBuf::as_path));
+        let roots = || std::iter::once(project).chain(self.additional_roots.iter().map(PathBuf::as_path));
         // Checked before any file system access, so that an error does not reveal what exists outside the roots.
         let could_be_inside = match path.is_absolute() {
             true => roots().any(|root| path.strip_prefix(root).is_ok_and(stays_inside)),
@@ -182,7 +187,7 @@ impl PathPolicy {
     /// Returns the allowed roots in addition to the project. A root that has become a symlink since then no longer
     /// leads to the intended folder.
     pub(super) fn extra(&self) -> &[PathBuf] {
-        &self.extra
+        &self.additional_roots
     }
 
     /// Returns the guarded paths of the user's home directory, if a command that runs in `project` could change them.

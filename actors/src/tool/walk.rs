@@ -19,14 +19,14 @@ use crate::tool::{kernel_files, roots::PathPolicy};
 /// Maximum number of entries that one walk visits.
 pub(in crate::tool) const MAX_VISITED: u64 = 200_000;
 /// Maximum number of unreadable folders that are named.
-const MAX_NAMED_UNREADABLE: usize = 5;
-const SKIPPED: [&str; 2] = [".git", ".soong-agent"];
+const MAX_LISTED_UNREADABLE: usize = 5;
+const SKIPPED_NAMES: [&str; 2] = [".git", ".soong-agent"];
 
 /// How a walk ended.
 #[derive(Default)]
 pub(in crate::tool) struct WalkEnd {
     /// Whether it stopped at [`MAX_VISITED`].
-    pub(in crate::tool) exhausted: bool,
+    pub(in crate::tool) reached_limit: bool,
     unreadable: Vec<String>,
     unreadable_count: u64,
 }
@@ -35,7 +35,7 @@ impl WalkEnd {
     /// Returns the end of a note for the model: which entries are missing. Empty if the walk was complete.
     pub(in crate::tool) fn remark(&self) -> String {
         let mut remark = String::new();
-        if self.exhausted {
+        if self.reached_limit {
             remark.push_str(&format!("; stopped after {MAX_VISITED} entries, ask for a folder further down"));
         }
         if self.unreadable_count > 0 {
@@ -102,7 +102,7 @@ fn pass(
             let is_own = own.as_ref().is_some_and(|own| entry.path().starts_with(own));
             let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
             let is_of_kernel = || is_folder && kernel_files::file_system(entry.path()).is_some();
-            on_the_way && !is_own && !is_of_kernel() && !SKIPPED.iter().any(|name| entry.file_name() == *name)
+            on_the_way && !is_own && !is_of_kernel() && !SKIPPED_NAMES.iter().any(|name| entry.file_name() == *name)
         });
     let mut visited = 0;
     for entry in builder.build() {
@@ -115,7 +115,7 @@ fn pass(
                 }
                 visited += 1;
                 if visited > MAX_VISITED {
-                    end.exhausted = true;
+                    end.reached_limit = true;
                     break;
                 }
                 if each(&entry, relative).is_break() {
@@ -125,7 +125,7 @@ fn pass(
             Err(error) => {
                 let (path, why) = told(&error, project);
                 end.unreadable_count += 1;
-                if end.unreadable.len() < MAX_NAMED_UNREADABLE {
+                if end.unreadable.len() < MAX_LISTED_UNREADABLE {
                     end.unreadable.push(format!("`{path}` ({why})"));
                 }
             }

@@ -16,7 +16,7 @@ use reqwest::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use soong_protocol::{Demand, ErrorCode, ErrorInfo, NETWORK, PermissionsConfig, ToolSpec};
+use soong_protocol::{Demand, ErrorCode, ErrorInfo, NETWORK_TAG, PermissionsConfig, ToolSpec};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -24,7 +24,7 @@ use super::{
     Tool, ToolContext, ToolEnvironment, ToolOutput, ToolResult, arguments,
     schema::schema_of,
     web::{
-        UNTRUSTED,
+        UNTRUSTED_NOTICE,
         client::{Body, FetchOutcome, PendingResponse, WebClient},
         media::ContentType,
         one_line, page, policy,
@@ -70,7 +70,7 @@ impl WebFetch {
         let spec = ToolSpec::read("webfetch", "Fetch a web page", description, schema_of::<Arguments>());
         let permissions = Arc::new(permissions.clone());
         let conversions = Arc::new(Semaphore::new(MAX_CONVERSIONS));
-        Self { spec: spec.tagged(NETWORK), permissions, client: Arc::new(client), conversions }
+        Self { spec: spec.tagged(NETWORK_TAG), permissions, client: Arc::new(client), conversions }
     }
 }
 
@@ -92,8 +92,8 @@ impl Tool for WebFetch {
             let url = policy::url(&wanted.url)?;
             context.progress.say(format!("fetching {}", shown(&url)));
             match client.get(url, |from, to| policy::may_follow(&permissions, from, to)).await? {
-                FetchOutcome::Page(page) => read(*page, &conversions, &context.cancel).await,
-                FetchOutcome::Elsewhere { from, status, to } => Ok(elsewhere(&from, status, &to)),
+                FetchOutcome::Response(page) => read(*page, &conversions, &context.cancel).await,
+                FetchOutcome::Redirect { from, status, to } => Ok(elsewhere(&from, status, &to)),
             }
         }
         .boxed()
@@ -142,7 +142,7 @@ async fn read(page: PendingResponse, conversions: &Arc<Semaphore>, cancel: &Canc
     if let Some(after) = retry_after.filter(|_| is_error) {
         out.push_str(&format!("[The server says when to try again, in seconds or at a time: {after}]\n"));
     }
-    for cut in &text.cuts {
+    for cut in &text.truncation_reasons {
         out.push_str(&format!("[Not all of the page is here: {cut}.]\n"));
     }
     let mut content = text.content;
@@ -153,7 +153,7 @@ async fn read(page: PendingResponse, conversions: &Arc<Semaphore>, cancel: &Canc
     if content.trim().is_empty() {
         out.push_str("[There is no text in the answer.]");
     } else {
-        out.push_str(&format!("{UNTRUSTED}\n\n{content}"));
+        out.push_str(&format!("{UNTRUSTED_NOTICE}\n\n{content}"));
     }
     let place = one_line(&format!("{}{}", policy::host_of(&url), url.path()), 120);
     let what = text.title.unwrap_or(place);
@@ -185,7 +185,7 @@ struct PageText {
     content: String,
     size_bytes: usize,
     /// Why parts are missing.
-    cuts: Vec<String>,
+    truncation_reasons: Vec<String>,
 }
 
 /// Decodes a body and converts HTML to Markdown, on a blocking thread because this takes time.
@@ -203,14 +203,14 @@ async fn text(
         // Released when the work is done, even if this future was dropped.
         let _permit = permit;
         let size_bytes = body.bytes.len();
-        let mut cuts: Vec<String> = body.cut.into_iter().collect();
+        let mut cuts: Vec<String> = body.truncation_reason.into_iter().collect();
         let Some(decoded) = media.decode(&body.bytes) else {
             let what = format!("no text, though its type is `{}`", one_line(&media.essence, SHOWN_CHARS));
             return Err(no_text(&url, &what, &format!("{size_bytes} bytes")));
         };
         drop(body.bytes);
         if !media.is_html(&decoded) {
-            return Ok(PageText { title: None, content: visible(&decoded), size_bytes, cuts });
+            return Ok(PageText { title: None, content: visible(&decoded), size_bytes, truncation_reasons: cuts });
         }
         let page = page::markdown(&decoded, &url, &cancel);
         if page.is_cut {
@@ -218,7 +218,7 @@ async fn text(
         }
         let heading = page.title.as_ref().map(|title| format!("Title: {title}\n\n")).unwrap_or_default();
         let content = if page.text.is_empty() { String::new() } else { heading + &page.text };
-        Ok(PageText { title: page.title, content, size_bytes, cuts })
+        Ok(PageText { title: page.title, content, size_bytes, truncation_reasons: cuts })
     };
     match tokio::task::spawn_blocking(work).await {
         Ok(text) => text,

@@ -95,7 +95,7 @@ impl Tool for Write {
         let placed = arguments::<Arguments>(value).and_then(|wanted| Ok((self.place(&context, &wanted)?, wanted)));
         async move {
             let ((place, demand), wanted) = placed?;
-            if context.leave.as_ref() != Some(&demand) {
+            if context.granted_access.as_ref() != Some(&demand) {
                 return Err(changed(&place));
             }
             blocking(context, move |_, cancel| {

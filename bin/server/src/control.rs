@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Time limit of each wait when the socket is closed.
-const LAST_READ: Duration = Duration::from_secs(1);
+const CLOSE_STEP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Serves the control socket of a runtime that is embedded in a program.
 pub trait ServeControl {
@@ -49,7 +49,7 @@ pub struct ControlSocket {
     file: SocketFile,
     traffic: Traffic,
     /// Whether streams and WebSockets stay open.
-    streams: watch::Sender<bool>,
+    streams_open: watch::Sender<bool>,
     stop: Option<oneshot::Sender<()>>,
     done: JoinHandle<()>,
 }
@@ -82,13 +82,13 @@ impl ControlSocket {
                 tracing::warn!(%error, "the control socket failed");
             }
         });
-        Ok(Self { api, file, traffic, streams, stop: Some(stop), done })
+        Ok(Self { api, file, traffic, streams_open: streams, stop: Some(stop), done })
     }
 
     /// Waits up to one second for clients to read their responses, then removes the socket file, so that later clients
     /// cannot connect.
     pub async fn drain(&self) {
-        let _ = tokio::time::timeout(LAST_READ, self.traffic.quiet()).await;
+        let _ = tokio::time::timeout(CLOSE_STEP_TIMEOUT, self.traffic.quiet()).await;
         self.file.remove();
     }
 
@@ -97,9 +97,9 @@ impl ControlSocket {
     pub async fn stop(mut self) {
         if let Some(stop) = self.stop.take() {
             self.file.remove();
-            self.streams.send_replace(false);
+            self.streams_open.send_replace(false);
             let _ = stop.send(());
-            let _ = tokio::time::timeout(LAST_READ, &mut self.done).await;
+            let _ = tokio::time::timeout(CLOSE_STEP_TIMEOUT, &mut self.done).await;
         }
     }
 
@@ -107,13 +107,13 @@ impl ControlSocket {
     /// stops serving. Takes about four seconds at most.
     pub async fn close(self) {
         self.api.gate.leave();
-        let _ = tokio::time::timeout(LAST_READ, self.api.gate.passed()).await;
-        self.streams.send_replace(false);
+        let _ = tokio::time::timeout(CLOSE_STEP_TIMEOUT, self.api.gate.passed()).await;
+        self.streams_open.send_replace(false);
         self.drain().await;
-        let watching = self.api.watching.clone();
+        let watching = self.api.websockets.clone();
         self.stop().await;
         watching.close();
-        let _ = tokio::time::timeout(LAST_READ, watching.wait()).await;
+        let _ = tokio::time::timeout(CLOSE_STEP_TIMEOUT, watching.wait()).await;
     }
 }
 
@@ -123,7 +123,7 @@ impl Drop for ControlSocket {
     fn drop(&mut self) {
         if let Some(stop) = self.stop.take() {
             self.file.remove();
-            self.streams.send_replace(false);
+            self.streams_open.send_replace(false);
             let _ = stop.send(());
         }
     }

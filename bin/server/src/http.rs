@@ -68,7 +68,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 pub use watch::BEARER_PROTOCOL;
 
 /// Interval of checks for requests in progress.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// State shared by all handlers.
 #[derive(Clone)]
@@ -80,9 +80,9 @@ pub struct Api {
     /// Maximum sizes of bodies.
     pub limits: BodyLimits,
     /// Cache of encoded responses.
-    pub encoded: Arc<EventCache>,
+    pub event_cache: Arc<EventCache>,
     /// Open WebSockets.
-    pub watching: TaskTracker,
+    pub websockets: TaskTracker,
 }
 
 /// Size limits of request bodies.
@@ -108,7 +108,7 @@ impl BodyLimits {
 impl Api {
     /// Creates the state with the limits for the owner's own clients.
     pub fn new(runtime: Runtime, gate: ShutdownGate) -> Self {
-        Self { runtime, gate, limits: BodyLimits::OWNER, encoded: Arc::default(), watching: TaskTracker::new() }
+        Self { runtime, gate, limits: BodyLimits::OWNER, event_cache: Arc::default(), websockets: TaskTracker::new() }
     }
 
     /// Begins a request that changes something. The owner does not exit before the returned guard is dropped.
@@ -132,15 +132,15 @@ pub struct ShutdownGate(Arc<Mutex<GateState>>);
 struct GateState {
     open: bool,
     /// Whether the owner is shutting down, so that clients must look for another one.
-    leaving: bool,
+    is_shutting_down: bool,
     /// Number of starts and changes in progress.
-    passing: usize,
+    in_progress: usize,
 }
 
 impl ShutdownGate {
     /// Creates an open gate.
     pub fn open() -> Self {
-        Self(Arc::new(Mutex::new(GateState { open: true, leaving: false, passing: 0 })))
+        Self(Arc::new(Mutex::new(GateState { open: true, is_shutting_down: false, in_progress: 0 })))
     }
 
     fn state(&self) -> MutexGuard<'_, GateState> {
@@ -150,14 +150,14 @@ impl ShutdownGate {
     /// Admits a start or a change; `None` if the gate is shut.
     fn pass(&self) -> Option<GateGuard> {
         let mut state = self.state();
-        state.passing += usize::from(state.open);
+        state.in_progress += usize::from(state.open);
         state.open.then(|| GateGuard(self.clone()))
     }
 
     /// Shuts the gate if nothing is in progress and `is_idle` returns true. Returns whether the gate is shut.
     pub fn shut_if(&self, is_idle: impl FnOnce() -> bool) -> bool {
         let mut state = self.state();
-        state.open = state.open && (state.passing > 0 || !is_idle());
+        state.open = state.open && (state.in_progress > 0 || !is_idle());
         !state.open
     }
 
@@ -169,18 +169,18 @@ impl ShutdownGate {
     /// Shuts the gate permanently because the owner is shutting down.
     pub fn leave(&self) {
         let mut state = self.state();
-        (state.open, state.leaving) = (false, true);
+        (state.open, state.is_shutting_down) = (false, true);
     }
 
     /// Waits until no start or change is in progress.
     pub async fn passed(&self) {
-        while self.state().passing > 0 {
-            tokio::time::sleep(LOOK).await;
+        while self.state().in_progress > 0 {
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
     fn is_leaving(&self) -> bool {
-        self.state().leaving
+        self.state().is_shutting_down
     }
 }
 
@@ -189,7 +189,7 @@ struct GateGuard(ShutdownGate);
 
 impl Drop for GateGuard {
     fn drop(&mut self) {
-        self.0.state().passing -= 1;
+        self.0.state().in_progress -= 1;
     }
 }
 

@@ -42,17 +42,17 @@ use tower_http::{
 use crate::http::{ApiError, ErrorBody, finish_body};
 
 /// Time limit for the head of a request of a client with a known token, including the idle time before it.
-const HEAD: Duration = Duration::from_secs(30);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum time between two pieces of a request body.
-const BODY: Duration = Duration::from_secs(30);
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum time during which a client reads nothing of the response.
-const WRITE: Duration = Duration::from_secs(60);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Size of the write buffer of a connection, in bytes.
 const BUFFER_BYTES: usize = 64 * 1_024;
 /// Delay after a failed accept, for example when no file descriptors are left.
-const NO_ROOM: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// Maximum time to wait for requests in progress when the server stops.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum time for a rejected client to read the response.
 const REJECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of connections that are rejected with a response at the same time; further ones are closed without
@@ -60,7 +60,7 @@ const REJECT_TIMEOUT: Duration = Duration::from_secs(1);
 const MAX_REJECTIONS: usize = 64;
 
 /// Error message for a connection beyond the limits.
-const NO_PLACE: &str = "too many connections (server.max_connections, max_connections_per_address): try again later, or send a valid token";
+const TOO_MANY_CONNECTIONS: &str = "too many connections (server.max_connections, max_connections_per_address): try again later, or send a valid token";
 
 /// A running server.
 pub struct Server {
@@ -103,7 +103,7 @@ impl Server {
     /// Stops the server and waits up to two seconds for requests in progress. Remaining requests are not aborted.
     pub async fn stop(self) {
         self.leave();
-        let _ = tokio::time::timeout(LAST_WORDS, self.done).await;
+        let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, self.done).await;
     }
 }
 
@@ -119,7 +119,7 @@ fn guarded(router: Router, guard: Guard) -> Router {
         .max_age(Duration::from_secs(600));
     router
         .layer(CatchPanicLayer::custom(panicked))
-        .layer(RequestBodyTimeoutLayer::new(BODY))
+        .layer(RequestBodyTimeoutLayer::new(BODY_TIMEOUT))
         .layer(middleware::from_fn_with_state(guard.clone(), guard::token))
         .layer(cors)
         .layer(middleware::from_fn_with_state(guard, guard::place))
@@ -136,7 +136,7 @@ async fn accept(listener: TcpListener, router: Router, connections: Connections,
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be taken in");
-                    tokio::time::sleep(NO_ROOM).await;
+                    tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                     continue;
                 }
             },
@@ -162,7 +162,7 @@ async fn is_true(told: &mut watch::Receiver<bool>) {
 async fn serve(stream: TcpStream, connection: Arc<Connection>, router: Router, mut stopped: watch::Receiver<bool>) {
     let _ = stream.set_nodelay(true);
     let mut stream = TimeoutStream::new(stream);
-    stream.set_write_timeout(Some(WRITE));
+    stream.set_write_timeout(Some(WRITE_TIMEOUT));
     let stream = Stream::new(stream, Arc::clone(&connection));
     let requests = Arc::clone(&connection);
     let service = service_fn(move |request| answer(Arc::clone(&requests), router.clone(), request));
@@ -170,7 +170,7 @@ async fn serve(stream: TcpStream, connection: Arc<Connection>, router: Router, m
         .timer(TokioTimer::new())
         // A client that has sent its request may close its side and still read the response.
         .half_close(true)
-        .header_read_timeout(HEAD)
+        .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(BUFFER_BYTES)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
@@ -223,7 +223,7 @@ impl Drop for ResponseGuard {
 
 /// Rejects a request on a reserved connection.
 fn no_place() -> Response {
-    let error = ErrorInfo::retryable(ErrorCode::Overloaded, NO_PLACE);
+    let error = ErrorInfo::retryable(ErrorCode::Overloaded, TOO_MANY_CONNECTIONS);
     let mut response = ApiError::from(error).into_response();
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
@@ -232,7 +232,7 @@ fn no_place() -> Response {
 
 /// Rejects a connection with a response, within a short time limit.
 async fn turn_away(mut stream: TcpStream) {
-    let error = ErrorInfo::retryable(ErrorCode::Overloaded, NO_PLACE);
+    let error = ErrorInfo::retryable(ErrorCode::Overloaded, TOO_MANY_CONNECTIONS);
     let body = serde_json::to_string(&ErrorBody::from(error)).unwrap_or_default();
     let answer = format!(
         "HTTP/1.1 429 Too Many Requests\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\

@@ -24,7 +24,7 @@ use soong::{
 use soong_server::http::{EditBody, EditView, NewSessionBody, SessionView, Stored, Uploaded};
 use tokio::sync::oneshot;
 
-use super::{Client, JSON, PATIENCE, gone, json, piece, read, silent, whole};
+use super::{Client, JSON, REQUEST_TIMEOUT, gone, json, piece, read, silent, whole};
 
 /// Stream of a request body.
 pub(crate) type UploadStream = BoxStream<'static, std::io::Result<Bytes>>;
@@ -50,7 +50,7 @@ impl Client {
     /// Opens a response body as a stream.
     pub(crate) async fn open(&self, path: &str) -> Result<Download, ErrorInfo> {
         let answer = self.send(Method::GET, path, Body::empty(), JSON, "*/*");
-        let response = tokio::time::timeout(PATIENCE, answer).await.unwrap_or_else(|_| Err(silent()))?;
+        let response = tokio::time::timeout(REQUEST_TIMEOUT, answer).await.unwrap_or_else(|_| Err(silent()))?;
         let content_type = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let content_type = content_type.unwrap_or("application/octet-stream").to_owned();
         let body = response.into_body().into_data_stream();
@@ -124,11 +124,11 @@ impl Client {
         }
         let (all, sent) = oneshot::channel();
         let (tell, mut failed) = oneshot::channel();
-        let body = Body::from_stream(UploadBody { bytes, tell: Some(tell), _all: all });
+        let body = Body::from_stream(UploadBody { bytes, error_sender: Some(tell), _all: all });
         let mut answer = std::pin::pin!(self.send(method, path, body, content_type, JSON));
         let answer = tokio::select! {
             answer = &mut answer => answer,
-            _ = sent => tokio::time::timeout(PATIENCE, answer).await.unwrap_or_else(|_| Err(silent())),
+            _ = sent => tokio::time::timeout(REQUEST_TIMEOUT, answer).await.unwrap_or_else(|_| Err(silent())),
         };
         // If the content could not be read, that is the reason to report.
         match failed.try_recv() {
@@ -145,7 +145,7 @@ impl Client {
 struct UploadBody {
     bytes: UploadStream,
     /// Reports the error that ended the content early.
-    tell: Option<oneshot::Sender<std::io::Error>>,
+    error_sender: Option<oneshot::Sender<std::io::Error>>,
     _all: oneshot::Sender<()>,
 }
 
@@ -156,7 +156,7 @@ impl Stream for UploadBody {
         match std::task::ready!(self.bytes.poll_next_unpin(cx)) {
             Some(Err(error)) => {
                 let again = std::io::Error::new(error.kind(), error.to_string());
-                if let Some(tell) = self.tell.take() {
+                if let Some(tell) = self.error_sender.take() {
                     let _ = tell.send(error);
                 }
                 Poll::Ready(Some(Err(again)))

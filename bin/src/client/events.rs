@@ -21,9 +21,9 @@ use super::{
 };
 
 /// Maximum time without bytes on a server's stream: two pings, and some time for their delivery.
-pub(super) const SILENCE: Duration = Duration::from_secs(2 * PING.as_secs() + 3);
+pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(2 * PING.as_secs() + 3);
 /// Interval of polling a server.
-const POLL: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of events per polled page.
 const PAGE_EVENTS: usize = 500;
 
@@ -123,7 +123,8 @@ impl EventStream {
             }
             let bytes = match &self.fallback {
                 None => body.frame().await,
-                Some((client, position)) => match tokio::time::timeout_at(*heard_at + SILENCE, body.frame()).await {
+                Some((client, position)) => match tokio::time::timeout_at(*heard_at + IDLE_TIMEOUT, body.frame()).await
+                {
                     Ok(bytes) => bytes,
                     Err(_) => {
                         self.source = EventSource::Polled(Polled::start(client.clone(), position.clone()));
@@ -159,7 +160,7 @@ impl Polled {
                             }
                         }
                         if is_empty {
-                            tokio::time::sleep(POLL).await;
+                            tokio::time::sleep(POLL_INTERVAL).await;
                         }
                     }
                     Err(error) => {
@@ -250,6 +251,6 @@ mod tests {
             }
         }
         assert_eq!(seen, [1, 2, 3]);
-        assert_eq!(begun.elapsed().as_secs(), SILENCE.as_secs());
+        assert_eq!(begun.elapsed().as_secs(), IDLE_TIMEOUT.as_secs());
     }
 }

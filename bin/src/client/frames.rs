@@ -19,27 +19,27 @@ pub(super) enum SseFrame {
 #[derive(Debug, Default)]
 pub(super) struct FrameParser {
     /// Bytes of the incomplete frame.
-    open: Vec<u8>,
-    whole: VecDeque<Result<SseFrame, ErrorInfo>>,
+    partial: Vec<u8>,
+    complete: VecDeque<Result<SseFrame, ErrorInfo>>,
 }
 
 impl FrameParser {
     pub(super) fn pop(&mut self) -> Option<Result<SseFrame, ErrorInfo>> {
-        self.whole.pop_front()
+        self.complete.pop_front()
     }
 
     pub(super) fn push(&mut self, bytes: &[u8]) {
         // The end of a frame may be split across two pieces, so the search starts one byte earlier.
-        let mut from = self.open.len().saturating_sub(1);
-        self.open.extend_from_slice(bytes);
+        let mut from = self.partial.len().saturating_sub(1);
+        self.partial.extend_from_slice(bytes);
         let mut begin = 0;
-        while let Some(at) = self.open[from..].windows(2).position(|pair| pair == b"\n\n") {
+        while let Some(at) = self.partial[from..].windows(2).position(|pair| pair == b"\n\n") {
             let end = from + at;
-            self.whole.extend(frame(&self.open[begin..end]));
+            self.complete.extend(frame(&self.partial[begin..end]));
             begin = end + 2;
             from = begin;
         }
-        self.open.drain(..begin);
+        self.partial.drain(..begin);
     }
 }
 
@@ -103,7 +103,7 @@ mod tests {
             let Some(Ok(SseFrame::Item(StreamItem::Delta(delta)))) = frames.pop() else { panic!("no delta") };
             prop_assert_eq!(delta.delta.clone(), soong::protocol::Delta::Text { text: "hé".into() });
             prop_assert!(matches!(frames.pop(), Some(Err(_))));
-            prop_assert!(frames.pop().is_none() && frames.open.is_empty());
+            prop_assert!(frames.pop().is_none() && frames.partial.is_empty());
         }
     }
 }

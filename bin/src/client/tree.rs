@@ -21,10 +21,10 @@ use tokio_tungstenite::{
     },
 };
 
-use super::{Client, PATIENCE, Remote, Transport, broken, gone, refused, silent, socket_connection};
+use super::{Client, REQUEST_TIMEOUT, Remote, Transport, broken, gone, refused, silent, socket_connection};
 
 /// Maximum time without a message: an owner sends a ping at least every 15 s.
-const SILENCE: Duration = Duration::from_secs(45);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// A byte stream below a WebSocket.
 pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -34,25 +34,25 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for T {}
 /// A watcher of the tree; ends when dropped.
 pub(crate) enum TreeWatcher {
     /// The tree of this process.
-    Here(Box<TreeWatch>),
+    InProcess(Box<TreeWatch>),
     /// The tree of another process.
-    There(Box<WebSocketStream<Box<dyn ByteStream>>>),
+    Remote(Box<WebSocketStream<Box<dyn ByteStream>>>),
 }
 
 impl Client {
     /// Watches the supervision tree.
     pub(crate) async fn watch_tree(&self) -> Result<TreeWatcher, ErrorInfo> {
-        let line = match &self.door {
-            Transport::Here(_, runtime) => return Ok(TreeWatcher::Here(Box::new(runtime.watch_tree()))),
-            Transport::Socket(home) => tokio::time::timeout(PATIENCE, over_socket(home)).await,
-            Transport::Server(remote) => tokio::time::timeout(PATIENCE, over_http(remote)).await,
+        let line = match &self.transport {
+            Transport::InProcess(_, runtime) => return Ok(TreeWatcher::InProcess(Box::new(runtime.watch_tree()))),
+            Transport::Socket(home) => tokio::time::timeout(REQUEST_TIMEOUT, over_socket(home)).await,
+            Transport::Server(remote) => tokio::time::timeout(REQUEST_TIMEOUT, over_http(remote)).await,
             #[cfg(test)]
             Transport::Router(_) => return Err(silent()),
         };
         let line = line.unwrap_or_else(|_| Err(silent()))?;
         // The whole tree is one message, which may have any size.
         let config = WebSocketConfig::default().max_message_size(None).max_frame_size(None);
-        Ok(TreeWatcher::There(Box::new(WebSocketStream::from_raw_socket(line, Role::Client, Some(config)).await)))
+        Ok(TreeWatcher::Remote(Box::new(WebSocketStream::from_raw_socket(line, Role::Client, Some(config)).await)))
     }
 }
 
@@ -91,12 +91,12 @@ impl TreeWatcher {
     /// Returns the next event. An error contains the reason why the watch has ended.
     pub(crate) async fn next(&mut self) -> Result<TreeEvent, ErrorInfo> {
         let line = match self {
-            Self::Here(watch) => return watch.next().await.ok_or_else(|| left("it has closed")),
-            Self::There(line) => line,
+            Self::InProcess(watch) => return watch.next().await.ok_or_else(|| left("it has closed")),
+            Self::Remote(line) => line,
         };
         loop {
-            let heard = tokio::time::timeout(SILENCE, line.next()).await;
-            let heard = heard.map_err(|_| gone(&format!("nothing was heard for {} s", SILENCE.as_secs())))?;
+            let heard = tokio::time::timeout(IDLE_TIMEOUT, line.next()).await;
+            let heard = heard.map_err(|_| gone(&format!("nothing was heard for {} s", IDLE_TIMEOUT.as_secs())))?;
             match heard {
                 Some(Ok(Message::Text(text))) => {
                     return serde_json::from_str(&text).map_err(|error| {

@@ -4,7 +4,7 @@
 
 mod show;
 
-pub(super) use show::{DIRTY, number};
+pub(super) use show::{DIRTY_NOTE, number};
 
 use std::{cell::Cell, io::Write, path::Path};
 
@@ -84,7 +84,7 @@ pub(super) async fn look(context: &Context<'_>, options: &cli::Artifacts) -> Res
         }
         A::Put { .. } | A::Edit { .. } | A::Delete { .. } => unreachable!("these change something"),
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 /// Executes the subcommands that change artifacts, at the owner of the home or as a temporary owner.
@@ -179,7 +179,7 @@ async fn changed(
         }
         _ => unreachable!("all others only read, or have a session"),
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 fn lost(path: &Path, error: &std::io::Error) -> ErrorInfo {

@@ -37,7 +37,7 @@ pub(super) async fn backup(context: &Context<'_>, options: &cli::Backup) -> Resu
         told(context, &report)?;
     }
     match report.missing.len() {
-        0 => Ok(Exit::Done),
+        0 => Ok(Exit::Success),
         missing => {
             let files = figure::plural(missing, "file of an artifact is", "files of artifacts are");
             let what = format!("{files} not in the backup; everything else is");

@@ -36,7 +36,7 @@ Ctrl-C            cancel what is at work; a second one leaves at once
 /// Parsed input line.
 #[derive(Debug, PartialEq, Eq)]
 enum ChatInput {
-    Say(String),
+    Message(String),
     Retry,
     Help,
     New,
@@ -50,14 +50,14 @@ enum ChatInput {
     /// Empty line.
     Blank,
     /// Unknown or incomplete command, with advice.
-    Unknown(String),
+    Invalid(String),
 }
 
 impl ChatInput {
     fn of(line: &str) -> Self {
         let line = line.trim();
         let Some(command) = line.strip_prefix('/') else {
-            return if line.is_empty() { Self::Blank } else { Self::Say(line.to_owned()) };
+            return if line.is_empty() { Self::Blank } else { Self::Message(line.to_owned()) };
         };
         let (name, rest) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
         let number = rest.trim().parse::<u64>();
@@ -68,22 +68,22 @@ impl ChatInput {
             ("quit" | "exit" | "q", "") => Self::Quit,
             ("mode", "normal") => Self::Mode(RunMode::Normal),
             ("mode", "orchestrator") => Self::Mode(RunMode::Orchestrator),
-            ("mode", _) => Self::Unknown("say /mode normal, or /mode orchestrator".to_owned()),
+            ("mode", _) => Self::Invalid("say /mode normal, or /mode orchestrator".to_owned()),
             ("model", "") => {
-                Self::Unknown("say which: /model NAME; `soong models list` shows what there is".to_owned())
+                Self::Invalid("say which: /model NAME; `soong models list` shows what there is".to_owned())
             }
             ("model", name) => Self::Model(name.to_owned()),
             ("fork", "") => Self::Fork(None),
             ("rewind" | "fork", _) => match (number, name) {
                 (Ok(number), "rewind") => Self::Rewind(number),
                 (Ok(number), _) => Self::Fork(Some(number)),
-                (Err(_), _) => Self::Unknown(format!(
+                (Err(_), _) => Self::Invalid(format!(
                     "say the number of a message: /{name} N; `soong traces messages SESSION` shows them"
                 )),
             },
             // A path, or anything else that merely looks like a command.
-            _ if name.contains('/') => Self::Say(line.to_owned()),
-            _ => Self::Unknown(format!("there is no /{}; /help lists what there is", text::line(command))),
+            _ if name.contains('/') => Self::Message(line.to_owned()),
+            _ => Self::Invalid(format!("there is no /{}; /help lists what there is", text::line(command))),
         }
     }
 }
@@ -92,7 +92,7 @@ pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Ex
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
     let project = project(context, options.path.as_deref())?;
-    if matches!(Client::find(&context.address(&home)).await, Discovery::Nobody) {
+    if matches!(Client::find(&context.address(&home)).await, Discovery::None) {
         let session = (options.session.as_deref(), None, options.resume);
         let kept = || last_model(&home, session, project.as_deref());
         let is_reset = options.agent_type.is_some() || options.reset.contains(&cli::Setting::Model);
@@ -120,7 +120,7 @@ pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Ex
                 ..StartBody::default()
             };
             reset(&mut next, &options.reset);
-            let mut talk = Conversation { context, input, next };
+            let mut talk = Conversation { context, input, next_request: next };
             let talked = talk.go_on(&mut place).await;
             talk.bye().and(talked)
         }
@@ -134,7 +134,7 @@ pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Ex
 struct Conversation<'a> {
     context: &'a Context<'a>,
     input: Input,
-    next: StartBody,
+    next_request: StartBody,
 }
 
 impl Conversation<'_> {
@@ -143,7 +143,7 @@ impl Conversation<'_> {
     async fn go_on(&mut self, place: &mut RuntimeSession<'_>) -> Result<Exit, Failure> {
         let is_person = self.input.is_terminal();
         if is_person {
-            let about = match &self.next.session_id {
+            let about = match &self.next_request.session_id {
                 Some(session) => format!("session {session} goes on"),
                 None => "a new session".to_owned(),
             };
@@ -158,13 +158,13 @@ impl Conversation<'_> {
             };
             let wish = match said {
                 InputLine::Line(line) => ChatInput::of(&line),
-                InputLine::Nothing => ChatInput::Unknown("/quit or Ctrl-D leaves".to_owned()),
-                InputLine::End => ChatInput::Quit,
+                InputLine::Discarded => ChatInput::Invalid("/quit or Ctrl-D leaves".to_owned()),
+                InputLine::Closed => ChatInput::Quit,
             };
             let prompt = match wish {
-                ChatInput::Say(text) => Some(text),
+                ChatInput::Message(text) => Some(text),
                 ChatInput::Retry => None,
-                ChatInput::Quit => return Ok(Exit::Done),
+                ChatInput::Quit => return Ok(Exit::Success),
                 ChatInput::Rewind(_) | ChatInput::Fork(_) => {
                     match self.go_elsewhere(place, &wish).await {
                         Err(failure) if !is_person || failure.is_unread() => return Err(failure),
@@ -174,16 +174,16 @@ impl Conversation<'_> {
                     continue;
                 }
                 other => {
-                    change(&mut self.next, other)?;
+                    change(&mut self.next_request, other)?;
                     continue;
                 }
             };
-            match place.run(StartBody { prompt, ..self.next.clone() }, RunDisplay::Talk).await {
+            match place.run(StartBody { prompt, ..self.next_request.clone() }, RunDisplay::Chat).await {
                 Ok(done) => {
-                    self.next.session_id = Some(done.session.to_string());
+                    self.next_request.session_id = Some(done.session.to_string());
                     if !self.context.global.json {
-                        report::refused_calls(&done.refused);
-                        let advice = report::allowing_options(&done.refused);
+                        report::refused_calls(&done.denied);
+                        let advice = report::allowing_options(&done.denied);
                         if !advice.is_empty() {
                             print::error_line(&advice);
                         }
@@ -210,7 +210,7 @@ impl Conversation<'_> {
 
     /// Continues from another message, in the same session or in a copy of it.
     async fn go_elsewhere(&mut self, place: &RuntimeSession<'_>, wish: &ChatInput) -> Result<(), Failure> {
-        let Some(session) = self.next.session_id.clone() else {
+        let Some(session) = self.next_request.session_id.clone() else {
             return print::line("nothing has been said yet");
         };
         if let ChatInput::Rewind(sequence) = wish {
@@ -222,13 +222,13 @@ impl Conversation<'_> {
         let body = ForkBody { at_sequence, ..ForkBody::default() };
         let made = place.client().fork_session(&session, &body).await.map_err(|error| refused(&session, error))?;
         print::line(&format!("session {} goes on from here; {session} stays as it is", made.session.session_id))?;
-        self.next.session_id = Some(made.session.session_id.to_string());
+        self.next_request.session_id = Some(made.session.session_id.to_string());
         Ok(())
     }
 
     /// Prints how to continue the session later.
     fn bye(&self) -> Result<(), Failure> {
-        match &self.next.session_id {
+        match &self.next_request.session_id {
             Some(session) if self.input.is_terminal() => {
                 self.aside(&format!("session {session}; `soong chat --continue` goes on with it"))
             }
@@ -263,9 +263,9 @@ fn change(next: &mut StartBody, wish: ChatInput) -> Result<(), Failure> {
             next.model = Some(Some(model));
             Ok(())
         }
-        ChatInput::Unknown(what) => print::line(&what),
+        ChatInput::Invalid(what) => print::line(&what),
         ChatInput::Blank
-        | ChatInput::Say(_)
+        | ChatInput::Message(_)
         | ChatInput::Retry
         | ChatInput::Rewind(_)
         | ChatInput::Fork(_)
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn each_line_is_a_wish() {
-        let say = |text: &str| ChatInput::Say(text.to_owned());
+        let say = |text: &str| ChatInput::Message(text.to_owned());
         for (line, want) in [
             ("hello", say("hello")),
             ("  two words \n", say("two words")),
@@ -300,7 +300,7 @@ mod tests {
             assert_eq!(ChatInput::of(line), want, "{line:?}");
         }
         for line in ["/mode", "/mode chaos", "/model", "/rewind", "/rewind x", "/fork -1", "/dance", "/", "/quit now"] {
-            assert!(matches!(ChatInput::of(line), ChatInput::Unknown(_)), "{line:?}");
+            assert!(matches!(ChatInput::of(line), ChatInput::Invalid(_)), "{line:?}");
         }
     }
 }

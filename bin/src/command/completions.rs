@@ -23,7 +23,7 @@ pub(super) fn completions(options: &cli::Completions) -> Result<Exit, Failure> {
         script.extend_from_slice(b"\n[[ $funcstack[1] == _soong ]] && _clap_dynamic_completer_soong\n");
     }
     print::line(String::from_utf8_lossy(&script).trim_end())?;
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 /// Writes a page for the program and one for each command.
@@ -31,5 +31,5 @@ pub(super) fn man(options: &cli::Man) -> Result<Exit, Failure> {
     let dir = &options.dir;
     let written = std::fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(cli::Cli::command(), dir));
     written.map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", dir.display()), ""))?;
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }

@@ -27,7 +27,7 @@ use crate::{
 /// Time that the offline model takes per answer when the monitor is shown.
 const MONITOR_PACE: Duration = Duration::from_secs(1);
 /// Number of sessions that the demo home in the user's cache folder keeps.
-const KEPT_SESSIONS: usize = 5;
+const MAX_SESSIONS: usize = 5;
 /// Maximum number of lines of the report that are printed.
 const REPORT_LINES: usize = 40;
 
@@ -71,7 +71,7 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
         Ok(mut place) => {
             let ended = place.run(wish, shown).await;
             if matches!(demo_home, DemoHome::Cached(_)) {
-                place.keep_sessions(KEPT_SESSIONS).await;
+                place.keep_sessions(MAX_SESSIONS).await;
             }
             place.leave().await;
             ended
@@ -94,7 +94,7 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
         )?,
         DemoHome::Cached(_) => {
             report::look_closer(context, Some(&home), &session, &stored)?;
-            let kept = format!("{} keeps the last {KEPT_SESSIONS} demos.", home.display());
+            let kept = format!("{} keeps the last {MAX_SESSIONS} demos.", home.display());
             print::aside(context.terminal, Hue::Dim, &text::line_as_is(&kept))?;
         }
         DemoHome::Named(_) => report::look_closer(context, Some(&home), &session, &stored)?,

@@ -97,7 +97,7 @@ struct Report<'a> {
     context: &'a Context<'a>,
     checks: Vec<Check>,
     /// Exit code if only the model call failed.
-    call_exit: Exit,
+    call_failure_exit: Exit,
 }
 
 impl Report<'_> {
@@ -128,9 +128,9 @@ impl Report<'_> {
         let is_broken =
             |name: &str| self.checks.iter().any(|check| check.name == name && check.status == Status::Broken);
         match self.count(Status::Broken) {
-            0 => Exit::Done,
+            0 => Exit::Success,
             _ if is_broken("config") || is_broken(texts::NAME) => Exit::Usage,
-            1 if is_broken("call") => self.call_exit,
+            1 if is_broken("call") => self.call_failure_exit,
             _ => Exit::Failed,
         }
     }
@@ -138,7 +138,7 @@ impl Report<'_> {
 
 pub(super) fn doctor(context: &Context<'_>, options: &cli::Doctor) -> Result<Exit, Failure> {
     log::start(context.global.verbose, LogTarget::StandardError);
-    let mut findings = Report { context, checks: Vec::new(), call_exit: Exit::Provider };
+    let mut findings = Report { context, checks: Vec::new(), call_failure_exit: Exit::Provider };
     let home = config::home(&context.global, &context.environment);
     let settings = config::read(&context.global, home.as_deref().unwrap_or("".as_ref()));
     findings.add(surroundings::config(settings.as_ref()))?;
@@ -173,11 +173,11 @@ pub(super) fn doctor(context: &Context<'_>, options: &cli::Doctor) -> Result<Exi
 fn owner(context: &Context<'_>, home: &Path) -> Result<Option<Check>, Failure> {
     let ready = match reading(async { Ok(Client::find(&context.address(home)).await) })? {
         Discovery::Owner(_, ready) => ready,
-        Discovery::Silent => {
+        Discovery::Unresponsive => {
             let advice = "If it was stopped (Ctrl-Z), continue it (fg); otherwise end it.";
             return Ok(Some(Check::broken("owner", "the process that owns the home does not answer", advice)));
         }
-        Discovery::Nobody | Discovery::Away(_) => return Ok(None),
+        Discovery::None | Discovery::Unreachable(_) => return Ok(None),
     };
     let Ready { pid, failure, failed_profiles, .. } = ready;
     Ok(match failure {
@@ -205,7 +205,7 @@ fn models(
     match (with_call, can_call) {
         (true, true) => {
             let called = call::call(findings.context, settings.config)?;
-            findings.call_exit = called.exit;
+            findings.call_failure_exit = called.exit;
             findings.add(called.checks)
         }
         (true, false) => findings.add([Check::warning("call", "no model was called", "Mend what is broken first.")]),

@@ -58,7 +58,7 @@ fn list(context: &Context<'_>, book: &ExperienceText, intent: &[String], state: 
         let what = if fault.is_left_out { "left out" } else { "note" };
         print::error_line(&format!("{what}: {}", text::line(&fault.to_string())));
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 fn show(context: &Context<'_>, book: &ExperienceText, id: &str) -> Result<Exit, Failure> {
@@ -67,7 +67,7 @@ fn show(context: &Context<'_>, book: &ExperienceText, id: &str) -> Result<Exit, 
     })?;
     if context.global.json {
         print::json(known)?;
-        return Ok(Exit::Done);
+        return Ok(Exit::Success);
     }
     let mut lines = vec![
         format!("{} · {}", known.id, text::line(&known.category)),
@@ -79,5 +79,5 @@ fn show(context: &Context<'_>, book: &ExperienceText, id: &str) -> Result<Exit, 
     lines.extend(known.created_at.map(|at| format!("on {at}")));
     lines.extend([String::new(), text::block(&known.text)]);
     print::line(&lines.join("\n"))?;
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }

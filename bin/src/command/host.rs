@@ -23,11 +23,11 @@ use crate::{
 };
 
 /// Time without active runs after which the host exits.
-const IDLE: Duration = Duration::from_secs(3);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum time for the host to start.
-const PATIENCE: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// Interval between checks.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Owns the home until no run is active in it. Returns immediately if another process owns the home.
 pub(super) async fn host(context: &Context<'_>) -> Result<Exit, Failure> {
@@ -40,14 +40,14 @@ pub(super) async fn host(context: &Context<'_>) -> Result<Exit, Failure> {
     log::start(context.global.verbose, LogTarget::Home { home: &home, has_picture: false });
     let interrupt = Interrupt::listen();
     let reached = HomeConnection::find(&context.address(&home), &|| builder(context, &home, &settings)).await?;
-    let Some(owner) = reached.own() else { return Ok(Exit::Done) };
+    let Some(owner) = reached.own() else { return Ok(Exit::Success) };
     let mut busy = Instant::now();
     loop {
         tokio::select! {
-            () = tokio::time::sleep(LOOK) => {
+            () = tokio::time::sleep(POLL_INTERVAL) => {
                 if !owner.is_idle() {
                     busy = Instant::now();
-                } else if busy.elapsed() > IDLE && owner.shut_if_idle() {
+                } else if busy.elapsed() > IDLE_TIMEOUT && owner.shut_if_idle() {
                     break;
                 }
             }
@@ -58,19 +58,19 @@ pub(super) async fn host(context: &Context<'_>) -> Result<Exit, Failure> {
         }
     }
     owner.close().await;
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 /// Connects to the owner of the home, or starts a host if there is none.
 pub(super) async fn reach(context: &Context<'_>, home: &Path) -> Result<Client, Failure> {
     let mut host = None;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + START_TIMEOUT;
     loop {
         match Client::find(&context.address(home)).await {
             Discovery::Owner(client, _) => return Ok(client),
-            Discovery::Silent => return Err(client::silent().into()),
-            Discovery::Away(error) => return Err(error.into()),
-            Discovery::Nobody => {}
+            Discovery::Unresponsive => return Err(client::silent().into()),
+            Discovery::Unreachable(error) => return Err(error.into()),
+            Discovery::None => {}
         }
         match &mut host {
             None => host = Some(begin(context, home)?),
@@ -81,7 +81,7 @@ pub(super) async fn reach(context: &Context<'_>, home: &Path) -> Result<Client, 
                 _ => {}
             },
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     let said = std::fs::read_to_string(log_file(home)).unwrap_or_default();
     let last = said.lines().rfind(|line| line.starts_with("error:")).unwrap_or("error: it said nothing");

@@ -44,7 +44,7 @@ pub(super) fn init(context: &Context<'_>, options: &cli::Init) -> Result<Exit, F
     } else {
         print::line(&format!("wrote {}", path.display()))?;
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 #[cfg(test)]

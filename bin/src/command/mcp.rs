@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Message if no server is configured.
-const NONE: &str = "No server is configured. Add one to config.toml:\n\n  [mcp.NAME]\n  command = \"PROGRAM\"   # or \
+const NO_SERVERS: &str = "No server is configured. Add one to config.toml:\n\n  [mcp.NAME]\n  command = \"PROGRAM\"   # or \
                     url = \"https://HOST/mcp\"";
 
 /// Printed form of a server.
@@ -83,16 +83,16 @@ fn list(context: &Context<'_>, config: &Config) -> Result<Exit, Failure> {
         config.mcp.iter().map(|(name, server)| shown(name, server, &context.environment)).collect();
     if context.global.json {
         print::json(&shown)?;
-        return Ok(Exit::Done);
+        return Ok(Exit::Success);
     }
     if shown.is_empty() {
-        print::line(NONE)?;
-        return Ok(Exit::Done);
+        print::line(NO_SERVERS)?;
+        return Ok(Exit::Success);
     }
     let rows: Vec<Vec<String>> = shown.iter().map(row).collect();
     print::table(&["SERVER", "VARIABLES", "DISABLED TOOLS", "HOW"], &rows)?;
     print::error_line("`soong mcp test` starts them, lists their tools, and says why some are not offered.");
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 fn shown(name: &str, server: &McpConfig, environment: &Environment) -> ServerRow {
@@ -134,8 +134,8 @@ fn test(context: &Context<'_>, config: &Config, name: Option<&str>) -> Result<Ex
     let wanted: Vec<(&String, &McpConfig)> =
         config.mcp.iter().filter(|(other, _)| name.is_none_or(|name| name == *other)).collect();
     if wanted.is_empty() && !context.global.json {
-        print::line(NONE)?;
-        return Ok(Exit::Done);
+        print::line(NO_SERVERS)?;
+        return Ok(Exit::Success);
     }
     let tested = at_work(async {
         let interrupt = Interrupt::listen();
@@ -154,7 +154,7 @@ fn test(context: &Context<'_>, config: &Config, name: Option<&str>) -> Result<Ex
         tested.iter().try_for_each(tell)?;
     }
     let all_work = tested.iter().all(|tested| tested.is_usable);
-    Ok(if all_work { Exit::Done } else { Exit::Failed })
+    Ok(if all_work { Exit::Success } else { Exit::Failed })
 }
 
 fn tested(name: &str, probed: Result<Probe, ErrorInfo>) -> ServerTest {

@@ -48,11 +48,11 @@ pub(super) fn models(context: &Context<'_>, options: &cli::List) -> Result<Exit,
     let shown = shown(&settings.config, &context.environment);
     if context.global.json {
         print::json(&shown)?;
-        return Ok(Exit::Done);
+        return Ok(Exit::Success);
     }
     let rows: Vec<Vec<String>> = shown.iter().map(row).collect();
     print::table(&["PROFILE", "PROVIDER", "MODEL", "BASE URL", "KEY", "USD PER MILLION TOKENS"], &rows)?;
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 /// Lists `[model]` as `default`, then the other profiles, then the built-in offline model.

@@ -28,12 +28,12 @@ pub(super) async fn monitor(context: &Context<'_>) -> Result<Exit, Failure> {
     };
     // Report permanent errors immediately instead of waiting in the monitor.
     match (Client::find(&address).await, &address) {
-        (Discovery::Away(error), _) => return Err(error.into()),
-        (Discovery::Nobody, Address::Home(_)) if context.says_no_sessions(&[(); 0])? => return Ok(Exit::Done),
-        (Discovery::Nobody, Address::Home(home)) => drop(OfflineStore::open(home)?),
+        (Discovery::Unreachable(error), _) => return Err(error.into()),
+        (Discovery::None, Address::Home(_)) if context.says_no_sessions(&[(); 0])? => return Ok(Exit::Success),
+        (Discovery::None, Address::Home(home)) => drop(OfflineStore::open(home)?),
         _ => {}
     }
     let interrupt = Interrupt::listen();
-    monitor::show(TreeSource::At(address), title, None, context.terminal, &interrupt).await?;
-    Ok(Exit::Done)
+    monitor::show(TreeSource::Address(address), title, None, context.terminal, &interrupt).await?;
+    Ok(Exit::Success)
 }

@@ -20,14 +20,14 @@ pub(super) async fn list(context: &Context<'_>, all: bool) -> Result<Exit, Failu
     let permissions = context.source().await?.permissions(status, None).await?;
     if context.global.json {
         print::json(&permissions)?;
-        return Ok(Exit::Done);
+        return Ok(Exit::Success);
     }
     if permissions.is_empty() {
         print::line(if all { "no permissions" } else { "nothing waits for leave" })?;
-        return Ok(Exit::Done);
+        return Ok(Exit::Success);
     }
     permissions.iter().try_for_each(|asked| print(context, asked))?;
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 /// Prints a permission request and its decision, if any.
@@ -70,7 +70,7 @@ pub(super) async fn decide(
     let (asked, more) = decided?;
     if context.global.json {
         print::json(&asked)?;
-        return Ok(Exit::Done);
+        return Ok(Exit::Success);
     }
     let what = if decision.allows() { "allowed" } else { "refused" };
     print::line(&format!("{what}; run {} of session {} {outlook}{more}", asked.run_id, asked.session_id))?;
@@ -79,5 +79,5 @@ pub(super) async fn decide(
         Hue::Dim,
         &format!("follow it: {soong} traces events {} --follow", asked.session_id),
     )?;
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }

@@ -25,7 +25,7 @@ pub(super) fn presets(context: &Context<'_>, options: &cli::List) -> Result<Exit
     let shown = shown(&texts.presets, &settings.config, &tools);
     if context.global.json {
         print::json(&shown)?;
-        return Ok(Exit::Done);
+        return Ok(Exit::Success);
     }
     let rows: Vec<Vec<String>> = shown
         .iter()
@@ -45,7 +45,7 @@ pub(super) fn presets(context: &Context<'_>, options: &cli::List) -> Result<Exit
         print::error_line(&format!("warning: {}", text::line(&warning.to_string())));
     }
     print::table(&["PRESET", "ORIGIN", "MODEL", "MAX TURNS", "DESCRIPTION", "TOOLS"], &rows)?;
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 /// Adds the origin and the available tools to each agent type.

@@ -27,16 +27,16 @@ pub(super) async fn list(context: &Context<'_>, all: bool) -> Result<Exit, Failu
     let questions = context.source().await?.questions(status, None).await?;
     if context.global.json {
         print::json(&questions)?;
-        return Ok(Exit::Done);
+        return Ok(Exit::Success);
     }
     if questions.is_empty() {
         print::line(if all { "no questions" } else { "no open questions" })?;
-        return Ok(Exit::Done);
+        return Ok(Exit::Success);
     }
     for question in &questions {
         print(context, question)?;
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 /// Prints a question and its answer.
@@ -63,14 +63,14 @@ pub(super) enum DecisionTarget {
     /// The owner of the home, possibly a background process started for this purpose. The run resumes there.
     Owner(Client),
     /// This process, as a temporary owner: no model is available, and none is needed to record an answer.
-    Own(Owner),
+    Temporary(Owner),
 }
 
 impl DecisionTarget {
     pub(super) fn client(&self) -> &Client {
         match self {
             Self::Owner(client) => client,
-            Self::Own(owner) => owner.client(),
+            Self::Temporary(owner) => owner.client(),
         }
     }
 
@@ -78,12 +78,12 @@ impl DecisionTarget {
     pub(super) fn outlook(&self) -> &'static str {
         match self {
             Self::Owner(_) => "goes on",
-            Self::Own(_) => "goes on with the next `soong run --session` or `soong serve` that has a model",
+            Self::Temporary(_) => "goes on with the next `soong run --session` or `soong serve` that has a model",
         }
     }
 
     pub(super) async fn close(self) {
-        if let Self::Own(owner) = self {
+        if let Self::Temporary(owner) = self {
             owner.close().await;
         }
     }
@@ -95,7 +95,7 @@ impl DecisionTarget {
 /// Fails with `home_locked` if the owner has no control socket.
 pub(super) async fn reach(context: &Context<'_>, session: &SessionId) -> Result<DecisionTarget, Failure> {
     let home = context.home()?;
-    if matches!(Client::find(&context.address(&home)).await, Discovery::Nobody) {
+    if matches!(Client::find(&context.address(&home)).await, Discovery::None) {
         if let Some(pid) = records::owner(&home) {
             let code = ErrorCode::HomeLocked;
             let what = format!("process {pid} owns this home and has no control socket: it cannot be told ({code})");
@@ -105,7 +105,7 @@ pub(super) async fn reach(context: &Context<'_>, session: &SessionId) -> Result<
         let models = OfflineStore::open(&home)?.models_at_work(session)?;
         if models.iter().any(|model| settings.check_model(Some(model), &context.environment).is_err()) {
             let owner = Owner::open(host::builder(context, &home, &settings), RecoveryPolicy::Nothing).await?;
-            return Ok(DecisionTarget::Own(owner));
+            return Ok(DecisionTarget::Temporary(owner));
         }
     }
     host::reach(context, &home).await.map(DecisionTarget::Owner)
@@ -113,7 +113,7 @@ pub(super) async fn reach(context: &Context<'_>, session: &SessionId) -> Result<
 
 /// Describes how many other requests of the session are still open.
 pub(super) async fn still_open(client: &Client, session: &SessionId, soong: &str) -> Result<String, Failure> {
-    let open = people::open(client, Some(session)).await?.asks;
+    let open = people::open(client, Some(session)).await?.requests;
     let of = |is: fn(&UserRequest) -> bool, one: &str, many: &str, list: &str| match open
         .iter()
         .filter(|ask| is(ask))
@@ -159,7 +159,7 @@ pub(super) async fn answer(context: &Context<'_>, id: &str, answer: &str) -> Res
     let (question, more) = answered?;
     if context.global.json {
         print::json(&question)?;
-        return Ok(Exit::Done);
+        return Ok(Exit::Success);
     }
     let (run, session) = (&question.run_id, &question.session_id);
     print::line(&format!("answered; run {run} of session {session} {outlook}{more}"))?;
@@ -168,5 +168,5 @@ pub(super) async fn answer(context: &Context<'_>, id: &str, answer: &str) -> Res
         Hue::Dim,
         &format!("follow it: {soong} traces events {} --follow", question.session_id),
     )?;
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }

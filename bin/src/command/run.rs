@@ -42,7 +42,7 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
         let advice = "Give the new limits alone, or reset the budget alone.";
         return Err(Failure::usage("--reset budget cannot be combined with new limits", advice));
     }
-    if matches!(Client::find(&context.address(&home)).await, Discovery::Nobody) {
+    if matches!(Client::find(&context.address(&home)).await, Discovery::None) {
         let goes_on = options.trace.as_deref().filter(|_| prompt.is_none() && options.after.is_none());
         let session = (options.session.as_deref(), options.trace.as_deref(), options.resume);
         let kept = || last_model(&home, session, project.as_deref());
@@ -67,18 +67,18 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
     };
     place.leave().await;
     let done = done?;
-    let has_failed = fails_on_denied && matches!(done.exit, Ok(Exit::Done)) && !done.refused.is_empty();
-    let advice = report::allowing_options(&done.refused);
-    if !context.global.json && !done.unread {
+    let has_failed = fails_on_denied && matches!(done.exit, Ok(Exit::Success)) && !done.denied.is_empty();
+    let advice = report::allowing_options(&done.denied);
+    if !context.global.json && !done.output_closed {
         report::look_closer(context, context.global.home.as_deref(), &done.session, &done.stored)?;
-        report::refused_calls(&done.refused);
+        report::refused_calls(&done.denied);
         if !has_failed && !advice.is_empty() {
             print::error_line(&advice);
         }
     }
     match done.exit? {
         _ if has_failed => {
-            let calls = figure::plural(done.refused.len(), "call was", "calls were");
+            let calls = figure::plural(done.denied.len(), "call was", "calls were");
             Err(Failure::new(Exit::Refused, format!("{calls} refused (--fail-on-denied)"), advice))
         }
         exit => Ok(exit),
@@ -303,7 +303,7 @@ async fn detach(
     let run = client.start(&wish).await?;
     if context.global.json {
         print::json(&run)?;
-        return Ok(Exit::Done);
+        return Ok(Exit::Success);
     }
     let Accepted { run_id, session_id, status, .. } = run;
     print::line(&format!("run {run_id} of session {session_id}: {status}"))?;
@@ -311,5 +311,5 @@ async fn detach(
     print::line(&format!("follow it:  {soong} traces events {session_id} --follow"))?;
     print::line(&format!("look at it: {soong} tree"))?;
     print::line(&format!("stop it:    {soong} traces stop {session_id}"))?;
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Environment variable under which the home's token is registered as a secret.
-const VARIABLE: &str = "SOONG_SERVER_TOKEN";
+const TOKEN_SECRET_NAME: &str = "SOONG_SERVER_TOKEN";
 
 pub(super) async fn serve(context: &Context<'_>, options: &cli::Serve) -> Result<Exit, Failure> {
     let home = context.home()?;
@@ -46,7 +46,7 @@ pub(super) async fn serve(context: &Context<'_>, options: &cli::Serve) -> Result
     };
     config::make_home(&home).map_err(no_token)?;
     let (token, note) = token::prepare(&home).map_err(no_token)?;
-    let environment = context.environment.with(VARIABLE, &token);
+    let environment = context.environment.with(TOKEN_SECRET_NAME, &token);
     let tokens = Tokens::read(&home, &settings.config, &environment).map_err(|missing| {
         let what = format!("server.tokens: {} has no token: {}", missing.uid, missing.why);
         Failure::usage(what, "Set the variable before the server is started, or take the user out.")
@@ -79,7 +79,7 @@ pub(super) async fn serve(context: &Context<'_>, options: &cli::Serve) -> Result
     served.leave();
     owner.close().await;
     served.stop().await;
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 /// Prints the address once the server is listening.

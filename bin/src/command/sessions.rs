@@ -10,7 +10,7 @@ use serde_json::json;
 use soong::protocol::{Artifact, ArtifactScope, Session, SessionId, Trace};
 
 use super::{
-    artifacts::{DIRTY, number},
+    artifacts::{DIRTY_NOTE, number},
     host::builder,
     traces,
 };
@@ -32,7 +32,7 @@ use soong_server::http::ForkBody;
 
 pub(super) async fn sessions(context: &Context<'_>, options: &cli::Sessions) -> Result<Exit, Failure> {
     if matches!(options, cli::Sessions::List) && context.says_no_sessions(&[(); 0])? {
-        return Ok(Exit::Done);
+        return Ok(Exit::Success);
     }
     let source = context.source().await?;
     match options {
@@ -76,7 +76,7 @@ fn told(context: &Context<'_>, session: &Session, traces: &[Trace], artifacts: &
             "messages": messages,
             "artifacts": artifacts.len(),
         }))?;
-        return Ok(Exit::Done);
+        return Ok(Exit::Success);
     }
     print::line(&format!(
         "deleted session {}: {}, {}, {}",
@@ -85,18 +85,18 @@ fn told(context: &Context<'_>, session: &Session, traces: &[Trace], artifacts: &
         figure::plural(usize::try_from(messages).unwrap_or(usize::MAX), "message", "messages"),
         figure::plural(artifacts.len(), "artifact", "artifacts"),
     ))?;
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 async fn list(context: &Context<'_>, source: &Source) -> Result<Exit, Failure> {
     let sessions = source.sessions().await?;
     if context.global.json {
         print::json(&sessions)?;
-        return Ok(Exit::Done);
+        return Ok(Exit::Success);
     }
     if sessions.is_empty() {
         print::line("no sessions")?;
-        return Ok(Exit::Done);
+        return Ok(Exit::Success);
     }
     let open = source.open(None).await?;
     let asks: HashSet<&SessionId> = open.iter().map(UserRequest::session_id).collect();
@@ -113,7 +113,7 @@ async fn list(context: &Context<'_>, source: &Source) -> Result<Exit, Failure> {
         })
         .collect();
     print::table(&["SESSION", "LAST EVENT (UTC)", "RUNS", "NAME", "PROJECT"], &rows)?;
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 /// Describes the unfinished runs of a session. Without an owner of the home, none of them is active.
@@ -136,7 +136,7 @@ async fn show(context: &Context<'_>, source: &Source, id: &str) -> Result<Exit, 
     let artifacts = source.artifacts(&session.session_id).await?;
     if context.global.json {
         print::json(&json!({ "session": session, "traces": all, "artifacts": artifacts }))?;
-        return Ok(Exit::Done);
+        return Ok(Exit::Success);
     }
     print::line(&format!("session   {}", session.session_id))?;
     print::line(&format!("name      {}", text::line(session.name.as_deref().unwrap_or(""))))?;
@@ -169,11 +169,11 @@ async fn show(context: &Context<'_>, source: &Source, id: &str) -> Result<Exit, 
             .collect();
         print::table(&["ARTIFACT", "VERSION", "SIZE", "FILE"], &rows)?;
         if artifacts.iter().any(|artifact| artifact.dirty) {
-            print::aside(context.terminal, Hue::Dim, DIRTY)?;
+            print::aside(context.terminal, Hue::Dim, DIRTY_NOTE)?;
         }
         let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
         let hint = format!("Look closer: {soong} artifacts show NAME --session {}", session.session_id);
         print::aside(context.terminal, Hue::Dim, &hint)?;
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }

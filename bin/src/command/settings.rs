@@ -42,7 +42,7 @@ pub(super) fn settings(context: &Context<'_>, options: &cli::Config) -> Result<E
     match options {
         cli::Config::Show => show(context)?,
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 fn show(context: &Context<'_>) -> Result<(), Failure> {

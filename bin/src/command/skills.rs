@@ -38,7 +38,7 @@ fn list(context: &Context<'_>, path: Option<&Path>) -> Result<Exit, Failure> {
     for fault in faults {
         print::error_line(&format!("left out: {}", text::line(&fault)));
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 fn show(context: &Context<'_>, name: &str, path: Option<&Path>) -> Result<Exit, Failure> {
@@ -52,7 +52,7 @@ fn show(context: &Context<'_>, name: &str, path: Option<&Path>) -> Result<Exit, 
         true => print::json(&SkillView { text: Some(skill.text.clone()), ..SkillView::of(skill) })?,
         false => print::line(&text::block(&skill.text))?,
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 /// Reads the skills that are available in a project, and returns the errors of project files that are ignored.

@@ -44,7 +44,7 @@ pub(super) async fn tasks(context: &Context<'_>, options: &cli::Tasks) -> Result
             }
         }
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 fn list(context: &Context<'_>, tasks: &[ProjectTask]) -> Result<(), Failure> {

@@ -46,7 +46,7 @@ pub(super) fn tools(context: &Context<'_>, options: &cli::List) -> Result<Exit, 
         .collect();
     if context.global.json {
         print::json(&shown)?;
-        return Ok(Exit::Done);
+        return Ok(Exit::Success);
     }
     let rows: Vec<Vec<String>> = shown
         .iter()
@@ -70,7 +70,7 @@ pub(super) fn tools(context: &Context<'_>, options: &cli::List) -> Result<Exit, 
         })
         .collect();
     print::table(&["TOOL", "EFFECT", "IDEMPOTENT", "STATE", "DESCRIPTION"], &rows)?;
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 fn first_sentence(text: &str) -> &str {

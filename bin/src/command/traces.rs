@@ -19,7 +19,7 @@ use crate::{
     source::{PAGE_EVENTS, Source},
     terminal::Hue,
     text,
-    watch::POLLED,
+    watch::POLLING_NOTE,
 };
 
 pub(super) async fn traces(context: &Context<'_>, options: &cli::Traces) -> Result<Exit, Failure> {
@@ -27,7 +27,7 @@ pub(super) async fn traces(context: &Context<'_>, options: &cli::Traces) -> Resu
         return stop(context, id).await;
     }
     if matches!(options, cli::Traces::List) && context.says_no_sessions(&[(); 0])? {
-        return Ok(Exit::Done);
+        return Ok(Exit::Success);
     }
     let source = context.source().await?;
     match options {
@@ -38,7 +38,7 @@ pub(super) async fn traces(context: &Context<'_>, options: &cli::Traces) -> Resu
         cli::Traces::Export { id, dir } => export::export(context, &source, id, dir).await?,
         cli::Traces::Stop { .. } | cli::Traces::Reflect { .. } => {}
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 /// Starts a run that reflects on a session, and shows it like any other run.
@@ -185,10 +185,10 @@ async fn events(context: &Context<'_>, source: &Source, id: &str, since: u64, fo
     }
     let mut cursor = print_stored(context, source, &trace.trace_id, since).await?;
     if !follow {
-        return Ok(Exit::Done);
+        return Ok(Exit::Success);
     }
     let Source::Owner(client, ready) = source else {
-        return if trace.status.is_open() { Err(cut_off(id, cursor)) } else { Ok(Exit::Done) };
+        return if trace.status.is_open() { Err(cut_off(id, cursor)) } else { Ok(Exit::Success) };
     };
     // Check again after printing: if the run is still active now, its end will arrive on the stream.
     match is_at_work(client, id).await? {
@@ -196,7 +196,7 @@ async fn events(context: &Context<'_>, source: &Source, id: &str, since: u64, fo
         Some(false) => {
             let cursor = print_stored(context, source, &trace.trace_id, cursor).await?;
             let is_open = source.trace(id).await?.trace.status.is_open();
-            return if is_open { Err(cut_off(id, cursor)) } else { Ok(Exit::Done) };
+            return if is_open { Err(cut_off(id, cursor)) } else { Ok(Exit::Success) };
         }
         None => return last_words(context, id, cursor, ready.pid).await,
     }
@@ -209,7 +209,7 @@ async fn events(context: &Context<'_>, source: &Source, id: &str, since: u64, fo
         let next = events.next().await;
         if events.is_polled() && !is_polled {
             is_polled = true;
-            print::error_line(POLLED);
+            print::error_line(POLLING_NOTE);
         }
         match next {
             Some(Ok(StreamItem::Event(record))) => {
@@ -257,7 +257,7 @@ async fn last_words(context: &Context<'_>, id: &str, cursor: u64, pid: u32) -> R
     let trace = source.trace(id).await?.trace;
     let cursor = print_stored(context, &source, &trace.trace_id, cursor).await?;
     if !trace.status.is_open() {
-        return Ok(Exit::Done);
+        return Ok(Exit::Success);
     }
     let what = format!("process {pid}, which was at work on trace {id}, has gone; its last recorded event is {cursor}");
     Err(Failure::new(Exit::Failed, what, "Go on with it: soong run --continue \"…\""))
@@ -331,7 +331,7 @@ async fn end(context: &Context<'_>, client: &Client, pid: u32, trace: &Trace) ->
     } else {
         print::line(&format!("run {} on trace {id} has ended: {}", stopped.run_id, run.run.status.as_str()))?;
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 fn print_event(context: &Context<'_>, record: &EventRecord) -> Result<(), Failure> {

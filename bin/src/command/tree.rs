@@ -36,7 +36,7 @@ pub(super) async fn tree(context: &Context<'_>) -> Result<Exit, Failure> {
         Source::Owner(client, ready) => live(context, &client.tree().await?, &ready)?,
         Source::Disk(records) => recorded(context, &records)?,
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 /// Prints the actor tree as its owner reports it.
@@ -146,7 +146,7 @@ fn age(since: Timestamp, now: Timestamp) -> String {
 /// Prints the unfinished runs from disk; without an owner it is unknown which of them are alive.
 fn recorded(context: &Context<'_>, records: &OfflineStore) -> Result<(), Failure> {
     let found = unfinished(&records.reader)?;
-    let sessions = by_session(records, found.at_work.iter().chain(&found.parked))?;
+    let sessions = by_session(records, found.interrupted.iter().chain(&found.awaiting_input))?;
     if context.global.json {
         let children: Vec<Value> = sessions.iter().map(|(session, runs)| session_json(session, runs)).collect();
         let pid = records::owner(records.home());
@@ -161,12 +161,12 @@ fn recorded(context: &Context<'_>, records: &OfflineStore) -> Result<(), Failure
         print::error_line(&format!(
             "note: process {pid} owns this home and has no control socket: its runs are shown as they are recorded"
         ));
-    } else if pid.is_none() && !found.at_work.is_empty() {
+    } else if pid.is_none() && !found.interrupted.is_empty() {
         print::error_line(
             "note: no process owns this home: runs were cut off; `soong run --trace SESSION` goes on with them",
         );
     }
-    if !found.parked.is_empty() {
+    if !found.awaiting_input.is_empty() {
         print::error_line("note: runs wait for people: `soong questions list`, `soong permissions list`");
     }
     let frame = frame(context);

@@ -15,7 +15,7 @@ use crate::{
 
 pub(super) async fn usage(context: &Context<'_>, options: &cli::Usage) -> Result<Exit, Failure> {
     if context.says_no_sessions(&UsageReport::default())? {
-        return Ok(Exit::Done);
+        return Ok(Exit::Success);
     }
     let since = options.since.map(ago);
     let report = context.source().await?.usage(options.by.into(), since).await?;
@@ -23,7 +23,7 @@ pub(super) async fn usage(context: &Context<'_>, options: &cli::Usage) -> Result
         true => print::json(&report)?,
         false => show(context, options.by, &report)?,
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 /// Returns the time at which a span ending now started.

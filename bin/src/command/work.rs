@@ -28,20 +28,20 @@ use crate::{
 };
 
 /// Time added to the runtime's cancel timeout when waiting for a run to end.
-const MARGIN: Duration = Duration::from_secs(3);
+const CANCEL_MARGIN: Duration = Duration::from_secs(3);
 /// Maximum wait for a cancelled run of another owner, whose cancel timeout is unknown.
-const OTHERS_PATIENCE: Duration = Duration::from_secs(30);
+const REMOTE_CANCEL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum time for retrying a request while the owner is shutting down.
-const HANDOVER: Duration = Duration::from_secs(10);
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval between checks whether the owner can shut down, and between retries of a request.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Connection to the runtime of a home. End it with [`RuntimeSession::leave`], even after an error.
 pub(super) struct RuntimeSession<'a> {
     context: &'a Context<'a>,
     home: &'a Path,
     build: Box<dyn Fn() -> RuntimeBuilder + 'a>,
-    reached: HomeConnection,
+    owner: HomeConnection,
     interrupt: Interrupt,
 }
 
@@ -51,9 +51,9 @@ pub(super) struct RunReport {
     /// Artifacts that the run stored.
     pub(super) stored: Vec<StoredArtifact>,
     /// Whether the reader of the output is gone.
-    pub(super) unread: bool,
+    pub(super) output_closed: bool,
     /// Tool calls that were denied.
-    pub(super) refused: Vec<DeniedCall>,
+    pub(super) denied: Vec<DeniedCall>,
     /// Exit code or failure of the process if this was its only run.
     pub(super) exit: Result<Exit, Failure>,
 }
@@ -87,8 +87,8 @@ impl<'a> RuntimeSession<'a> {
             reached = HomeConnection::find(&address, &build) => reached?,
             () = interrupt.first() => return Err(left()),
         };
-        let place = Self { context, home, build: Box::new(build), reached, interrupt };
-        if matches!(place.reached, HomeConnection::Own(_)) {
+        let place = Self { context, home, build: Box::new(build), owner: reached, interrupt };
+        if matches!(place.owner, HomeConnection::Own(_)) {
             place.introduce();
         }
         Ok(place)
@@ -116,7 +116,7 @@ impl<'a> RuntimeSession<'a> {
         reached: HomeConnection,
         interrupt: Interrupt,
     ) -> Self {
-        let place = Self { context, home, build, reached, interrupt };
+        let place = Self { context, home, build, owner: reached, interrupt };
         place.introduce();
         place
     }
@@ -126,16 +126,16 @@ impl<'a> RuntimeSession<'a> {
         if self.context.global.json {
             return;
         }
-        match &self.reached {
+        match &self.owner {
             HomeConnection::Own(owner) => {
                 // Read errors are ignored here: they were reported when the home was opened.
                 let read = |home| OfflineStore::open(home).ok().and_then(|records| unfinished(&records.reader).ok());
-                let left = match owner.runtime().left_behind().untouched {
+                let left = match owner.runtime().left_behind().unchanged {
                     0 => None,
                     _ => read(self.home),
                 };
                 // Runs that wait for user input are not counted; `questions list` and `permissions list` show them.
-                let UnfinishedRuns { at_work, .. } = left.unwrap_or_default();
+                let UnfinishedRuns { interrupted: at_work, .. } = left.unwrap_or_default();
                 let left_behind = at_work.len();
                 if left_behind > 0 {
                     let runs = figure::plural(left_behind, "run was", "runs were");
@@ -175,7 +175,7 @@ impl<'a> RuntimeSession<'a> {
         match self.client().start_and_watch(wish).await {
             // The owner certainly did not accept the run.
             Err(error) if error.code == ErrorCode::Closing && error.retryable => {
-                self.reached = HomeConnection::find(&self.context.address(self.home), &self.build).await?;
+                self.owner = HomeConnection::find(&self.context.address(self.home), &self.build).await?;
                 self.introduce();
                 Ok(self.client().start_and_watch(wish).await?)
             }
@@ -189,7 +189,7 @@ impl<'a> RuntimeSession<'a> {
         &mut self,
         mut ask: impl AsyncFnMut(&Client) -> Result<T, ErrorInfo>,
     ) -> Result<T, Failure> {
-        let deadline = Instant::now() + HANDOVER;
+        let deadline = Instant::now() + HANDOVER_TIMEOUT;
         loop {
             let answer = tokio::select! {
                 answer = ask(self.client()) => answer,
@@ -201,8 +201,8 @@ impl<'a> RuntimeSession<'a> {
             match answer {
                 // The owner certainly did not accept the request.
                 Err(error) if error.code == ErrorCode::Closing && error.retryable && Instant::now() < deadline => {
-                    tokio::time::sleep(LOOK).await;
-                    self.reached = HomeConnection::find(&self.context.address(self.home), &self.build).await?;
+                    tokio::time::sleep(POLL_INTERVAL).await;
+                    self.owner = HomeConnection::find(&self.context.address(self.home), &self.build).await?;
                 }
                 other => return Ok(other?),
             }
@@ -210,7 +210,7 @@ impl<'a> RuntimeSession<'a> {
     }
 
     pub(super) fn client(&self) -> &Client {
-        self.reached.client()
+        self.owner.client()
     }
 
     /// Waits for a signal that ends the process, other than Ctrl-C.
@@ -225,11 +225,11 @@ impl<'a> RuntimeSession<'a> {
 
     /// Returns the maximum time to wait for the end of a cancelled run.
     fn patience(&self) -> Duration {
-        match &self.reached {
+        match &self.owner {
             HomeConnection::Own(owner) => {
-                Duration::from_millis(owner.runtime().config().runtime.cancel_timeout_ms) + MARGIN
+                Duration::from_millis(owner.runtime().config().runtime.cancel_timeout_ms) + CANCEL_MARGIN
             }
-            HomeConnection::Other(..) => OTHERS_PATIENCE,
+            HomeConnection::Other(..) => REMOTE_CANCEL_TIMEOUT,
         }
     }
 
@@ -252,10 +252,16 @@ impl<'a> RuntimeSession<'a> {
         self.interrupt.calm();
         let stored = report::stored(self.context.remote.is_none().then_some(self.home), &watched.run);
         let exit = report::exit(context, &watched);
-        if !watched.unread {
+        if !watched.output_closed {
             report::tell(context, self.home, &watched, &stored)?;
         }
-        Ok(RunReport { session: run.session_id, stored, unread: watched.unread, refused: watched.refused, exit })
+        Ok(RunReport {
+            session: run.session_id,
+            stored,
+            output_closed: watched.output_closed,
+            denied: watched.refused,
+            exit,
+        })
     }
 
     /// Shows the monitor until the user closes it, then returns the run's events from its first one. A drawing error
@@ -273,7 +279,7 @@ impl<'a> RuntimeSession<'a> {
         drop(events);
         let server = self.context.remote.as_ref().map(|remote| remote.url().to_owned());
         let title = server.unwrap_or_else(|| self.home.display().to_string());
-        let (whom, own) = (TreeSource::Reached(client.clone()), Some(run.run_id.clone()));
+        let (whom, own) = (TreeSource::Connected(client.clone()), Some(run.run_id.clone()));
         if let Err(failure) = monitor::show(whom, title, own, self.context.terminal, &self.interrupt).await {
             print::error_line(&format!("note: {}", failure.what));
         }
@@ -282,7 +288,7 @@ impl<'a> RuntimeSession<'a> {
 
     /// Deletes all sessions except the newest `most`, if this process owns the home.
     pub(super) async fn keep_sessions(&self, most: usize) {
-        let HomeConnection::Own(owner) = &self.reached else { return };
+        let HomeConnection::Own(owner) = &self.owner else { return };
         let runtime = owner.runtime();
         let Ok(page) = runtime.sessions(SessionFilter::default(), 100, None).await else { return };
         for session in page.items.into_iter().skip(most) {
@@ -294,7 +300,7 @@ impl<'a> RuntimeSession<'a> {
 
     /// Closes the connection. An owner first waits until the runs that other processes started here have ended.
     pub(super) async fn leave(self) {
-        let Some(owner) = self.reached.own() else { return };
+        let Some(owner) = self.owner.own() else { return };
         linger(&owner, &self.interrupt).await;
         owner.close().await;
     }
@@ -316,7 +322,7 @@ async fn linger(owner: &Owner, interrupt: &Interrupt) {
         if owner.shut_if_idle() {
             return;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     match owner.runtime().user_runs_at_work() {
         0 => {
@@ -330,7 +336,7 @@ async fn linger(owner: &Owner, interrupt: &Interrupt) {
     let (mut cancelled, mut leave_at) = (false, Instant::now());
     loop {
         tokio::select! {
-            () = tokio::time::sleep(LOOK) => {
+            () = tokio::time::sleep(POLL_INTERVAL) => {
                 if owner.shut_if_idle() {
                     return;
                 }
@@ -340,7 +346,7 @@ async fn linger(owner: &Owner, interrupt: &Interrupt) {
                 print::error_line("cancelling; Ctrl-C again leaves at once");
                 // `cancel_all` waits for the runs to end, but no longer than the cancel timeout.
                 owner.cancel_all().await;
-                leave_at = Instant::now() + MARGIN;
+                leave_at = Instant::now() + CANCEL_MARGIN;
             }
             () = tokio::time::sleep_until(leave_at), if cancelled => {
                 print::error_line("note: not every run has ended; `soong run --trace SESSION` resumes what is left");

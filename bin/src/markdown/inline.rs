@@ -64,7 +64,7 @@ impl Inline {
         match event {
             Event::Start(Tag::Emphasis) => self.open(Hue::Italic),
             Event::Start(Tag::Strong) => self.open(Hue::Bold),
-            Event::Start(Tag::Strikethrough) => self.open(Hue::Struck),
+            Event::Start(Tag::Strikethrough) => self.open(Hue::Strikethrough),
             Event::End(TagEnd::Emphasis | TagEnd::Strong | TagEnd::Strikethrough) => self.close(),
             Event::Start(Tag::Link { dest_url, .. }) => self.open_link(dest_url, false),
             Event::Start(Tag::Image { dest_url, .. }) => self.open_link(dest_url, true),

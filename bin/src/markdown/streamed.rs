@@ -17,7 +17,7 @@ use crate::{line::StyledLine, terminal::Hue};
 
 /// Length of the rest, in bytes, above which it is parsed again only after it has grown by an eighth. Otherwise a
 /// long code block would be parsed once per line.
-const LOOK_BYTES: usize = 8 * 1024;
+const REPARSE_BYTES: usize = 8 * 1024;
 /// Maximum number of bytes of the rest from which a tail is rendered.
 const TAIL_BYTES: usize = 16 * 1024;
 
@@ -31,11 +31,11 @@ pub(crate) struct Streamed {
     /// Length of the complete lines of the rest, in bytes.
     complete: usize,
     /// Length of the complete lines at which the rest is parsed again, in bytes.
-    next_look: usize,
+    next_parse_at: usize,
     /// Whether settled lines were returned.
     has_lines: bool,
     /// Whether the last piece ended with `\r`, which may be the first half of a line break.
-    is_in_break: bool,
+    ends_with_cr: bool,
 }
 
 impl Streamed {
@@ -44,11 +44,11 @@ impl Streamed {
         if delta.is_empty() {
             return;
         }
-        let held_back = if std::mem::take(&mut self.is_in_break) { "\r" } else { "" };
+        let held_back = if std::mem::take(&mut self.ends_with_cr) { "\r" } else { "" };
         let mut piece = format!("{held_back}{delta}");
         if piece.ends_with('\r') {
             piece.pop();
-            self.is_in_break = true;
+            self.ends_with_cr = true;
         }
         let piece = with_plain_breaks(&piece);
         if let Some(at) = piece.rfind('\n') {
@@ -59,14 +59,14 @@ impl Streamed {
 
     /// Returns the lines that have become settled since the last call.
     pub(crate) fn settled(&mut self, page: &PageFormat) -> Vec<StyledLine> {
-        if self.complete == 0 || self.complete < self.next_look {
+        if self.complete == 0 || self.complete < self.next_parse_at {
             return Vec::new();
         }
         let cut = last_block(&self.rest[..self.complete]);
         let after = self.rest.split_off(cut);
         let done = std::mem::replace(&mut self.rest, after);
         self.complete -= cut;
-        self.next_look = self.complete + 1 + if self.complete < LOOK_BYTES { 0 } else { self.complete / 8 };
+        self.next_parse_at = self.complete + 1 + if self.complete < REPARSE_BYTES { 0 } else { self.complete / 8 };
         let lines = self.draw(&done, page);
         self.settled.push_str(&done);
         lines

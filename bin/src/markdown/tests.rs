@@ -95,7 +95,7 @@ fn inline_text_is_coloured() {
             .and(Hue::Plain, " ")
             .and(Hue::Bold, "c")
             .and(Hue::Plain, " ")
-            .and(Hue::Struck, "d")
+            .and(Hue::Strikethrough, "d")
             .and(Hue::Plain, " ")
             .and(Hue::Cyan, "e")
     );

@@ -22,12 +22,12 @@ pub(crate) struct Actor {
     /// Last known status, without children.
     pub(crate) view: ActorView,
     /// Whether the actor has ended.
-    pub(crate) is_gone: bool,
+    pub(crate) has_ended: bool,
     /// Record of an ended run, once it is known.
     pub(crate) record: Option<Box<EndRecord>>,
     pub(crate) pulse: UsageHistory,
     /// Keys of its parent run and its session.
-    pub(crate) works_for: [Option<Key>; 2],
+    pub(crate) logical_parents: [Option<Key>; 2],
 }
 
 /// Recorded result of a run.
@@ -76,7 +76,7 @@ pub(crate) enum Alert {
     /// It has failed.
     Failed,
     /// It waits for input or permission.
-    Asks,
+    NeedsInput,
     /// It makes no progress.
     Stuck,
 }
@@ -84,11 +84,17 @@ pub(crate) enum Alert {
 impl Actor {
     pub(super) fn new(view: ActorView) -> Self {
         let key: Key = view.actor_id.as_str().into();
-        let mut actor =
-            Self { key, view, is_gone: false, record: None, pulse: UsageHistory::default(), works_for: [None, None] };
+        let mut actor = Self {
+            key,
+            view,
+            has_ended: false,
+            record: None,
+            pulse: UsageHistory::default(),
+            logical_parents: [None, None],
+        };
         let parent = actor.view.run.as_ref().and_then(|run| run.parent_run_id.as_ref());
         let session = actor.session().filter(|_| matches!(actor.view.kind, ActorKind::Run | ActorKind::WorkingSet));
-        actor.works_for =
+        actor.logical_parents =
             [parent.map(|run| format!("run:{run}").into()), session.map(|id| format!("session:{id}").into())];
         actor
     }
@@ -96,12 +102,12 @@ impl Actor {
     pub(crate) fn alarm(&self) -> Option<Alert> {
         let run = self.view.run.as_ref();
         match () {
-            () if self.is_gone => {
+            () if self.has_ended => {
                 let has_failed = self.record.as_ref().is_some_and(|run| run.status == RunStatus::Failed);
                 has_failed.then_some(Alert::Failed)
             }
             () if run.is_some_and(|run| run.stuck) => Some(Alert::Stuck),
-            () if run.is_some_and(|run| run.asks > 0) => Some(Alert::Asks),
+            () if run.is_some_and(|run| run.asks > 0) => Some(Alert::NeedsInput),
             () if self.is_down() || matches!(&*self.view.state, "broken" | "failed") => Some(Alert::Failed),
             () if self.view.restarts > 0 => Some(Alert::Restarted),
             () => None,
@@ -117,10 +123,10 @@ impl Actor {
     pub(crate) fn state(&self) -> &str {
         match (&self.record, self.alarm()) {
             (Some(record), _) => record.status.as_str(),
-            (None, _) if self.is_gone && self.view.run.is_some() => "ended",
-            (None, _) if self.is_gone => "left",
+            (None, _) if self.has_ended && self.view.run.is_some() => "ended",
+            (None, _) if self.has_ended => "left",
             (None, Some(Alert::Stuck)) => "stuck",
-            (None, Some(Alert::Asks)) => "asks",
+            (None, Some(Alert::NeedsInput)) => "asks",
             _ if self.is_down() => "down",
             (None, _) => &self.view.state,
         }
@@ -130,7 +136,7 @@ impl Actor {
     pub(crate) fn hue(&self) -> Hue {
         match (self.alarm(), self.state()) {
             (Some(Alert::Stuck | Alert::Failed), _) => Hue::Red,
-            (Some(Alert::Asks), _) => Hue::Yellow,
+            (Some(Alert::NeedsInput), _) => Hue::Yellow,
             (_, "completed") => Hue::Green,
             (_, "idle" | "queued" | "ended" | "left" | "cancelled") => Hue::Dim,
             (_, "running") => Hue::Cyan,

@@ -17,7 +17,7 @@ pub(crate) struct PendingRequests {
     /// Pending requests according to the tree when they were last read.
     read_for: Vec<(Key, u32, u64)>,
     read_at: Timestamp,
-    is_out: bool,
+    is_pending: bool,
     /// Whether a request was answered since the last read.
     is_stale: bool,
     has_failed: bool,
@@ -32,7 +32,7 @@ impl PendingRequests {
 
     /// Returns whether a read is due, and records that it starts.
     pub(crate) fn wants(&mut self, forest: &ActorIndex, now: Timestamp) -> bool {
-        let asked = &forest.summary().asks;
+        let asked = &forest.summary().pending_requests;
         if asked.is_empty() {
             (self.list, self.read_for, self.is_awaited) = (Vec::new(), Vec::new(), false);
             return false;
@@ -41,17 +41,17 @@ impl PendingRequests {
         let has_changed = self.is_stale || *asked != self.read_for;
         let may_again = now.millis_since(self.read_at) >= AGAIN_MS;
         let is_due = if self.has_failed { may_again } else { has_changed || (count != self.list.len() && may_again) };
-        if self.is_out || !is_due {
+        if self.is_pending || !is_due {
             return false;
         }
-        (self.is_out, self.is_stale, self.has_failed) = (true, false, false);
+        (self.is_pending, self.is_stale, self.has_failed) = (true, false, false);
         (self.read_at, self.read_for) = (now, asked.clone());
         true
     }
 
     /// Stores the result of a read.
     pub(crate) fn take(&mut self, read: Result<Vec<UserRequest>, ErrorInfo>) {
-        self.is_out = false;
+        self.is_pending = false;
         match read {
             Ok(list) => self.list = list,
             Err(_) => self.has_failed = true,
@@ -72,7 +72,7 @@ impl PendingRequests {
     /// Called if the user wants to answer, but no request is known. Returns whether requests are about to be read.
     pub(crate) fn awaits(&mut self, forest: &ActorIndex) -> bool {
         self.look_again();
-        self.is_awaited = !forest.summary().asks.is_empty();
+        self.is_awaited = !forest.summary().pending_requests.is_empty();
         self.is_awaited
     }
 
@@ -90,7 +90,7 @@ impl PendingRequests {
 
     /// Drops the pending read, because it belongs to another process.
     pub(crate) fn begin_anew(&mut self) {
-        (self.is_out, self.is_stale) = (false, true);
+        (self.is_pending, self.is_stale) = (false, true);
     }
 }
 

@@ -22,11 +22,11 @@ use super::{
 };
 
 /// Minimum interval between two reads of the same data, in milliseconds.
-const HOLDS_MS: u64 = 500;
+const MIN_REFRESH_MS: u64 = 500;
 /// Minimum interval if only other actors have changed, for messages, and after a failure, in milliseconds.
-const HOLDS_LONGER_MS: u64 = 2_000;
+const SLOW_REFRESH_MS: u64 = 2_000;
 /// Maximum number of events that are kept.
-const MOST_EVENTS: usize = 2_000;
+const MAX_EVENTS: usize = 2_000;
 
 /// A read that is due.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,7 +63,7 @@ struct LoadState {
     /// State of the actor and version of the forest when the last read was requested.
     stamp: Option<(Stamp, u64)>,
     at: Timestamp,
-    is_out: bool,
+    is_pending: bool,
     error: Option<String>,
 }
 
@@ -82,10 +82,10 @@ pub(crate) struct Detail {
     /// Whether the view follows the end of a growing list.
     pub(crate) at_end: bool,
     /// The selected artifact, and the artifact shown as a preview.
-    chosen: Option<String>,
-    looks_into: Option<String>,
+    selected_artifact: Option<String>,
+    previewed: Option<String>,
     /// Whether events and messages are shown in full.
-    pub(crate) whole: bool,
+    pub(crate) show_full: bool,
 }
 
 impl Default for Detail {
@@ -99,9 +99,9 @@ impl Default for Detail {
             generation: 0,
             scroll: 0,
             at_end: true,
-            chosen: None,
-            looks_into: None,
-            whole: false,
+            selected_artifact: None,
+            previewed: None,
+            show_full: false,
         }
     }
 }
@@ -120,7 +120,7 @@ impl Detail {
         self.generation += 1;
         self.records = Records { version: self.records.version + 1, ..Records::default() };
         self.loads = HashMap::new();
-        (self.scroll, self.at_end, self.chosen, self.looks_into) = (0, true, None, None);
+        (self.scroll, self.at_end, self.selected_artifact, self.previewed) = (0, true, None, None);
     }
 
     pub(crate) fn show(&mut self, pane: Pane) {
@@ -143,7 +143,7 @@ impl Detail {
         if self.is_list() {
             let artifacts = self.records.artifacts.as_deref().unwrap_or_default();
             let at = moved(self.chosen(), step, page).min(artifacts.len().saturating_sub(1));
-            self.chosen = artifacts.get(at).map(Artifact::key);
+            self.selected_artifact = artifacts.get(at).map(Artifact::key);
             self.records.version += 1;
             return;
         }
@@ -153,24 +153,24 @@ impl Detail {
 
     /// Returns whether the list of artifacts is shown.
     pub(crate) fn is_list(&self) -> bool {
-        self.pane == Pane::Artifacts && self.looks_into.is_none()
+        self.pane == Pane::Artifacts && self.previewed.is_none()
     }
 
     /// Returns the index of the selected artifact.
     pub(crate) fn chosen(&self) -> usize {
         let artifacts = self.records.artifacts.as_deref().unwrap_or_default();
-        let is_chosen = |artifact: &Artifact| self.chosen.as_ref() == Some(&artifact.key());
+        let is_chosen = |artifact: &Artifact| self.selected_artifact.as_ref() == Some(&artifact.key());
         artifacts.iter().position(is_chosen).unwrap_or(0)
     }
 
     /// Opens the preview of the selected artifact; toggles whether events and messages are shown in full.
     pub(crate) fn look_closer(&mut self) {
-        self.whole ^= matches!(self.pane, Pane::Events | Pane::Messages);
+        self.show_full ^= matches!(self.pane, Pane::Events | Pane::Messages);
         let artifact = self.records.artifacts.as_deref().unwrap_or_default().get(self.chosen());
         if self.is_list()
             && let Some(artifact) = artifact
         {
-            self.looks_into = Some(artifact.key());
+            self.previewed = Some(artifact.key());
             self.loads.remove(&RecordKind::Preview);
             (self.scroll, self.at_end) = (0, false);
         }
@@ -181,11 +181,11 @@ impl Detail {
         self.records.preview = None;
         self.records.version += 1;
         self.loads.remove(&RecordKind::Preview);
-        self.looks_into.take().is_some()
+        self.previewed.take().is_some()
     }
 
     fn need(&self) -> RecordKind {
-        if self.looks_into.is_some() { RecordKind::Preview } else { self.pane.needs() }
+        if self.previewed.is_some() { RecordKind::Preview } else { self.pane.needs() }
     }
 
     /// Returns the read that is due, if any.
@@ -198,17 +198,17 @@ impl Detail {
         let is_due = match load.stamp {
             None => true,
             _ if load.error.is_some() || need == RecordKind::Messages => {
-                passed >= HOLDS_LONGER_MS && (load.error.is_some() || load.stamp.is_some_and(|(was, _)| was != stamp))
+                passed >= SLOW_REFRESH_MS && (load.error.is_some() || load.stamp.is_some_and(|(was, _)| was != stamp))
             }
-            Some((was, _)) if was != stamp => passed >= HOLDS_MS,
+            Some((was, _)) if was != stamp => passed >= MIN_REFRESH_MS,
             // The actor's own state does not show changes of its children or of the session's artifacts.
             Some((_, version)) => {
                 matches!(need, RecordKind::Facts | RecordKind::Artifacts)
                     && version != forest.version
-                    && passed >= HOLDS_LONGER_MS
+                    && passed >= SLOW_REFRESH_MS
             }
         };
-        if load.is_out || !is_due {
+        if load.is_pending || !is_due {
             return None;
         }
         let want = ReadRequest {
@@ -217,10 +217,10 @@ impl Detail {
             trace: actor.view.run.as_ref()?.trace_id.clone(),
             session: actor.session()?,
             since: self.records.events.as_ref().and_then(|events| Some(events.last()?.event_id)),
-            artifact: self.looks_into.clone(),
+            artifact: self.previewed.clone(),
             generation: self.generation,
         };
-        (load.stamp, load.at, load.is_out) = (Some((stamp, forest.version)), now, true);
+        (load.stamp, load.at, load.is_pending) = (Some((stamp, forest.version)), now, true);
         Some(want)
     }
 
@@ -230,14 +230,14 @@ impl Detail {
             return;
         }
         let Some(load) = self.loads.get_mut(&want.need) else { return };
-        load.is_out = false;
+        load.is_pending = false;
         load.error = read.as_ref().err().map(|error| error.message.clone());
         self.records.version += 1;
         match read {
             Ok(ReadContent::Facts(facts)) => self.records.facts = Some(facts),
             Ok(ReadContent::Messages(messages)) => self.records.messages = Some(messages),
             Ok(ReadContent::Artifacts(artifacts)) => self.records.artifacts = Some(artifacts),
-            Ok(ReadContent::Preview(preview)) if want.artifact == self.looks_into => {
+            Ok(ReadContent::Preview(preview)) if want.artifact == self.previewed => {
                 self.records.preview = Some(preview)
             }
             Ok(ReadContent::Preview(_)) | Err(_) => {}
@@ -248,7 +248,7 @@ impl Detail {
                 }
                 let last = events.last().map_or(0, |event| event.event_id);
                 events.extend(records.into_iter().filter(|record| record.event_id > last));
-                events.drain(..events.len().saturating_sub(MOST_EVENTS));
+                events.drain(..events.len().saturating_sub(MAX_EVENTS));
             }
         }
     }
@@ -261,7 +261,7 @@ impl Detail {
 
 fn stamp(actor: &Actor) -> Stamp {
     let events = actor.view.run.as_ref().map_or(0, |run| run.events);
-    (actor.view.handled, events, actor.is_gone)
+    (actor.view.handled, events, actor.has_ended)
 }
 
 fn moved(at: usize, step: RowMove, page: usize) -> usize {
@@ -351,7 +351,7 @@ mod tests {
         desk.take(&want, Err(ErrorInfo::new(ErrorCode::Closing, "gone")));
         let want = desk.wants(&forest, at(2_000)).unwrap();
         desk.loads.get_mut(&want.need).unwrap().error = None;
-        desk.loads.get_mut(&want.need).unwrap().is_out = false;
+        desk.loads.get_mut(&want.need).unwrap().is_pending = false;
         let child = ActorView { handled: 3, ..run("n", Some("m")) };
         forest.apply(changed(vec![child], &[]), at(2_100));
         assert!(desk.wants(&forest, at(3_000)).is_none() && desk.wants(&forest, at(4_000)).is_some());

@@ -23,7 +23,7 @@ pub(crate) enum Dialog {
     Confirm { question: String, deed: Command },
     /// Pending requests of runs: id of the shown request, the text being typed, the first visible line, whether its
     /// end has been visible, and the time before which keys are ignored.
-    Asks { id: String, typed: Option<Prompt>, from: usize, is_read: bool, not_before: Timestamp },
+    Request { id: String, typed: Option<Prompt>, from: usize, is_read: bool, not_before: Timestamp },
     /// Folder to which a trace is exported.
     Folder { trace: TraceId, typed: Prompt },
     /// Text that the rows must contain.
@@ -34,67 +34,67 @@ pub(crate) enum Dialog {
 #[derive(Debug, PartialEq)]
 pub(crate) enum DialogResult {
     /// The dialog stays open.
-    Waits,
+    StayOpen,
     /// The dialog closes.
-    Closes,
+    Close,
     /// The dialog closes, and the action is executed.
-    Does(Command),
+    Execute(Command),
     /// The action is executed, and the next pending request is shown if there is one.
-    DoesAndWaits(Command),
+    ExecuteAndShowNext(Command),
     /// The filter changes.
-    Filters(String),
+    SetFilter(String),
     /// Another pending request is shown.
-    Shows(String),
+    ShowRequest(String),
     /// The dialog closes, and the filter is removed.
-    Unfilters,
+    ClearFilter,
 }
 
 impl Dialog {
     /// Handles a key; `asks` are the pending requests.
     pub(crate) fn key(&mut self, key: KeyEvent, asks: &[UserRequest], now: Timestamp) -> DialogResult {
         match self {
-            Self::None => DialogResult::Closes,
+            Self::None => DialogResult::Close,
             Self::Help(at) => match action(key) {
                 Some(KeyAction::Move(RowMove::Up)) => scroll(at, at.saturating_sub(1)),
                 Some(KeyAction::Move(RowMove::Down)) => scroll(at, *at + 1),
                 Some(KeyAction::Move(RowMove::PageUp)) => scroll(at, at.saturating_sub(10)),
                 Some(KeyAction::Move(RowMove::PageDown)) => scroll(at, *at + 10),
-                _ => DialogResult::Closes,
+                _ => DialogResult::Close,
             },
             Self::Confirm { deed, .. } => match key.code {
-                KeyCode::Char('y') => DialogResult::Does(deed.clone()),
-                KeyCode::Char('n' | 'q') | KeyCode::Esc => DialogResult::Closes,
-                _ if action(key) == Some(KeyAction::Interrupt) => DialogResult::Closes,
-                _ => DialogResult::Waits,
+                KeyCode::Char('y') => DialogResult::Execute(deed.clone()),
+                KeyCode::Char('n' | 'q') | KeyCode::Esc => DialogResult::Close,
+                _ if action(key) == Some(KeyAction::Interrupt) => DialogResult::Close,
+                _ => DialogResult::StayOpen,
             },
             Self::Folder { trace, typed } => match typed.key(key) {
-                PromptResult::On => DialogResult::Waits,
-                PromptResult::Left => DialogResult::Closes,
-                PromptResult::Done if typed.text.trim().is_empty() => DialogResult::Waits,
-                PromptResult::Done => {
-                    DialogResult::Does(Command::Export { trace: trace.clone(), dir: typed.text.trim().to_owned() })
+                PromptResult::Editing => DialogResult::StayOpen,
+                PromptResult::Cancelled => DialogResult::Close,
+                PromptResult::Submitted if typed.text.trim().is_empty() => DialogResult::StayOpen,
+                PromptResult::Submitted => {
+                    DialogResult::Execute(Command::Export { trace: trace.clone(), dir: typed.text.trim().to_owned() })
                 }
             },
             Self::Filter(typed) => match typed.key(key) {
-                PromptResult::On => DialogResult::Filters(typed.text.to_lowercase()),
-                PromptResult::Done => DialogResult::Closes,
-                PromptResult::Left => DialogResult::Unfilters,
+                PromptResult::Editing => DialogResult::SetFilter(typed.text.to_lowercase()),
+                PromptResult::Submitted => DialogResult::Close,
+                PromptResult::Cancelled => DialogResult::ClearFilter,
             },
-            Self::Asks { id, typed, from, is_read, not_before } => {
+            Self::Request { id, typed, from, is_read, not_before } => {
                 let Some(at) = asks.iter().position(|ask| ask.id() == id.as_str()) else {
                     // The request was decided elsewhere. Text that was being typed for it is not used for another
                     // one.
                     return match key.code {
-                        KeyCode::Enter => {
-                            asks.first().map_or(DialogResult::Closes, |next| DialogResult::Shows(next.id().to_owned()))
-                        }
-                        KeyCode::Esc => DialogResult::Closes,
-                        _ => DialogResult::Waits,
+                        KeyCode::Enter => asks
+                            .first()
+                            .map_or(DialogResult::Close, |next| DialogResult::ShowRequest(next.id().to_owned())),
+                        KeyCode::Esc => DialogResult::Close,
+                        _ => DialogResult::StayOpen,
                     };
                 };
                 if now < *not_before {
                     // The key was pressed before the request could be read.
-                    return DialogResult::Waits;
+                    return DialogResult::StayOpen;
                 }
                 match action(key) {
                     Some(KeyAction::Move(RowMove::PageDown)) if typed.is_none() => scroll(from, *from + 5),
@@ -107,55 +107,55 @@ impl Dialog {
 
     /// Creates a dialog that shows a pending request.
     pub(crate) fn ask(id: String, not_before: Timestamp) -> Self {
-        Self::Asks { id, typed: None, from: 0, is_read: false, not_before }
+        Self::Request { id, typed: None, from: 0, is_read: false, not_before }
     }
 
     /// Handles pasted text.
     pub(crate) fn paste(&mut self, text: &str) -> DialogResult {
         match self {
-            Self::Folder { typed, .. } | Self::Asks { typed: Some(typed), .. } => typed.paste(text),
+            Self::Folder { typed, .. } | Self::Request { typed: Some(typed), .. } => typed.paste(text),
             Self::Filter(typed) => {
                 typed.paste(text);
-                return DialogResult::Filters(typed.text.to_lowercase());
+                return DialogResult::SetFilter(typed.text.to_lowercase());
             }
-            Self::None | Self::Help(_) | Self::Confirm { .. } | Self::Asks { typed: None, .. } => {}
+            Self::None | Self::Help(_) | Self::Confirm { .. } | Self::Request { typed: None, .. } => {}
         }
-        DialogResult::Waits
+        DialogResult::StayOpen
     }
 }
 
 fn scroll(at: &mut usize, to: usize) -> DialogResult {
     *at = to;
-    DialogResult::Waits
+    DialogResult::StayOpen
 }
 
 fn answer(key: KeyEvent, asks: &[UserRequest], at: usize, is_read: bool, typed: &mut Option<Prompt>) -> DialogResult {
     let ask = &asks[at];
     if let Some(prompt) = typed {
         let deed = match (prompt.key(key), ask) {
-            (PromptResult::On, _) => return DialogResult::Waits,
-            (PromptResult::Left, _) => {
+            (PromptResult::Editing, _) => return DialogResult::StayOpen,
+            (PromptResult::Cancelled, _) => {
                 *typed = None;
-                return DialogResult::Waits;
+                return DialogResult::StayOpen;
             }
-            (PromptResult::Done, UserRequest::Question(_)) if prompt.text.trim().is_empty() => {
-                return DialogResult::Waits;
+            (PromptResult::Submitted, UserRequest::Question(_)) if prompt.text.trim().is_empty() => {
+                return DialogResult::StayOpen;
             }
-            (PromptResult::Done, UserRequest::Question(question)) => {
+            (PromptResult::Submitted, UserRequest::Question(question)) => {
                 Command::Answer { id: question.question_id.clone(), text: prompt.text.clone() }
             }
-            (PromptResult::Done, UserRequest::Permission(asked)) => {
+            (PromptResult::Submitted, UserRequest::Permission(asked)) => {
                 let reason = Some(prompt.text.trim().to_owned()).filter(|reason| !reason.is_empty());
                 Command::Decide { id: asked.permission_id.clone(), decision: Decision::Deny, reason }
             }
         };
         *typed = None;
-        return DialogResult::DoesAndWaits(deed);
+        return DialogResult::ExecuteAndShowNext(deed);
     }
     let decide = |decision, asked: &Permission| {
-        DialogResult::DoesAndWaits(Command::Decide { id: asked.permission_id.clone(), decision, reason: None })
+        DialogResult::ExecuteAndShowNext(Command::Decide { id: asked.permission_id.clone(), decision, reason: None })
     };
-    let to = |at: usize| DialogResult::Shows(asks.get(at).unwrap_or(ask).id().to_owned());
+    let to = |at: usize| DialogResult::ShowRequest(asks.get(at).unwrap_or(ask).id().to_owned());
     match (key.code, ask) {
         // A request can be allowed only after its last line has been visible.
         (KeyCode::Char('y' | 's'), UserRequest::Permission(_)) if !is_read => {}
@@ -170,10 +170,10 @@ fn answer(key: KeyEvent, asks: &[UserRequest], at: usize, is_read: bool, typed: 
             Some(KeyAction::Move(RowMove::Up)) => return to(at.saturating_sub(1)),
             Some(KeyAction::Move(RowMove::Down)) => return to(at + 1),
             Some(KeyAction::Close | KeyAction::Quit | KeyAction::Interrupt | KeyAction::Answer) => {
-                return DialogResult::Closes;
+                return DialogResult::Close;
             }
             _ => {}
         },
     }
-    DialogResult::Waits
+    DialogResult::StayOpen
 }

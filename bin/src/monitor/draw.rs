@@ -23,9 +23,9 @@ use super::{
 use crate::{figure, line::StyledLine, screen::totals::cost, terminal::Hue, text};
 
 /// Minimum number of rows to show the tree and a pane one above the other.
-const BOTH_ROWS: u16 = 17;
+const SPLIT_MIN_ROWS: u16 = 17;
 /// Minimum size of the window: columns and rows.
-const SMALLEST: (u16, u16) = (30, 6);
+const MIN_SIZE: (u16, u16) = (30, 6);
 /// Minimum number of columns to name an actor in the alarm line.
 const SHORTEST_NAME: usize = 16;
 /// Number of seconds over which rates are averaged.
@@ -44,12 +44,12 @@ struct Areas {
 
 fn areas(monitor: &Monitor, area: Rect, has_alarm: bool) -> Areas {
     let row = |y: u16, height: u16| Rect { x: area.x, y: area.y + y, width: area.width, height };
-    let head = if area.height >= BOTH_ROWS { 2 } else { 1 };
+    let head = if area.height >= SPLIT_MIN_ROWS { 2 } else { 1 };
     let alarm = u16::from(has_alarm);
     let body = area.height.saturating_sub(head + alarm + 1);
-    let pane = match monitor.desk.has_focus {
+    let pane = match monitor.detail.has_focus {
         // Rows that the tree does not need belong to the pane, up to two thirds.
-        _ if area.height >= BOTH_ROWS => {
+        _ if area.height >= SPLIT_MIN_ROWS => {
             let needed = u16::try_from(monitor.list.rows().len() + 2).unwrap_or(u16::MAX);
             body.saturating_sub(needed).clamp((body * 9 / 20).max(6), (body * 2 / 3).max(6))
         }
@@ -71,8 +71,8 @@ pub(crate) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, now: Timestamp) {
     monitor.arrange();
     let area = *buffer.area();
     let ink = monitor.ink;
-    if area.width < SMALLEST.0 || area.height < SMALLEST.1 {
-        let text = format!("too small: {} x {} at least", SMALLEST.0, SMALLEST.1);
+    if area.width < MIN_SIZE.0 || area.height < MIN_SIZE.1 {
+        let text = format!("too small: {} x {} at least", MIN_SIZE.0, MIN_SIZE.1);
         ink.put(buffer, (area.x, area.y), usize::from(area.width), &StyledLine::of(Hue::Yellow, text));
         return;
     }
@@ -82,7 +82,8 @@ pub(crate) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, now: Timestamp) {
     if let Some(alarm) = alarm {
         put(ink, buffer, areas.alarm, 0, &alarm);
     }
-    monitor.room = (usize::from(areas.tree.height.saturating_sub(1)), usize::from(areas.pane.height.saturating_sub(1)));
+    monitor.visible_rows =
+        (usize::from(areas.tree.height.saturating_sub(1)), usize::from(areas.pane.height.saturating_sub(1)));
     if areas.tree.height > 0 {
         tree::draw(monitor, buffer, areas.tree, now);
     }
@@ -111,7 +112,7 @@ fn put_right(ink: CellWriter, buffer: &mut Buffer, area: Rect, row: u16, line: &
 }
 
 fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
-    let (ink, forest) = (monitor.ink, &monitor.forest);
+    let (ink, forest) = (monitor.ink, &monitor.actors);
     put(
         ink,
         buffer,
@@ -119,11 +120,11 @@ fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
         0,
         &StyledLine::of(Hue::Bold, "soong monitor").and(Hue::Dim, format!("  {}", monitor.title)),
     );
-    let link = match &monitor.link {
-        Connection::Looking => StyledLine::of(Hue::Yellow, " looking"),
-        Connection::There { .. } if area.width < 50 => StyledLine::of(Hue::Green, " live"),
+    let link = match &monitor.connection {
+        Connection::Searching => StyledLine::of(Hue::Yellow, " looking"),
+        Connection::Connected { .. } if area.width < 50 => StyledLine::of(Hue::Green, " live"),
         Connection::Lost(_) if area.width < 50 => StyledLine::of(Hue::Red, " gone"),
-        Connection::There { pid, version } => {
+        Connection::Connected { pid, version } => {
             StyledLine::of(Hue::Green, " live").and(Hue::Dim, format!(" {pid} ({})", text::line(version)))
         }
         Connection::Lost(_) => StyledLine::of(Hue::Red, " gone, trying again"),
@@ -147,11 +148,11 @@ fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
         let used = used(at_work.ended_tokens, at_work.ended_cost);
         said.push(StyledLine::of(Hue::Dim, format!("{} ended: {used}", at_work.ended)));
     }
-    let (tokens, events) = forest.pulse.rate(now, RATE_SECONDS);
+    let (tokens, events) = forest.usage_history.rate(now, RATE_SECONDS);
     for (rate, unit, pick) in
         [(tokens, "tok/s", (|beat| beat.0) as fn((u64, u64)) -> u64), (events, "ev/s", |beat| beat.1)]
     {
-        let beats: Vec<u64> = forest.pulse.beats(now, 16).into_iter().map(pick).collect();
+        let beats: Vec<u64> = forest.usage_history.beats(now, 16).into_iter().map(pick).collect();
         said.push(
             StyledLine::of(Hue::Plain, format!("{} {unit} ", figure::count(rate))).and(Hue::Cyan, ink.spark(&beats)),
         );
@@ -176,10 +177,10 @@ fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
 
 /// Returns the line about actors that need attention, the most urgent first; `None` if there are none.
 fn alarm(monitor: &Monitor, now: Timestamp, columns: usize) -> Option<StyledLine> {
-    if let Connection::Lost(why) = &monitor.link {
+    if let Connection::Lost(why) = &monitor.connection {
         return Some(StyledLine::of(Hue::Red, format!("! {}", text::line(why))));
     }
-    let forest = &monitor.forest;
+    let forest = &monitor.actors;
     let mut line = StyledLine::default();
     if let Some(state) = monitor.own_has_ended() {
         line = StyledLine::of(Hue::Bold, format!("The run has ended: {state}.")).and(Hue::Plain, " q shows its answer");
@@ -188,7 +189,7 @@ fn alarm(monitor: &Monitor, now: Timestamp, columns: usize) -> Option<StyledLine
     let first = forest.get(first)?;
     for (alarm, hue, one, many) in [
         (Alert::Stuck, Hue::Red, "is stuck", "are stuck"),
-        (Alert::Asks, Hue::Yellow, "asks you", "ask you"),
+        (Alert::NeedsInput, Hue::Yellow, "asks you", "ask you"),
         (Alert::Failed, Hue::Red, "has failed", "have failed"),
         (Alert::Restarted, Hue::Yellow, "crashed and came back", "crashed and came back"),
     ] {
@@ -200,11 +201,11 @@ fn alarm(monitor: &Monitor, now: Timestamp, columns: usize) -> Option<StyledLine
     }
     let since = match worst {
         Alert::Stuck => first.view.run.as_ref().and_then(|run| run.last_progress),
-        Alert::Asks => Some(first.view.since),
+        Alert::NeedsInput => Some(first.view.since),
         _ => None,
     };
     let since = since.map_or_else(String::new, |at| format!(" for {}", figure::age(now.millis_since(at))));
-    let key = if worst == Alert::Asks { "  (a answers)" } else { "  (n goes there)" };
+    let key = if worst == Alert::NeedsInput { "  (a answers)" } else { "  (n goes there)" };
     let room = columns.saturating_sub(line.width() + 2 + since.len() + key.len());
     if room >= SHORTEST_NAME {
         line.push(Hue::Plain, &format!(": {}{since}", text::cut(&first.name(), room, monitor.ink.ellipsis())));
@@ -217,42 +218,43 @@ fn pane(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) 
     let ink = monitor.ink;
     tabs(monitor, buffer, area);
     let rows = usize::from(area.height.saturating_sub(1));
-    let Some(actor) = monitor.list.selected().and_then(|key| monitor.forest.get(key)) else { return };
+    let Some(actor) = monitor.list.selected().and_then(|key| monitor.actors.get(key)) else { return };
     let page = PaneContext {
-        forest: &monitor.forest,
+        forest: &monitor.actors,
         actor,
-        records: &monitor.desk.records,
-        chosen: monitor.desk.chosen(),
-        whole: monitor.desk.whole,
+        records: &monitor.detail.records,
+        chosen: monitor.detail.chosen(),
+        show_full: monitor.detail.show_full,
         columns: usize::from(area.width),
         ink,
         now,
     };
-    let why = monitor.desk.error().map(|why| StyledLine::of(Hue::Red, format!("cannot be read: {}", text::line(why))));
-    let look = (monitor.desk.records.version, monitor.desk.pane, monitor.desk.whole, area.width);
-    let lines: Vec<StyledLine> = match monitor.drawn.take() {
+    let why =
+        monitor.detail.error().map(|why| StyledLine::of(Hue::Red, format!("cannot be read: {}", text::line(why))));
+    let look = (monitor.detail.records.version, monitor.detail.pane, monitor.detail.show_full, area.width);
+    let lines: Vec<StyledLine> = match monitor.cached_lines.take() {
         // Lines rendered from records alone are reused until the records change.
-        Some((before, lines)) if before == look && monitor.desk.pane.is_recorded() => lines,
-        _ => match pane::lines(monitor.desk.pane, &page) {
+        Some((before, lines)) if before == look && monitor.detail.pane.is_recorded() => lines,
+        _ => match pane::lines(monitor.detail.pane, &page) {
             Some(lines) => why.into_iter().chain(lines).collect(),
             None => vec![why.unwrap_or_else(|| StyledLine::of(Hue::Dim, "reading"))],
         },
     };
     let last = lines.len().saturating_sub(rows);
-    let stays = monitor.desk.at_end && monitor.desk.pane.grows();
-    let is_list = monitor.desk.is_list();
+    let stays = monitor.detail.at_end && monitor.detail.pane.grows();
+    let is_list = monitor.detail.is_list();
     let scroll = match () {
-        () if is_list => (monitor.desk.chosen() + 1).saturating_sub(rows).min(last),
+        () if is_list => (monitor.detail.chosen() + 1).saturating_sub(rows).min(last),
         () if stays => last,
-        () => monitor.desk.scroll.min(last),
+        () => monitor.detail.scroll.min(last),
     };
-    monitor.desk.scroll = scroll;
+    monitor.detail.scroll = scroll;
     for (at, line) in lines.iter().skip(scroll).take(rows).enumerate() {
         let line = line.cut(usize::from(area.width), ink.ellipsis());
         put(ink, buffer, area, u16::try_from(at + 1).unwrap_or(u16::MAX), &line);
     }
     let count = lines.len();
-    monitor.drawn = Some((look, lines));
+    monitor.cached_lines = Some((look, lines));
     if count > rows {
         let place = format!(" {} to {} of {} ", scroll + 1, (scroll + rows).min(count), count);
         put_right(ink, buffer, area, 0, &StyledLine::of(Hue::Dim, place));
@@ -264,7 +266,7 @@ fn tabs(monitor: &Monitor, buffer: &mut Buffer, area: Rect) {
     put(ink, buffer, area, 0, &StyledLine::of(Hue::Dim, ink.rule(usize::from(area.width))));
     let mut x = area.x + 1;
     for (at, pane) in Pane::ALL.into_iter().enumerate() {
-        let is_shown = pane == monitor.desk.pane;
+        let is_shown = pane == monitor.detail.pane;
         // If there is no room for all names, only the selected tab shows its name.
         let name = if is_shown || area.width >= 100 {
             format!(" {} {} ", at + 1, pane.name())
@@ -275,7 +277,7 @@ fn tabs(monitor: &Monitor, buffer: &mut Buffer, area: Rect) {
         let room = usize::from(area.right().saturating_sub(x));
         let took = ink.put(buffer, (x, area.y), room, &StyledLine::of(hue, name));
         if is_shown {
-            let style = if monitor.desk.has_focus { Modifier::REVERSED } else { Modifier::UNDERLINED };
+            let style = if monitor.detail.has_focus { Modifier::REVERSED } else { Modifier::UNDERLINED };
             buffer.set_style(Rect { x, y: area.y, width: took, height: 1 }, Style::new().add_modifier(style));
         }
         x = x.saturating_add(took + 1).min(area.right());
@@ -297,17 +299,17 @@ fn foot(monitor: &Monitor, now: Timestamp, columns: usize) -> StyledLine {
     if asks > 0 {
         hints.push(("a", &answer));
     }
-    if monitor.desk.has_focus {
+    if monitor.detail.has_focus {
         hints.extend([("Tab", "tree"), ("Left Right", "pane"), ("Up Down", "scroll")]);
-        match monitor.desk.pane {
-            Pane::Artifacts if monitor.desk.is_list() => hints.push(("Enter", "look")),
+        match monitor.detail.pane {
+            Pane::Artifacts if monitor.detail.is_list() => hints.push(("Enter", "look")),
             Pane::Artifacts => hints.push(("Esc", "list")),
-            Pane::Events | Pane::Messages if monitor.desk.whole => hints.push(("Enter", "in short")),
+            Pane::Events | Pane::Messages if monitor.detail.show_full => hints.push(("Enter", "in short")),
             Pane::Events | Pane::Messages => hints.push(("Enter", "in full")),
             Pane::Facts | Pane::Goals | Pane::Team | Pane::Timeline => {}
         }
-        if monitor.desk.pane.grows() {
-            hints.push(("f", if monitor.desk.at_end { "stop following" } else { "follow" }));
+        if monitor.detail.pane.grows() {
+            hints.push(("f", if monitor.detail.at_end { "stop following" } else { "follow" }));
         }
     } else {
         hints.extend([

@@ -11,15 +11,15 @@ use soong::protocol::{RunId, Timestamp};
 use super::forest::ActorIndex;
 
 /// Maximum number of concurrent reads.
-const AT_ONCE: usize = 4;
+const MAX_CONCURRENT_READS: usize = 4;
 /// Minimum interval between two batches of reads, in milliseconds.
-const EVERY_MS: u64 = 200;
+const BATCH_INTERVAL_MS: u64 = 200;
 /// Delay before a failed read is repeated, in milliseconds.
-const AGAIN_MS: u64 = 30_000;
+const RETRY_DELAY_MS: u64 = 30_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct FinishedRuns {
-    out: Vec<RunId>,
+    pending: Vec<RunId>,
     asked_at: Timestamp,
     /// Runs whose records could not be read, and when.
     unreadable: HashMap<RunId, Timestamp>,
@@ -28,27 +28,27 @@ pub(crate) struct FinishedRuns {
 impl FinishedRuns {
     /// Returns the runs whose records are to be read now, the newest first.
     pub(crate) fn wants(&mut self, forest: &ActorIndex, now: Timestamp) -> Vec<RunId> {
-        if now.millis_since(self.asked_at) < EVERY_MS {
+        if now.millis_since(self.asked_at) < BATCH_INTERVAL_MS {
             return Vec::new();
         }
-        let room = AT_ONCE.saturating_sub(self.out.len());
+        let room = MAX_CONCURRENT_READS.saturating_sub(self.pending.len());
         let may = |run: &RunId| {
-            let rests = self.unreadable.get(run).is_some_and(|at| now.millis_since(*at) < AGAIN_MS);
-            !rests && !self.out.contains(run)
+            let rests = self.unreadable.get(run).is_some_and(|at| now.millis_since(*at) < RETRY_DELAY_MS);
+            !rests && !self.pending.contains(run)
         };
         let wanted: Vec<RunId> = forest.unrecorded().filter(may).take(room).collect();
         if !wanted.is_empty() {
             self.asked_at = now;
         }
-        self.out.extend(wanted.iter().cloned());
+        self.pending.extend(wanted.iter().cloned());
         wanted
     }
 
     /// Stores whether a record could be read.
     pub(crate) fn took(&mut self, run: &RunId, is_read: bool, now: Timestamp) {
-        self.out.retain(|out| out != run);
+        self.pending.retain(|out| out != run);
         if !is_read {
-            self.unreadable.retain(|_, at| now.millis_since(*at) < AGAIN_MS);
+            self.unreadable.retain(|_, at| now.millis_since(*at) < RETRY_DELAY_MS);
             self.unreadable.insert(run.clone(), now);
         }
     }

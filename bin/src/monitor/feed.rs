@@ -28,11 +28,11 @@ use crate::{
 };
 
 /// Capacity of the input queue. If it is full, the tree watch loses changes and receives a new snapshot.
-const WAITING_NEWS: usize = 64;
+const INPUT_QUEUE: usize = 64;
 /// Delay before reconnecting to the owner: initial and maximum.
-const AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
+const RECONNECT_DELAY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 /// Maximum time to wait for actions in progress when the screen is closed.
-const LAST_DEEDS: Duration = Duration::from_secs(3);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum number of lines shown of an artifact.
 const PREVIEW_LINES: usize = 2_000;
 const PREVIEW_BYTES: usize = 256 * 1_024;
@@ -43,44 +43,44 @@ const NEWEST_EVENTS: u64 = 1_000;
 #[derive(Debug, Clone)]
 pub(crate) enum TreeSource {
     /// The owner is this process, or a connection to it already exists.
-    Reached(Client),
+    Connected(Client),
     /// The owner is looked for at this address.
-    At(Address),
+    Address(Address),
 }
 
 /// Sends input and executes requests; ends when dropped.
 pub(crate) struct Feed {
-    tell: mpsc::Sender<MonitorInput>,
+    input_sender: mpsc::Sender<MonitorInput>,
     client: watch::Receiver<Option<(Client, Ready)>>,
     /// Reads in progress; aborted with the screen.
-    work: JoinSet<()>,
+    reads: JoinSet<()>,
     /// Actions in progress; awaited at the end.
-    deeds: JoinSet<()>,
+    commands: JoinSet<()>,
 }
 
 impl Feed {
     pub(crate) fn begin(whom: TreeSource) -> (Self, mpsc::Receiver<MonitorInput>) {
-        let (tell, news) = mpsc::channel(WAITING_NEWS);
+        let (tell, news) = mpsc::channel(INPUT_QUEUE);
         let (reached, client) = watch::channel(None);
         let mut work = JoinSet::new();
         work.spawn(follow(whom, tell.clone(), reached));
-        (Self { tell, client, work, deeds: JoinSet::new() }, news)
+        (Self { input_sender: tell, client, reads: work, commands: JoinSet::new() }, news)
     }
 
     /// Waits for the actions in progress, for at most [`LAST_DEEDS`].
     pub(crate) async fn finish(mut self) {
-        let done = async { while self.deeds.join_next().await.is_some() {} };
-        let _ = tokio::time::timeout(LAST_DEEDS, done).await;
+        let done = async { while self.commands.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, done).await;
     }
 
     /// Executes a request; ignores requests that concern only the screen.
     pub(crate) fn fulfil(&mut self, wish: MonitorRequest) {
         // Removes finished tasks.
-        while self.work.try_join_next().is_some() {}
-        while self.deeds.try_join_next().is_some() {}
-        let work = if let MonitorRequest::Do(_) = wish { &mut self.deeds } else { &mut self.work };
+        while self.reads.try_join_next().is_some() {}
+        while self.commands.try_join_next().is_some() {}
+        let work = if let MonitorRequest::Execute(_) = wish { &mut self.commands } else { &mut self.reads };
         let client = self.client.borrow().clone();
-        let tell = self.tell.clone();
+        let tell = self.input_sender.clone();
         work.spawn(async move {
             let news = match client {
                 Some((client, ready)) => fulfilled(&Source::Owner(client.clone(), ready), &client, wish).await,
@@ -99,9 +99,9 @@ fn broken_off(wish: MonitorRequest) -> Option<MonitorInput> {
     Some(match wish {
         MonitorRequest::Read(want) => MonitorInput::Read(want, Box::new(Err(error()))),
         MonitorRequest::ReadRun(run) => MonitorInput::Record(run, Box::new(Err(error()))),
-        MonitorRequest::ReadAsks => MonitorInput::Asks(Err(error())),
-        MonitorRequest::Do(_) => MonitorInput::Done(Err(error().message)),
-        MonitorRequest::Leave | MonitorRequest::Suspend | MonitorRequest::Redraw => return None,
+        MonitorRequest::ReadAsks => MonitorInput::PendingRequests(Err(error())),
+        MonitorRequest::Execute(_) => MonitorInput::CommandDone(Err(error().message)),
+        MonitorRequest::Exit | MonitorRequest::Suspend | MonitorRequest::Redraw => return None,
     })
 }
 
@@ -115,15 +115,17 @@ async fn fulfilled(source: &Source, client: &Client, wish: MonitorRequest) -> Op
             let read = client.run(&run).await.map(|view| view.run);
             MonitorInput::Record(run, Box::new(read))
         }
-        MonitorRequest::ReadAsks => MonitorInput::Asks(people::open(client, None).await.map(|open| open.asks)),
-        MonitorRequest::Do(deed) => MonitorInput::Done(done(source, client, deed).await),
-        MonitorRequest::Leave | MonitorRequest::Suspend | MonitorRequest::Redraw => return None,
+        MonitorRequest::ReadAsks => {
+            MonitorInput::PendingRequests(people::open(client, None).await.map(|open| open.requests))
+        }
+        MonitorRequest::Execute(deed) => MonitorInput::CommandDone(done(source, client, deed).await),
+        MonitorRequest::Exit | MonitorRequest::Suspend | MonitorRequest::Redraw => return None,
     })
 }
 
 /// Watches the tree until the screen is closed, and reconnects when the owner is lost.
 async fn follow(whom: TreeSource, tell: mpsc::Sender<MonitorInput>, reached: watch::Sender<Option<(Client, Ready)>>) {
-    let mut wait = AGAIN.0;
+    let mut wait = RECONNECT_DELAY.0;
     loop {
         let why = match reach(&whom).await {
             Ok((client, ready)) => match told((client, ready), &tell, &reached, &mut wait).await {
@@ -139,26 +141,26 @@ async fn follow(whom: TreeSource, tell: mpsc::Sender<MonitorInput>, reached: wat
         tokio::time::sleep(wait).await;
         wait = match &whom {
             // Looking for the owner of a local home is cheap, so the delay does not grow.
-            TreeSource::At(Address::Home(_)) => AGAIN.0,
-            _ => (wait * 2).min(AGAIN.1),
+            TreeSource::Address(Address::Home(_)) => RECONNECT_DELAY.0,
+            _ => (wait * 2).min(RECONNECT_DELAY.1),
         };
     }
 }
 
 async fn reach(whom: &TreeSource) -> Result<(Client, Ready), String> {
     match whom {
-        TreeSource::Reached(client) => match client.get::<Ready>("/health/ready").await {
+        TreeSource::Connected(client) => match client.get::<Ready>("/health/ready").await {
             Ok(ready) => Ok((client.clone(), ready)),
             Err(error) => match Ready::of_failure(&error) {
                 Some(ready) => Ok((client.clone(), ready)),
                 None => Err(error.message),
             },
         },
-        TreeSource::At(address) => match Client::find(address).await {
+        TreeSource::Address(address) => match Client::find(address).await {
             Discovery::Owner(client, ready) => Ok((client, ready)),
-            Discovery::Silent => Err(silent().message),
-            Discovery::Away(error) => Err(error.message),
-            Discovery::Nobody => {
+            Discovery::Unresponsive => Err(silent().message),
+            Discovery::Unreachable(error) => Err(error.message),
+            Discovery::None => {
                 Err("nobody is at work in this home: waiting for `soong run`, `soong serve` or another".to_owned())
             }
         },
@@ -179,14 +181,14 @@ async fn told(
         Ok(line) => line,
         Err(error) => return Some(error),
     };
-    let mut there = Some(Connection::There { pid: ready.pid, version: ready.version.clone() });
+    let mut there = Some(Connection::Connected { pid: ready.pid, version: ready.version.clone() });
     loop {
         let event = match line.next().await {
             Ok(event) => event,
             Err(error) => return Some(error),
         };
         if let Some(there) = there.take() {
-            *wait = AGAIN.0;
+            *wait = RECONNECT_DELAY.0;
             reached.send_replace(Some((client.clone(), ready.clone())));
             tell.send(MonitorInput::Link(there)).await.ok()?;
         }

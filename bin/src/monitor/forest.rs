@@ -19,7 +19,7 @@ use super::{
 };
 
 /// Maximum number of ended runs that are kept.
-pub(crate) const MOST_ENDED: usize = 500;
+pub(crate) const MAX_ENDED_RUNS: usize = 500;
 
 /// All known actors.
 #[derive(Debug, Default)]
@@ -33,11 +33,11 @@ pub(crate) struct ActorIndex {
     /// Number of changes so far.
     pub(crate) version: u64,
     /// Number of changes to the set of actors, or to whether one has ended or has an alarm.
-    pub(crate) shape: u64,
+    pub(crate) structure_version: u64,
     /// Computed on demand, and kept until the next change.
     summary: OnceCell<ActorSummary>,
     /// Recent usage of all runs.
-    pub(crate) pulse: UsageHistory,
+    pub(crate) usage_history: UsageHistory,
 }
 
 impl ActorIndex {
@@ -92,9 +92,9 @@ impl ActorIndex {
 
     /// Stores the record of a run that has ended.
     pub(crate) fn record(&mut self, run: &RunId, record: EndRecord) {
-        if let Some(actor) = self.actors.get_mut(&*format!("run:{run}")).filter(|actor| actor.is_gone) {
+        if let Some(actor) = self.actors.get_mut(&*format!("run:{run}")).filter(|actor| actor.has_ended) {
             actor.record = Some(Box::new(record));
-            (self.version, self.shape) = (self.version + 1, self.shape + 1);
+            (self.version, self.structure_version) = (self.version + 1, self.structure_version + 1);
             self.summary.take();
         }
     }
@@ -110,17 +110,17 @@ impl ActorIndex {
         let after = spent(&view);
         let before = match self.actors.get_mut(&key) {
             Some(actor) => {
-                let (before, was) = (spent(&actor.view), (actor.is_gone, actor.alarm().is_some()));
-                if actor.is_gone {
+                let (before, was) = (spent(&actor.view), (actor.has_ended, actor.alarm().is_some()));
+                if actor.has_ended {
                     self.ended.retain(|ended| *ended != key);
                 }
-                (actor.view, actor.is_gone, actor.record) = (view, false, None);
-                self.shape += u64::from(was != (false, actor.alarm().is_some()));
+                (actor.view, actor.has_ended, actor.record) = (view, false, None);
+                self.structure_version += u64::from(was != (false, actor.alarm().is_some()));
                 before
             }
             None => {
                 self.actors.insert(key.clone(), Actor::new(view));
-                self.shape += 1;
+                self.structure_version += 1;
                 (0, 0)
             }
         };
@@ -133,7 +133,7 @@ impl ActorIndex {
         {
             actor.pulse.beat(now, step);
             if actor.view.run.is_some() {
-                self.pulse.beat(now, step);
+                self.usage_history.beat(now, step);
             }
         }
         key
@@ -143,21 +143,21 @@ impl ActorIndex {
         let Some((key, actor)) = self.actors.get_key_value(key).map(|(key, actor)| (key.clone(), actor)) else {
             return;
         };
-        if actor.is_gone {
+        if actor.has_ended {
             return;
         }
         let stays = matches!(
             actor.view.kind,
             ActorKind::Run | ActorKind::Session | ActorKind::RunSupervisor | ActorKind::SubAgentSupervisor
         );
-        self.shape += 1;
+        self.structure_version += 1;
         if !stays {
             self.actors.remove(&key);
             return;
         }
         let is_run = actor.view.run.is_some();
         if let Some(actor) = self.actors.get_mut(&key) {
-            actor.is_gone = true;
+            actor.has_ended = true;
         }
         if is_run {
             self.ended.push_back(key);
@@ -166,12 +166,12 @@ impl ActorIndex {
 
     /// Removes the oldest ended runs, and ended actors of other kinds with nothing below them.
     fn tidy(&mut self) {
-        while self.ended.len() > MOST_ENDED {
+        while self.ended.len() > MAX_ENDED_RUNS {
             if let Some(oldest) = self.ended.pop_front() {
                 self.actors.remove(&oldest);
             }
         }
-        let is_empty_shell = |actor: &&Actor| actor.is_gone && actor.view.run.is_none();
+        let is_empty_shell = |actor: &&Actor| actor.has_ended && actor.view.run.is_none();
         if !self.actors.values().any(|actor| is_empty_shell(&actor)) {
             return;
         }
@@ -204,7 +204,7 @@ impl ActorIndex {
     /// Returns a run and the active runs below it.
     pub(crate) fn tree_of(&self, run: &RunId) -> Vec<&Actor> {
         let mut below: HashMap<&RunId, Vec<&Actor>> = HashMap::new();
-        for actor in self.iter().filter(|actor| !actor.is_gone) {
+        for actor in self.iter().filter(|actor| !actor.has_ended) {
             if let Some(parent) = actor.view.run.as_ref().and_then(|run| run.parent_run_id.as_ref()) {
                 below.entry(parent).or_default().push(actor);
             }
@@ -242,7 +242,7 @@ pub(crate) struct ActorSummary {
     /// Whether any run has its own budget.
     pub(crate) has_budgets: bool,
     /// Runs with pending requests: key, number of requests, and number of recorded events.
-    pub(crate) asks: Vec<(Key, u32, u64)>,
+    pub(crate) pending_requests: Vec<(Key, u32, u64)>,
     alarms: Vec<(Alert, Timestamp, Key)>,
 }
 
@@ -254,18 +254,18 @@ impl ActorSummary {
                 sum.alarms.push((alarm, actor.view.since, actor.key.clone()));
             }
             match &actor.view.run {
-                Some(_) if actor.is_gone => {
+                Some(_) if actor.has_ended => {
                     let (tokens, cost) = actor.used();
                     sum.ended += 1;
                     sum.ended_tokens += tokens;
                     sum.ended_cost = plus(sum.ended_cost, cost);
                 }
-                None if actor.is_gone => {}
+                None if actor.has_ended => {}
                 Some(run) => sum.take(actor, run),
                 None => sum.others += 1,
             }
         }
-        sum.asks.sort();
+        sum.pending_requests.sort();
         sum.alarms.sort_by(|(a, one, key), (b, other, other_key)| b.cmp(a).then((one, key).cmp(&(other, other_key))));
         sum
     }
@@ -281,7 +281,7 @@ impl ActorSummary {
         self.cost = plus(self.cost, run.cost);
         self.has_budgets |= !run.budget.is_empty();
         if run.asks > 0 {
-            self.asks.push((actor.key.clone(), run.asks, run.events));
+            self.pending_requests.push((actor.key.clone(), run.asks, run.events));
         }
     }
 }
@@ -329,12 +329,12 @@ mod tests {
         );
         // When a session is started again, its runs are below it again.
         forest.apply(changed(vec![], &["session:s"]), at(2));
-        assert!(forest.get("session:s").unwrap().is_gone);
+        assert!(forest.get("session:s").unwrap().has_ended);
         forest.apply(changed(vec![actor(ActorKind::Session, "s", Some("session_supervisor:0"))], &[]), at(3));
-        assert!(!forest.get("session:s").unwrap().is_gone);
+        assert!(!forest.get("session:s").unwrap().has_ended);
         // Actors missing from a snapshot have ended.
         forest.apply(tree(vec![]), at(4));
-        assert_eq!(forest.iter().filter(|actor| actor.is_gone).count(), 2);
+        assert_eq!(forest.iter().filter(|actor| actor.has_ended).count(), 2);
     }
 
     #[test]
@@ -362,12 +362,12 @@ mod tests {
     fn only_the_newest_runs_that_have_ended_stay() {
         let mut forest = ActorIndex::default();
         forest.apply(tree(vec![]), at(0));
-        for n in 0..MOST_ENDED + 10 {
+        for n in 0..MAX_ENDED_RUNS + 10 {
             let id = format!("r{n}");
             forest.apply(changed(vec![run(&id, None)], &[]), at(1));
             forest.apply(changed(vec![], &[&format!("run:{id}")]), at(2));
         }
-        assert_eq!(forest.iter().filter(|actor| actor.view.run.is_some()).count(), MOST_ENDED);
+        assert_eq!(forest.iter().filter(|actor| actor.view.run.is_some()).count(), MAX_ENDED_RUNS);
         assert!(forest.get("run:r9").is_none() && forest.get("run:r10").is_some());
     }
 
@@ -380,9 +380,9 @@ mod tests {
             view
         };
         forest.apply(tree(vec![with("old", 500)]), at(0));
-        assert_eq!(forest.pulse.sum().0, 0);
+        assert_eq!(forest.usage_history.sum().0, 0);
         forest.apply(changed(vec![with("old", 530), with("new", 7)], &[]), at(1));
-        assert_eq!(forest.pulse.sum().0, 37);
+        assert_eq!(forest.usage_history.sum().0, 37);
         assert_eq!(forest.summary().tokens, 537);
     }
 
@@ -401,6 +401,9 @@ mod tests {
         }
         forest.apply(tree(views), at(0));
         let alarms: Vec<(Alert, &str)> = forest.alarms().map(|(alarm, key)| (alarm, &**key)).collect();
-        assert_eq!(alarms, [(Alert::Stuck, "run:hangs"), (Alert::Asks, "run:asks"), (Alert::Restarted, "run:back")]);
+        assert_eq!(
+            alarms,
+            [(Alert::Stuck, "run:hangs"), (Alert::NeedsInput, "run:asks"), (Alert::Restarted, "run:back")]
+        );
     }
 }

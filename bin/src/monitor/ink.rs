@@ -18,9 +18,9 @@ use crate::{
 };
 
 /// Maximum number of combining marks shown per character.
-const MOST_MARKS: usize = 2;
+const MAX_COMBINING_MARKS: usize = 2;
 /// Additional number of zero-width characters that are processed per line.
-const SPARE: usize = 256;
+const EXTRA_ZERO_WIDTH: usize = 256;
 
 /// Capabilities of the terminal.
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +42,7 @@ impl CellWriter {
             Hue::Bold => plain.add_modifier(Modifier::BOLD),
             Hue::Dim => plain.add_modifier(Modifier::DIM),
             Hue::Italic => plain.add_modifier(Modifier::ITALIC),
-            Hue::Struck => plain.add_modifier(Modifier::CROSSED_OUT),
+            Hue::Strikethrough => plain.add_modifier(Modifier::CROSSED_OUT),
             Hue::Red => tinted(Color::Red),
             Hue::Green => tinted(Color::Green),
             Hue::Yellow => tinted(Color::Indexed(172)),
@@ -62,7 +62,7 @@ impl CellWriter {
         for (hue, piece) in line.pieces() {
             let style = self.style(hue);
             // Only the part of a long text that could be drawn is processed.
-            let most = usize::from(end.saturating_sub(at)) * (1 + MOST_MARKS) + SPARE;
+            let most = usize::from(end.saturating_sub(at)) * (1 + MAX_COMBINING_MARKS) + EXTRA_ZERO_WIDTH;
             let piece: String = piece.chars().take(most).collect();
             for (symbol, wide) in self.symbols(&piece) {
                 if at.saturating_add(wide) > end {
@@ -98,7 +98,7 @@ impl CellWriter {
                     symbols.push((c.to_string(), if wide == 1 { 1 } else { 2 }));
                     marks = 0;
                 }
-                _ if marks < MOST_MARKS => {
+                _ if marks < MAX_COMBINING_MARKS => {
                     if let Some((symbol, _)) = symbols.last_mut() {
                         symbol.push(c);
                         marks += 1;

@@ -45,7 +45,7 @@ impl RowList {
     /// Rebuilds the rows if the forest or the view has changed.
     pub(crate) fn refresh(&mut self, forest: &ActorIndex) {
         // Rows that are sorted or filtered by the content of actors may change with every update.
-        let changes = if self.view.is_plain() && !self.follows { forest.shape } else { forest.version };
+        let changes = if self.view.is_plain() && !self.follows { forest.structure_version } else { forest.version };
         if self.arranged == Some(changes) {
             return;
         }
@@ -119,7 +119,7 @@ impl RowList {
             self.change(forest, |view| _ = view.folded.insert(row.key.clone()));
             return;
         }
-        let above = self.rows[..self.at].iter().rposition(|above| above.rails.len() < row.rails.len());
+        let above = self.rows[..self.at].iter().rposition(|above| above.branches.len() < row.branches.len());
         if let Some(above) = above {
             (self.at, self.selected) = (above, Some(self.rows[above].key.clone()));
         }
@@ -127,7 +127,7 @@ impl RowList {
 
     /// Folds all rows that have children, except the root; or unfolds all rows.
     pub(crate) fn fold_all(&mut self, forest: &ActorIndex) {
-        let parents = self.rows.iter().filter(|row| row.has_children && !row.rails.is_empty());
+        let parents = self.rows.iter().filter(|row| row.has_children && !row.branches.is_empty());
         let parents: Vec<Key> = parents.map(|row| row.key.clone()).collect();
         self.change(forest, |view| match view.folded.is_empty() {
             true => view.folded.extend(parents),
@@ -146,7 +146,7 @@ impl RowList {
 
 /// Returns the run with the most recent progress. Runs without progress count as the oldest.
 fn busiest(forest: &ActorIndex, rows: &[ActorRow]) -> Option<Key> {
-    let actors = rows.iter().filter_map(|row| forest.get(&row.key)).filter(|actor| !actor.is_gone);
+    let actors = rows.iter().filter_map(|row| forest.get(&row.key)).filter(|actor| !actor.has_ended);
     let runs = actors.filter_map(|actor| Some((actor.view.run.as_ref()?.last_progress, actor)));
     runs.max_by_key(|(progress, _)| *progress).map(|(_, actor)| actor.key.clone())
 }

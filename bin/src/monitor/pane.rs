@@ -115,7 +115,7 @@ pub(crate) struct PaneContext<'a> {
     /// Index of the selected artifact.
     pub(crate) chosen: usize,
     /// Whether events and messages are shown in full.
-    pub(crate) whole: bool,
+    pub(crate) show_full: bool,
     pub(crate) columns: usize,
     pub(crate) ink: CellWriter,
     pub(crate) now: Timestamp,

@@ -5,7 +5,7 @@
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 /// Maximum length of the text, in bytes.
-const MOST_BYTES: usize = 16 * 1_024;
+const MAX_BYTES: usize = 16 * 1_024;
 
 /// A line, with the cursor at its end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,11 +17,11 @@ pub(crate) struct Prompt {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PromptResult {
     /// Typing continues.
-    On,
+    Editing,
     /// The text is complete.
-    Done,
+    Submitted,
     /// Typing was cancelled.
-    Left,
+    Cancelled,
 }
 
 impl Prompt {
@@ -32,9 +32,9 @@ impl Prompt {
     pub(crate) fn key(&mut self, key: KeyEvent) -> PromptResult {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
-            KeyCode::Enter => return PromptResult::Done,
-            KeyCode::Esc => return PromptResult::Left,
-            KeyCode::Char('c') if is_control => return PromptResult::Left,
+            KeyCode::Enter => return PromptResult::Submitted,
+            KeyCode::Esc => return PromptResult::Cancelled,
+            KeyCode::Char('c') if is_control => return PromptResult::Cancelled,
             KeyCode::Char('u') if is_control => self.text.clear(),
             KeyCode::Char('w') if is_control => {
                 let kept = self.text.trim_end().rfind(char::is_whitespace).map_or(0, |at| at + 1);
@@ -44,13 +44,13 @@ impl Prompt {
             KeyCode::Char(c) if !is_control => self.paste(&c.to_string()),
             _ => {}
         }
-        PromptResult::On
+        PromptResult::Editing
     }
 
     /// Appends pasted text; line breaks become spaces.
     pub(crate) fn paste(&mut self, text: &str) {
         for c in text.chars().map(|c| if c == '\n' || c == '\t' { ' ' } else { c }) {
-            if !c.is_control() && self.text.len() + c.len_utf8() <= MOST_BYTES {
+            if !c.is_control() && self.text.len() + c.len_utf8() <= MAX_BYTES {
                 self.text.push(c);
             }
         }
@@ -67,7 +67,7 @@ mod tests {
         let key = |code| KeyEvent::new(code, KeyModifiers::NONE);
         let control = |c| KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL);
         for c in "ab cd".chars() {
-            assert_eq!(prompt.key(key(KeyCode::Char(c))), PromptResult::On);
+            assert_eq!(prompt.key(key(KeyCode::Char(c))), PromptResult::Editing);
         }
         prompt.paste("e\n\u{1b}[f");
         assert_eq!(prompt.text, "ab cde [f");
@@ -76,10 +76,10 @@ mod tests {
         assert_eq!(prompt.text, "ab cde ");
         assert_eq!(
             (prompt.key(key(KeyCode::Enter)), prompt.key(control('c'))),
-            (PromptResult::Done, PromptResult::Left)
+            (PromptResult::Submitted, PromptResult::Cancelled)
         );
         prompt.key(control('u'));
-        prompt.paste(&"x".repeat(MOST_BYTES + 9));
-        assert_eq!(prompt.text.len(), MOST_BYTES);
+        prompt.paste(&"x".repeat(MAX_BYTES + 9));
+        assert_eq!(prompt.text.len(), MAX_BYTES);
     }
 }

@@ -17,31 +17,31 @@ use super::{
 };
 
 /// Maximum depth that is indented; deeper rows have the same indentation.
-const DEEPEST: usize = 40;
+const MAX_INDENT_DEPTH: usize = 40;
 
 /// Sort order of siblings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sort {
-    Born,
+    Started,
     Urgent,
     Tokens,
     Cost,
-    Quiet,
+    LastProgress,
     Mailbox,
     Restarts,
 }
 
 impl Sort {
     pub(crate) const ALL: [Self; 7] =
-        [Self::Born, Self::Urgent, Self::Tokens, Self::Cost, Self::Quiet, Self::Mailbox, Self::Restarts];
+        [Self::Started, Self::Urgent, Self::Tokens, Self::Cost, Self::LastProgress, Self::Mailbox, Self::Restarts];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
-            Self::Born => "start",
+            Self::Started => "start",
             Self::Urgent => "urgency",
             Self::Tokens => "tokens",
             Self::Cost => "cost",
-            Self::Quiet => "last progress",
+            Self::LastProgress => "last progress",
             Self::Mailbox => "mailbox",
             Self::Restarts => "restarts",
         }
@@ -57,7 +57,7 @@ impl Sort {
 #[derive(Debug, Clone)]
 pub(crate) struct TreeView {
     /// Arrange by supervision instead of by task.
-    pub(crate) by_supervision: bool,
+    pub(crate) group_by_supervisor: bool,
     pub(crate) sort: Sort,
     /// Show only actors that contain this text, and their ancestors. Lower case; empty if there is no filter.
     pub(crate) filter: String,
@@ -71,7 +71,7 @@ pub(crate) struct TreeView {
 impl TreeView {
     /// Returns whether the rows depend only on the set of actors and on their ended and alarm states.
     pub(crate) fn is_plain(&self) -> bool {
-        self.sort == Sort::Born && self.is_whole()
+        self.sort == Sort::Started && self.is_whole()
     }
 
     /// Returns whether no actor is filtered out by its content.
@@ -83,8 +83,8 @@ impl TreeView {
 impl Default for TreeView {
     fn default() -> Self {
         Self {
-            by_supervision: false,
-            sort: Sort::Born,
+            group_by_supervisor: false,
+            sort: Sort::Started,
             filter: String::new(),
             only_urgent: false,
             with_ended: true,
@@ -98,7 +98,7 @@ impl Default for TreeView {
 pub(crate) struct ActorRow {
     pub(crate) key: Key,
     /// For each level, from the top: whether a later sibling follows on it. The last entry is the row's own level.
-    pub(crate) rails: Vec<bool>,
+    pub(crate) branches: Vec<bool>,
     /// Number of hidden rows if the row is folded.
     pub(crate) hidden: usize,
     pub(crate) has_children: bool,
@@ -129,14 +129,14 @@ pub(crate) fn rows(forest: &ActorIndex, view: &TreeView) -> Vec<ActorRow> {
             hidden: if is_folded { count(&below, actor) } else { 0 },
             has_children: !children.is_empty(),
             is_context: shown.get(&*actor.key).is_some_and(|is_found| !is_found),
-            rails: rails.clone(),
+            branches: rails.clone(),
         });
         if is_folded {
             continue;
         }
         for (at, child) in children.iter().enumerate().rev() {
             let mut rails = rails.clone();
-            if rails.len() < DEEPEST {
+            if rails.len() < MAX_INDENT_DEPTH {
                 rails.push(at + 1 < children.len());
             }
             open.push((child, rails));
@@ -158,7 +158,8 @@ fn count(below: &HashMap<&str, Vec<&Actor>>, actor: &Actor) -> usize {
 
 /// Returns the visible actors, and whether each of them matches or is only an ancestor.
 fn shown<'f>(forest: &'f ActorIndex, view: &TreeView) -> HashMap<&'f str, bool> {
-    let is_there = |actor: &&Actor| (view.with_ended || !actor.is_gone) && (view.by_supervision || !is_silent(actor));
+    let is_there =
+        |actor: &&Actor| (view.with_ended || !actor.has_ended) && (view.group_by_supervisor || !is_silent(actor));
     let is_plain = view.is_whole();
     let is_found = |actor: &&Actor| {
         let is_urgent = !view.only_urgent || actor.alarm().is_some_and(|alarm| alarm > Alert::Restarted);
@@ -202,10 +203,10 @@ fn is_silent(actor: &Actor) -> bool {
 /// Returns the parent of an actor in the current arrangement.
 pub(crate) fn parent<'f>(forest: &'f ActorIndex, view: &TreeView, actor: &Actor) -> Option<&'f Actor> {
     let up = |actor: &Actor| forest.get(actor.view.parent.as_deref()?);
-    if view.by_supervision {
+    if view.group_by_supervisor {
         return up(actor);
     }
-    if let Some(above) = actor.works_for.iter().flatten().find_map(|key| forest.get(key)) {
+    if let Some(above) = actor.logical_parents.iter().flatten().find_map(|key| forest.get(key)) {
         return Some(above);
     }
     let mut above = up(actor)?;
@@ -229,14 +230,14 @@ fn rank(actor: &Actor, sort: Sort) -> (u8, Reverse<u64>, i64, Key) {
     };
     let (tokens, cost) = actor.used();
     let by = match sort {
-        Sort::Born => 0,
+        Sort::Started => 0,
         Sort::Urgent => actor.alarm().map_or(0, |alarm| alarm as u64 + 1),
         Sort::Tokens => tokens,
         Sort::Cost => cost.map_or(u64::MAX, soong::protocol::Usd::as_nanos),
         // The run without progress for the longest time comes first.
-        Sort::Quiet => {
+        Sort::LastProgress => {
             let progress = actor.view.run.as_ref().and_then(|run| run.last_progress);
-            progress.filter(|_| !actor.is_gone).map_or(0, |at| u64::MAX - at.as_millis().cast_unsigned())
+            progress.filter(|_| !actor.has_ended).map_or(0, |at| u64::MAX - at.as_millis().cast_unsigned())
         }
         Sort::Mailbox => u64::try_from(actor.view.mailbox).unwrap_or(u64::MAX),
         Sort::Restarts => u64::from(actor.view.restarts),
@@ -287,7 +288,7 @@ mod tests {
         let line = |row: &ActorRow| {
             let hidden = if row.hidden > 0 { format!(" +{}", row.hidden) } else { String::new() };
             let context = if row.is_context { " ." } else { "" };
-            format!("{}{}{hidden}{context}", " ".repeat(row.rails.len()), row.key.split_once(':').unwrap().1)
+            format!("{}{}{hidden}{context}", " ".repeat(row.branches.len()), row.key.split_once(':').unwrap().1)
         };
         rows(forest, view).iter().map(line).collect()
     }
@@ -299,7 +300,7 @@ mod tests {
             drawn(&forest, &TreeView::default()),
             ["0", " s", "  main", "   a", "    a1", "   b", "  lost", " 0"]
         );
-        let supervised = TreeView { by_supervision: true, ..TreeView::default() };
+        let supervised = TreeView { group_by_supervisor: true, ..TreeView::default() };
         let want = ["0", " 0", "  s", "   s", "    main", "   s", "    a", "    b", "    a1", "    lost", " 0"];
         assert_eq!(drawn(&forest, &supervised), want);
     }
@@ -334,7 +335,7 @@ mod tests {
             });
             let mut forest = ActorIndex::default();
             forest.apply(tree(views.collect()), Timestamp::default());
-            let view = TreeView { by_supervision, sort: Sort::ALL[sort], ..TreeView::default() };
+            let view = TreeView { group_by_supervisor: by_supervision, sort: Sort::ALL[sort], ..TreeView::default() };
             let rows = rows(&forest, &view);
             let keys: HashSet<&str> = rows.iter().map(|row| &*row.key).collect();
             prop_assert_eq!(keys.len(), rows.len());

@@ -42,18 +42,18 @@ pub(crate) enum MonitorInput {
     /// Record of a run that has ended.
     Record(RunId, Box<Result<Run, ErrorInfo>>),
     /// Pending requests of runs: questions and permissions.
-    Asks(Result<Vec<UserRequest>, ErrorInfo>),
+    PendingRequests(Result<Vec<UserRequest>, ErrorInfo>),
     /// Result of an action: a message or an error.
-    Done(Result<String, String>),
+    CommandDone(Result<String, String>),
 }
 
 /// State of the connection to the owner of the home.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Connection {
     /// The owner is being looked for.
-    Looking,
+    Searching,
     /// The owner responds.
-    There { pid: u32, version: String },
+    Connected { pid: u32, version: String },
     /// The owner does not respond, for this reason. The connection is retried.
     Lost(String),
 }
@@ -61,14 +61,14 @@ pub(crate) enum Connection {
 /// Request of the monitor to its environment.
 #[derive(Debug, PartialEq)]
 pub(crate) enum MonitorRequest {
-    Leave,
+    Exit,
     Suspend,
     /// Redraw the whole screen.
     Redraw,
     Read(ReadRequest),
     ReadRun(RunId),
     ReadAsks,
-    Do(Command),
+    Execute(Command),
 }
 
 /// The run that the monitor was started with.
@@ -84,21 +84,21 @@ pub(crate) struct Monitor {
     pub(crate) ink: CellWriter,
     /// Name of the watched home or server.
     pub(crate) title: String,
-    pub(crate) own: Option<InitialRun>,
-    pub(crate) forest: ActorIndex,
+    pub(crate) initial_run: Option<InitialRun>,
+    pub(crate) actors: ActorIndex,
     pub(crate) list: RowList,
     /// Whether a row was selected, by the user or automatically.
     has_selected: bool,
-    pub(crate) desk: Detail,
+    pub(crate) detail: Detail,
     pub(crate) dialog: Dialog,
-    pub(crate) link: Connection,
+    pub(crate) connection: Connection,
     pub(crate) asks: PendingRequests,
     note: Option<(Hue, String, Timestamp)>,
     /// Visible rows of the tree and of the pane.
-    pub(crate) room: (usize, usize),
-    endings: FinishedRuns,
+    pub(crate) visible_rows: (usize, usize),
+    finished_runs: FinishedRuns,
     /// Lines of the last drawn pane, with the key of their content.
-    pub(crate) drawn: Option<(PaneKey, Vec<StyledLine>)>,
+    pub(crate) cached_lines: Option<(PaneKey, Vec<StyledLine>)>,
 }
 
 /// Cache key of a pane's lines: version of its records, pane, whether entries are shown in full, and width.
@@ -109,18 +109,18 @@ impl Monitor {
         Self {
             ink,
             title,
-            own: own.map(|run| InitialRun { run, is_cancelling: false }),
-            forest: ActorIndex::default(),
+            initial_run: own.map(|run| InitialRun { run, is_cancelling: false }),
+            actors: ActorIndex::default(),
             list: RowList::default(),
             has_selected: false,
-            desk: Detail::default(),
+            detail: Detail::default(),
             dialog: Dialog::None,
-            link: Connection::Looking,
+            connection: Connection::Searching,
             asks: PendingRequests::default(),
             note: None,
-            room: (10, 10),
-            endings: FinishedRuns::default(),
-            drawn: None,
+            visible_rows: (10, 10),
+            finished_runs: FinishedRuns::default(),
+            cached_lines: None,
         }
     }
 
@@ -133,32 +133,32 @@ impl Monitor {
                 return self.follow(then, now);
             }
             MonitorInput::Link(link) => {
-                if let Connection::There { .. } = link
-                    && self.link != link
+                if let Connection::Connected { .. } = link
+                    && self.connection != link
                 {
                     // It may be another process, so everything that was read is outdated.
-                    self.desk.clear();
+                    self.detail.clear();
                     self.asks.begin_anew();
-                    self.endings.begin_anew();
+                    self.finished_runs.begin_anew();
                 }
-                self.link = link;
+                self.connection = link;
             }
             MonitorInput::Tree(event) => self.tree(event, now),
-            MonitorInput::Read(want, read) => self.desk.take(&want, *read),
+            MonitorInput::Read(want, read) => self.detail.take(&want, *read),
             MonitorInput::Record(run, read) => {
-                self.endings.took(&run, read.is_ok(), now);
+                self.finished_runs.took(&run, read.is_ok(), now);
                 if let Ok(record) = *read {
-                    self.forest.record(&run, record.into());
+                    self.actors.record(&run, record.into());
                 }
             }
-            MonitorInput::Asks(read) => {
+            MonitorInput::PendingRequests(read) => {
                 self.asks.take(read);
                 if self.asks.has_come() && matches!(self.dialog, Dialog::None) {
                     self.note = None;
                     self.show_asks(now);
                 }
             }
-            MonitorInput::Done(done) => {
+            MonitorInput::CommandDone(done) => {
                 // The request is still pending if the answer was not delivered.
                 self.asks.look_again();
                 match done {
@@ -173,38 +173,38 @@ impl Monitor {
     /// Updates the rows of the tree. Called before drawing and before a key is handled, but not for each input: with
     /// many inputs, this would take most of the time.
     pub(crate) fn arrange(&mut self) {
-        self.list.refresh(&self.forest);
+        self.list.refresh(&self.actors);
     }
 
     /// Returns the reads that are due.
     pub(crate) fn wants(&mut self, now: Timestamp) -> Vec<MonitorRequest> {
         let mut wishes = Vec::new();
-        self.desk.put(self.list.selected());
-        if !matches!(self.link, Connection::There { .. }) {
+        self.detail.put(self.list.selected());
+        if !matches!(self.connection, Connection::Connected { .. }) {
             return wishes;
         }
-        if self.asks.wants(&self.forest, now) {
+        if self.asks.wants(&self.actors, now) {
             wishes.push(MonitorRequest::ReadAsks);
         }
-        wishes.extend(self.desk.wants(&self.forest, now).map(MonitorRequest::Read));
-        wishes.extend(self.endings.wants(&self.forest, now).into_iter().map(MonitorRequest::ReadRun));
+        wishes.extend(self.detail.wants(&self.actors, now).map(MonitorRequest::Read));
+        wishes.extend(self.finished_runs.wants(&self.actors, now).into_iter().map(MonitorRequest::ReadRun));
         wishes
     }
 
     fn tree(&mut self, event: TreeEvent, now: Timestamp) {
-        self.forest.apply(event, now);
+        self.actors.apply(event, now);
         // Just after its start, an owner may not show its runs yet, so the selection is repeated until it succeeds.
         if !self.has_selected {
             self.arrange();
-            let first = match &self.own {
-                Some(own) => self.forest.run(&own.run),
-                None => self.forest.alarms().next().and_then(|(_, key)| self.forest.get(key)),
+            let first = match &self.initial_run {
+                Some(own) => self.actors.run(&own.run),
+                None => self.actors.alarms().next().and_then(|(_, key)| self.actors.get(key)),
             };
             let key = first.map(|actor| actor.key.clone());
             let key = key
                 .or_else(|| self.list.rows().iter().find(|row| row.key.starts_with("run:")).map(|row| row.key.clone()));
             if let Some(key) = key {
-                self.list.select(&self.forest, &key);
+                self.list.select(&self.actors, &key);
                 self.has_selected = true;
             }
         }
@@ -222,8 +222,8 @@ impl Monitor {
 
     /// Returns how the run that the monitor was started with ended; `None` before that.
     pub(crate) fn own_has_ended(&self) -> Option<&str> {
-        let actor = self.forest.run(&self.own.as_ref()?.run)?;
-        actor.is_gone.then(|| actor.state())
+        let actor = self.actors.run(&self.initial_run.as_ref()?.run)?;
+        actor.has_ended.then(|| actor.state())
     }
 
     fn key(&mut self, key: KeyEvent, now: Timestamp) -> Option<MonitorRequest> {
@@ -237,14 +237,14 @@ impl Monitor {
         self.note = None;
         self.asks.awaits_no_more();
         match action {
-            KeyAction::Quit => Some(MonitorRequest::Leave),
+            KeyAction::Quit => Some(MonitorRequest::Exit),
             KeyAction::Interrupt => Some(self.interrupt(now)),
             KeyAction::Suspend => Some(MonitorRequest::Suspend),
             KeyAction::Redraw => Some(MonitorRequest::Redraw),
             KeyAction::Help => self.open(Dialog::Help(0)),
             KeyAction::Filter => {
                 let typed = Prompt::with(self.list.view.filter.clone());
-                self.desk.has_focus = false;
+                self.detail.has_focus = false;
                 self.open(Dialog::Filter(typed))
             }
             KeyAction::Answer => self.answer(now),
@@ -266,26 +266,26 @@ impl Monitor {
 
     fn follow(&mut self, then: DialogResult, now: Timestamp) -> Option<MonitorRequest> {
         let deed = match then {
-            DialogResult::Waits => return None,
-            DialogResult::Closes => {
+            DialogResult::StayOpen => return None,
+            DialogResult::Close => {
                 self.dialog = Dialog::None;
                 return None;
             }
-            DialogResult::Filters(filter) => {
-                self.list.change(&self.forest, |view| view.filter = filter);
+            DialogResult::SetFilter(filter) => {
+                self.list.change(&self.actors, |view| view.filter = filter);
                 return None;
             }
-            DialogResult::Shows(id) => return self.open(Dialog::ask(id, now)),
-            DialogResult::Unfilters => {
+            DialogResult::ShowRequest(id) => return self.open(Dialog::ask(id, now)),
+            DialogResult::ClearFilter => {
                 self.dialog = Dialog::None;
-                self.list.change(&self.forest, |view| view.filter.clear());
+                self.list.change(&self.actors, |view| view.filter.clear());
                 return None;
             }
-            DialogResult::Does(deed) => {
+            DialogResult::Execute(deed) => {
                 self.dialog = Dialog::None;
                 deed
             }
-            DialogResult::DoesAndWaits(deed) => {
+            DialogResult::ExecuteAndShowNext(deed) => {
                 match &deed {
                     Command::Decide { id, .. } => self.asks.answered(id.as_str()),
                     Command::Answer { id, .. } => self.asks.answered(id.as_str()),
@@ -297,41 +297,41 @@ impl Monitor {
                 deed
             }
         };
-        Some(MonitorRequest::Do(deed))
+        Some(MonitorRequest::Execute(deed))
     }
 
     /// Moves the selection or changes the view.
     fn walk(&mut self, action: KeyAction) {
         self.has_selected = true;
-        let forest = &self.forest;
+        let forest = &self.actors;
         match action {
-            KeyAction::Move(step) if self.desk.has_focus => self.desk.step(step, self.room.1),
-            KeyAction::Move(step) => self.list.step(step, self.room.0),
-            KeyAction::In if self.desk.has_focus => self.desk.turn(1),
-            KeyAction::Out if self.desk.has_focus => self.desk.turn(-1),
+            KeyAction::Move(step) if self.detail.has_focus => self.detail.step(step, self.visible_rows.1),
+            KeyAction::Move(step) => self.list.step(step, self.visible_rows.0),
+            KeyAction::In if self.detail.has_focus => self.detail.turn(1),
+            KeyAction::Out if self.detail.has_focus => self.detail.turn(-1),
             KeyAction::In => self.list.go_in(forest),
             KeyAction::Out => self.list.go_out(forest),
             KeyAction::FoldAll => self.list.fold_all(forest),
-            KeyAction::Open if self.desk.has_focus => self.desk.look_closer(),
-            KeyAction::Open => self.desk.has_focus = true,
-            KeyAction::Close if self.desk.leave_preview() => {}
-            KeyAction::Close if self.desk.has_focus => self.desk.has_focus = false,
+            KeyAction::Open if self.detail.has_focus => self.detail.look_closer(),
+            KeyAction::Open => self.detail.has_focus = true,
+            KeyAction::Close if self.detail.leave_preview() => {}
+            KeyAction::Close if self.detail.has_focus => self.detail.has_focus = false,
             KeyAction::Close => self.list.change(forest, |view| {
                 view.filter.clear();
                 view.only_urgent = false;
             }),
-            KeyAction::Switch => self.desk.has_focus = !self.desk.has_focus,
+            KeyAction::Switch => self.detail.has_focus = !self.detail.has_focus,
             KeyAction::Pane(at) => {
-                self.desk.show(Pane::ALL[at]);
+                self.detail.show(Pane::ALL[at]);
                 // If there is room for only one of tree and pane, the pane is shown.
-                self.desk.has_focus |= self.room.1 == 0;
+                self.detail.has_focus |= self.visible_rows.1 == 0;
             }
-            KeyAction::NextPane => self.desk.turn(1),
+            KeyAction::NextPane => self.detail.turn(1),
             KeyAction::Sort => self.list.change(forest, |view| view.sort = view.sort.next()),
             KeyAction::OnlyUrgent => self.list.change(forest, |view| view.only_urgent = !view.only_urgent),
-            KeyAction::Arrange => self.list.change(forest, |view| view.by_supervision = !view.by_supervision),
+            KeyAction::Arrange => self.list.change(forest, |view| view.group_by_supervisor = !view.group_by_supervisor),
             KeyAction::Ended => self.list.change(forest, |view| view.with_ended = !view.with_ended),
-            KeyAction::Follow if self.desk.has_focus => self.desk.at_end = !self.desk.at_end,
+            KeyAction::Follow if self.detail.has_focus => self.detail.at_end = !self.detail.at_end,
             KeyAction::Follow => {
                 self.list.follows = !self.list.follows;
                 self.list.change(forest, |_| {});
@@ -344,22 +344,22 @@ impl Monitor {
     /// Ctrl-C.
     fn interrupt(&mut self, now: Timestamp) -> MonitorRequest {
         let has_ended = self.own_has_ended().is_some();
-        match &mut self.own {
+        match &mut self.initial_run {
             Some(own) if !own.is_cancelling && !has_ended => {
                 own.is_cancelling = true;
                 let run = own.run.clone();
                 self.say(Hue::Yellow, "cancelling; Ctrl-C again leaves the monitor", now);
-                MonitorRequest::Do(Command::Cancel(vec![run]))
+                MonitorRequest::Execute(Command::Cancel(vec![run]))
             }
-            _ => MonitorRequest::Leave,
+            _ => MonitorRequest::Exit,
         }
     }
 
     fn next_urgent(&mut self, now: Timestamp) -> Option<MonitorRequest> {
-        let alarms: Vec<Key> = self.forest.alarms().map(|(_, key)| key.clone()).collect();
+        let alarms: Vec<Key> = self.actors.alarms().map(|(_, key)| key.clone()).collect();
         let at = alarms.iter().position(|key| Some(key) == self.list.selected());
         match alarms.get(at.map_or(0, |at| (at + 1) % alarms.len())) {
-            Some(key) => self.list.select(&self.forest, key),
+            Some(key) => self.list.select(&self.actors, key),
             None => self.say(Hue::Green, "nothing needs a look: nothing is stuck, asks, has failed or crashed", now),
         }
         None
@@ -367,7 +367,7 @@ impl Monitor {
 
     fn answer(&mut self, now: Timestamp) -> Option<MonitorRequest> {
         if self.asks.list().is_empty() {
-            let said = if self.asks.awaits(&self.forest) { "reading what is asked" } else { "nothing is asked" };
+            let said = if self.asks.awaits(&self.actors) { "reading what is asked" } else { "nothing is asked" };
             self.say(Hue::Green, said, now);
             return None;
         }
@@ -376,9 +376,9 @@ impl Monitor {
 
     fn show_asks(&mut self, now: Timestamp) -> Option<MonitorRequest> {
         // Requests of the selected run, or of a run below it, are shown first.
-        let selected = self.list.selected().and_then(|key| self.forest.get(key)?.run_id());
+        let selected = self.list.selected().and_then(|key| self.actors.get(key)?.run_id());
         let family: Vec<RunId> = selected
-            .map(|run| self.forest.tree_of(&run).iter().filter_map(|actor| actor.run_id()).collect())
+            .map(|run| self.actors.tree_of(&run).iter().filter_map(|actor| actor.run_id()).collect())
             .unwrap_or_default();
         let asks = self.asks.list();
         let first = asks.iter().find(|ask| family.contains(ask.run_id())).or(asks.first());
@@ -387,10 +387,10 @@ impl Monitor {
     }
 
     fn cancel(&mut self, now: Timestamp) -> Option<MonitorRequest> {
-        let actor = self.list.selected().and_then(|key| self.forest.get(key))?;
-        let what = match (actor.run_id().filter(|_| !actor.is_gone), actor.view.kind) {
+        let actor = self.list.selected().and_then(|key| self.actors.get(key))?;
+        let what = match (actor.run_id().filter(|_| !actor.has_ended), actor.view.kind) {
             (Some(run), _) => {
-                let below = match self.forest.tree_of(&run).len().saturating_sub(1) {
+                let below = match self.actors.tree_of(&run).len().saturating_sub(1) {
                     0 => String::new(),
                     below => format!(" with {} below it", figure::plural(below, "run", "runs")),
                 };
@@ -399,9 +399,9 @@ impl Monitor {
             (None, ActorKind::Session) => {
                 let of_session = |run: &&Actor| {
                     let is_users = run.view.run.as_ref().is_some_and(|run| run.parent_run_id.is_none());
-                    is_users && !run.is_gone && run.session() == actor.session()
+                    is_users && !run.has_ended && run.session() == actor.session()
                 };
-                let runs: Vec<RunId> = self.forest.iter().filter(of_session).filter_map(Actor::run_id).collect();
+                let runs: Vec<RunId> = self.actors.iter().filter(of_session).filter_map(Actor::run_id).collect();
                 let count = figure::plural(runs.len(), "run", "runs");
                 (!runs.is_empty()).then(|| (format!("{count} of the session, with all below"), runs))
             }
@@ -419,12 +419,12 @@ impl Monitor {
     }
 
     fn kill(&mut self, now: Timestamp) -> Option<MonitorRequest> {
-        let actor = self.list.selected().and_then(|key| self.forest.get(key))?;
+        let actor = self.list.selected().and_then(|key| self.actors.get(key))?;
         let may = matches!(
             actor.view.kind,
             ActorKind::Run | ActorKind::Session | ActorKind::WorkingSet | ActorKind::ModelGateway
         );
-        if may && actor.is_gone {
+        if may && actor.has_ended {
             self.say(Hue::Yellow, "its actor has gone: there is nothing that could crash", now);
             return None;
         }
@@ -443,7 +443,7 @@ impl Monitor {
     }
 
     fn export(&mut self, now: Timestamp) -> Option<MonitorRequest> {
-        let actor = self.list.selected().and_then(|key| self.forest.get(key))?;
+        let actor = self.list.selected().and_then(|key| self.actors.get(key))?;
         let Some(run) = &actor.view.run else {
             self.say(Hue::Yellow, "only a run's trace can be exported: select a run", now);
             return None;

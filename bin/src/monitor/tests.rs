@@ -41,7 +41,7 @@ struct TestMonitor {
 impl TestMonitor {
     fn begin(ink: CellWriter) -> Self {
         let mut evening = Self { monitor: Monitor::new("/home/user/.soong-agent".to_owned(), None, ink), now: at(0) };
-        evening.hears(MonitorInput::Link(Connection::There { pid: 4_242, version: "0.1.0".to_owned() }));
+        evening.hears(MonitorInput::Link(Connection::Connected { pid: 4_242, version: "0.1.0".to_owned() }));
         evening
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{MARGIN, ROW_COLUMNS, Row};
+use super::{DEFAULT_COLUMNS, MARGIN_MARK, Row};
 use crate::{terminal::Hue, text};
 
 /// Width of one line number in columns.
@@ -24,7 +24,7 @@ pub(super) fn rows(diff: &str) -> Option<Vec<Row>> {
         if let Some(hunk) = line.strip_prefix("@@ -") {
             let begin = begin(hunk)?;
             if begin.0 > old.max(1) {
-                rows.push(Row::plain(format!("{MARGIN}...")));
+                rows.push(Row::plain(format!("{MARGIN_MARK}...")));
             }
             (old, new) = begin;
             continue;
@@ -40,10 +40,10 @@ pub(super) fn rows(diff: &str) -> Option<Vec<Row>> {
         old += usize::from(matches!(mark, "-" | " "));
         new += usize::from(matches!(mark, "+" | " "));
         // A row that continues a line has no number, so that a long line cannot imitate several lines.
-        let pieces = text::pieces(&text::escaped(said), ROW_COLUMNS - TEXT_COLUMN);
+        let pieces = text::pieces(&text::escaped(said), DEFAULT_COLUMNS - TEXT_COLUMN);
         for (place, piece) in pieces.iter().enumerate() {
             let (at, mark) = if place == 0 { (at.as_str(), mark) } else { ("", ">") };
-            rows.push(Row { hue, text: format!("{MARGIN}{at:NUMBERS_COLUMNS$} {mark} {piece}") });
+            rows.push(Row { hue, text: format!("{MARGIN_MARK}{at:NUMBERS_COLUMNS$} {mark} {piece}") });
         }
     }
     Some(rows)

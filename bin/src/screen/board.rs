@@ -25,7 +25,7 @@ pub(crate) enum DisplayState {
     /// Waiting for its turn in the queue.
     Queued,
     /// Active.
-    Working,
+    Active,
     /// Waiting for input or permission.
     Waiting,
     /// Completed.
@@ -46,7 +46,7 @@ impl From<RunStatus> for DisplayState {
     fn from(status: RunStatus) -> Self {
         match status {
             RunStatus::Queued => Self::Queued,
-            RunStatus::Running => Self::Working,
+            RunStatus::Running => Self::Active,
             RunStatus::Waiting | RunStatus::Interrupted => Self::Waiting,
             RunStatus::Completed => Self::Done,
             RunStatus::Failed => Self::Failed,
@@ -83,11 +83,11 @@ pub(crate) struct RunRow {
     pub(crate) run_id: RunId,
     pub(crate) parent: Option<RunId>,
     /// Agent type.
-    pub(crate) kind: String,
+    pub(crate) agent_type: String,
     pub(crate) task: String,
     pub(crate) state: DisplayState,
     /// Whether its last event says that it waits for input. An older snapshot of the tree does not override this.
-    pub(super) is_parked: bool,
+    pub(super) awaits_input: bool,
     /// Current activity; empty if unknown.
     pub(crate) activity: String,
     /// Goal in focus.
@@ -100,7 +100,7 @@ pub(crate) struct RunRow {
     pub(crate) started_at: Option<Timestamp>,
     pub(crate) ended_at: Option<Timestamp>,
     /// Usage according to the events alone.
-    pub(super) heard: RunUsage,
+    pub(super) event_usage: RunUsage,
 }
 
 impl RunRow {
@@ -108,10 +108,10 @@ impl RunRow {
         Self {
             run_id,
             parent,
-            kind: text::line(kind),
+            agent_type: text::line(kind),
             task: text::line(task),
             state: DisplayState::Queued,
-            is_parked: false,
+            awaits_input: false,
             activity: String::new(),
             goal: String::new(),
             turn: 0,
@@ -119,7 +119,7 @@ impl RunRow {
             cost: RunUsage::NOTHING.cost,
             started_at: None,
             ended_at: None,
-            heard: RunUsage::NOTHING,
+            event_usage: RunUsage::NOTHING,
         }
     }
 
@@ -153,7 +153,7 @@ impl From<&Run> for RunRow {
             turn: used.turn,
             tokens: used.tokens,
             cost: used.cost,
-            heard: used,
+            event_usage: used,
             started_at: run.started_at,
             ended_at: run.completed_at,
             ..Self::new(run.run_id.clone(), run.parent_run_id.clone(), kind, &run.task)
@@ -190,17 +190,17 @@ impl RunTable {
         let Some(entry) = self.open(record.run_id.as_ref()) else { return };
         match &record.event {
             Event::Run(RunEvent::LoopStarted { agent_type, .. }) => {
-                entry.kind = text::line(agent_type);
-                entry.state = DisplayState::Working;
+                entry.agent_type = text::line(agent_type);
+                entry.state = DisplayState::Active;
                 entry.started_at = entry.started_at.or(Some(record.ts));
             }
             Event::Run(RunEvent::Waiting { .. }) => {
                 entry.state = DisplayState::Waiting;
-                entry.is_parked = true;
+                entry.awaits_input = true;
             }
             Event::Run(RunEvent::Resumed { .. }) => {
-                entry.is_parked = false;
-                entry.state = DisplayState::Working;
+                entry.awaits_input = false;
+                entry.state = DisplayState::Active;
                 entry.activity.clear();
             }
             Event::Run(RunEvent::CancelRequested {}) => entry.activity = "cancelling".to_owned(),
@@ -208,8 +208,8 @@ impl RunTable {
             Event::Run(RunEvent::Failed { .. }) => entry.end(DisplayState::Failed, record.ts),
             Event::Run(RunEvent::Cancelled { .. }) => entry.end(DisplayState::Cancelled, record.ts),
             Event::Model(ModelEvent::Started { attempt, .. }) => {
-                entry.heard.turn += u32::from(*attempt == 1);
-                entry.used(entry.heard);
+                entry.event_usage.turn += u32::from(*attempt == 1);
+                entry.used(entry.event_usage);
                 entry.activity = "model call".to_owned();
             }
             Event::Model(ModelEvent::Waiting { reason, .. }) => entry.activity = doing("waiting", reason),
@@ -218,12 +218,12 @@ impl RunTable {
             }
             Event::Model(ModelEvent::Completed { usage, cost, .. })
             | Event::Model(ModelEvent::Failed { usage: Some(usage), cost, .. }) => {
-                entry.heard.add(usage.total_tokens(), *cost);
-                entry.used(entry.heard);
+                entry.event_usage.add(usage.total_tokens(), *cost);
+                entry.used(entry.event_usage);
             }
             Event::Memory(MemoryEvent::Injected { usage: Some(usage), cost, .. }) => {
-                entry.heard.add(usage.total_tokens(), *cost);
-                entry.used(entry.heard);
+                entry.event_usage.add(usage.total_tokens(), *cost);
+                entry.used(entry.event_usage);
             }
             Event::Tool(ToolEvent::Started { name, .. }) => entry.activity = format!("tool {}", text::line(name)),
             Event::Permission(PermissionEvent::Requested { tool, target, .. }) => {
@@ -257,11 +257,11 @@ impl RunTable {
         if let Some(run) = &view.run
             && let Some(entry) = self.open(Some(&RunId::new(view.id.as_str())))
         {
-            if !entry.is_parked {
+            if !entry.awaits_input {
                 entry.state = match &*view.state {
                     "queued" | "starting" => DisplayState::Queued,
                     "waiting" => DisplayState::Waiting,
-                    _ => DisplayState::Working,
+                    _ => DisplayState::Active,
                 };
                 entry.activity = match &*view.state {
                     "running" | "queued" => text::line(&view.activity),
@@ -325,7 +325,7 @@ mod tests {
             waited_ms: 0,
         };
         board.apply(&record("c", 8, answered));
-        assert_eq!((child(&board).state, child(&board).turn, child(&board).tokens), (DisplayState::Working, 1, 42));
+        assert_eq!((child(&board).state, child(&board).turn, child(&board).tokens), (DisplayState::Active, 1, 42));
         let end = RunEvent::Cancelled { queued: false, end_reason: EndReason::Cancelled, stats: StatsPair::zero() };
         board.apply(&record("c", 9, end));
         let ended = child(&board);

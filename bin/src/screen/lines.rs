@@ -96,7 +96,7 @@ fn order(board: &RunTable) -> Vec<TreeRow<'_>> {
 fn choose(order: &[TreeRow<'_>], room: usize) -> HashSet<usize> {
     let rank = |row: &TreeRow<'_>| match row.entry.state {
         _ if row.above.is_none() => 0,
-        DisplayState::Working | DisplayState::Waiting => 1,
+        DisplayState::Active | DisplayState::Waiting => 1,
         DisplayState::Failed | DisplayState::Cancelled => 2,
         DisplayState::Done => 3,
         DisplayState::Queued => 4,
@@ -133,8 +133,8 @@ const fn mark(state: DisplayState, unicode: bool) -> (Hue, &'static str) {
     match (state, unicode) {
         (DisplayState::Queued, true) => (Hue::Dim, "○"),
         (DisplayState::Queued, false) => (Hue::Dim, "."),
-        (DisplayState::Working, true) => (Hue::Blue, "●"),
-        (DisplayState::Working, false) => (Hue::Blue, "*"),
+        (DisplayState::Active, true) => (Hue::Blue, "●"),
+        (DisplayState::Active, false) => (Hue::Blue, "*"),
         (DisplayState::Waiting, true) => (Hue::Yellow, "◌"),
         (DisplayState::Waiting, false) => (Hue::Yellow, "?"),
         (DisplayState::Done, true) => (Hue::Green, "✓"),
@@ -176,7 +176,7 @@ fn draw(row: &TreeRow<'_>, after: &[&TreeRow<'_>], layouts: &[FigureLayout], fra
 
 /// Returns the agent name that precedes the task.
 fn head(entry: &RunRow) -> String {
-    format!("{} ", entry.kind)
+    format!("{} ", entry.agent_type)
 }
 
 /// Figures that follow a task, and their widths.
@@ -195,7 +195,7 @@ impl FigureLayout {
     }
 
     /// Layouts of a picture without costs, from the widest to the narrowest.
-    const FREE: [Self; 5] = [
+    const WITHOUT_COST: [Self; 5] = [
         Self::new(27, true, true, false),
         Self::new(16, true, true, false),
         Self::new(16, true, false, false),
@@ -203,7 +203,7 @@ impl FigureLayout {
         Self::new(0, false, false, false),
     ];
     /// Layouts of a picture with costs, from the widest to the narrowest.
-    const COSTLY: [Self; 6] = [
+    const WITH_COST: [Self; 6] = [
         Self::new(27, true, true, true),
         Self::new(16, true, true, true),
         Self::new(16, false, true, true),
@@ -229,7 +229,7 @@ impl FigureLayout {
 /// Chooses the layouts of a picture: the widest one that leaves room for the task of the row with the most room, and
 /// all narrower ones.
 fn layouts(room: usize, has_costs: bool) -> &'static [FigureLayout] {
-    let all: &[FigureLayout] = if has_costs { &FigureLayout::COSTLY } else { &FigureLayout::FREE };
+    let all: &[FigureLayout] = if has_costs { &FigureLayout::WITH_COST } else { &FigureLayout::WITHOUT_COST };
     let fits = |layout: &FigureLayout| layout.width() + TASK_COLUMNS <= room;
     &all[all.iter().position(fits).unwrap_or(all.len() - 1)..]
 }
@@ -296,18 +296,18 @@ mod tests {
         RunRow {
             run_id: RunId::new(id),
             parent: parent.map(RunId::new),
-            kind: "explore".into(),
+            agent_type: "explore".into(),
             task: format!("look at {id} 好好"),
             state,
-            is_parked: false,
-            activity: if state == DisplayState::Working { "model call".into() } else { String::new() },
+            awaits_input: false,
+            activity: if state == DisplayState::Active { "model call".into() } else { String::new() },
             goal: String::new(),
             turn: 2,
             tokens: 5_123,
             cost: None,
             started_at: (state != DisplayState::Queued).then(|| Timestamp::from_millis(1_000)),
             ended_at: state.has_ended().then(|| Timestamp::from_millis(1_450)),
-            heard: RunUsage { turn: 0, tokens: 0, cost: None },
+            event_usage: RunUsage { turn: 0, tokens: 0, cost: None },
         }
     }
 
@@ -322,9 +322,9 @@ mod tests {
     fn family() -> RunTable {
         RunTable {
             entries: vec![
-                entry("root", None, DisplayState::Working),
+                entry("root", None, DisplayState::Active),
                 entry("a", Some("root"), DisplayState::Done),
-                entry("b", Some("root"), DisplayState::Working),
+                entry("b", Some("root"), DisplayState::Active),
                 entry("b1", Some("b"), DisplayState::Failed),
                 entry("c", Some("root"), DisplayState::Queued),
             ],
@@ -354,7 +354,7 @@ mod tests {
     #[test]
     fn figures_stand_in_columns_and_costs_only_where_there_is_room() {
         let mut board = family();
-        board.entries[0].kind = "orchestrator".into();
+        board.entries[0].agent_type = "orchestrator".into();
         board.entries[3].started_at = Some(Timestamp::from_millis(-90_000));
         for (entry, nanos) in board.entries.iter_mut().zip([None, Some(12_300_000), Some(1_500_000_000)]) {
             entry.cost = nanos.map(Usd::from_nanos);
@@ -395,10 +395,10 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_counted_and_what_works_is_kept() {
-        let mut board = RunTable { entries: vec![entry("root", None, DisplayState::Working)] };
+        let mut board = RunTable { entries: vec![entry("root", None, DisplayState::Active)] };
         for n in 0..20 {
             let state = if n == 17 {
-                DisplayState::Working
+                DisplayState::Active
             } else if n < 9 {
                 DisplayState::Done
             } else {
@@ -425,7 +425,7 @@ mod tests {
     fn states() -> impl Strategy<Value = DisplayState> {
         prop::sample::select(vec![
             DisplayState::Queued,
-            DisplayState::Working,
+            DisplayState::Active,
             DisplayState::Waiting,
             DisplayState::Done,
             DisplayState::Failed,

@@ -39,10 +39,10 @@ pub(super) struct Painter {
     size: Size,
     /// Rows of older pictures that were pushed out at the top when the screen became smaller. They come back into
     /// view when it grows.
-    pushed_out: usize,
+    scrolled_out_rows: usize,
     is_cursor_hidden: bool,
     /// Whether the cursor may be in a line with output of other programs.
-    is_astray: bool,
+    is_cursor_position_unknown: bool,
 }
 
 impl Painter {
@@ -51,9 +51,9 @@ impl Painter {
             paint,
             drawn: Vec::new(),
             size: Size::default(),
-            pushed_out: 0,
+            scrolled_out_rows: 0,
             is_cursor_hidden: false,
-            is_astray: false,
+            is_cursor_position_unknown: false,
         }
     }
 
@@ -68,7 +68,7 @@ impl Painter {
 
     /// Keeps the current picture on the screen: the next one begins below everything that is shown.
     pub(super) fn forget(&mut self) {
-        *self = Self { is_astray: true, ..Self::new(self.paint) };
+        *self = Self { is_cursor_position_unknown: true, ..Self::new(self.paint) };
     }
 
     /// Returns the output that prints lines permanently, and the picture below them. Empty if the screen already
@@ -100,7 +100,7 @@ impl Painter {
 
     /// Moves the cursor to the start of an empty line.
     fn find_line_start(&mut self, out: &mut String, size: Size) {
-        if std::mem::take(&mut self.is_astray) {
+        if std::mem::take(&mut self.is_cursor_position_unknown) {
             // At the start of a line the spaces fill it; after other output they wrap to the next line.
             out.push_str(&" ".repeat(size.columns));
         }
@@ -111,9 +111,9 @@ impl Painter {
     fn redraw(&mut self, out: &mut String, above: &[StyledLine], picture: &[StyledLine], size: Size, is_resized: bool) {
         // A terminal that became narrower has wrapped the old lines.
         let broken = |line: &StyledLine| line.width().div_ceil(size.columns.max(1)).max(1);
-        let up = self.drawn.iter().map(broken).sum::<usize>() + self.pushed_out;
+        let up = self.drawn.iter().map(broken).sum::<usize>() + self.scrolled_out_rows;
         move_up(out, up);
-        self.pushed_out = if above.is_empty() { up.saturating_sub(size.room().1) } else { 0 };
+        self.scrolled_out_rows = if above.is_empty() { up.saturating_sub(size.room().1) } else { 0 };
         if is_resized {
             add(out, Clear(ClearType::FromCursorDown));
         }

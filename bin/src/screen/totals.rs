@@ -23,7 +23,7 @@ impl Counts {
         let mut counts = Self::default();
         for state in states {
             *match state {
-                DisplayState::Working => &mut counts.working,
+                DisplayState::Active => &mut counts.working,
                 DisplayState::Waiting => &mut counts.waiting,
                 DisplayState::Queued => &mut counts.queued,
                 DisplayState::Done => &mut counts.done,
@@ -141,10 +141,10 @@ mod tests {
         let now = Timestamp::from_millis(60_000);
         for (runs, want) in [
             (vec![], "0.0 s"),
-            (vec![(DisplayState::Working, 0, None, 48_000, None)], "12 s   1 at work"),
+            (vec![(DisplayState::Active, 0, None, 48_000, None)], "12 s   1 at work"),
             (
                 vec![
-                    (DisplayState::Working, 5_000, Some(1), 1_000, None),
+                    (DisplayState::Active, 5_000, Some(1), 1_000, None),
                     (DisplayState::Done, 100, Some(2), 2_000, Some(3_000)),
                 ],
                 "59 s   1 at work, 1 done   5.1k tok   $0.0300",

@@ -20,21 +20,21 @@ use unicode_normalization::{
 };
 
 /// Description of valid names. Part of every error message.
-const ALLOWED: &str = "use 1 to 128 bytes of letters, digits, '_', '-', '.' and single spaces, \
+const NAME_RULES: &str = "use 1 to 128 bytes of letters, digits, '_', '-', '.' and single spaces, \
                        with a letter, digit or '_' at both ends";
 
 /// Maximum length of a file extension that survives shortening, in bytes and without its dot.
-const MAX_ENDING_BYTES: usize = 16;
+const MAX_EXTENSION_BYTES: usize = 16;
 
 /// Maximum number of combining marks on one letter.
 const MAX_MARKS: usize = 6;
 
 /// Why a name is not valid, with a description of valid names.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{name:?} cannot name an artifact: {why}; {ALLOWED}")]
+#[error("{name:?} cannot name an artifact: {reason}; {NAME_RULES}")]
 pub struct ArtifactNameError {
     name: String,
-    why: String,
+    reason: String,
 }
 
 /// A valid artifact name. It is safe as an identity and as a path segment.
@@ -56,7 +56,7 @@ impl ArtifactName {
         let text: String = name.nfc().collect();
         match refusal(&text) {
             None => Ok(Self(text)),
-            Some(why) => Err(ArtifactNameError { name: name.chars().take(160).collect(), why }),
+            Some(why) => Err(ArtifactNameError { name: name.chars().take(160).collect(), reason: why }),
         }
     }
 
@@ -153,11 +153,11 @@ fn refusal(text: &str) -> Option<String> {
 /// Character-by-character validator with the context that its checks need.
 #[derive(Default)]
 struct NameValidator {
-    before: Option<char>,
+    previous: Option<char>,
     /// The current letter and the number of combining marks on it.
-    letter: Option<(char, usize)>,
+    current_letter: Option<(char, usize)>,
     /// Whether the previous character is NIKHAHIT, or a tone mark that follows it.
-    nikhahit: bool,
+    after_nikhahit: bool,
 }
 
 impl NameValidator {
@@ -167,7 +167,7 @@ impl NameValidator {
             return Some(flaw);
         }
         let mark = is_combining_mark(c);
-        match self.letter {
+        match self.current_letter {
             Some((letter, marks)) if mark => {
                 if marks == MAX_MARKS {
                     return Some("is one mark too many on a letter");
@@ -176,23 +176,25 @@ impl NameValidator {
                 if letter < '\u{250}' && c > '\u{36f}' {
                     return Some("is a mark of another script than its letter");
                 }
-                self.letter = Some((letter, marks + 1));
+                self.current_letter = Some((letter, marks + 1));
             }
             None if mark => return Some("is a mark without a letter"),
-            _ if c == ' ' && self.before == Some(' ') => return Some("follows another space"),
+            _ if c == ' ' && self.previous == Some(' ') => return Some("follows another space"),
             // SARA AM is typed as one letter. Its two parts look the same.
-            _ if self.nikhahit && matches!(c, '\u{e32}' | '\u{eb2}') => return Some("is a half of a split SARA AM"),
-            _ => self.letter = c.is_alphabetic().then_some((c, 0)),
+            _ if self.after_nikhahit && matches!(c, '\u{e32}' | '\u{eb2}') => {
+                return Some("is a half of a split SARA AM");
+            }
+            _ => self.current_letter = c.is_alphabetic().then_some((c, 0)),
         }
         let tone = matches!(c, '\u{e48}'..='\u{e4b}' | '\u{ec8}'..='\u{ecb}');
-        self.nikhahit = matches!(c, '\u{e4d}' | '\u{ecd}') || (self.nikhahit && tone);
-        self.before = Some(c);
+        self.after_nikhahit = matches!(c, '\u{e4d}' | '\u{ecd}') || (self.after_nikhahit && tone);
+        self.previous = Some(c);
         None
     }
 
     /// Continues as if `_` had been read.
     fn restart(&mut self) {
-        *self = Self { before: Some('_'), ..Self::default() };
+        *self = Self { previous: Some('_'), ..Self::default() };
     }
 }
 
@@ -227,7 +229,9 @@ fn flaw_of(c: char) -> Option<&'static str> {
         '\u{488}' | '\u{489}' | '\u{1abe}' | '\u{20d0}'..='\u{20ff}' | '\u{a670}'..='\u{a672}' => {
             Some("is not allowed")
         }
-        _ if is_combining_mark(c) => (canonical_combining_class(c) == OVERLAY).then_some("strikes its letter out"),
+        _ if is_combining_mark(c) => {
+            (canonical_combining_class(c) == OVERLAY_CLASS).then_some("strikes its letter out")
+        }
         _ if !c.is_alphanumeric() => Some("is no letter or digit"),
         _ if is_compatible(c) => Some("is another form of plain letters or digits, which are to be written instead"),
         _ => None,
@@ -235,7 +239,7 @@ fn flaw_of(c: char) -> Option<&'static str> {
 }
 
 /// Combining class of marks that are drawn through a letter.
-const OVERLAY: u8 = 1;
+const OVERLAY_CLASS: u8 = 1;
 
 /// Whether a character is another form of plain characters: `ﬁ`, `²`, `Ａ`.
 fn is_compatible(c: char) -> bool {
@@ -273,7 +277,7 @@ fn is_id(name: &str) -> bool {
 /// Splits a name into its stem and its extension with the dot. `.tar.gz` is one extension.
 fn split_ending(name: &str) -> (&str, &str) {
     let is_ending = |ending: &str| {
-        ending.len() <= MAX_ENDING_BYTES
+        ending.len() <= MAX_EXTENSION_BYTES
             && ending.chars().all(char::is_alphanumeric)
             // A purely numeric part is not an extension, as in `v1.2`.
             && ending.chars().any(char::is_alphabetic)

@@ -233,7 +233,7 @@ pub struct WebSearchConfig {
 }
 
 /// Policy for tools that use the network: the web tools, MCP servers, and tools that a program registers with the tag
-/// [`NETWORK`](crate::NETWORK). Commands are not covered: they request permission under any policy.
+/// [`NETWORK`](crate::NETWORK_TAG). Commands are not covered: they request permission under any policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NetworkPolicy {
@@ -368,7 +368,7 @@ impl ToolsConfig {
             SearchProvider::Searxng | SearchProvider::Tavily | SearchProvider::Brave => {}
         }
         if search.api_key_env.as_deref().is_some_and(|name| !super::is_variable(name)) {
-            return Err(("tools.web_search", super::NO_VARIABLE));
+            return Err(("tools.web_search", super::NOT_A_VARIABLE_NAME));
         }
         Ok(())
     }

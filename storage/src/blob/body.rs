@@ -25,9 +25,9 @@ pub(super) struct Body<'a> {
     stream: BoxStream<'a, io::Result<Bytes>>,
     limit_bytes: u64,
     size: u64,
-    held: VecDeque<Bytes>,
-    held_bytes: usize,
-    has_ended: bool,
+    buffered: VecDeque<Bytes>,
+    buffered_bytes: usize,
+    is_finished: bool,
 }
 
 /// A part of a body.
@@ -41,7 +41,7 @@ pub(super) struct Piece {
 impl<'a> Body<'a> {
     /// Creates a body from a stream that may have at most `limit_bytes`.
     pub(super) fn new(stream: BoxStream<'a, io::Result<Bytes>>, limit_bytes: u64) -> Self {
-        Self { stream, limit_bytes, size: 0, held: VecDeque::new(), held_bytes: 0, has_ended: false }
+        Self { stream, limit_bytes, size: 0, buffered: VecDeque::new(), buffered_bytes: 0, is_finished: false }
     }
 
     /// Creates a body from bytes in memory.
@@ -57,26 +57,26 @@ impl<'a> Body<'a> {
     /// Waits for the next `want_bytes` bytes. A body without bytes has one empty last piece.
     pub(super) async fn next(&mut self, want_bytes: usize) -> Result<Piece, StoreError> {
         // One more byte than requested shows that the piece is not the last one.
-        while !self.has_ended && self.held_bytes <= want_bytes {
+        while !self.is_finished && self.buffered_bytes <= want_bytes {
             match self.stream.next().await {
-                None => self.has_ended = true,
-                Some(Err(error)) => return Err(StoreError::Source(error.to_string())),
+                None => self.is_finished = true,
+                Some(Err(error)) => return Err(StoreError::SourceUnreadable(error.to_string())),
                 Some(Ok(bytes)) => self.hold(bytes)?,
             }
         }
         let mut piece = Vec::new();
-        let mut missing = want_bytes.min(self.held_bytes);
-        self.held_bytes -= missing;
+        let mut missing = want_bytes.min(self.buffered_bytes);
+        self.buffered_bytes -= missing;
         while missing > 0
-            && let Some(mut bytes) = self.held.pop_front()
+            && let Some(mut bytes) = self.buffered.pop_front()
         {
             if bytes.len() > missing {
-                self.held.push_front(bytes.split_off(missing));
+                self.buffered.push_front(bytes.split_off(missing));
             }
             missing -= bytes.len();
             piece.push(bytes);
         }
-        Ok(Piece { bytes: piece, is_last: self.has_ended && self.held_bytes == 0 })
+        Ok(Piece { bytes: piece, is_last: self.is_finished && self.buffered_bytes == 0 })
     }
 
     fn hold(&mut self, bytes: Bytes) -> Result<(), StoreError> {
@@ -85,8 +85,8 @@ impl<'a> Body<'a> {
             return Err(StoreError::TooLarge { limit_bytes: self.limit_bytes });
         }
         if !bytes.is_empty() {
-            self.held_bytes += bytes.len();
-            self.held.push_back(bytes);
+            self.buffered_bytes += bytes.len();
+            self.buffered.push_back(bytes);
         }
         Ok(())
     }
@@ -108,9 +108,9 @@ pub(super) async fn blocking<T: Send + 'static>(
 pub(super) async fn open_source(path: &FilePath, limit_bytes: u64) -> Result<File, StoreError> {
     let path = path.to_owned();
     blocking(move || {
-        let failed = |error: io::Error| StoreError::Source(format!("{}: {error}", path.display()));
+        let failed = |error: io::Error| StoreError::SourceUnreadable(format!("{}: {error}", path.display()));
         if !std::fs::metadata(&path).map_err(failed)?.is_file() {
-            return Err(StoreError::Source(format!("{} is no ordinary file", path.display())));
+            return Err(StoreError::SourceUnreadable(format!("{} is no ordinary file", path.display())));
         }
         let file = File::open(&path).map_err(failed)?;
         if file.metadata().map_err(failed)?.len() > limit_bytes {

@@ -14,7 +14,7 @@ use crate::store::StoreError;
 type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Time during which a failed request is retried.
-const RETRY: Duration = Duration::from_secs(30);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Settings for S3 that are looked up in the environment.
 #[cfg(feature = "s3")]
@@ -82,5 +82,5 @@ fn given<'a>(names: &'a [&'a str], environment: Environment<'a>) -> impl Iterato
 }
 
 fn retry() -> RetryConfig {
-    RetryConfig { retry_timeout: RETRY, ..RetryConfig::default() }
+    RetryConfig { retry_timeout: RETRY_TIMEOUT, ..RetryConfig::default() }
 }

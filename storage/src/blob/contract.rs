@@ -23,7 +23,7 @@ use super::{BlobStore, objects::PART_BYTES, version_path};
 use crate::store::StoreError;
 
 /// Number of versions that are written while others are deleted.
-const ROUNDS: u64 = 40;
+const VERSION_COUNT: u64 = 40;
 
 /// A size that needs several parts, with an incomplete last one.
 const LARGE_BYTES: usize = 2 * PART_BYTES + 7;
@@ -98,7 +98,7 @@ async fn bytes_come_back_and_no_version_is_written_twice(world: TestBlobs) {
         assert_eq!(blobs.get(&path).await.unwrap(), None, "{path}");
         blobs.put(&path, Bytes::from_static(b"one")).await.unwrap();
         let again = blobs.put(&path, Bytes::from_static(b"two")).await;
-        assert!(matches!(again, Err(StoreError::Exists(_))), "{path}: {again:?}");
+        assert!(matches!(again, Err(StoreError::AlreadyExists(_))), "{path}: {again:?}");
         world.assert_holds(&path, &Bytes::from_static(b"one")).await;
         blobs.delete(&path).await.unwrap();
         blobs.delete(&path).await.unwrap();
@@ -124,7 +124,7 @@ async fn a_body_in_pieces_replaces_nothing(world: TestBlobs) {
     world.blobs.put(&path, first.clone()).await.unwrap();
     for size in [3, LARGE_BYTES] {
         let again = world.blobs.put_stream(&path, u64::MAX, pieces(&sample(size))).await;
-        assert!(matches!(again, Err(StoreError::Exists(_))), "{size}: {again:?}");
+        assert!(matches!(again, Err(StoreError::AlreadyExists(_))), "{size}: {again:?}");
         world.assert_holds(&path, &first).await;
     }
 }
@@ -137,7 +137,7 @@ async fn what_is_too_large_or_fails_on_the_way_leaves_nothing(world: TestBlobs) 
         world.assert_free(&path).await;
         let broken = pieces(&sample(size)).chain(stream::iter([Err(io::Error::other("the line is dead"))]));
         let failed = world.blobs.put_stream(&path, u64::MAX, broken.boxed()).await;
-        assert_eq!(failed, Err(StoreError::Source("the line is dead".into())));
+        assert_eq!(failed, Err(StoreError::SourceUnreadable("the line is dead".into())));
         world.assert_free(&path).await;
     }
 }
@@ -173,7 +173,7 @@ async fn a_file_is_taken_in_and_stays(world: TestBlobs) {
     assert_eq!(refused, Err(StoreError::TooLarge { limit_bytes }));
     for wrong in [world.scratch.join("there is none"), world.scratch.clone()] {
         let refused = world.blobs.put_file(&path(2, "f"), u64::MAX, &wrong).await;
-        assert!(matches!(refused, Err(StoreError::Source(_))), "{wrong:?}: {refused:?}");
+        assert!(matches!(refused, Err(StoreError::SourceUnreadable(_))), "{wrong:?}: {refused:?}");
     }
     world.assert_free(&path(2, "f")).await;
     std::fs::remove_file(source).unwrap();
@@ -189,8 +189,8 @@ async fn of_two_that_write_one_path_one_wins(world: TestBlobs) {
         )
         .await;
         let winner = match (one, two) {
-            (Ok(_), Err(StoreError::Exists(_))) => 0,
-            (Err(StoreError::Exists(_)), Ok(_)) => 1,
+            (Ok(_), Err(StoreError::AlreadyExists(_))) => 0,
+            (Err(StoreError::AlreadyExists(_)), Ok(_)) => 1,
             neither => panic!("{sizes:?}: {neither:?}"),
         };
         world.assert_holds(&path, &bodies[winner]).await;
@@ -199,13 +199,13 @@ async fn of_two_that_write_one_path_one_wins(world: TestBlobs) {
 
 async fn versions_come_and_go_beside_each_other(world: TestBlobs) {
     let blobs = &world.blobs;
-    for version in 1..=ROUNDS {
+    for version in 1..=VERSION_COUNT {
         let (written, removed) = (path(version, "f"), path(version - 1, "f"));
         let both = future::join(blobs.put(&written, sample(9)), blobs.delete(&removed)).await;
         assert_eq!(both, (Ok(()), Ok(())), "{written}");
         assert_eq!(blobs.get(&removed).await, Ok(None));
     }
-    world.assert_holds(&path(ROUNDS, "f"), &sample(9)).await;
+    world.assert_holds(&path(VERSION_COUNT, "f"), &sample(9)).await;
 }
 
 async fn many_are_removed_at_once(TestBlobs { blobs, .. }: TestBlobs) {

@@ -34,20 +34,20 @@ use crate::store::StoreError;
 const PIECE_BYTES: usize = 1024 * 1024;
 
 /// Number of folder levels below the home that are kept even if they are empty: `sessions/ID/artifacts`.
-const LASTING_FOLDERS: usize = 3;
+const KEPT_FOLDER_LEVELS: usize = 3;
 
 /// Maximum number of attempts to create a folder that a concurrent deletion keeps removing.
-const TRIES: usize = 100;
+const MAX_ATTEMPTS: usize = 100;
 
 /// Maximum number of lasting folders remembered as durable; above it, all of them are forgotten.
-const KNOWN_FOLDERS: usize = 4_096;
+const MAX_DURABLE_FOLDERS: usize = 4_096;
 
 /// The files below a home.
 #[derive(Debug, Clone)]
 pub(super) struct Files {
     home: PathBuf,
     names: LocalFileSystem,
-    lasting: Arc<DurableFolders>,
+    durable_folders: Arc<DurableFolders>,
 }
 
 /// Folders `sessions/ID/artifacts` that are durable up to the home. Nothing in this module removes them, so they need
@@ -62,7 +62,7 @@ impl DurableFolders {
 
     fn add(&self, folder: &FilePath) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= KNOWN_FOLDERS {
+        if known.len() >= MAX_DURABLE_FOLDERS {
             known.clear();
         }
         known.insert(folder.to_owned());
@@ -87,7 +87,7 @@ impl Files {
             let _ = home.ancestors().skip(1).try_for_each(sync_folder);
         }
         let names = LocalFileSystem::new_with_prefix(&home).map_err(super::failed)?;
-        Ok(Self { home, names, lasting: Arc::default() })
+        Ok(Self { home, names, durable_folders: Arc::default() })
     }
 
     pub(super) fn home(&self) -> &FilePath {
@@ -104,7 +104,7 @@ impl Files {
         self.names.path_to_filesystem(key).map_err(super::failed)
     }
 
-    /// Writes a new file; [`StoreError::Exists`] if it already exists.
+    /// Writes a new file; [`StoreError::AlreadyExists`] if it already exists.
     pub(super) async fn put(&self, key: &Path, body: &mut Body<'_>, turn: PathLock) -> Result<(), StoreError> {
         let target = self.target(key)?;
         let mut writing = FileWrite { staged: None, _turn: turn };
@@ -159,7 +159,7 @@ impl Files {
     }
 
     fn target(&self, key: &Path) -> Result<Target, StoreError> {
-        Ok(Target { home: self.home.clone(), file: self.locate(key)?, lasting: Arc::clone(&self.lasting) })
+        Ok(Target { home: self.home.clone(), file: self.locate(key)?, lasting: Arc::clone(&self.durable_folders) })
     }
 }
 
@@ -277,7 +277,7 @@ impl Target {
 
     /// Returns the folder of all artifacts of a scope, which is kept even if it is empty.
     fn lasting_folder(&self) -> Option<&FilePath> {
-        let above = self.folders().count().checked_sub(1 + LASTING_FOLDERS)?;
+        let above = self.folders().count().checked_sub(1 + KEPT_FOLDER_LEVELS)?;
         self.folders().nth(above)
     }
 
@@ -299,7 +299,7 @@ impl Target {
     }
 
     fn remove_empty_folders(&self) -> io::Result<()> {
-        let count = self.folders().count().saturating_sub(1 + LASTING_FOLDERS);
+        let count = self.folders().count().saturating_sub(1 + KEPT_FOLDER_LEVELS);
         for folder in self.folders().take(count) {
             match fs::remove_dir(folder) {
                 Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => break,
@@ -319,7 +319,7 @@ impl Target {
             match OpenOptions::new().write(true).create_new(true).open(&path) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
                 // The folder does not exist yet, or a concurrent deletion has removed it because it was empty.
-                Err(error) if error.kind() == ErrorKind::NotFound && tries < TRIES => {
+                Err(error) if error.kind() == ErrorKind::NotFound && tries < MAX_ATTEMPTS => {
                     tries += 1;
                     if let Some(lasting) = self.lasting_folder().filter(|folder| !folder.is_dir()) {
                         self.lasting.forget(lasting);
@@ -343,13 +343,13 @@ impl Target {
 struct StagingFile {
     target: Target,
     file: File,
-    aside: PathBuf,
+    path: PathBuf,
 }
 
 impl StagingFile {
     fn make(target: Target) -> Result<Self, StoreError> {
         match target.make_aside() {
-            Ok((file, aside)) => Ok(Self { target, file, aside }),
+            Ok((file, aside)) => Ok(Self { target, file, path: aside }),
             Err(error) => {
                 // The failed attempt may have created folders. It is not reported if they cannot be removed.
                 let _ = target.remove_empty_folders();
@@ -364,13 +364,13 @@ impl StagingFile {
         let failed = |error: io::Error| target.failed(&error);
         self.file.sync_all().map_err(failed)?;
         // Unlike a rename, a hard link never replaces an existing file.
-        match fs::hard_link(&self.aside, &target.file) {
+        match fs::hard_link(&self.path, &target.file) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                return Err(StoreError::Exists(format!("the file {}", target.file.display())));
+                return Err(StoreError::AlreadyExists(format!("the file {}", target.file.display())));
             }
             linked => linked.map_err(failed)?,
         }
-        if let Err(error) = fs::remove_file(&self.aside).and_then(|()| target.sync_folders()) {
+        if let Err(error) = fs::remove_file(&self.path).and_then(|()| target.sync_folders()) {
             let _ = fs::remove_file(&target.file);
             return Err(failed(error));
         }
@@ -380,10 +380,10 @@ impl StagingFile {
 
 impl Drop for StagingFile {
     fn drop(&mut self) {
-        let removed = fs::remove_file(&self.aside);
+        let removed = fs::remove_file(&self.path);
         let tidied = self.target.remove_empty_folders();
         for error in [removed.err().filter(|error| !is_absent(error)), tidied.err()].into_iter().flatten() {
-            tracing::warn!(file = %self.aside.display(), %error, "what was written aside stays until its version is deleted");
+            tracing::warn!(file = %self.path.display(), %error, "what was written aside stays until its version is deleted");
         }
     }
 }

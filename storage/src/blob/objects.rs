@@ -46,7 +46,7 @@ impl Objects {
         Self { store: Arc::<S>::clone(&store), parts: store }
     }
 
-    /// Writes a new object; [`StoreError::Exists`] if it already exists.
+    /// Writes a new object; [`StoreError::AlreadyExists`] if it already exists.
     pub(super) async fn put(&self, key: &Path, body: &mut Body<'_>, turn: PathLock) -> Result<(), StoreError> {
         let first = body.next(PART_BYTES).await?;
         if first.is_last {
@@ -93,7 +93,7 @@ impl Objects {
 
 /// A multipart upload. If it is dropped before its end, it is aborted in the background.
 struct Upload {
-    open: Option<UploadState>,
+    state: Option<UploadState>,
     runtime: Handle,
 }
 
@@ -117,7 +117,7 @@ impl Upload {
             let id = objects.parts.create_multipart(&key).await?;
             let (store, note, number) = (Arc::clone(&objects.store), note(&key)?, id.clone().into_bytes());
             let open = UploadState { objects, key, id, _turn: turn, is_completing: false };
-            let upload = Self { open: Some(open), runtime: Handle::current() };
+            let upload = Self { state: Some(open), runtime: Handle::current() };
             match store.put(&note, number.into()).await {
                 Ok(_) => Ok(upload),
                 Err(error) => {
@@ -130,7 +130,7 @@ impl Upload {
     }
 
     async fn send(&self, first: Piece, body: &mut Body<'_>) -> Result<Vec<PartId>, StoreError> {
-        let Some(open) = &self.open else { return Ok(Vec::new()) };
+        let Some(open) = &self.state else { return Ok(Vec::new()) };
         let mut sent = Vec::new();
         let mut piece = first;
         loop {
@@ -146,11 +146,11 @@ impl Upload {
     }
 
     async fn complete(mut self, sent: Vec<PartId>) -> Result<(), StoreError> {
-        let Some(open) = &mut self.open else { return Ok(()) };
+        let Some(open) = &mut self.state else { return Ok(()) };
         open.is_completing = true;
         match open.objects.parts.complete_multipart(&open.key, &open.id, sent).await {
             Ok(_) => {
-                let Some(open) = self.open.take() else { return Ok(()) };
+                let Some(open) = self.state.take() else { return Ok(()) };
                 if let Err(error) = open.remove_note().await {
                     tracing::debug!(object = %open.key, %error, "the note of an upload stays until its version is deleted");
                 }
@@ -164,9 +164,9 @@ impl Upload {
     }
 
     async fn give_up(mut self) {
-        if let Some(open) = &self.open {
+        if let Some(open) = &self.state {
             open.clear().await;
-            self.open = None;
+            self.state = None;
         }
     }
 }
@@ -193,7 +193,7 @@ impl UploadState {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        if let Some(open) = self.open.take() {
+        if let Some(open) = self.state.take() {
             drop(self.runtime.spawn(async move { open.clear().await }));
         }
     }
@@ -205,7 +205,7 @@ fn note(key: &Path) -> object_store::Result<Path> {
 }
 
 fn exists(key: &Path) -> StoreError {
-    StoreError::Exists(format!("the file {key}"))
+    StoreError::AlreadyExists(format!("the file {key}"))
 }
 
 /// Treats a missing object as deleted.

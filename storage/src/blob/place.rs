@@ -48,7 +48,7 @@ pub enum BlobLocationError {
     BadPrefix(String),
     /// The location needs a cargo feature that this build lacks.
     #[error("{place} needs a build with the cargo feature {feature:?}: cargo install … --features {feature}")]
-    NotBuilt {
+    FeatureMissing {
         /// The location.
         place: String,
         /// The feature.
@@ -76,7 +76,7 @@ impl BlobLocation {
             }
         };
         match place.missing_feature() {
-            Some(feature) => Err(BlobLocationError::NotBuilt { place: place.to_string(), feature }),
+            Some(feature) => Err(BlobLocationError::FeatureMissing { place: place.to_string(), feature }),
             None => Ok(place),
         }
     }

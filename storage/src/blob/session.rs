@@ -27,13 +27,13 @@ use crate::{fault::FaultPoint, store::StoreError};
 /// Folder of the sessions, below the home.
 const SESSIONS: &str = "sessions";
 /// Folder of the sessions that are being deleted, below `SESSIONS`.
-const ASIDE: &str = ".deleted";
+const TRASH_FOLDER: &str = ".deleted";
 /// Suffix of files that were renamed in place; no version's file name contains a `#`.
-const LOOSE: &str = "#gone";
+const RENAMED_SUFFIX: &str = "#gone";
 /// Maximum number of reported files that cannot be deleted.
-const MAX_NAMED: usize = 100;
+const MAX_REPORTED: usize = 100;
 /// Number of attempts to empty a folder before a folder that is still not empty counts as a failure.
-const LOOKS: usize = 8;
+const MAX_EMPTYING_ATTEMPTS: usize = 8;
 
 /// A file or folder that cannot be deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl BlobStore {
             vec![UndeletedFile { path, reason: error.to_string() }]
         };
         self.meet(FaultPoint::BeforeRemoval).map_err(not_removed)?;
-        match &self.writing {
+        match &self.backend {
             Backend::Files(files) => {
                 let folder = SessionFolder::of(files.home(), id);
                 let removed = blocking(move || Ok(folder.remove())).await;
@@ -69,7 +69,7 @@ impl BlobStore {
                 for path in versions {
                     if let Err(error) = self.delete(path).await {
                         failed.push(UndeletedFile { path: path.clone(), reason: error.to_string() });
-                        if failed.len() == MAX_NAMED {
+                        if failed.len() == MAX_REPORTED {
                             break;
                         }
                     }
@@ -88,7 +88,7 @@ type Unlink = fn(&FilePath, is_folder: bool) -> io::Result<()>;
 struct SessionFolder {
     home: PathBuf,
     folder: PathBuf,
-    aside: PathBuf,
+    trash: PathBuf,
     unlink: Unlink,
 }
 
@@ -101,7 +101,7 @@ impl Failures {
     fn note(&mut self, path: &FilePath, outcome: io::Result<()>) {
         if let Err(error) = outcome
             && !is_absent(&error)
-            && self.0.len() < MAX_NAMED
+            && self.0.len() < MAX_REPORTED
         {
             self.0.push((path.to_owned(), error));
         }
@@ -111,8 +111,8 @@ impl Failures {
 impl SessionFolder {
     fn of(home: &FilePath, id: &SessionId) -> Self {
         let (sessions, name) = (home.join(SESSIONS), segment(id.as_str()));
-        let (folder, aside) = (sessions.join(&name), sessions.join(ASIDE).join(&name));
-        Self { home: home.to_owned(), folder, aside, unlink }
+        let (folder, aside) = (sessions.join(&name), sessions.join(TRASH_FOLDER).join(&name));
+        Self { home: home.to_owned(), folder, trash: aside, unlink }
     }
 
     fn remove(&self) -> Result<(), Vec<UndeletedFile>> {
@@ -120,13 +120,13 @@ impl SessionFolder {
         // recreated the folder.
         for _ in 0..2 {
             let mut failures = Failures::default();
-            if !exists(&self.aside) {
+            if !exists(&self.trash) {
                 failures.note(&self.folder, self.step_aside());
             }
-            if failures.0.is_empty() && exists(&self.aside) {
-                loosen(&self.aside, &mut failures);
+            if failures.0.is_empty() && exists(&self.trash) {
+                loosen(&self.trash, &mut failures);
                 if failures.0.is_empty() {
-                    unlink_all(&self.aside, self.unlink, &mut failures);
+                    unlink_all(&self.trash, self.unlink, &mut failures);
                 }
             }
             if !failures.0.is_empty() {
@@ -147,15 +147,15 @@ impl SessionFolder {
         if !exists(&self.folder) {
             return Ok(());
         }
-        if let Some(parent) = self.aside.parent() {
+        if let Some(parent) = self.trash.parent() {
             fs::create_dir_all(parent)?;
         }
-        fs::rename(&self.folder, &self.aside)
+        fs::rename(&self.folder, &self.trash)
     }
 
     /// Makes the removal of the folder durable, before the rows are deleted.
     fn settle(&self) -> io::Result<()> {
-        for folder in [self.aside.parent(), self.folder.parent()].into_iter().flatten() {
+        for folder in [self.trash.parent(), self.folder.parent()].into_iter().flatten() {
             match sync_folder(folder) {
                 Err(error) if !is_absent(&error) => return Err(error),
                 _ => {}
@@ -168,7 +168,7 @@ impl SessionFolder {
     fn put_back(&self, failures: Failures) -> Vec<UndeletedFile> {
         let named = failures.0.into_iter().map(|(path, error)| {
             // Users know the file by its original path.
-            let path = match path.strip_prefix(&self.aside) {
+            let path = match path.strip_prefix(&self.trash) {
                 Ok(inner) if inner.as_os_str().is_empty() => self.folder.clone(),
                 Ok(inner) => {
                     self.folder.join(inner.components().map(|part| tight(part.as_os_str())).collect::<PathBuf>())
@@ -179,18 +179,18 @@ impl SessionFolder {
             UndeletedFile { path, reason: error.to_string() }
         });
         let named = named.collect();
-        tighten(&self.aside);
-        if exists(&self.aside) && exists(&self.folder) {
+        tighten(&self.trash);
+        if exists(&self.trash) && exists(&self.folder) {
             // A late write has recreated the folder; no row refers to its content.
             if let Err(error) = fs::remove_dir_all(&self.folder) {
                 tracing::error!(folder = %self.folder.display(), %error, "a late write is in the way of a session that stays");
             }
         }
-        if exists(&self.aside)
+        if exists(&self.trash)
             && !exists(&self.folder)
-            && let Err(error) = fs::rename(&self.aside, &self.folder).and_then(|()| self.settle())
+            && let Err(error) = fs::rename(&self.trash, &self.folder).and_then(|()| self.settle())
         {
-            tracing::error!(folder = %self.aside.display(), %error, "the files of a session that stays lie aside");
+            tracing::error!(folder = %self.trash.display(), %error, "the files of a session that stays lie aside");
         }
         named
     }
@@ -223,7 +223,7 @@ fn loosen(folder: &FilePath, failures: &mut Failures) {
         let name = path.file_name().unwrap_or_default();
         if tight(name) == name {
             let mut loose = path.clone().into_os_string();
-            loose.push(LOOSE);
+            loose.push(RENAMED_SUFFIX);
             failures.note(&path, fs::rename(&path, loose));
         }
     }
@@ -247,14 +247,14 @@ fn tighten(folder: &FilePath) {
 
 /// Returns a name without the suffix that [`loosen`] has appended.
 fn tight(name: &OsStr) -> &OsStr {
-    name.to_str().and_then(|name| name.strip_suffix(LOOSE)).map_or(name, OsStr::new)
+    name.to_str().and_then(|name| name.strip_suffix(RENAMED_SUFFIX)).map_or(name, OsStr::new)
 }
 
 /// Unlinks a folder and everything in it, as far as possible.
 fn unlink_all(folder: &FilePath, unlink: Unlink, failures: &mut Failures) {
     let before = failures.0.len();
     // A write that began before the folder was moved away may add a file after its entries were listed.
-    for looks_left in (0..LOOKS).rev() {
+    for looks_left in (0..MAX_EMPTYING_ATTEMPTS).rev() {
         let inside = match entries(folder) {
             Ok(inside) => inside,
             Err(error) => return failures.note(folder, Err(error)),
@@ -266,7 +266,7 @@ fn unlink_all(folder: &FilePath, unlink: Unlink, failures: &mut Failures) {
             }
         }
         // After such a failure the folder cannot be empty, which is not reported separately.
-        if failures.0.len() > before || before == MAX_NAMED {
+        if failures.0.len() > before || before == MAX_REPORTED {
             return;
         }
         match unlink(folder, true) {
@@ -313,7 +313,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let leaving = SessionFolder { unlink: with_a_late_one, ..session(home.path()) };
         assert_eq!(leaving.remove(), Ok(()));
-        assert!(!exists(&leaving.folder) && !exists(&leaving.aside));
+        assert!(!exists(&leaving.folder) && !exists(&leaving.trash));
     }
 
     #[test]
@@ -323,7 +323,7 @@ mod tests {
         let other = leaving.folder.with_file_name("t");
         fs::create_dir_all(&other).unwrap();
         assert_eq!(leaving.remove(), Ok(()));
-        assert!(!exists(&leaving.folder) && !exists(&leaving.aside) && exists(&other));
+        assert!(!exists(&leaving.folder) && !exists(&leaving.trash) && exists(&other));
         assert_eq!(leaving.remove(), Ok(()), "again");
         let nothing = SessionFolder::of(&home.path().join("none"), &SessionId::new("s"));
         assert_eq!(nothing.remove(), Ok(()), "no home, no files");
@@ -336,17 +336,17 @@ mod tests {
             let leaving = session(home.path());
             leaving.step_aside().unwrap();
             match step {
-                "some are loose" => loosen(&leaving.aside.join("artifacts/a"), &mut Failures::default()),
-                "all are loose" => loosen(&leaving.aside, &mut Failures::default()),
+                "some are loose" => loosen(&leaving.trash.join("artifacts/a"), &mut Failures::default()),
+                "all are loose" => loosen(&leaving.trash, &mut Failures::default()),
                 "some are unlinked" => {
-                    loosen(&leaving.aside, &mut Failures::default());
-                    fs::remove_file(leaving.aside.join(format!("note.txt{LOOSE}"))).unwrap();
+                    loosen(&leaving.trash, &mut Failures::default());
+                    fs::remove_file(leaving.trash.join(format!("note.txt{RENAMED_SUFFIX}"))).unwrap();
                 }
                 "a late write made it anew" => drop(session(home.path())),
                 _ => {}
             }
             assert_eq!(leaving.remove(), Ok(()), "{step}");
-            assert!(!exists(&leaving.folder) && !exists(&leaving.aside), "{step}");
+            assert!(!exists(&leaving.folder) && !exists(&leaving.trash), "{step}");
         }
     }
 
@@ -354,11 +354,11 @@ mod tests {
     fn a_folder_that_cannot_go_aside_stays_whole_and_is_named() {
         let home = tempfile::tempdir().unwrap();
         let leaving = session(home.path());
-        fs::write(leaving.aside.parent().unwrap(), "in the way").unwrap();
+        fs::write(leaving.trash.parent().unwrap(), "in the way").unwrap();
         let failed = leaving.remove().unwrap_err();
         assert_eq!(failed.iter().map(|one| one.path.as_str()).collect::<Vec<_>>(), ["sessions/s"]);
         assert_eq!(there(&leaving), FILES);
-        fs::remove_file(leaving.aside.parent().unwrap()).unwrap();
+        fs::remove_file(leaving.trash.parent().unwrap()).unwrap();
         assert_eq!(leaving.remove(), Ok(()));
     }
 
@@ -367,11 +367,11 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let leaving = session(home.path());
         // A non-empty folder with the new name, because permissions do not restrict tests that run as root.
-        let way = leaving.folder.join(format!("artifacts/b{LOOSE}"));
+        let way = leaving.folder.join(format!("artifacts/b{RENAMED_SUFFIX}"));
         fs::create_dir_all(way.join("x")).unwrap();
         let failed = leaving.remove().unwrap_err();
         assert_eq!(failed.iter().map(|one| one.path.as_str()).collect::<Vec<_>>(), ["sessions/s/artifacts/b"]);
-        assert!(!exists(&leaving.aside));
+        assert!(!exists(&leaving.trash));
         assert!(there(&leaving).contains(&"artifacts/a/v1/one.md") && there(&leaving).contains(&"note.txt"));
     }
 

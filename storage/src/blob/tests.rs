@@ -46,7 +46,7 @@ fn tree(folder: &FilePath) -> Vec<String> {
 }
 
 /// The folders of a session that has no artifacts.
-const EMPTY: [&str; 3] = ["sessions", "sessions/s", "sessions/s/artifacts"];
+const EMPTY_SESSION_FOLDERS: [&str; 3] = ["sessions", "sessions/s", "sessions/s/artifacts"];
 
 #[tokio::test]
 async fn files_keep_the_contract() {
@@ -123,11 +123,11 @@ async fn a_deletion_takes_empty_folders_along_and_no_other() {
     blobs.delete(&path("a", 1)).await.unwrap();
     let a = ["sessions/s/artifacts/a", "sessions/s/artifacts/a/v2", "sessions/s/artifacts/a/v2/f.txt"];
     let b = ["sessions/s/artifacts/b", "sessions/s/artifacts/b/v1", "sessions/s/artifacts/b/v1/f.txt"];
-    assert_eq!(tree(home.path()), [&EMPTY[..], &a, &b].concat());
+    assert_eq!(tree(home.path()), [&EMPTY_SESSION_FOLDERS[..], &a, &b].concat());
     blobs.delete(&path("a", 2)).await.unwrap();
-    assert_eq!(tree(home.path()), [&EMPTY[..], &b].concat());
+    assert_eq!(tree(home.path()), [&EMPTY_SESSION_FOLDERS[..], &b].concat());
     blobs.delete(&path("b", 1)).await.unwrap();
-    assert_eq!(tree(home.path()), EMPTY);
+    assert_eq!(tree(home.path()), EMPTY_SESSION_FOLDERS);
 }
 
 #[tokio::test]
@@ -151,7 +151,7 @@ async fn a_deletion_finds_what_a_crash_left() {
         fs::create_dir_all(&folder).unwrap();
     }
     blobs.delete(&path("a", 1)).await.unwrap();
-    assert_eq!(tree(home.path()), EMPTY, "a folder that is empty goes, even where no file is left");
+    assert_eq!(tree(home.path()), EMPTY_SESSION_FOLDERS, "a folder that is empty goes, even where no file is left");
     fs::remove_dir_all(home.path().join("sessions")).unwrap();
     blobs.delete(&path("a", 1)).await.unwrap();
     assert!(tree(home.path()).is_empty(), "a deletion makes nothing");
@@ -171,7 +171,7 @@ async fn a_folder_that_goes_breaks_no_write_into_it() {
         tokio::spawn(task).map(Result::unwrap)
     });
     stream::iter(rounds).buffer_unordered(8).collect::<Vec<()>>().await;
-    assert_eq!(tree(home.path()), EMPTY);
+    assert_eq!(tree(home.path()), EMPTY_SESSION_FOLDERS);
 }
 
 #[tokio::test]

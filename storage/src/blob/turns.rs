@@ -13,16 +13,16 @@ type PathMutex = Arc<tokio::sync::Mutex<()>>;
 /// Paths with a running or waiting operation.
 #[derive(Debug, Default)]
 pub(super) struct PathLocks {
-    gates: Mutex<HashMap<String, PathMutex>>,
+    mutexes: Mutex<HashMap<String, PathMutex>>,
 }
 
 /// The lock of a path, for writing or deleting it; released when dropped.
 #[derive(Debug)]
 pub(super) struct PathLock {
-    turns: Arc<PathLocks>,
+    locks: Arc<PathLocks>,
     path: String,
-    gate: Option<PathMutex>,
-    held: Option<tokio::sync::OwnedMutexGuard<()>>,
+    mutex: Option<PathMutex>,
+    guard: Option<tokio::sync::OwnedMutexGuard<()>>,
 }
 
 impl PathLocks {
@@ -31,25 +31,25 @@ impl PathLocks {
         let gate = PathMutex::clone(self.gates().entry(path.to_owned()).or_default());
         // Created before waiting, so that a cancelled wait also removes its gate.
         let mut turn = PathLock {
-            turns: Arc::clone(self),
+            locks: Arc::clone(self),
             path: path.to_owned(),
-            gate: Some(PathMutex::clone(&gate)),
-            held: None,
+            mutex: Some(PathMutex::clone(&gate)),
+            guard: None,
         };
-        turn.held = Some(gate.lock_owned().await);
+        turn.guard = Some(gate.lock_owned().await);
         turn
     }
 
     fn gates(&self) -> MutexGuard<'_, HashMap<String, PathMutex>> {
-        self.gates.lock().unwrap_or_else(PoisonError::into_inner)
+        self.mutexes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for PathLock {
     fn drop(&mut self) {
-        self.held = None;
-        self.gate = None;
-        let mut gates = self.turns.gates();
+        self.guard = None;
+        self.mutex = None;
+        let mut gates = self.locks.gates();
         // New users of a gate get it from the map only, which is locked.
         if gates.get(&self.path).is_some_and(|gate| Arc::strong_count(gate) == 1) {
             gates.remove(&self.path);

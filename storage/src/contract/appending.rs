@@ -107,14 +107,14 @@ pub(super) fn a_stale_incarnation_is_refused(mut world: TestStore) {
     assert_eq!(world.write(vec![open("a")]).epoch, Some(2));
     for epoch in [0, 1, 3] {
         let late = world.fenced("a", epoch, 2, vec![event("a", Some("a"), 2, completed("late"))]);
-        assert_eq!(late, Err(StoreError::Stale(run_id("a"))), "epoch {epoch}");
+        assert_eq!(late, Err(StoreError::StaleIncarnation(run_id("a"))), "epoch {epoch}");
     }
     assert_eq!((world.events("a").len(), world.run("a").status), (1, RunStatus::Running));
     world.fenced("a", 2, 1, vec![event("a", Some("a"), 3, completed("done"))]).unwrap();
     assert_eq!(world.run("a").status, RunStatus::Completed);
     // A run is still known after its end.
     let late = world.fenced("a", 1, 2, vec![event("a", Some("a"), 4, started())]);
-    assert_eq!(late, Err(StoreError::Stale(run_id("a"))));
+    assert_eq!(late, Err(StoreError::StaleIncarnation(run_id("a"))));
 }
 
 pub(super) fn a_repeated_number_is_acknowledged_and_not_repeated(mut world: TestStore) {
@@ -126,14 +126,14 @@ pub(super) fn a_repeated_number_is_acknowledged_and_not_repeated(mut world: Test
     assert!(world.fenced("a", 1, 1, step()).unwrap().events.is_empty(), "an older one is recorded too");
     assert_eq!((world.events("a").len(), world.run("a").usage.prompt_tokens), (2, 20));
 
-    let fence = |number| Some(crate::store::Fence { run_id: run_id("a"), epoch: 1, number, used_ms: None });
+    let fence = |number| Some(crate::store::Fence { run_id: run_id("a"), epoch: 1, number, active_ms: None });
     let twice: Vec<Append> = (0..2).map(|_| Append { fence: fence(3), writes: step() }).collect();
     let acks = world.store.commit(&twice).unwrap();
     assert_eq!(acks.iter().map(|ack| ack.as_ref().unwrap().events.len()).collect::<Vec<_>>(), [1, 0]);
 
     // A rejected append is not recorded, so its number is still free.
     let refused = world.fenced("a", 1, 4, vec![new_session("a")]);
-    assert!(matches!(refused, Err(StoreError::Exists(_))));
+    assert!(matches!(refused, Err(StoreError::AlreadyExists(_))));
     assert_eq!(world.fenced("a", 1, 4, step()).unwrap().events.len(), 1);
 }
 
@@ -159,7 +159,7 @@ pub(super) fn a_refused_append_writes_nothing_and_leaves_its_neighbours_alone(mu
         vec![say(message("a", 1, None, soong_protocol::Role::User)), event("a", None, 3, queued())],
     ]);
     assert!(outcomes[0].is_ok() && outcomes[2].is_ok(), "{outcomes:?}");
-    assert_eq!(outcomes[1], Err(StoreError::Exists("session a".into())));
+    assert_eq!(outcomes[1], Err(StoreError::AlreadyExists("session a".into())));
     assert!(world.reader.session(&session_id("x")).unwrap().is_none());
     assert_eq!(world.run("a").turn, 0);
     let ids: Vec<u64> = world.events("a").iter().map(|event| event.event_id).collect();
@@ -180,9 +180,9 @@ pub(super) fn what_refers_to_nothing_is_missing(mut world: TestStore) {
         (vec![event("a", Some("nobody"), 1, queued())], "run nobody"),
     ];
     for (writes, what) in cases {
-        assert_eq!(world.refused(writes), StoreError::Missing(what.into()));
+        assert_eq!(world.refused(writes), StoreError::NotFound(what.into()));
     }
-    assert_eq!(world.fenced("nobody", 1, 1, Vec::new()), Err(StoreError::Missing("run nobody".into())));
+    assert_eq!(world.fenced("nobody", 1, 1, Vec::new()), Err(StoreError::NotFound("run nobody".into())));
     let taken: Vec<(Vec<Write>, &str)> = vec![
         (vec![new_trace("a", "a")], "trace a"),
         (vec![new_run("a", "a", "a")], "run a"),
@@ -191,9 +191,9 @@ pub(super) fn what_refers_to_nothing_is_missing(mut world: TestStore) {
     ];
     let late = new_trace("a", "a");
     let Write::Trace(late) = late else { unreachable!("it makes a trace") };
-    assert_eq!(world.refused(vec![Write::FirstTask(late)]), StoreError::Exists("a run of trace a".into()));
+    assert_eq!(world.refused(vec![Write::FirstTask(late)]), StoreError::AlreadyExists("a run of trace a".into()));
     for (writes, what) in taken {
-        assert_eq!(world.refused(writes), StoreError::Exists(what.into()));
+        assert_eq!(world.refused(writes), StoreError::AlreadyExists(what.into()));
     }
     assert!(world.reader.run(&run_id("r")).unwrap().is_none());
     assert!(world.reader.goal_tree(&trace_id("nowhere")).unwrap().is_none());
@@ -209,7 +209,7 @@ pub(super) fn an_append_sees_what_the_ones_before_it_in_the_batch_wrote(mut worl
         vec![open("a")],
         vec![event("a", Some("a"), 1, RunEvent::CancelRequested {})],
     ]);
-    assert_eq!(outcomes[2], Err(StoreError::Exists("trace a".into())));
+    assert_eq!(outcomes[2], Err(StoreError::AlreadyExists("trace a".into())));
     assert_eq!(outcomes[4].as_ref().unwrap().epoch, Some(2));
     let events = world.events("a");
     assert!(matches!(events[0].event, Event::Run(RunEvent::CancelRequested {})));

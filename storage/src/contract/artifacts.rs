@@ -69,10 +69,10 @@ pub(super) fn versions_follow_one_another_without_gap(mut world: TestStore) {
 
     for wrong in [1, 3, 5] {
         let refused = world.refused(vec![version("x", &scope, "report", wrong)]);
-        assert!(matches!(refused, StoreError::Exists(_)), "version {wrong} after 3: {refused}");
+        assert!(matches!(refused, StoreError::AlreadyExists(_)), "version {wrong} after 3: {refused}");
     }
     let twice = world.refused(vec![version("x", &scope, "report", 4), version("x", &scope, "report", 4)]);
-    assert!(matches!(twice, StoreError::Exists(_)));
+    assert!(matches!(twice, StoreError::AlreadyExists(_)));
     assert_eq!(world.reader.versions(&artifact_id("x")).unwrap().len(), 3);
 }
 
@@ -83,7 +83,7 @@ pub(super) fn a_name_is_unique_in_its_scope(mut world: TestStore) {
     for (number, scope) in scopes.iter().enumerate() {
         world.write(vec![version(&format!("x{number}"), scope, "report", 1)]);
         let taken = world.refused(vec![version(&format!("y{number}"), scope, "report", 1)]);
-        assert_eq!(taken, StoreError::Exists("artifact report".into()));
+        assert_eq!(taken, StoreError::AlreadyExists("artifact report".into()));
     }
     world.write(vec![version("z", &scopes[0], "alpha", 1)]);
     let names: Vec<_> = world.reader.artifacts(&scopes[0]).unwrap().into_iter().filter_map(|one| one.name).collect();
@@ -91,9 +91,9 @@ pub(super) fn a_name_is_unique_in_its_scope(mut world: TestStore) {
     assert_eq!(world.reader.artifacts(&scopes[2]).unwrap(), [artifact("x2", &scopes[2], "report", 1)]);
     assert!(world.reader.artifact(&scopes[1], "alpha").unwrap().is_none());
     let twins = vec![version("t1", &scopes[0], "twin", 1), version("t2", &scopes[0], "twin", 1)];
-    assert_eq!(world.refused(twins), StoreError::Exists("artifact twin".into()));
+    assert_eq!(world.refused(twins), StoreError::AlreadyExists("artifact twin".into()));
     let nowhere = world.refused(vec![version("n", &in_session("nowhere"), "report", 1)]);
-    assert_eq!(nowhere, StoreError::Missing("session nowhere".into()));
+    assert_eq!(nowhere, StoreError::NotFound("session nowhere".into()));
 }
 
 pub(super) fn those_changed_last_are_read_with_their_number(mut world: TestStore) {
@@ -131,7 +131,7 @@ pub(super) fn an_intent_stands_until_its_blob_is_registered_or_gone(mut world: T
     assert_eq!(world.reader.blob_intents().unwrap(), all);
     world.write(vec![version("x", &scope, "report", 1)]);
     assert_eq!(world.reader.blob_intents().unwrap(), all[1..]);
-    let gone = || Write::BlobGone { path: blob("y", 1) };
+    let gone = || Write::BlobDeleted { path: blob("y", 1) };
     world.write(vec![gone()]);
     world.write(vec![gone()]);
     assert_eq!(world.reader.blob_intents().unwrap(), all[2..]);
@@ -167,7 +167,7 @@ pub(super) fn edit(revision: u64, call: &str, update_type: UpdateType, splice: S
 }
 
 pub(super) fn flush(version: u64) -> Write {
-    Write::Flush(Box::new(NewDocumentVersion {
+    Write::DocumentVersion(Box::new(NewDocumentVersion {
         artifact_id: artifact_id("d"),
         version,
         size: version * 10,
@@ -195,15 +195,15 @@ pub(super) fn edits_are_kept_in_order_and_become_versions_with_gaps(mut world: T
 
     for wrong in [1, 2, 4] {
         let refused = world.refused(vec![edit(wrong, "late", UpdateType::Update, splice(0, 0, "x"))]);
-        assert!(matches!(refused, StoreError::Exists(_)), "revision {wrong} after 2: {refused}");
+        assert!(matches!(refused, StoreError::AlreadyExists(_)), "revision {wrong} after 2: {refused}");
     }
     world.write(vec![Write::BlobIntent { path: blob("d", 2), at: at(3) }]);
     world.write(vec![flush(2)]);
     assert_eq!(stands(&world), (2, 2, false));
     assert!(world.reader.blob_intents().unwrap().is_empty());
     assert!(world.reader.unflushed(&run_id("a")).unwrap().is_empty());
-    assert!(matches!(world.refused(vec![flush(2)]), StoreError::Exists(_)), "flushing twice");
-    assert!(matches!(world.refused(vec![flush(3)]), StoreError::Missing(_)), "a text that is not there yet");
+    assert!(matches!(world.refused(vec![flush(2)]), StoreError::AlreadyExists(_)), "flushing twice");
+    assert!(matches!(world.refused(vec![flush(3)]), StoreError::NotFound(_)), "a text that is not there yet");
 
     // An edit may come between reading a text and registering it as a version.
     world.write(vec![edit(3, "c3", UpdateType::Rewrite, splice(0, 11, "all new"))]);
@@ -242,16 +242,16 @@ pub(super) fn a_version_is_not_put_over_edits_that_are_none_yet(mut world: TestS
     world.write(vec![save(1)]);
     world.write(vec![edit(2, "c2", UpdateType::Update, splice(0, 0, "x"))]);
     assert_eq!(stands(&world), (2, 1, true));
-    assert!(matches!(world.refused(vec![save(3)]), StoreError::Exists(_)));
+    assert!(matches!(world.refused(vec![save(3)]), StoreError::AlreadyExists(_)));
     world.write(vec![flush(2), save(3)]);
     assert_eq!(stands(&world), (3, 3, false));
     let taken = world.refused(vec![version("other", &in_session("a"), "plan", 1)]);
-    assert_eq!(taken, StoreError::Exists("artifact plan".into()));
+    assert_eq!(taken, StoreError::AlreadyExists("artifact plan".into()));
 }
 
 pub(super) fn a_removed_artifact_leaves_intents_for_its_blobs(mut world: TestStore) {
     world.begin("a");
-    let gone = || Write::ArtifactGone { artifact_id: artifact_id("d"), at: at(60) };
+    let gone = || Write::ArtifactDeleted { artifact_id: artifact_id("d"), at: at(60) };
     world.write(vec![version("d", &in_session("a"), "plan", 1), version("d", &in_session("a"), "plan", 2)]);
     world.write(vec![edit(3, "c3", UpdateType::Update, splice(0, 0, "x"))]);
     assert_eq!(world.reader.blob_paths(&artifact_id("d")).unwrap(), [blob("d", 1), blob("d", 2)]);
@@ -260,9 +260,9 @@ pub(super) fn a_removed_artifact_leaves_intents_for_its_blobs(mut world: TestSto
     assert!(world.reader.versions(&artifact_id("d")).unwrap().is_empty());
     assert!(world.reader.edits(&artifact_id("d"), 0, 9).unwrap().is_empty());
     assert_eq!(world.reader.blob_intents().unwrap(), [blob("d", 1), blob("d", 2)]);
-    assert!(matches!(world.refused(vec![gone()]), StoreError::Missing(_)));
+    assert!(matches!(world.refused(vec![gone()]), StoreError::NotFound(_)));
     let late = world.refused(vec![edit(4, "c4", UpdateType::Update, splice(0, 0, "y"))]);
-    assert!(matches!(late, StoreError::Missing(_)), "an edit of what is gone: {late}");
+    assert!(matches!(late, StoreError::NotFound(_)), "an edit of what is gone: {late}");
     world.write(vec![version("e", &in_session("a"), "plan", 1)]);
 }
 

@@ -22,7 +22,7 @@ fn fork(id: &str, source: &str, to: u64) -> Write {
         project_dir: "p".into(),
         created_at: at(9),
     };
-    Write::Fork(Box::new(NewFork { session, trace_id: trace_id(id), source: trace_id(source), at: to }))
+    Write::Fork(Box::new(NewFork { session, trace_id: trace_id(id), source_trace: trace_id(source), last_message: to }))
 }
 
 fn forked(id: &str, source: &str, to: u64) -> Write {
@@ -113,11 +113,11 @@ pub(super) fn a_fork_that_cannot_be_is_refused_and_writes_nothing(mut world: Tes
     begin(&mut world);
     world.write(vec![say(Message { partial: true, ..message("a", 9, Some(7), Role::Assistant) })]);
     for (id, source, to, want) in [
-        ("a", "a", 7, StoreError::Exists("session a".into())),
-        ("b", "no", 7, StoreError::Missing("trace no".into())),
-        ("b", "a", 99, StoreError::Missing("message a-0099".into())),
-        ("b", "a", 8, StoreError::Missing("message a-0008".into())),
-        ("b", "a", 9, StoreError::Missing("message a-0009".into())),
+        ("a", "a", 7, StoreError::AlreadyExists("session a".into())),
+        ("b", "no", 7, StoreError::NotFound("trace no".into())),
+        ("b", "a", 99, StoreError::NotFound("message a-0099".into())),
+        ("b", "a", 8, StoreError::NotFound("message a-0008".into())),
+        ("b", "a", 9, StoreError::NotFound("message a-0009".into())),
     ] {
         assert_eq!(world.refused(vec![fork(id, source, to), forked("b", "a", to)]), want, "{id} {source} {to}");
     }
@@ -201,7 +201,7 @@ pub(super) fn copied_artifacts_are_found_by_the_ids_that_they_had(mut world: Tes
             update_type: soong_protocol::UpdateType::Create,
             path: format!("sessions/{session}/{id}"),
         };
-        Write::ArtifactCopy(Box::new(NewArtifactCopy { version, source: artifact_id(of) }))
+        Write::ArtifactCopy(Box::new(NewArtifactCopy { version, source_artifact: artifact_id(of) }))
     };
     world.write(vec![fork("b", "a", 7), copy("x2", "b", "x1"), forked("b", "a", 7)]);
     world.write(vec![fork("c", "b", 7), copy("x3", "c", "x2"), forked("c", "b", 7)]);

@@ -22,7 +22,7 @@ pub(super) fn lists_and_sums_can_be_of_one_user_alone(mut world: TestStore) {
             event(name, Some(name), 1, started()),
             event(name, Some(name), 2, answered(tokens, 0, None)),
             event(name, Some(name), 3, question),
-            Write::Permission(Box::new(permissions::asked(&format!("p-{name}"), name, 4))),
+            Write::PermissionRequest(Box::new(permissions::asked(&format!("p-{name}"), name, 4))),
         ]);
     }
     for (uid, sessions, tokens) in [

@@ -37,12 +37,18 @@ pub(super) fn asked(id: &str, name: &str, second: i64) -> Permission {
 }
 
 fn ask(id: &str, second: i64) -> Write {
-    Write::Permission(Box::new(asked(id, "a", second)))
+    Write::PermissionRequest(Box::new(asked(id, "a", second)))
 }
 
 fn decide(id: &str, decision: Decision) -> Write {
     let (permission_id, by) = (PermissionId::new(id), "api".to_owned());
-    Write::Decision(PermissionDecision { permission_id, decision, by, reason: Some("so".into()), at: at(9) })
+    Write::PermissionDecision(PermissionDecision {
+        permission_id,
+        decision,
+        decided_by: by,
+        reason: Some("so".into()),
+        at: at(9),
+    })
 }
 
 fn pending(world: &TestStore) -> Vec<String> {
@@ -70,15 +76,15 @@ pub(super) fn a_permission_is_decided_once_or_withdrawn_with_its_run(mut world: 
     for writes in
         [vec![decide("p1", Decision::Deny)], vec![decide("p2", Decision::Deny), decide("p2", Decision::AllowOnce)]]
     {
-        assert!(matches!(world.refused(writes), StoreError::Decided(_)));
+        assert!(matches!(world.refused(writes), StoreError::AlreadyDecided(_)));
     }
-    assert!(matches!(world.refused(vec![decide("nobody", Decision::Deny)]), StoreError::Missing(_)));
+    assert!(matches!(world.refused(vec![decide("nobody", Decision::Deny)]), StoreError::NotFound(_)));
     assert_eq!(pending(&world), ["p2", "p3"], "what was refused wrote nothing");
     world.write(vec![decide("p2", Decision::Deny)]);
     assert_eq!(read(&world, "p2").status, PermissionStatus::Denied);
     world.write(vec![event("a", Some("a"), 7, completed("done"))]);
     assert_eq!((pending(&world), read(&world, "p3").status), (vec![], PermissionStatus::Withdrawn));
-    assert!(matches!(world.refused(vec![decide("p3", Decision::AllowOnce)]), StoreError::Decided(_)));
+    assert!(matches!(world.refused(vec![decide("p3", Decision::AllowOnce)]), StoreError::AlreadyDecided(_)));
     let of = |world: &TestStore, filter: PermissionFilter| world.reader.permissions(&filter).unwrap().len();
     assert_eq!(of(&world, PermissionFilter { session_id: Some(session_id("b")), ..PermissionFilter::default() }), 0);
     assert_eq!(of(&world, PermissionFilter { run_id: Some(run_id("a")), ..PermissionFilter::default() }), 3);

@@ -156,7 +156,7 @@ pub(super) fn what_children_brought_back_is_read_in_the_order_of_their_start(mut
     assert_eq!(world.reader.child_results(&run_id("a")).unwrap(), [result(1), result(3)]);
     assert!(world.reader.child_results(&run_id("c1")).unwrap().is_empty());
     let again = world.refused(vec![Write::ChildResult(Box::new(result(3)))]);
-    assert_eq!(again, StoreError::Exists("the result of run c3".into()));
+    assert_eq!(again, StoreError::AlreadyExists("the result of run c3".into()));
     let nobody = world.refused(vec![Write::ChildResult(Box::new(result(4)))]);
-    assert_eq!(nobody, StoreError::Missing("run c4".into()));
+    assert_eq!(nobody, StoreError::NotFound("run c4".into()));
 }

@@ -179,37 +179,37 @@ pub(super) fn a_session_that_is_being_removed_is_there_for_nobody_and_takes_noth
         ("version", version("z", &in_session("a"), "new", 1)),
         ("next version", version("x", &in_session("a"), "report", 3)),
         ("flush", flush(2)),
-        ("deletion", Write::ArtifactGone { artifact_id: artifact_id("x"), at: at(7) }),
+        ("deletion", Write::ArtifactDeleted { artifact_id: artifact_id("x"), at: at(7) }),
     ] {
         let refused = world.refused(vec![write]);
-        assert!(matches!(refused, StoreError::Missing(_)), "{what}: {refused}");
+        assert!(matches!(refused, StoreError::NotFound(_)), "{what}: {refused}");
     }
     let late = Append {
-        fence: Some(Fence { run_id: run_id("a"), epoch: 1, number: 7, used_ms: None }),
+        fence: Some(Fence { run_id: run_id("a"), epoch: 1, number: 7, active_ms: None }),
         writes: vec![event("b", None, 6, queued())],
     };
     let late = world.store.commit(&[late]).unwrap().remove(0);
-    assert!(matches!(late, Err(StoreError::Missing(_))), "an incarnation that is late: {late:?}");
-    assert_eq!(world.refused(vec![new_session("a")]), StoreError::Removing(session_id("a")));
-    assert!(matches!(world.refused(vec![begin("none")]), StoreError::Missing(_)));
+    assert!(matches!(late, Err(StoreError::NotFound(_))), "an incarnation that is late: {late:?}");
+    assert_eq!(world.refused(vec![new_session("a")]), StoreError::SessionDeleting(session_id("a")));
+    assert!(matches!(world.refused(vec![begin("none")]), StoreError::NotFound(_)));
 }
 
 pub(super) fn a_session_with_a_run_that_has_not_ended_is_not_removed(mut world: TestStore) {
     fill(&mut world);
-    assert_eq!(world.refused(vec![begin("b")]), StoreError::Active(session_id("b")));
-    assert!(matches!(world.refused(vec![rows("b", 9)]), StoreError::Missing(_)), "nothing goes without a mark");
+    assert_eq!(world.refused(vec![begin("b")]), StoreError::SessionActive(session_id("b")));
+    assert!(matches!(world.refused(vec![rows("b", 9)]), StoreError::NotFound(_)), "nothing goes without a mark");
     assert!(removals(&world).is_empty());
     // A run that ends in the same batch counts as ended, and a run that is accepted in it counts as live.
     let ended = world.batch(vec![vec![event("b", Some("b"), 5, completed("x"))], vec![begin("b")]]);
     assert!(ended.iter().all(Result::is_ok), "{ended:?}");
     let accepted = world.batch(vec![vec![new_run("r", "a", "a")], vec![begin("a")]]);
-    assert_eq!(accepted[1], Err(StoreError::Active(session_id("a"))));
+    assert_eq!(accepted[1], Err(StoreError::SessionActive(session_id("a"))));
 }
 
 pub(super) fn a_session_that_stays_after_all_is_as_it_was(mut world: TestStore) {
     fill(&mut world);
     let before = found(world.reader.as_ref());
-    assert!(matches!(world.refused(vec![stay("a")]), StoreError::Missing(_)), "it was not going");
+    assert!(matches!(world.refused(vec![stay("a")]), StoreError::NotFound(_)), "it was not going");
     world.write(vec![begin("a")]);
     world.write(vec![stay("a")]);
     assert_eq!(found(world.reader.as_ref()), before);
@@ -232,13 +232,13 @@ pub(super) fn rows_go_in_pieces_and_the_session_with_the_last(mut world: TestSto
         assert!(found(world.reader.as_ref()).iter().all(|(_, count)| *count == 0), "after {pieces} pieces");
         if pieces == 1 {
             assert_eq!(removals(&world), [("a".to_owned(), DeletionStage::Rows)]);
-            assert!(matches!(world.refused(vec![stay("a")]), StoreError::Missing(_)), "there is no way back");
-            assert_eq!(world.refused(vec![new_session("a")]), StoreError::Removing(session_id("a")));
+            assert!(matches!(world.refused(vec![stay("a")]), StoreError::NotFound(_)), "there is no way back");
+            assert_eq!(world.refused(vec![new_session("a")]), StoreError::SessionDeleting(session_id("a")));
         }
         assert!(pieces < 100);
     }
     assert!(pieces > 8, "40 events and the rest are more than {pieces} pieces of 7 rows");
-    assert!(matches!(world.refused(vec![rows("a", 7)]), StoreError::Missing(_)), "it is gone");
+    assert!(matches!(world.refused(vec![rows("a", 7)]), StoreError::NotFound(_)), "it is gone");
     assert_eq!(others(world.reader.as_ref()), kept);
 
     // The id is free again, and the new session has no records of the old one.
@@ -249,7 +249,7 @@ pub(super) fn rows_go_in_pieces_and_the_session_with_the_last(mut world: TestSto
     let ack = world.write(vec![event("a", Some("a"), 9, queued())]);
     assert!(ack.events[0].lsn > last_lsn, "an lsn is given out once: {} after {last_lsn}", ack.events[0].lsn);
     assert_eq!((ack.events[0].event_id, ack.events[0].run_seq), (1, 1));
-    assert!(matches!(world.refused(vec![rows("a", 7)]), StoreError::Missing(_)), "a late piece of the old one");
+    assert!(matches!(world.refused(vec![rows("a", 7)]), StoreError::NotFound(_)), "a late piece of the old one");
 }
 
 /// Fills a store and deletes session `a` from it, so that a test can inspect the tables.

@@ -161,7 +161,7 @@ pub(super) fn lists_are_paged_newest_first_and_filtered(mut world: TestStore) {
     assert_eq!((seen.join(" "), pages), ("s5 s4 s3 s2 s1".to_owned(), 3));
     assert!(matches!(
         world.reader.sessions(&SessionFilter::default(), 2, Some("no cursor")),
-        Err(StoreError::Cursor(_))
+        Err(StoreError::InvalidCursor(_))
     ));
 
     let ids = |filter: TraceFilter| -> Vec<String> {

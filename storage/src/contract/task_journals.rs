@@ -17,16 +17,16 @@ pub(super) fn a_journal_begins_with_its_run_and_stays_until_it_is_done(mut world
     world.write(vec![event("a", Some("a"), 1, started())]);
     let journal = world.reader.task_journal(&run_id("a")).unwrap().unwrap();
     assert_eq!((journal.run.run_id.as_str(), journal.project_dir.as_str()), ("a", "project"));
-    assert_eq!((journal.first_event, journal.goals), (1, GoalTree::new("task of a")));
+    assert_eq!((journal.first_event_id, journal.goals), (1, GoalTree::new("task of a")));
     // A run that is resumed after a crash does not start again, and an ended run keeps its row.
     world.write(vec![event("a", Some("a"), 2, started()), event("a", Some("a"), 3, completed("x"))]);
-    assert_eq!(world.reader.task_journal(&run_id("a")).unwrap().unwrap().first_event, 1);
+    assert_eq!(world.reader.task_journal(&run_id("a")).unwrap().unwrap().first_event_id, 1);
     assert_eq!(listed(&world), ["a"]);
     for _ in 0..2 {
-        world.write(vec![Write::TaskJournalDone(run_id("a"))]);
+        world.write(vec![Write::TaskJournalCompleted(run_id("a"))]);
         assert_eq!((world.reader.task_journal(&run_id("a")).unwrap(), listed(&world)), (None, vec![]));
     }
-    world.write(vec![Write::TaskJournalDone(run_id("nobody"))]);
+    world.write(vec![Write::TaskJournalCompleted(run_id("nobody"))]);
 }
 
 pub(super) fn a_journal_holds_the_goals_as_they_stood_when_its_run_began(mut world: TestStore) {
@@ -47,7 +47,7 @@ pub(super) fn a_journal_holds_the_goals_as_they_stood_when_its_run_began(mut wor
     let journal = world.reader.task_journal(&run_id("b")).unwrap().unwrap();
     let goals: Vec<&str> = journal.goals.goals.iter().map(|goal| goal.description.as_str()).collect();
     assert_eq!((goals, journal.goals.current_id), (vec!["older", "just before"], None));
-    assert_eq!(journal.first_event, 3);
+    assert_eq!(journal.first_event_id, 3);
 }
 
 pub(super) fn only_a_users_orchestrator_run_that_a_model_leads_has_a_journal(mut world: TestStore) {

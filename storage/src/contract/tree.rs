@@ -87,10 +87,10 @@ pub(super) fn the_main_path_leads_from_the_first_message_to_the_head(mut world: 
 
     for taken in [7, 3] {
         let refused = world.refused(vec![say(message("a", taken, Some(1), Role::User))]);
-        assert_eq!(refused, StoreError::Exists(format!("message a-{taken:04}")));
+        assert_eq!(refused, StoreError::AlreadyExists(format!("message a-{taken:04}")));
     }
     let ahead = world.refused(vec![say(message("a", 9, Some(10), Role::User))]);
-    assert_eq!(ahead, StoreError::Missing("message a-0010".into()));
+    assert_eq!(ahead, StoreError::NotFound("message a-0010".into()));
 }
 
 pub(super) fn a_summary_stands_for_what_it_covers_and_nothing_is_rewritten(mut world: TestStore) {
@@ -155,12 +155,12 @@ pub(super) fn the_head_moves_only_from_where_it_is_to_where_somebody_can_go_on(m
     }
     assert_eq!((found(&world, 7), found(&world, 8), found(&world, 0)), (None, None, None));
 
-    let moved = StoreError::Moved(trace_id("a"));
+    let moved = StoreError::HeadMoved(trace_id("a"));
     assert_eq!(world.refused(vec![event("a", Some("a"), 2, rewind(4, 5))]), moved);
-    let missing = |sequence: u64| StoreError::Missing(format!("message a-{sequence:04}"));
+    let missing = |sequence: u64| StoreError::NotFound(format!("message a-{sequence:04}"));
     assert_eq!(world.refused(vec![event("a", Some("a"), 2, rewind(7, 6))]), missing(7));
     // The run "a" is live, so no one else may move the head.
-    assert_eq!(world.refused(vec![event("a", None, 2, switch(1, 6))]), StoreError::Active(session_id("a")));
+    assert_eq!(world.refused(vec![event("a", None, 2, switch(1, 6))]), StoreError::SessionActive(session_id("a")));
     assert_eq!(world.refused(vec![event("a", Some("a"), 2, switch(9, 6))]), missing(9));
     world.write(vec![event("a", Some("a"), 2, rewind(4, 6))]);
     assert_eq!((world.trace("a").head_sequence, found(&world, 6)), (4, Some((6, false))));

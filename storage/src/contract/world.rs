@@ -95,7 +95,7 @@ pub(super) fn child_run(id: &str, trace: &str, session: &str, parent: &str) -> W
 }
 
 pub(super) fn open(id: &str) -> Write {
-    Write::OpenRun(run_id(id))
+    Write::NewEpoch(run_id(id))
 }
 
 pub(super) fn event(trace: &str, run: Option<&str>, second: i64, event: impl Into<Event>) -> Write {
@@ -170,7 +170,7 @@ impl TestStore {
 
     /// Commits one append of an incarnation.
     pub(super) fn fenced(&mut self, run: &str, epoch: u64, number: u64, writes: Vec<Write>) -> Result<Ack, StoreError> {
-        let fence = Some(Fence { run_id: run_id(run), epoch, number, used_ms: None });
+        let fence = Some(Fence { run_id: run_id(run), epoch, number, active_ms: None });
         self.store.commit(&[Append { fence, writes }]).unwrap().remove(0)
     }
 

@@ -20,9 +20,9 @@ use crate::store::StoreError;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// The commit fails; nothing is written.
-    Before(StoreError),
+    FailBeforeWrite(StoreError),
     /// The commit is written and reported as failed, so the caller cannot know its outcome.
-    After(StoreError),
+    FailAfterWrite(StoreError),
     /// The commit is written after this delay.
     Delay(Duration),
 }

@@ -84,7 +84,7 @@ struct Rule {
 pub(super) struct Rules {
     rules: Vec<Rule>,
     seed: u64,
-    met: [u64; FaultPoint::ALL.len()],
+    hit_counts: [u64; FaultPoint::ALL.len()],
 }
 
 impl Rules {
@@ -109,13 +109,13 @@ impl Rules {
     }
 
     pub(super) fn met(&self, point: FaultPoint) -> u64 {
-        self.met[point as usize]
+        self.hit_counts[point as usize]
     }
 
     /// Counts that a point is reached; returns the delay, and the action after it.
     pub(super) fn meet(&mut self, point: FaultPoint) -> (Duration, Option<Outcome>) {
-        self.met[point as usize] += 1;
-        let nth = self.met[point as usize];
+        self.hit_counts[point as usize] += 1;
+        let nth = self.hit_counts[point as usize];
         let (mut delay, mut outcome) = (Duration::ZERO, None);
         for (place, rule) in self.rules.iter().enumerate() {
             if rule.point != point || !rule.when.is_now(nth, || chance(self.seed, place, nth)) {

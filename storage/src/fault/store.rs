@@ -25,8 +25,8 @@ impl<S: Store> Store for FaultStore<S> {
         let fault = self.plan.begin();
         self.plan.meet(FaultPoint::BeforeCommit)?;
         let outcomes = match fault {
-            Some(Fault::Before(error)) => return Err(error),
-            Some(Fault::After(error)) => self.inner.commit(batch).and(Err(error)),
+            Some(Fault::FailBeforeWrite(error)) => return Err(error),
+            Some(Fault::FailAfterWrite(error)) => self.inner.commit(batch).and(Err(error)),
             Some(Fault::Delay(time)) => {
                 std::thread::sleep(time);
                 self.inner.commit(batch)
@@ -58,12 +58,12 @@ mod tests {
         let (plan, written) = (FaultPlan::new(), Arc::new(Mutex::new(0)));
         let mut store = FaultStore::new(Counting(written.clone()), plan.clone());
         let full = StoreError::Io("disk full".into());
-        plan.at(2, Fault::Before(full.clone()));
-        plan.at(3, Fault::After(full.clone()));
+        plan.at(2, Fault::FailBeforeWrite(full.clone()));
+        plan.at(3, Fault::FailAfterWrite(full.clone()));
         let outcomes: Vec<bool> = (0..4).map(|_| store.commit(&[Append::default()]).is_ok()).collect();
         assert_eq!(outcomes, [true, false, false, true]);
         assert_eq!(*written.lock().unwrap(), 3, "the third was written and failed");
-        plan.always(Fault::Before(full));
+        plan.always(Fault::FailBeforeWrite(full));
         assert!(store.commit(&[]).is_err() && store.commit(&[]).is_err());
         plan.clear();
         assert!(store.commit(&[]).is_ok());

@@ -24,16 +24,16 @@ pub(super) enum Admission {
     /// The append is new: write it.
     New,
     /// The append is already recorded: acknowledge it only.
-    Recorded,
+    AlreadyRecorded,
 }
 
 /// Decides about an append. The earlier appends of the batch count as written.
 pub(super) fn admit(conn: &Connection, cache: &mut Cache, append: &Append) -> Result<Admission, WriteError> {
-    let mut gate = AdmissionCheck { conn, cache, coming: AppendedRecords::default() };
+    let mut gate = AdmissionCheck { conn, cache, appended: AppendedRecords::default() };
     if let Some(fence) = &append.fence
         && gate.is_recorded(fence)?
     {
-        return Ok(Admission::Recorded);
+        return Ok(Admission::AlreadyRecorded);
     }
     for write in &append.writes {
         gate.write(write)?;
@@ -60,15 +60,15 @@ struct AppendedRecords<'a> {
 struct AdmissionCheck<'a, 'c> {
     conn: &'c Connection,
     cache: &'c mut Cache,
-    coming: AppendedRecords<'a>,
+    appended: AppendedRecords<'a>,
 }
 
 fn exists(what: &str, id: impl std::fmt::Display) -> WriteError {
-    StoreError::Exists(format!("{what} {id}")).into()
+    StoreError::AlreadyExists(format!("{what} {id}")).into()
 }
 
 fn missing(what: &str, id: impl std::fmt::Display) -> WriteError {
-    StoreError::Missing(format!("{what} {id}")).into()
+    StoreError::NotFound(format!("{what} {id}")).into()
 }
 
 impl<'a> AdmissionCheck<'a, '_> {
@@ -76,7 +76,7 @@ impl<'a> AdmissionCheck<'a, '_> {
         let run = self.cache.runs.get(self.conn, &fence.run_id)?;
         let run = run.ok_or_else(|| missing("run", &fence.run_id))?;
         if run.epoch != fence.epoch {
-            return Err(StoreError::Stale(fence.run_id.clone()).into());
+            return Err(StoreError::StaleIncarnation(fence.run_id.clone()).into());
         }
         Ok(fence.number <= run.append_number)
     }
@@ -88,7 +88,7 @@ impl<'a> AdmissionCheck<'a, '_> {
             Write::Trace(new) => self.trace(new)?,
             Write::FirstTask(new) => self.first_task(&new.trace_id)?,
             Write::Run(run) => self.run(run)?,
-            Write::OpenRun(run_id) => self.need_run(run_id)?,
+            Write::NewEpoch(run_id) => self.need_run(run_id)?,
             Write::Message(message) => self.message(message)?,
             Write::Event(draft) => {
                 self.need_trace(&draft.trace_id)?;
@@ -103,22 +103,22 @@ impl<'a> AdmissionCheck<'a, '_> {
                     Some(run) => runs::has_result(self.conn, run.key)?,
                     None => false,
                 };
-                if stored || !self.coming.results.insert(&result.run_id) {
+                if stored || !self.appended.results.insert(&result.run_id) {
                     return Err(exists("the result of run", &result.run_id));
                 }
             }
             Write::Answer { question_id, .. } => self.answer(question_id)?,
-            Write::Decision(ruling) => self.decision(&ruling.permission_id)?,
-            Write::Permission(asked) => self.permission(asked)?,
+            Write::PermissionDecision(ruling) => self.decision(&ruling.permission_id)?,
+            Write::PermissionRequest(asked) => self.permission(asked)?,
             Write::ArtifactVersion(new) => self.version(new)?,
             Write::ArtifactCopy(new) => self.version(&new.version)?,
             Write::Edit(new) => self.edit(new)?,
-            Write::Flush(new) => self.flush(new)?,
-            Write::ArtifactGone { artifact_id, .. } => {
+            Write::DocumentVersion(new) => self.flush(new)?,
+            Write::ArtifactDeleted { artifact_id, .. } => {
                 self.numbers(artifact_id)?.ok_or_else(|| missing("artifact", artifact_id))?;
-                self.coming.numbers.insert(artifact_id, None);
+                self.appended.numbers.insert(artifact_id, None);
             }
-            Write::BlobIntent { .. } | Write::BlobGone { .. } | Write::TaskJournalDone(_) | Write::Probe => {}
+            Write::BlobIntent { .. } | Write::BlobDeleted { .. } | Write::TaskJournalCompleted(_) | Write::Probe => {}
             Write::BeginRemoval(id) => self.begin_removal(id)?,
             Write::EndRemoval(id) => self.need_removal(id, &[DeletionStage::Files])?,
             Write::RemoveRows { session_id, .. } => {
@@ -131,8 +131,8 @@ impl<'a> AdmissionCheck<'a, '_> {
     /// Accepts the first answer only, also within one append.
     fn answer(&mut self, id: &'a QuestionId) -> Result<(), WriteError> {
         let question = questions::question(self.conn, id)?.ok_or_else(|| missing("question", id))?;
-        if question.status != QuestionStatus::Pending || !self.coming.answers.insert(id) {
-            return Err(StoreError::Decided(format!("question {id}")).into());
+        if question.status != QuestionStatus::Pending || !self.appended.answers.insert(id) {
+            return Err(StoreError::AlreadyDecided(format!("question {id}")).into());
         }
         Ok(())
     }
@@ -140,8 +140,8 @@ impl<'a> AdmissionCheck<'a, '_> {
     /// Accepts the first decision only, also within one append.
     fn decision(&mut self, id: &'a PermissionId) -> Result<(), WriteError> {
         let asked = permissions::permission(self.conn, id)?.ok_or_else(|| missing("permission", id))?;
-        if asked.status != PermissionStatus::Pending || !self.coming.decisions.insert(id) {
-            return Err(StoreError::Decided(format!("permission {id}")).into());
+        if asked.status != PermissionStatus::Pending || !self.appended.decisions.insert(id) {
+            return Err(StoreError::AlreadyDecided(format!("permission {id}")).into());
         }
         Ok(())
     }
@@ -152,12 +152,12 @@ impl<'a> AdmissionCheck<'a, '_> {
 
     fn session(&mut self, new: &'a NewSession) -> Result<(), WriteError> {
         if removal::stage(self.conn, &new.session_id)?.is_some() {
-            return Err(StoreError::Removing(new.session_id.clone()).into());
+            return Err(StoreError::SessionDeleting(new.session_id.clone()).into());
         }
         if self.has_session(&new.session_id)? {
             return Err(exists("session", &new.session_id));
         }
-        self.coming.sessions.insert(&new.session_id);
+        self.appended.sessions.insert(&new.session_id);
         Ok(())
     }
 
@@ -167,24 +167,25 @@ impl<'a> AdmissionCheck<'a, '_> {
         if self.has_trace(&new.trace_id)? {
             return Err(exists("trace", &new.trace_id));
         }
-        let source = self.cache.traces.get(self.conn, &new.source)?.ok_or_else(|| missing("trace", &new.source))?;
-        if paths::safe_cut(self.conn, source.key, new.at)?.is_none() {
-            return Err(missing("message", format!("{}-{:04}", new.source, new.at)));
+        let source =
+            self.cache.traces.get(self.conn, &new.source_trace)?.ok_or_else(|| missing("trace", &new.source_trace))?;
+        if paths::safe_cut(self.conn, source.key, new.last_message)?.is_none() {
+            return Err(missing("message", format!("{}-{:04}", new.source_trace, new.last_message)));
         }
-        self.coming.traces.insert(&new.trace_id);
+        self.appended.traces.insert(&new.trace_id);
         Ok(())
     }
 
     fn has_session(&mut self, id: &SessionId) -> Result<bool, WriteError> {
-        Ok(self.coming.sessions.contains(id) || self.cache.sessions.get(self.conn, id)?.is_some())
+        Ok(self.appended.sessions.contains(id) || self.cache.sessions.get(self.conn, id)?.is_some())
     }
 
     fn has_trace(&mut self, id: &TraceId) -> Result<bool, WriteError> {
-        Ok(self.coming.traces.contains(id) || self.cache.traces.get(self.conn, id)?.is_some())
+        Ok(self.appended.traces.contains(id) || self.cache.traces.get(self.conn, id)?.is_some())
     }
 
     fn has_run(&mut self, id: &RunId) -> Result<bool, WriteError> {
-        Ok(self.coming.runs.contains(id) || self.cache.runs.get(self.conn, id)?.is_some())
+        Ok(self.appended.runs.contains(id) || self.cache.runs.get(self.conn, id)?.is_some())
     }
 
     fn first_task(&mut self, id: &TraceId) -> Result<(), WriteError> {
@@ -219,10 +220,10 @@ impl<'a> AdmissionCheck<'a, '_> {
         let trace = self.cache.traces.get(self.conn, &draft.trace_id)?;
         let trace = trace.ok_or_else(|| missing("trace", &draft.trace_id))?;
         if draft.run_id.is_none() && trace.live_runs > 0 {
-            return Err(StoreError::Active(trace.session_id.clone()).into());
+            return Err(StoreError::SessionActive(trace.session_id.clone()).into());
         }
         if trace.head_sequence != from {
-            return Err(StoreError::Moved(draft.trace_id.clone()).into());
+            return Err(StoreError::HeadMoved(draft.trace_id.clone()).into());
         }
         let is_place = match only_back {
             true => paths::leads_to(self.conn, trace.key, from, to)?,
@@ -239,7 +240,7 @@ impl<'a> AdmissionCheck<'a, '_> {
         let key = session.key;
         // Runs that ended earlier in the batch must be in their rows.
         self.cache.save_runs(self.conn)?;
-        if removal::has_live_runs(self.conn, key)? { Err(StoreError::Active(id.clone()).into()) } else { Ok(()) }
+        if removal::has_live_runs(self.conn, key)? { Err(StoreError::SessionActive(id.clone()).into()) } else { Ok(()) }
     }
 
     fn need_removal(&self, id: &SessionId, stages: &[DeletionStage]) -> Result<(), WriteError> {
@@ -257,8 +258,8 @@ impl<'a> AdmissionCheck<'a, '_> {
         if self.has_trace(&new.trace_id)? {
             return Err(exists("trace", &new.trace_id));
         }
-        self.coming.traces.insert(&new.trace_id);
-        self.coming.sequences.insert(&new.trace_id, 0);
+        self.appended.traces.insert(&new.trace_id);
+        self.appended.sequences.insert(&new.trace_id, 0);
         Ok(())
     }
 
@@ -270,13 +271,13 @@ impl<'a> AdmissionCheck<'a, '_> {
         if self.has_run(&run.run_id)? {
             return Err(exists("run", &run.run_id));
         }
-        self.coming.runs.insert(&run.run_id);
+        self.appended.runs.insert(&run.run_id);
         Ok(())
     }
 
     /// Requires a sequence above all earlier ones (MSG-1), and a parent that is one of them.
     fn message(&mut self, message: &'a Message) -> Result<(), WriteError> {
-        let last = match self.coming.sequences.get(&message.trace_id) {
+        let last = match self.appended.sequences.get(&message.trace_id) {
             Some(last) => *last,
             None => match self.cache.traces.get(self.conn, &message.trace_id)? {
                 Some(trace) => trace.last_sequence,
@@ -289,12 +290,12 @@ impl<'a> AdmissionCheck<'a, '_> {
         if let Some(parent) = message.parent_sequence.filter(|parent| *parent > last) {
             return Err(missing("message", format!("{}-{parent:04}", message.trace_id)));
         }
-        self.coming.sequences.insert(&message.trace_id, message.sequence);
+        self.appended.sequences.insert(&message.trace_id, message.sequence);
         Ok(())
     }
 
     fn numbers(&mut self, id: &ArtifactId) -> Result<Option<RevisionNumbers>, WriteError> {
-        match self.coming.numbers.get(id) {
+        match self.appended.numbers.get(id) {
             Some(numbers) => Ok(*numbers),
             None => Ok(artifacts::numbers(self.conn, id)?),
         }
@@ -307,7 +308,7 @@ impl<'a> AdmissionCheck<'a, '_> {
             return Err(exists("artifact", message));
         }
         let number = new.artifact.current_version;
-        self.coming
+        self.appended
             .numbers
             .insert(&new.artifact.artifact_id, Some(RevisionNumbers { current: number, stored: number }));
         Ok(())
@@ -318,7 +319,7 @@ impl<'a> AdmissionCheck<'a, '_> {
         self.need_run(&new.edit.effect.run_id)?;
         let last = self.next(&new.artifact)?;
         let numbers = RevisionNumbers { current: new.edit.revision, ..last };
-        self.coming.numbers.insert(&new.artifact.artifact_id, Some(numbers));
+        self.appended.numbers.insert(&new.artifact.artifact_id, Some(numbers));
         Ok(())
     }
 
@@ -330,7 +331,7 @@ impl<'a> AdmissionCheck<'a, '_> {
         if new.version > last.current {
             return Err(missing("revision", format!("{} of artifact {}", new.version, new.artifact_id)));
         }
-        self.coming.numbers.insert(&new.artifact_id, Some(RevisionNumbers { stored: new.version, ..last }));
+        self.appended.numbers.insert(&new.artifact_id, Some(RevisionNumbers { stored: new.version, ..last }));
         Ok(())
     }
 
@@ -342,17 +343,17 @@ impl<'a> AdmissionCheck<'a, '_> {
         }
         if let Some(name) = artifact.name.as_deref() {
             let name = (&artifact.scope, name);
-            let owner = match self.coming.names.get(&name) {
+            let owner = match self.appended.names.get(&name) {
                 Some(id) => id.cloned(),
                 None => artifacts::named(self.conn, name.0, name.1)?,
             };
             if owner.is_some_and(|owner| owner != artifact.artifact_id) {
                 return Err(exists("artifact", name.1));
             }
-            self.coming.names.insert(name, Some(&artifact.artifact_id));
+            self.appended.names.insert(name, Some(&artifact.artifact_id));
         }
         if let Some(name) = artifact.withdrawn.as_deref() {
-            self.coming.names.insert((&artifact.scope, name), None);
+            self.appended.names.insert((&artifact.scope, name), None);
         }
         let last = self.numbers(&artifact.artifact_id)?;
         if last.is_none() && artifact.current_version > 1 {

@@ -32,7 +32,7 @@ pub(super) struct Batch<'c> {
 }
 
 fn missing(what: &str, id: impl std::fmt::Display) -> WriteError {
-    StoreError::Missing(format!("{what} {id}")).into()
+    StoreError::NotFound(format!("{what} {id}")).into()
 }
 
 impl<'c> Batch<'c> {
@@ -51,8 +51,8 @@ impl<'c> Batch<'c> {
     pub(super) fn append(&mut self, append: &Append) -> Result<Result<Ack, StoreError>, WriteError> {
         match admit(self.conn, self.cache, append) {
             Ok(Admission::New) => self.write_all(append).map(Ok),
-            Ok(Admission::Recorded) => Ok(Ok(Ack::default())),
-            Err(WriteError::Refused(error)) => Ok(Err(error)),
+            Ok(Admission::AlreadyRecorded) => Ok(Ok(Ack::default())),
+            Err(WriteError::Rejected(error)) => Ok(Err(error)),
             Err(failure) => Err(failure),
         }
     }
@@ -69,13 +69,13 @@ impl<'c> Batch<'c> {
                 Write::Trace(new) => self.trace(new)?,
                 Write::FirstTask(new) => self.first_task(new)?,
                 Write::Run(run) => self.run(run)?,
-                Write::OpenRun(run_id) => ack.epoch = Some(self.open_run(run_id)?),
+                Write::NewEpoch(run_id) => ack.epoch = Some(self.open_run(run_id)?),
                 Write::Message(message) => self.message(message)?,
                 Write::Event(draft) => ack.events.push(self.event(draft)?),
                 Write::ChildResult(result) => self.child_result(result)?,
                 Write::Answer { question_id, answer, at } => questions::answer(self.conn, question_id, answer, *at)?,
-                Write::Permission(asked) => self.permission(asked)?,
-                Write::Decision(ruling) => permissions::decide(self.conn, ruling)?,
+                Write::PermissionRequest(asked) => self.permission(asked)?,
+                Write::PermissionDecision(ruling) => permissions::decide(self.conn, ruling)?,
                 Write::BlobIntent { path, at } => artifacts::begin_intent(self.conn, path, *at)?,
                 Write::ArtifactVersion(new) => {
                     artifacts::insert_version(self.conn, new, self.cache.next_lsn.unwrap_or(1))?;
@@ -84,13 +84,13 @@ impl<'c> Batch<'c> {
                     artifacts::insert_copy(self.conn, new, self.cache.next_lsn.unwrap_or(1))?;
                 }
                 Write::Edit(new) => self.edit(new)?,
-                Write::Flush(new) => artifacts::flush(self.conn, new, self.cache.next_lsn.unwrap_or(1))?,
-                Write::ArtifactGone { artifact_id, at } => artifacts::remove(self.conn, artifact_id, *at)?,
-                Write::BlobGone { path } => artifacts::end_intent(self.conn, path)?,
+                Write::DocumentVersion(new) => artifacts::flush(self.conn, new, self.cache.next_lsn.unwrap_or(1))?,
+                Write::ArtifactDeleted { artifact_id, at } => artifacts::remove(self.conn, artifact_id, *at)?,
+                Write::BlobDeleted { path } => artifacts::end_intent(self.conn, path)?,
                 Write::BeginRemoval(id) => self.begin_removal(id)?,
                 Write::EndRemoval(id) => self.end_removal(id)?,
                 Write::RemoveRows { session_id, limit } => removal::remove_rows(self.conn, session_id, *limit)?,
-                Write::TaskJournalDone(run_id) => task_journals::end(self.conn, run_id)?,
+                Write::TaskJournalCompleted(run_id) => task_journals::end(self.conn, run_id)?,
                 Write::Probe => probe(self.conn)?,
             }
         }
@@ -100,7 +100,7 @@ impl<'c> Batch<'c> {
             && run.epoch == fence.epoch
         {
             run.append_number = fence.number;
-            if let Some(used_ms) = fence.used_ms.filter(|_| !run.status.is_terminal()) {
+            if let Some(used_ms) = fence.active_ms.filter(|_| !run.status.is_terminal()) {
                 run.stats.duration_ms = used_ms;
             }
         }
@@ -121,9 +121,11 @@ impl<'c> Batch<'c> {
 
     /// Copies a trace into a new session. Without a name for the new session, the copy has the source's name.
     fn fork(&mut self, new: &NewFork) -> Result<(), WriteError> {
-        let row = self.cache.traces.get(self.conn, &new.source)?.ok_or_else(|| missing("trace", &new.source))?;
+        let row =
+            self.cache.traces.get(self.conn, &new.source_trace)?.ok_or_else(|| missing("trace", &new.source_trace))?;
         let source = fork::Source { key: row.key, head: row.head_sequence };
-        let described = traces::trace(self.conn, &new.source)?.ok_or_else(|| missing("trace", &new.source))?;
+        let described =
+            traces::trace(self.conn, &new.source_trace)?.ok_or_else(|| missing("trace", &new.source_trace))?;
         let session = sessions::insert(self.conn, &new.session)?;
         let trace = NewTrace {
             trace_id: new.trace_id.clone(),
@@ -139,7 +141,7 @@ impl<'c> Batch<'c> {
             created_at: new.session.created_at,
         };
         let mut row = traces::insert(self.conn, &trace, session.key, None)?;
-        fork::copy(self.conn, &source, new.at, &mut row, self.cache.next_lsn.unwrap_or(1))?;
+        fork::copy(self.conn, &source, new.last_message, &mut row, self.cache.next_lsn.unwrap_or(1))?;
         row.completed_at = Some(new.session.created_at);
         self.cache.sessions.add(new.session.session_id.clone(), session);
         self.cache.traces.add(trace.trace_id, row);
@@ -207,7 +209,7 @@ impl<'c> Batch<'c> {
         }
         let fenced = append.fence.iter().map(|fence| &fence.run_id);
         let opened = append.writes.iter().filter_map(|write| match write {
-            Write::OpenRun(run_id) => Some(run_id),
+            Write::NewEpoch(run_id) => Some(run_id),
             _ => None,
         });
         for run_id in fenced.chain(opened) {

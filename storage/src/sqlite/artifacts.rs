@@ -13,7 +13,7 @@ use crate::store::{ChangedDocument, RecentArtifacts};
 use soong_protocol::{NewArtifactCopy, NewDocumentVersion, NewVersion};
 
 /// Selects a row if the document was withdrawn by the edit with this revision.
-const WITHDRAWN: &str =
+const IS_WITHDRAWN: &str =
     "SELECT 1 FROM document_edit WHERE artifact_key = ?1 AND revision = ?2 AND update_type = 'withdraw'";
 
 /// Current numbers of an artifact.
@@ -103,7 +103,7 @@ pub(super) fn insert_copy(conn: &Connection, new: &NewArtifactCopy, lsn: u64) ->
              (SELECT ' ' || source.copied_from FROM artifact AS source WHERE source.artifact_id = ?2), '')
          WHERE artifact_id = ?1",
     )?
-    .execute((new.version.artifact.artifact_id.as_str(), new.source.as_str()))?;
+    .execute((new.version.artifact.artifact_id.as_str(), new.source_artifact.as_str()))?;
     Ok(())
 }
 
@@ -383,14 +383,14 @@ pub(super) fn changed_since(conn: &Connection, trace_key: i64, lsn: u64) -> rusq
                         AND revision = version)),
          artifact_key"
     ))?;
-    let mut withdrawn = conn.prepare_cached(WITHDRAWN)?;
+    let mut withdrawn = conn.prepare_cached(IS_WITHDRAWN)?;
     all(query.query_map((trace_key, int(lsn)), |row| {
         let mut columns = Columns::of(row);
         let artifact = read_columns(&mut columns)?;
         let (revision, is_foreign) = (columns.count()?, columns.next()?);
         let key: i64 = columns.next()?;
         let is_there = revision > 0 && !withdrawn.exists((key, int(revision)))?;
-        Ok(ChangedDocument { artifact, revision, is_there, is_foreign })
+        Ok(ChangedDocument { artifact, revision, existed: is_there, changed_elsewhere: is_foreign })
     })?)
 }
 
@@ -405,7 +405,7 @@ pub(super) fn at(conn: &Connection, id: &SessionId, lsn: u64) -> rusqlite::Resul
                          WHERE artifact_version.artifact_key = artifact.artifact_key AND lsn <= ?2), 0)),
          artifact_key"
     ))?;
-    let mut withdrawn = conn.prepare_cached(WITHDRAWN)?;
+    let mut withdrawn = conn.prepare_cached(IS_WITHDRAWN)?;
     let mut found = Vec::new();
     let mut rows = query.query((id.as_str(), int(lsn)))?;
     while let Some(row) = rows.next()? {

@@ -15,7 +15,7 @@ use super::{hot_row::HotRow, runs::RunRow, sessions::SessionRow, traces::TraceRo
 
 /// Maximum number of rows of one kind kept between batches. Above it, all of them are dropped and read again on
 /// demand.
-const KEPT_ROWS: usize = 16_384;
+const MAX_CACHED_ROWS: usize = 16_384;
 
 /// The rows of one kind that are in memory.
 pub(super) struct RowCache<R: HotRow> {
@@ -87,7 +87,7 @@ impl<R: HotRow> RowCache<R> {
                 }
             }
         }
-        if self.rows.len() > KEPT_ROWS {
+        if self.rows.len() > MAX_CACHED_ROWS {
             self.rows.clear();
         }
     }

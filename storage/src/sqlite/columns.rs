@@ -37,17 +37,17 @@ pub(super) use stats_columns;
 /// Reads the columns of a row in order.
 pub(super) struct Columns<'a, 'row> {
     row: &'a Row<'row>,
-    at: usize,
+    index: usize,
 }
 
 impl<'a, 'row> Columns<'a, 'row> {
     pub(super) fn of(row: &'a Row<'row>) -> Self {
-        Self { row, at: 0 }
+        Self { row, index: 0 }
     }
 
     pub(super) fn next<T: FromSql>(&mut self) -> rusqlite::Result<T> {
-        self.at += 1;
-        self.row.get(self.at - 1)
+        self.index += 1;
+        self.row.get(self.index - 1)
     }
 
     pub(super) fn count(&mut self) -> rusqlite::Result<u64> {
@@ -126,7 +126,7 @@ impl<'a, 'row> Columns<'a, 'row> {
     }
 
     fn broken(&self, why: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
-        rusqlite::Error::FromSqlConversionFailure(self.at - 1, Type::Text, Box::new(why))
+        rusqlite::Error::FromSqlConversionFailure(self.index - 1, Type::Text, Box::new(why))
     }
 }
 

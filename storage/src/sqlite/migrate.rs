@@ -17,7 +17,7 @@ use super::store_error;
 use crate::store::StoreError;
 
 /// The migration steps of this build, oldest first; step `n` leads to version `n`, counted from 1.
-pub(crate) const STEPS: &[&str] = &[
+pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0001_init.sql"),
     include_str!("../../migrations/0002_artifacts.sql"),
     include_str!("../../migrations/0003_sessions.sql"),
@@ -45,7 +45,7 @@ pub(crate) fn check(path: &Path, steps: &[&str]) -> Result<u32, StoreError> {
     let found = version(&conn).map_err(|error| named(path, error))?;
     let known = newest(steps);
     if found > known {
-        return Err(StoreError::Newer { found, known });
+        return Err(StoreError::NewerFormat { found, known });
     }
     let tables: u64 = conn
         .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0))
@@ -316,7 +316,7 @@ mod tests {
             let before = fs::read(&path).unwrap();
             let refused = check(&path, TWO).unwrap_err();
             match path.file_stem().and_then(|stem| stem.to_str()) {
-                Some("newer") => assert_eq!(refused, StoreError::Newer { found: 9, known: 2 }),
+                Some("newer") => assert_eq!(refused, StoreError::NewerFormat { found: 9, known: 2 }),
                 _ => assert!(matches!(&refused, StoreError::Corrupt(why) if why.contains("move it away")), "{refused}"),
             }
             assert_eq!(fs::read(&path).unwrap(), before);

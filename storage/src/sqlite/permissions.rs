@@ -54,7 +54,7 @@ pub(super) fn decide(conn: &Connection, ruling: &PermissionDecision) -> rusqlite
         ruling.permission_id.as_str(),
         status.as_str(),
         ruling.decision.as_str(),
-        ruling.by,
+        ruling.decided_by,
         ruling.reason,
         ruling.at.as_millis(),
     ])?;

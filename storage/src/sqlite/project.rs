@@ -51,13 +51,14 @@ pub(super) fn run_event(event: &RunEvent, ts: Timestamp, run: &mut RunRow, trace
             // A run that is resumed after a restart of the process keeps its first start time.
             if run.started_at.is_none() {
                 run.started_at = Some(ts);
-                run.begins_with = Some(model.clone());
+                run.start_model = Some(model.clone());
             }
-            if run.reflects {
+            if run.is_reflection {
                 return;
             }
             trace.status = TraceStatus::Running;
-            trace.label = Some(LastRunInfo { run_mode: *mode, agent_type: agent_type.clone(), model: model.clone() });
+            trace.last_run =
+                Some(LastRunInfo { run_mode: *mode, agent_type: agent_type.clone(), model: model.clone() });
             return;
         }
         RunEvent::Queued { .. } => {
@@ -107,7 +108,7 @@ fn end_run(end: &RunEnd<'_>, ts: Timestamp, run: &mut RunRow, trace: &mut TraceR
     run.completed_at = Some(ts);
     run.stats.duration_ms = end.stats.own.duration_ms;
     trace.stats.duration_ms += end.stats.own.duration_ms;
-    if run.reflects {
+    if run.is_reflection {
         return;
     }
     trace.live_runs = trace.live_runs.saturating_sub(1);

@@ -14,10 +14,10 @@ use soong_protocol::{
 };
 
 use super::{
-    BUSY_TIMEOUT_MS, STATEMENTS, artifacts, backup, collaborators,
+    BUSY_TIMEOUT_MS, STATEMENT_CACHE_CAPACITY, artifacts, backup, collaborators,
     columns::int,
     edits, events, goals, messages,
-    migrate::{self, STEPS},
+    migrate::{self, MIGRATIONS},
     permissions, questions, removal, runs, sessions, store_error_at, task_journals, traces, usage,
 };
 use crate::store::{
@@ -47,16 +47,16 @@ impl SqliteReader {
     /// Opens the database at `path` for reading. It must exist and have the format of this build.
     ///
     /// # Errors
-    /// - [`StoreError::Missing`] if the file does not exist.
-    /// - [`StoreError::Newer`] and [`StoreError::Corrupt`] as for the writer.
-    /// - [`StoreError::Older`] if the writer has to migrate the file first.
+    /// - [`StoreError::NotFound`] if the file does not exist.
+    /// - [`StoreError::NewerFormat`] and [`StoreError::Corrupt`] as for the writer.
+    /// - [`StoreError::OlderFormat`] if the writer has to migrate the file first.
     /// - [`StoreError::Io`] if the disk fails.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
         let path = path.into();
-        match migrate::check(&path, STEPS)? {
-            0 => return Err(StoreError::Missing(format!("the database {}", path.display()))),
-            found if found < migrate::newest(STEPS) => {
-                return Err(StoreError::Older { found, known: migrate::newest(STEPS) });
+        match migrate::check(&path, MIGRATIONS)? {
+            0 => return Err(StoreError::NotFound(format!("the database {}", path.display()))),
+            found if found < migrate::newest(MIGRATIONS) => {
+                return Err(StoreError::OlderFormat { found, known: migrate::newest(MIGRATIONS) });
             }
             _ => {}
         }
@@ -98,7 +98,7 @@ impl SqliteReader {
             Some(text) => {
                 let parts =
                     text.split_once('.').and_then(|(key, version)| Some((key.parse().ok()?, version.parse().ok()?)));
-                parts.ok_or_else(|| StoreError::Cursor(text.to_owned()))?
+                parts.ok_or_else(|| StoreError::InvalidCursor(text.to_owned()))?
             }
         };
         let limit = limit.max(1);
@@ -116,7 +116,7 @@ impl SqliteReader {
             #[cfg(test)]
             let conn = super::tests::plans::noting(conn)?;
             conn.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS))?;
-            conn.set_prepared_statement_cache_capacity(STATEMENTS);
+            conn.set_prepared_statement_cache_capacity(STATEMENT_CACHE_CAPACITY);
             // Without QPSG, a plan could depend on the bound values and would be prepared again whenever they change.
             conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
             Ok(conn)
@@ -153,7 +153,7 @@ impl SqliteReader {
     ) -> Result<Page<T>, StoreError> {
         let before = match cursor {
             None => i64::MAX,
-            Some(text) => text.parse().map_err(|_| StoreError::Cursor(text.to_owned()))?,
+            Some(text) => text.parse().map_err(|_| StoreError::InvalidCursor(text.to_owned()))?,
         };
         let limit = limit.max(1);
         let mut found = self.read(|conn| list(conn, rows(limit).saturating_add(1), before))?;

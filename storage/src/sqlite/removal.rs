@@ -17,7 +17,7 @@ use crate::store::{DeletionStage, SessionDeletion};
 /// Statements that delete the rows, in this order. `?1` is the session's key, `?2` the maximum number of rows.
 ///
 /// Each finds its rows by an index, through the traces or artifacts of the session.
-const PIECES: &[&str] = &[
+const DELETE_STATEMENTS: &[&str] = &[
     "DELETE FROM event WHERE lsn IN (SELECT lsn FROM event
      WHERE trace_key IN (SELECT trace_key FROM trace WHERE session_key = ?1) LIMIT ?2)",
     "DELETE FROM message WHERE message_key IN (SELECT message_key FROM message
@@ -90,7 +90,7 @@ pub(super) fn remove_rows(conn: &Connection, id: &SessionId, limit: u64) -> rusq
     .execute([last_lsn])?;
     set_stage(conn, id, Some(DeletionStage::Rows))?;
     let mut left = limit.max(1);
-    for piece in PIECES {
+    for piece in DELETE_STATEMENTS {
         left -= conn.prepare_cached(piece)?.execute((key, int(left)))? as u64;
         if left == 0 {
             return Ok(());

@@ -20,7 +20,7 @@ pub(super) struct RunRow {
     /// The status in the database.
     saved_status: RunStatus,
     /// Whether the run only reflects on its trace, and so does not change the trace's status.
-    pub(super) reflects: bool,
+    pub(super) is_reflection: bool,
     /// Whether cancellation was requested.
     pub(super) cancel_requested: bool,
     saved_cancel_requested: bool,
@@ -30,11 +30,11 @@ pub(super) struct RunRow {
     pub(super) started_at: Option<Timestamp>,
     saved_started_at: Option<Timestamp>,
     /// The model that the run starts with, until the run is counted in `usage_sum`.
-    pub(super) begins_with: Option<String>,
+    pub(super) start_model: Option<String>,
     /// Key of the `usage_sum` row that counts the run; `None` before it has started.
     pub(super) usage_key: Option<i64>,
     /// Amounts of the run that this row includes.
-    pub(super) counted: Option<Sums>,
+    pub(super) counted_sums: Option<Sums>,
     pub(super) completed_at: Option<Timestamp>,
     pub(super) epoch: u64,
     /// The last append of that epoch.
@@ -65,7 +65,7 @@ impl HotRow for RunRow {
                 session_key,
                 status,
                 saved_status: status,
-                reflects: false,
+                is_reflection: false,
                 cancel_requested: false,
                 saved_cancel_requested: false,
                 end_reason: columns.maybe_word()?,
@@ -73,9 +73,9 @@ impl HotRow for RunRow {
                 stats: columns.stats()?,
                 started_at: columns.maybe_time()?,
                 saved_started_at: None,
-                begins_with: None,
+                start_model: None,
                 usage_key: columns.next()?,
-                counted: None,
+                counted_sums: None,
                 completed_at: columns.maybe_time()?,
                 epoch: columns.count()?,
                 append_number: columns.count()?,
@@ -84,9 +84,9 @@ impl HotRow for RunRow {
             };
             row.cancel_requested = columns.next()?;
             row.saved_cancel_requested = row.cancel_requested;
-            row.reflects = columns.next()?;
+            row.is_reflection = columns.next()?;
             row.saved_started_at = row.started_at;
-            row.counted = row.usage_key.map(|_| Sums::of_run(&row.stats));
+            row.counted_sums = row.usage_key.map(|_| Sums::of_run(&row.stats));
             Ok(row)
         })
         .optional()
@@ -205,7 +205,7 @@ pub(super) fn insert(
         session_key,
         status: run.status,
         saved_status: RunStatus::Queued,
-        reflects: run.settings.reflects.is_some(),
+        is_reflection: run.settings.reflects.is_some(),
         cancel_requested: false,
         saved_cancel_requested: false,
         end_reason: run.end_reason,
@@ -214,9 +214,9 @@ pub(super) fn insert(
         // Set by the event that starts the run.
         started_at: None,
         saved_started_at: None,
-        begins_with: None,
+        start_model: None,
         usage_key: None,
-        counted: None,
+        counted_sums: None,
         completed_at: run.completed_at,
         epoch: 0,
         append_number: 0,

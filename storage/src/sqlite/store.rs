@@ -10,11 +10,11 @@ use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior, config::
 use soong_protocol::{Durability, SessionId};
 
 use super::{
-    BUSY_TIMEOUT_MS, STATEMENTS, WriteError,
+    BUSY_TIMEOUT_MS, STATEMENT_CACHE_CAPACITY, WriteError,
     apply::Batch,
     cache::Cache,
     damaged,
-    migrate::{self, STEPS},
+    migrate::{self, MIGRATIONS},
     removal, store_error,
 };
 use crate::store::{Ack, Append, Store, StoreError};
@@ -25,17 +25,17 @@ use soong_protocol::Write;
 /// A checkpoint waits for the disk twice, within a commit. With SQLite's default of 1 000 pages a busy writer pays
 /// for that every few dozen commits. With four times as many, most pages are copied once for several changes, and the
 /// log is still small enough to be read quickly.
-const CHECKPOINT_PAGES: u64 = 4_000;
+const MAX_CHECKPOINT_PAGES: u64 = 4_000;
 /// Checkpoint threshold, in pages, if the disk is nearly full: 256 KiB.
-const LEAST_CHECKPOINT_PAGES: u64 = 64;
+const MIN_CHECKPOINT_PAGES: u64 = 64;
 /// Divisor of the free space: the log may take 1/8 of it before it is copied.
-const LOG_SHARE: u64 = 8;
+const FREE_SPACE_DIVISOR: u64 = 8;
 /// Number of commits between checks of the free space.
-const LOOK_EVERY: u64 = 64;
+const FREE_SPACE_CHECK_COMMITS: u64 = 64;
 const PAGE_BYTES: u64 = 4_096;
 /// Maximum size of the log file, as a multiple of the checkpoint threshold. The file can grow beyond it while a reader
 /// prevents its reuse, and is truncated to it afterwards.
-const LOG_LIMIT: u64 = 4;
+const LOG_SIZE_LIMIT_FACTOR: u64 = 4;
 /// Page cache of the writer, in KiB. It holds the ends of the indexes, which every batch touches.
 const CACHE_KIB: i32 = 32 * 1024;
 
@@ -50,7 +50,7 @@ pub struct SqliteStore {
     /// The connection; `None` after a failure, until the next batch. Only tests read it from outside.
     pub(super) conn: Option<Connection>,
     /// Whether the disk itself failed. The next connection then checks the whole file first.
-    is_suspect: bool,
+    needs_integrity_check: bool,
     cache: Cache,
     /// Returns the number of free bytes on the disk of a file; `None` if it is unknown.
     free_bytes: fn(&Path) -> Option<u64>,
@@ -58,7 +58,7 @@ pub struct SqliteStore {
     checkpoint_pages: u64,
     commits: u64,
     /// Whether the log may hold deleted data and must be emptied.
-    is_to_empty_log: bool,
+    log_needs_truncation: bool,
 }
 
 impl std::fmt::Debug for SqliteStore {
@@ -71,16 +71,16 @@ impl SqliteStore {
     /// Opens the database at `path`; creates or migrates it if necessary (DUR-5).
     ///
     /// # Errors
-    /// [`StoreError::Newer`] and [`StoreError::Corrupt`] leave the file unchanged; the latter is also returned for a
+    /// [`StoreError::NewerFormat`] and [`StoreError::Corrupt`] leave the file unchanged; the latter is also returned for a
     /// database of another program. [`StoreError::Io`] if the disk fails.
     pub fn open(path: impl Into<PathBuf>, durability: Durability) -> Result<Self, StoreError> {
         let path = path.into();
-        migrate::check_to_write(&path, STEPS)?;
+        migrate::check_to_write(&path, MIGRATIONS)?;
         if !path.exists() {
-            migrate::create(&path, STEPS)?;
+            migrate::create(&path, MIGRATIONS)?;
         }
         let conn = connect(&path, durability)?;
-        migrate::migrate(&path, &conn, STEPS)?;
+        migrate::migrate(&path, &conn, MIGRATIONS)?;
         if let Err(error) = migrate::identify(&conn) {
             // A full disk does not prevent reading; the next start retries.
             tracing::warn!(%error, "the database gets no number");
@@ -89,13 +89,13 @@ impl SqliteStore {
             path,
             durability,
             conn: Some(conn),
-            is_suspect: false,
+            needs_integrity_check: false,
             cache: Cache::default(),
             free_bytes,
-            checkpoint_pages: CHECKPOINT_PAGES,
+            checkpoint_pages: MAX_CHECKPOINT_PAGES,
             commits: 0,
             // It may hold data that was deleted before a process was killed.
-            is_to_empty_log: true,
+            log_needs_truncation: true,
         };
         store.fit_log_to_disk();
         Ok(store)
@@ -115,7 +115,7 @@ impl SqliteStore {
     /// Maintains the log after a commit.
     fn tend_log(&mut self, batch: &[Append]) {
         self.commits += 1;
-        if self.commits.is_multiple_of(LOOK_EVERY) {
+        if self.commits.is_multiple_of(FREE_SPACE_CHECK_COMMITS) {
             self.fit_log_to_disk();
         }
         let Some(conn) = &self.conn else { return };
@@ -125,11 +125,11 @@ impl SqliteStore {
         });
         let is_gone = |id: &SessionId| matches!(removal::stage(conn, id), Ok(None));
         if removed.into_iter().any(is_gone) {
-            self.is_to_empty_log = true;
+            self.log_needs_truncation = true;
         }
         // If a reader blocks it at the moment, it is retried after the next commit.
-        if self.is_to_empty_log && empty_log(conn).unwrap_or(false) {
-            self.is_to_empty_log = false;
+        if self.log_needs_truncation && empty_log(conn).unwrap_or(false) {
+            self.log_needs_truncation = false;
         }
     }
 
@@ -138,19 +138,19 @@ impl SqliteStore {
         if self.conn.is_some() {
             return Ok(());
         }
-        let found = migrate::check_to_write(&self.path, STEPS)?;
+        let found = migrate::check_to_write(&self.path, MIGRATIONS)?;
         if found == 0 {
             // SQLite would create an empty file, which would silently be a new store.
             return Err(StoreError::Io(format!("{} is gone", self.path.display())));
         }
         let conn = connect(&self.path, self.durability)?;
-        if self.is_suspect {
+        if self.needs_integrity_check {
             check_pages(&conn).map_err(|error| damaged(&self.path, error))?;
         }
         tracing::info!(path = %self.path.display(), "the database is open again");
-        self.is_suspect = false;
+        self.needs_integrity_check = false;
         self.conn = Some(conn);
-        self.checkpoint_pages = CHECKPOINT_PAGES;
+        self.checkpoint_pages = MAX_CHECKPOINT_PAGES;
         self.fit_log_to_disk();
         Ok(())
     }
@@ -181,7 +181,7 @@ impl SqliteStore {
     /// Closes the connection, because its state after a disk failure cannot be trusted.
     fn give_up(&mut self, failure: WriteError) -> StoreError {
         if let WriteError::Sql(error) = &failure {
-            self.is_suspect |= matches!(
+            self.needs_integrity_check |= matches!(
                 error.sqlite_error_code(),
                 Some(ErrorCode::SystemIoFailure | ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
             );
@@ -241,7 +241,7 @@ fn connect(path: &Path, durability: Durability) -> Result<Connection, StoreError
         #[cfg(test)]
         let conn = super::tests::plans::noting(conn)?;
         conn.busy_timeout(std::time::Duration::from_millis(BUSY_TIMEOUT_MS))?;
-        conn.set_prepared_statement_cache_capacity(STATEMENTS);
+        conn.set_prepared_statement_cache_capacity(STATEMENT_CACHE_CAPACITY);
         // Without QPSG, a plan could depend on the bound values and would be prepared again whenever they change.
         conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         conn.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
@@ -250,7 +250,7 @@ fn connect(path: &Path, durability: Durability) -> Result<Connection, StoreError
             Durability::Normal => "NORMAL",
         };
         conn.pragma_update(None, "synchronous", synchronous)?;
-        set_log_size(&conn, CHECKPOINT_PAGES)?;
+        set_log_size(&conn, MAX_CHECKPOINT_PAGES)?;
         // Deleted data is overwritten, including the remains of a row that moved to another page.
         conn.query_row("PRAGMA secure_delete = ON", [], |_| Ok(()))?;
         conn.pragma_update(None, "cache_size", -CACHE_KIB)?;
@@ -276,17 +276,17 @@ fn free_bytes(path: &Path) -> Option<u64> {
 
 /// Returns the checkpoint threshold in pages: the maximum if there is enough space, else a power of two.
 fn checkpoint_pages(free_bytes: Option<u64>) -> u64 {
-    let Some(free_bytes) = free_bytes else { return CHECKPOINT_PAGES };
-    match free_bytes / LOG_SHARE / PAGE_BYTES {
-        CHECKPOINT_PAGES.. => CHECKPOINT_PAGES,
-        0..=LEAST_CHECKPOINT_PAGES => LEAST_CHECKPOINT_PAGES,
+    let Some(free_bytes) = free_bytes else { return MAX_CHECKPOINT_PAGES };
+    match free_bytes / FREE_SPACE_DIVISOR / PAGE_BYTES {
+        MAX_CHECKPOINT_PAGES.. => MAX_CHECKPOINT_PAGES,
+        0..=MIN_CHECKPOINT_PAGES => MIN_CHECKPOINT_PAGES,
         pages => 1 << pages.ilog2(),
     }
 }
 
 fn set_log_size(conn: &Connection, pages: u64) -> rusqlite::Result<()> {
     conn.query_row(&format!("PRAGMA wal_autocheckpoint = {pages}"), [], |_| Ok(()))?;
-    let limit = pages * PAGE_BYTES * LOG_LIMIT;
+    let limit = pages * PAGE_BYTES * LOG_SIZE_LIMIT_FACTOR;
     conn.query_row(&format!("PRAGMA journal_size_limit = {limit}"), [], |_| Ok(()))
 }
 

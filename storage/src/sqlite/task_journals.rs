@@ -45,5 +45,5 @@ pub(super) fn of_run(conn: &Connection, id: &RunId) -> rusqlite::Result<Option<P
     // The runs of a session that is being deleted are invisible.
     let Some(run) = runs::run(conn, id)? else { return Ok(None) };
     let Some(session) = sessions::session(conn, &run.session_id)? else { return Ok(None) };
-    Ok(Some(PendingTaskJournal { run, project_dir: session.project_dir, first_event, goals }))
+    Ok(Some(PendingTaskJournal { run, project_dir: session.project_dir, first_event_id: first_event, goals }))
 }

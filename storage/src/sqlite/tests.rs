@@ -88,7 +88,7 @@ fn everything_is_there_after_closing_and_opening_again() {
     let outcomes = store.commit(&[append(vec![event("a", tick())]), append(session("a"))]).unwrap();
     let ids = &outcomes[0].as_ref().unwrap().events[0];
     assert_eq!((ids.lsn, ids.event_id, ids.session_seq), (3, 3, 3));
-    assert!(matches!(outcomes[1], Err(StoreError::Exists(_))));
+    assert!(matches!(outcomes[1], Err(StoreError::AlreadyExists(_))));
     assert_eq!(reader.events(&TraceId::new("a"), 0, 10).unwrap().len(), 3);
 }
 
@@ -107,7 +107,7 @@ fn a_file_that_cannot_be_served_is_refused_by_writer_and_reader_and_left_untouch
         let by_writer = SqliteStore::open(path, Durability::Full).unwrap_err();
         let by_reader = SqliteReader::open(path).unwrap_err();
         assert_eq!(by_writer, by_reader);
-        assert!(matches!(by_writer, StoreError::Newer { found: 99, .. } | StoreError::Corrupt(_)), "{by_writer}");
+        assert!(matches!(by_writer, StoreError::NewerFormat { found: 99, .. } | StoreError::Corrupt(_)), "{by_writer}");
         assert_eq!(fs::read(path).unwrap(), before);
     }
     let by_writer = SqliteStore::open(&folder, Durability::Full).unwrap_err();
@@ -115,7 +115,7 @@ fn a_file_that_cannot_be_served_is_refused_by_writer_and_reader_and_left_untouch
     assert!(by_writer.to_string().contains("folder.db is a folder and no database"), "{by_writer}");
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
     let nothing = SqliteReader::open(dir.path().join("nothing.db")).unwrap_err();
-    assert!(matches!(nothing, StoreError::Missing(_)), "{nothing}");
+    assert!(matches!(nothing, StoreError::NotFound(_)), "{nothing}");
     assert!(!dir.path().join("nothing.db").exists());
 }
 
@@ -161,7 +161,7 @@ fn an_append_that_fails_midway_fails_alone() {
     assert_eq!(outcomes.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false, true]);
     assert_eq!(outcomes[3].as_ref().unwrap().events[0].event_id, 2);
     let alone = store.commit(&[append(vec![event("a", bad)])]).unwrap();
-    assert!(matches!(alone[0], Err(StoreError::Exists(_))), "{alone:?}");
+    assert!(matches!(alone[0], Err(StoreError::AlreadyExists(_))), "{alone:?}");
     assert_eq!(store.commit(&[append(vec![event("a", tick())])]).unwrap()[0].as_ref().unwrap().events[0].lsn, 3);
 }
 
@@ -415,7 +415,7 @@ fn stored_blobs_come_by_pages_and_those_of_a_session_that_goes_are_not_among_the
     for limit in 1..=5 {
         assert_eq!(all(limit), want(&["s", "t"]), "{limit}");
     }
-    assert!(matches!(reader.stored_blobs(1, Some("x")), Err(StoreError::Cursor(_))));
+    assert!(matches!(reader.stored_blobs(1, Some("x")), Err(StoreError::InvalidCursor(_))));
     store.commit(&[append(vec![Write::BeginRemoval(SessionId::new("s"))])]).unwrap()[0].as_ref().unwrap();
     assert_eq!((all(9), reader.session_count().unwrap()), (want(&["t"]), 1));
 }
@@ -432,7 +432,7 @@ fn a_statement_that_cannot_work_is_a_defect_and_not_tried_again() {
         reader.questions(&crate::store::QuestionFilter::default()).unwrap_err(),
         reader.messages(&TraceId::new("a"), crate::store::MessagePath::All).unwrap_err(),
     ] {
-        assert!(matches!(error, StoreError::Defect(_)) && !error.is_transient(), "{error:?}");
+        assert!(matches!(error, StoreError::Internal(_)) && !error.is_transient(), "{error:?}");
     }
     let message = soong_protocol::Message::text(
         TraceId::new("a"),
@@ -445,6 +445,6 @@ fn a_statement_that_cannot_work_is_a_defect_and_not_tried_again() {
     let outcomes = store
         .commit(&[append(vec![Write::Message(std::sync::Arc::new(message))]), append(vec![event("a", tick())])])
         .unwrap();
-    assert!(matches!(outcomes[0], Err(StoreError::Defect(_))), "{outcomes:?}");
+    assert!(matches!(outcomes[0], Err(StoreError::Internal(_))), "{outcomes:?}");
     assert!(outcomes[1].is_ok(), "its neighbour is not refused for it: {outcomes:?}");
 }

@@ -33,7 +33,7 @@ pub(super) struct TraceRow {
     pub(super) result_summary: Option<String>,
     pub(super) error_message: Option<String>,
     /// Mode, preset and model of the last run that started, until they are written.
-    pub(super) label: Option<LastRunInfo>,
+    pub(super) last_run: Option<LastRunInfo>,
     /// The goal tree; `None` until an event has touched it.
     pub(super) goals: Option<Box<GoalTree>>,
     /// Whether the goal tree differs from the stored one.
@@ -75,7 +75,7 @@ impl HotRow for TraceRow {
                 completed_at: columns.maybe_time()?,
                 result_summary: columns.next()?,
                 error_message: columns.next()?,
-                label: None,
+                last_run: None,
                 goals: None,
                 goals_changed: false,
             })
@@ -114,7 +114,7 @@ impl HotRow for TraceRow {
             int(self.stats.model_calls),
             int(self.stats.tool_calls),
         ])?;
-        if let Some(label) = self.label.take() {
+        if let Some(label) = self.last_run.take() {
             conn.prepare_cached("UPDATE trace SET run_mode = ?2, agent_type = ?3, model = ?4 WHERE trace_key = ?1")?
                 .execute((self.key, label.run_mode.as_str(), label.agent_type, label.model))?;
         }
@@ -187,7 +187,7 @@ pub(super) fn insert(
         completed_at: None,
         result_summary: None,
         error_message: None,
-        label: None,
+        last_run: None,
         goals: None,
         goals_changed: false,
     })

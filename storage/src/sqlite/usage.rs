@@ -19,13 +19,13 @@ const TOTALS: &str = "CAST(total(runs) AS INTEGER), CAST(total(prompt_tokens) AS
     CAST(total(tool_calls) AS INTEGER)";
 
 /// The columns of [`sum_columns`] for a single run.
-const OF_RUN: &str =
+const RUN_COLUMNS: &str =
     "1 AS runs, state.prompt_tokens, state.completion_tokens, state.cached_tokens, state.reasoning_tokens,
     coalesce(state.cost_nanos, 0) AS cost_nanos,
     state.cost_nanos IS NULL AND (state.prompt_tokens > 0 OR state.completion_tokens > 0) AS runs_without_price,
     state.estimated AS estimated_runs, state.model_calls, state.tool_calls";
 
-const MOST_FIRST: &str = "total(prompt_tokens) + total(completion_tokens) DESC, sum_of";
+const ORDER_BY_TOKENS: &str = "total(prompt_tokens) + total(completion_tokens) DESC, sum_of";
 
 /// Sums up the usage of the runs that have started. By session it reads every run. Otherwise it reads the daily sums,
 /// and the single runs of the first day if that day is only partly included.
@@ -37,14 +37,14 @@ pub(super) fn sums(conn: &Connection, by: UsageBy, filter: &UsageFilter) -> rusq
     let of_user = if filter.uid.is_some() { "AND uid = :uid" } else { "AND :uid IS NULL" };
     let (of, order) = match by {
         UsageBy::Day => ("day", "sum_of"),
-        UsageBy::Model => ("model", MOST_FIRST),
-        UsageBy::Session => ("session_id", MOST_FIRST),
+        UsageBy::Model => ("model", ORDER_BY_TOKENS),
+        UsageBy::Session => ("session_id", ORDER_BY_TOKENS),
     };
     let rows = match by {
         UsageBy::Day | UsageBy::Model => format!(
             "SELECT {of}, {columns} FROM usage_sum WHERE day >= :first_day AND runs > 0 {of_user}
              UNION ALL
-             SELECT {of}, {OF_RUN} FROM run_state AS state INDEXED BY run_started
+             SELECT {of}, {RUN_COLUMNS} FROM run_state AS state INDEXED BY run_started
              CROSS JOIN usage_sum ON usage_sum.usage_key = state.usage_key
              WHERE state.started_at >= :since AND state.started_at < :first_day * {DAY_MS} {of_user}
              AND state.session_key NOT IN (SELECT session_key FROM session WHERE removal IS NOT NULL)",
@@ -52,7 +52,7 @@ pub(super) fn sums(conn: &Connection, by: UsageBy, filter: &UsageFilter) -> rusq
         ),
         // Without the index of start times: most rows are needed, and the index has another order than the rows.
         UsageBy::Session => format!(
-            "SELECT session_id, {OF_RUN} FROM run_state AS state
+            "SELECT session_id, {RUN_COLUMNS} FROM run_state AS state
              CROSS JOIN session ON session.session_key = state.session_key
              WHERE +state.started_at >= :since AND :first_day IS NOT NULL AND removal IS NULL {of_user}"
         ),

@@ -19,7 +19,7 @@ use super::{
 /// Milliseconds of a day.
 pub(super) const DAY_MS: i64 = 86_400_000;
 /// Maximum number of rows, and of keys, kept in memory between batches.
-const KEPT: usize = 4_096;
+const MAX_CACHED: usize = 4_096;
 
 /// Rows in memory. Only the writer changes the table, so after the commit they equal the file.
 #[derive(Default)]
@@ -33,20 +33,20 @@ pub(super) struct UsageSums {
 impl UsageSums {
     /// Adds the usage of a run since it was last counted.
     pub(super) fn count(&mut self, conn: &Connection, run: &mut RunRow) -> rusqlite::Result<()> {
-        if let (Some(model), Some(started_at)) = (run.begins_with.take(), run.started_at) {
+        if let (Some(model), Some(started_at)) = (run.start_model.take(), run.started_at) {
             run.usage_key = Some(self.key(conn, run.session_key, started_at, model)?);
         }
         let Some(key) = run.usage_key else { return Ok(()) };
         let now = Sums::of_run(&run.stats);
-        if run.counted == Some(now) {
+        if run.counted_sums == Some(now) {
             return Ok(());
         }
         let sums = self.change(conn, key)?;
-        if let Some(counted) = &run.counted {
+        if let Some(counted) = &run.counted_sums {
             sums.subtract(counted);
         }
         sums.add(&now);
-        run.counted = Some(now);
+        run.counted_sums = Some(now);
         Ok(())
     }
 
@@ -84,7 +84,7 @@ impl UsageSums {
 
     /// Clears the memory if it is too large; call after a commit.
     pub(super) fn settle(&mut self) {
-        if self.keys.len() > KEPT || self.rows.len() > KEPT {
+        if self.keys.len() > MAX_CACHED || self.rows.len() > MAX_CACHED {
             *self = Self::default();
         }
     }

@@ -17,24 +17,24 @@ pub enum ProtectionLevel {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Protection {
     /// Subject of the row: an action or a resource.
-    pub what: &'static str,
+    pub subject: &'static str,
     /// Extent of the protection.
-    pub extent: ProtectionLevel,
+    pub level: ProtectionLevel,
     /// Mechanism that protects it; empty if there is none.
-    pub by: &'static str,
+    pub mechanism: &'static str,
 }
 
 impl Protection {
     /// Returns the row as a line of text: extent, subject, mechanism.
     pub fn line(&self) -> String {
-        let (word, missing) = match self.extent {
+        let (word, missing) = match self.level {
             ProtectionLevel::Protected => ("protected", ""),
             ProtectionLevel::Partly(missing) => ("partly", missing),
             ProtectionLevel::Reachable => ("reachable", ""),
         };
         let missing = if missing.is_empty() { String::new() } else { format!(", but {missing}") };
-        let by = if self.by.is_empty() { String::new() } else { format!(" ({})", self.by) };
-        format!("{word:<9}  {}{missing}{by}", self.what)
+        let by = if self.mechanism.is_empty() { String::new() } else { format!(" ({})", self.mechanism) };
+        format!("{word:<9}  {}{missing}{by}", self.subject)
     }
 }
 
@@ -44,8 +44,11 @@ pub fn protections() -> Vec<Protection> {
 }
 
 fn table(means: Mechanisms) -> Vec<Protection> {
-    let row =
-        |what, by, extent| Protection { what, extent, by: if extent == ProtectionLevel::Reachable { "" } else { by } };
+    let row = |what, by, extent| Protection {
+        subject: what,
+        level: extent,
+        mechanism: if extent == ProtectionLevel::Reachable { "" } else { by },
+    };
     let if_so = |has: bool| if has { ProtectionLevel::Protected } else { ProtectionLevel::Reachable };
     let landlock = means.landlock > 0;
     let writing = match means.landlock {
@@ -75,8 +78,8 @@ fn table(means: Mechanisms) -> Vec<Protection> {
 
 /// Returns a line that lists everything that is not fully protected.
 pub fn reachable_in_words() -> String {
-    let open = protections().into_iter().filter(|row| row.extent != ProtectionLevel::Protected);
-    let open: Vec<&str> = open.map(|row| row.what).collect();
+    let open = protections().into_iter().filter(|row| row.level != ProtectionLevel::Protected);
+    let open: Vec<&str> = open.map(|row| row.subject).collect();
     format!("not kept from: {}", open.join("; "))
 }
 
@@ -95,12 +98,12 @@ mod tests {
             (Mechanisms { seccomp: false, ..Mechanisms::default() }, 9),
         ] {
             let table = table(means);
-            let count = table.iter().filter(|row| row.extent == ProtectionLevel::Reachable).count();
+            let count = table.iter().filter(|row| row.level == ProtectionLevel::Reachable).count();
             assert_eq!(count, reachable, "{means:?}");
-            assert!(table.iter().any(|row| row.what == "the network" && row.extent == ProtectionLevel::Reachable));
+            assert!(table.iter().any(|row| row.subject == "the network" && row.level == ProtectionLevel::Reachable));
         }
         let old = table(Mechanisms { landlock: 2, ..all });
-        assert_eq!(old[0].extent, ProtectionLevel::Partly("existing files can be emptied"));
+        assert_eq!(old[0].level, ProtectionLevel::Partly("existing files can be emptied"));
         assert!(old[0].line().starts_with("partly     changing files"), "{}", old[0].line());
     }
 }

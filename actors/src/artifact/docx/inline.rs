@@ -26,7 +26,7 @@ struct OpenLink {
 pub(super) struct Inline {
     /// XML of the text converted so far.
     runs: String,
-    look: EmphasisDepth,
+    emphasis: EmphasisDepth,
     link: Option<OpenLink>,
     /// Addresses of the open images, whose alternative text is being converted.
     images: Vec<String>,
@@ -44,9 +44,9 @@ pub(super) enum Emphasis {
 impl Inline {
     fn count(&mut self, emphasis: Emphasis) -> &mut usize {
         match emphasis {
-            Emphasis::Bold => &mut self.look.bold,
-            Emphasis::Italic => &mut self.look.italic,
-            Emphasis::Strike => &mut self.look.strike,
+            Emphasis::Bold => &mut self.emphasis.bold,
+            Emphasis::Italic => &mut self.emphasis.italic,
+            Emphasis::Strike => &mut self.emphasis.strike,
         }
     }
 
@@ -154,13 +154,13 @@ impl Inline {
         if self.link.as_ref().is_some_and(|link| link.rid.is_some()) {
             run = run.style("Hyperlink");
         }
-        if self.look.bold > 0 {
+        if self.emphasis.bold > 0 {
             run = run.bold();
         }
-        if self.look.italic > 0 {
+        if self.emphasis.italic > 0 {
             run = run.italic();
         }
-        if self.look.strike > 0 {
+        if self.emphasis.strike > 0 {
             run = run.strike();
         }
         run

@@ -27,7 +27,7 @@ pub(super) const TEXT_WIDTH: usize = 9_070;
 
 /// Placeholder for the number of a footnote until it is known where the footnote is written. No text can contain it,
 /// because XML does not allow the character.
-const NOTE_MARK: &str = "<w:t xml:space=\"preserve\">\u{1}</w:t>";
+const NOTE_NUMBER_PLACEHOLDER: &str = "<w:t xml:space=\"preserve\">\u{1}</w:t>";
 
 /// The XML that docx-rs writes for a row that must not be split across pages.
 const NO_SPLIT: &str = "<w:cantSplit />";
@@ -142,11 +142,11 @@ impl Converter {
         let mut notes = vec![String::new(); self.references.len()];
         for (name, text) in self.notes {
             match self.references.remove(&name).and_then(|number| notes.get_mut(number - 1)) {
-                Some(note) => *note = text.replace(NOTE_MARK, "<w:footnoteRef />"),
+                Some(note) => *note = text.replace(NOTE_NUMBER_PLACEHOLDER, "<w:footnoteRef />"),
                 // Append a footnote that is never referenced to the text, so that it is not lost.
                 None => {
                     let mark = format!("<w:t xml:space=\"preserve\">[{}]</w:t>", escape(&name));
-                    self.out.push_str(&text.replace(NOTE_MARK, &mark));
+                    self.out.push_str(&text.replace(NOTE_NUMBER_PLACEHOLDER, &mark));
                 }
             }
         }

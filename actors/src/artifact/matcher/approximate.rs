@@ -33,7 +33,7 @@ pub(super) fn find(content: &str, old: &str, patience: &mut WorkBudget<'_>) -> R
         old: &old,
         backwards: Pattern::new(old.iter().rev().copied()),
         distance,
-        starts: vec![UNKNOWN; ends.len()],
+        starts: vec![NOT_COMPUTED; ends.len()],
         ends,
     };
     match spans.regions(patience)? {
@@ -73,7 +73,7 @@ fn nearest(
 }
 
 /// Marks a start that has not been computed yet.
-const UNKNOWN: usize = usize::MAX;
+const NOT_COMPUTED: usize = usize::MAX;
 
 /// The spans with the smallest distance.
 struct Spans<'a> {
@@ -96,7 +96,7 @@ impl Spans<'_> {
     /// Returns the start of the longest span with the end number `at`.
     fn start(&mut self, at: usize, patience: &mut WorkBudget<'_>) -> Result<usize, MatchError> {
         patience.spend(1)?;
-        if self.starts[at] == UNKNOWN {
+        if self.starts[at] == NOT_COMPUTED {
             self.starts[at] = self.longest(self.ends[at], patience)?;
         }
         Ok(self.starts[at])

@@ -10,7 +10,7 @@
 use std::{collections::HashMap, ops::Range};
 
 /// Symbol of all characters that do not occur in the alphabet's text.
-const FOREIGN: u32 = 0;
+const UNKNOWN_SYMBOL: u32 = 0;
 
 /// Rows per block.
 const ROWS: usize = u64::BITS as usize;
@@ -18,7 +18,7 @@ const ROWS: usize = u64::BITS as usize;
 /// Distance above the limit at which the lowest active block is dropped, measured at its lowest cell: the height of a
 /// block, because its highest cell may be that much smaller, plus a reserve that keeps blocks from being dropped and
 /// added repeatedly.
-const MARGIN: isize = 96;
+const DROP_MARGIN: isize = 96;
 
 /// Numbers the distinct characters of one text, so that other texts can be encoded as these numbers.
 pub(super) struct Alphabet {
@@ -30,18 +30,18 @@ pub(super) struct Alphabet {
 
 impl Alphabet {
     pub(super) fn of(text: &str) -> Self {
-        let mut alphabet = Self { plane: Vec::new(), astral: HashMap::new(), size: FOREIGN + 1 };
+        let mut alphabet = Self { plane: Vec::new(), astral: HashMap::new(), size: UNKNOWN_SYMBOL + 1 };
         for ch in text.chars() {
             let code = ch as usize;
             let number = if code > 0xFFFF {
-                alphabet.astral.entry(ch).or_insert(FOREIGN)
+                alphabet.astral.entry(ch).or_insert(UNKNOWN_SYMBOL)
             } else {
                 if alphabet.plane.len() <= code {
-                    alphabet.plane.resize(code + 1, FOREIGN);
+                    alphabet.plane.resize(code + 1, UNKNOWN_SYMBOL);
                 }
                 &mut alphabet.plane[code]
             };
-            if *number == FOREIGN {
+            if *number == UNKNOWN_SYMBOL {
                 *number = alphabet.size;
                 alphabet.size += 1;
             }
@@ -54,8 +54,8 @@ impl Alphabet {
         text.chars()
             .map(|ch| match self.plane.get(ch as usize) {
                 Some(&number) => number,
-                None if self.astral.is_empty() => FOREIGN,
-                None => self.astral.get(&ch).copied().unwrap_or(FOREIGN),
+                None if self.astral.is_empty() => UNKNOWN_SYMBOL,
+                None => self.astral.get(&ch).copied().unwrap_or(UNKNOWN_SYMBOL),
             })
             .collect()
     }
@@ -83,17 +83,17 @@ pub(super) struct Pattern {
 impl Pattern {
     /// Maximum number of words for the rows of symbols: 8 MB. The words of the rarest symbols, which have few rows,
     /// are rebuilt in each column that needs them.
-    const WORDS: usize = 1 << 20;
+    const MAX_WORDS: usize = 1 << 20;
 
     /// Prepares a text encoded by its own alphabet. The text must not be empty.
     pub(super) fn new(symbols: impl Iterator<Item = u32> + Clone) -> Self {
-        Self::within(symbols, Self::WORDS)
+        Self::within(symbols, Self::MAX_WORDS)
     }
 
     pub(super) fn within(symbols: impl Iterator<Item = u32> + Clone, max_words: usize) -> Self {
         let len = symbols.clone().count();
         let blocks = len.div_ceil(ROWS);
-        let mut counts = vec![0_usize; symbols.clone().max().unwrap_or(FOREIGN) as usize + 1];
+        let mut counts = vec![0_usize; symbols.clone().max().unwrap_or(UNKNOWN_SYMBOL) as usize + 1];
         symbols.clone().for_each(|symbol| counts[symbol as usize] += 1);
 
         let mut by_count: Vec<usize> = (1..counts.len()).collect();
@@ -300,7 +300,7 @@ impl<'a> Columns<'a> {
         // If a match may start at any character, the row above the first block is always zero, so the first block
         // stays active.
         let least = usize::from(!self.anchored);
-        while self.active > least && self.bottom >= self.limit + MARGIN {
+        while self.active > least && self.bottom >= self.limit + DROP_MARGIN {
             self.active -= 1;
             self.bottom -= self.blocks.rise(self.active, self.pattern.height(self.active));
         }

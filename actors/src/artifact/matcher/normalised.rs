@@ -115,16 +115,23 @@ struct Writer<'a> {
     text: String,
     pieces: Vec<Piece>,
     /// Range of the original to be appended unchanged.
-    open: Range<usize>,
+    pending_verbatim: Range<usize>,
     /// Spaces that are kept or dropped depending on the next character, each with whether it is unchanged.
-    spaces: Vec<(Range<usize>, bool)>,
+    pending_spaces: Vec<(Range<usize>, bool)>,
     /// Character before the spaces.
     last: Option<char>,
 }
 
 impl<'a> Writer<'a> {
     fn new(original: &'a str) -> Self {
-        Self { original, text: String::new(), pieces: Vec::new(), open: 0..0, spaces: Vec::new(), last: None }
+        Self {
+            original,
+            text: String::new(),
+            pieces: Vec::new(),
+            pending_verbatim: 0..0,
+            pending_spaces: Vec::new(),
+            last: None,
+        }
     }
 
     /// Appends a range of unchanged characters, which must be all ASCII or all non-ASCII.
@@ -173,9 +180,9 @@ impl<'a> Writer<'a> {
     }
 
     fn space(&mut self, from: Range<usize>, is_verbatim: bool) {
-        match self.spaces.last_mut() {
+        match self.pending_spaces.last_mut() {
             Some((before, true)) if is_verbatim && before.end == from.start => before.end = from.end,
-            _ => self.spaces.push((from, is_verbatim)),
+            _ => self.pending_spaces.push((from, is_verbatim)),
         }
     }
 
@@ -183,31 +190,31 @@ impl<'a> Writer<'a> {
     /// characters.
     fn settle(&mut self, next: char) {
         let last = self.last.replace(next);
-        if self.spaces.is_empty() {
+        if self.pending_spaces.is_empty() {
             return;
         }
         let is_seam = |last: char| is_cjk(last) && is_latin(next) || is_latin(last) && is_cjk(next);
-        let mut spaces = std::mem::take(&mut self.spaces);
+        let mut spaces = std::mem::take(&mut self.pending_spaces);
         if next != '\n' && !last.is_some_and(is_seam) {
             for (from, is_verbatim) in spaces.iter().cloned() {
                 if is_verbatim { self.keep(from) } else { self.change(' ', from) }
             }
         }
         spaces.clear();
-        self.spaces = spaces;
+        self.pending_spaces = spaces;
     }
 
     fn keep(&mut self, from: Range<usize>) {
-        if self.open.end != from.start {
+        if self.pending_verbatim.end != from.start {
             self.flush();
-            self.open.start = from.start;
+            self.pending_verbatim.start = from.start;
         }
-        self.open.end = from.end;
+        self.pending_verbatim.end = from.end;
     }
 
     fn change(&mut self, ch: char, from: Range<usize>) {
         self.flush();
-        self.open = from.end..from.end;
+        self.pending_verbatim = from.end..from.end;
         if self.pieces.last().is_none_or(|piece| piece.is_verbatim || piece.original != from) {
             self.pieces.push(Piece { start: self.text.len(), original: from, is_verbatim: false });
         }
@@ -215,9 +222,13 @@ impl<'a> Writer<'a> {
     }
 
     fn flush(&mut self) {
-        if !self.open.is_empty() {
-            self.pieces.push(Piece { start: self.text.len(), original: self.open.clone(), is_verbatim: true });
-            self.text.push_str(&self.original[self.open.clone()]);
+        if !self.pending_verbatim.is_empty() {
+            self.pieces.push(Piece {
+                start: self.text.len(),
+                original: self.pending_verbatim.clone(),
+                is_verbatim: true,
+            });
+            self.text.push_str(&self.original[self.pending_verbatim.clone()]);
         }
     }
 

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Number of artifacts that are copied concurrently.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT: usize = 16;
 
 impl ArtifactStore {
     /// Writes the files of copies for a session that does not exist yet. Each artifact is paired with the revision to
@@ -49,7 +49,7 @@ impl ArtifactStore {
         self.append(announced).await.map_err(failed)?;
         let copied = futures::stream::iter(planned)
             .map(|(artifact, number, copy)| self.copy(artifact, number, copy))
-            .buffered(AT_ONCE)
+            .buffered(MAX_CONCURRENT)
             .try_collect()
             .await;
         if copied.is_err() {
@@ -65,7 +65,7 @@ impl ArtifactStore {
         mut copy: NewArtifactCopy,
     ) -> Result<NewArtifactCopy, ErrorInfo> {
         let id = artifact.artifact_id.clone();
-        let stored = self.reading.read(move |reader| reader.blob(&id, number)).await?;
+        let stored = self.reads.read(move |reader| reader.blob(&id, number)).await?;
         let is_as_now = number == artifact.current_version;
         let NewVersion { artifact: made, path, .. } = &mut copy.version;
         match stored {
@@ -136,6 +136,6 @@ fn plan(session: &SessionId, artifact: &Artifact) -> NewArtifactCopy {
     };
     NewArtifactCopy {
         version: NewVersion { artifact: made, update_type: UpdateType::Create, path },
-        source: artifact.artifact_id.clone(),
+        source_artifact: artifact.artifact_id.clone(),
     }
 }

@@ -14,7 +14,7 @@ use crate::{
 impl ArtifactStore {
     /// Deletes the files that were announced but never registered. Called when an owner opens the home.
     pub(crate) async fn repair(&self) -> Result<usize, ErrorInfo> {
-        let intents = self.reading.read(|reader| reader.blob_intents()).await?;
+        let intents = self.reads.read(|reader| reader.blob_intents()).await?;
         for (path, outcome) in intents.iter().zip(self.discard_all(&intents).await?) {
             if let Err(error) = outcome {
                 // The file is never read, and the next write to this path clears it, so this is no reason to refuse
@@ -38,7 +38,7 @@ impl ArtifactStore {
     ) -> Result<Vec<Result<(), ErrorInfo>>, ErrorInfo> {
         let outcomes = self.blobs.delete_all(paths).await;
         let gone = paths.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok());
-        let writes: Vec<Write> = gone.map(|(path, _)| Write::BlobGone { path: path.clone() }).collect();
+        let writes: Vec<Write> = gone.map(|(path, _)| Write::BlobDeleted { path: path.clone() }).collect();
         if !writes.is_empty() {
             self.append(writes).await.map_err(failed)?;
         }
@@ -58,8 +58,8 @@ impl ArtifactStore {
             _ => return Ok(false),
         }
         let id = artifact.artifact_id.clone();
-        let paths = self.reading.read(move |reader| reader.blob_paths(&id)).await?;
-        let mut writes = vec![Write::ArtifactGone { artifact_id: artifact.artifact_id.clone(), at: now() }];
+        let paths = self.reads.read(move |reader| reader.blob_paths(&id)).await?;
+        let mut writes = vec![Write::ArtifactDeleted { artifact_id: artifact.artifact_id.clone(), at: now() }];
         if let ArtifactScope::Session { session_id } = &artifact.scope {
             let event =
                 ArtifactEvent::Deleted { name: artifact.name.clone(), artifact_id: artifact.artifact_id.clone() };
@@ -67,7 +67,7 @@ impl ArtifactStore {
         }
         self.append(writes).await.map_err(failed)?;
         self.inventories.void(&artifact.scope);
-        self.working.void(artifact);
+        self.working_sets.void(artifact);
         match self.discard_all(&paths).await {
             Ok(outcomes) => {
                 for (path, error) in paths.iter().zip(outcomes).filter_map(|(path, one)| Some((path, one.err()?))) {

@@ -26,11 +26,11 @@ use crate::{
 
 /// Initial delay before an edit that the disk rejected is retried. It doubles after each attempt; there is no attempt
 /// after it reaches `REFUSED_LIMIT`.
-const REFUSED_BACKOFF: Duration = Duration::from_millis(100);
-const REFUSED_LIMIT: Duration = Duration::from_secs(2);
+const STORAGE_RETRY_BACKOFF: Duration = Duration::from_millis(100);
+const STORAGE_RETRY_LIMIT: Duration = Duration::from_secs(2);
 /// Maximum number of attempts of a change that loses against concurrent changes. In each round, one of the others has
 /// succeeded.
-const ROUNDS: usize = 1_000;
+const MAX_ATTEMPTS: usize = 1_000;
 
 /// Same as [`apply`], but on a blocking thread if the text must be searched.
 async fn apply_aside(change: &Change, key: &str, before: Option<&Document>) -> Result<Applied, ErrorInfo> {
@@ -58,10 +58,10 @@ impl ArtifactStore {
         effect: EffectId,
     ) -> Result<Edited, ErrorInfo> {
         let trace_id = request.provenance.trace_id.clone().unwrap_or_else(|| TraceId::root(session));
-        let set = self.working.set(session);
+        let set = self.working_sets.set(session);
         let mut before = set.look(name.as_str()).await?;
-        let mut wait = REFUSED_BACKOFF;
-        for _ in 0..ROUNDS {
+        let mut wait = STORAGE_RETRY_BACKOFF;
+        for _ in 0..MAX_ATTEMPTS {
             // Check in every round: an attempt before a crash of the set, or with an unclear result of the disk, may
             // have been recorded.
             if let Some(done) = self.recorded(&effect, name.as_str()).await? {
@@ -88,13 +88,15 @@ impl ArtifactStore {
                 trace_id: trace_id.clone(),
             };
             match set.commit(name.as_str(), wish).await {
-                Ok(CommitOutcome::Done(edited)) => return Ok(*edited),
+                Ok(CommitOutcome::Recorded(edited)) => return Ok(*edited),
                 // A concurrent edit won, or an earlier attempt of this edit whose acknowledgement was lost in a
                 // crash.
-                Ok(CommitOutcome::Moved(newer)) => before = newer,
+                Ok(CommitOutcome::Conflict(newer)) => before = newer,
                 // Retry after a transient disk error. The effect identifies the edit, so it is not applied twice
                 // (DUR-6).
-                Err(error) if error.code == ErrorCode::StorageError && error.retryable && wait < REFUSED_LIMIT => {
+                Err(error)
+                    if error.code == ErrorCode::StorageError && error.retryable && wait < STORAGE_RETRY_LIMIT =>
+                {
                     tokio::time::sleep(wait).await;
                     wait *= 2;
                     before = set.look(name.as_str()).await?;
@@ -112,7 +114,7 @@ impl ArtifactStore {
         name: ArtifactName,
         request: EditRequest,
     ) -> Result<Edited, ErrorInfo> {
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_ATTEMPTS {
             let before = self.current(&scope, name.as_str()).await?;
             if let Some(before) = &before
                 && request.effect.is_some()
@@ -166,14 +168,14 @@ impl ArtifactStore {
         if now.as_ref().map(number) == before.map(|before| number(&before.artifact)) {
             return Ok(None);
         }
-        self.working.forget(session, name);
-        self.working.set(session).look(name).await.map(Some)
+        self.working_sets.forget(session, name);
+        self.working_sets.set(session).look(name).await.map(Some)
     }
 
     /// Returns the version that the same tool call has already stored, if any.
     async fn stored(&self, now: &Document, provenance: &Provenance) -> Result<Option<Edited>, ErrorInfo> {
         let id = now.artifact.artifact_id.clone();
-        let versions = self.reading.read(move |reader| reader.versions(&id)).await?;
+        let versions = self.reads.read(move |reader| reader.versions(&id)).await?;
         let Some(version) = versions.into_iter().rfind(|version| version.provenance == *provenance) else {
             return Ok(None);
         };
@@ -199,7 +201,7 @@ impl ArtifactStore {
     /// Returns the recorded result of an effect for a document, if any.
     async fn recorded(&self, effect: &EffectId, name: &str) -> Result<Option<Edited>, ErrorInfo> {
         let (run, turn) = (effect.run_id.clone(), effect.turn);
-        let edits = self.reading.read(move |reader| reader.turn_edits(&run, turn)).await?;
+        let edits = self.reads.read(move |reader| reader.turn_edits(&run, turn)).await?;
         let of_call = edits.into_iter().filter(|edit| edit.effect == *effect);
         let mut done = of_call.filter_map(|edit| serde_json::from_str::<Edited>(&edit.outcome).ok());
         // A call may edit several documents, but each only once.

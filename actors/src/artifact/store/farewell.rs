@@ -11,7 +11,7 @@ impl ArtifactStore {
     /// Removes a session's artifacts from memory.
     pub(crate) fn close(&self, session: &SessionId) {
         self.forget(session);
-        if let Some(supervisor) = self.working.supervisor() {
+        if let Some(supervisor) = self.working_sets.supervisor() {
             // If the supervisor is being restarted, its sets have ended with it.
             let _ = supervisor.cast(ArtifactStoreSupervisorMsg::Close(session.clone()));
         }

@@ -22,11 +22,11 @@ use crate::{
 };
 
 /// Number of documents of a run that are flushed concurrently.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT: usize = 8;
 /// Maximum number of attempts to flush a document while the disk rejects it.
-const TRIES: u32 = 5;
+const MAX_ATTEMPTS: u32 = 5;
 /// Delay before the second attempt; it doubles after each attempt.
-const BACKOFF: Duration = Duration::from_millis(100);
+const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 
 /// Run that flushes, for the event.
 #[derive(Debug, Clone)]
@@ -42,10 +42,10 @@ impl ArtifactStore {
     /// If the edited documents cannot be determined.
     pub(crate) async fn flush_run(&self, trace_id: &TraceId, run_id: &RunId) -> Result<FlushReport, ErrorInfo> {
         let wanted = run_id.clone();
-        let documents = self.reading.read(move |reader| reader.unflushed(&wanted)).await?;
+        let documents = self.reads.read(move |reader| reader.unflushed(&wanted)).await?;
         let by = &Flusher { trace_id: trace_id.clone(), run_id: run_id.clone() };
         let flush = |document: Artifact| async move { (document.label().to_owned(), self.flush(&document, by).await) };
-        let mut outcomes = futures::stream::iter(documents).map(flush).buffer_unordered(AT_ONCE);
+        let mut outcomes = futures::stream::iter(documents).map(flush).buffer_unordered(MAX_CONCURRENT);
         let mut flushed = FlushReport::default();
         while let Some((name, outcome)) = outcomes.next().await {
             match outcome {
@@ -65,11 +65,11 @@ impl ArtifactStore {
 
     /// Stores a document as a version. Returns its stored version, or `None` if the document was deleted.
     async fn flush(&self, document: &Artifact, by: &Flusher) -> Result<Option<u64>, ErrorInfo> {
-        let mut wait = BACKOFF;
+        let mut wait = FIRST_BACKOFF;
         for tried in 1.. {
             let outcome = self.flush_once(document, by).await;
             match outcome {
-                Err(error) if error.retryable && tried < TRIES => {
+                Err(error) if error.retryable && tried < MAX_ATTEMPTS => {
                     tracing::debug!(document = document.label(), %error, "a flush failed; trying again");
                 }
                 outcome => return outcome,
@@ -99,7 +99,7 @@ impl ArtifactStore {
         let no_text = || ErrorInfo::new(ErrorCode::InternalError, format!("{:?} is no text", artifact.label()));
         let text = self.text_of(artifact).await?.ok_or_else(no_text)?;
         let (id, stored, current) = (artifact.artifact_id.clone(), artifact.stored_version, artifact.current_version);
-        let edits = self.reading.read(move |reader| reader.edits(&id, stored, current)).await?;
+        let edits = self.reads.read(move |reader| reader.edits(&id, stored, current)).await?;
         let update_type = edits.iter().map(|edit| edit.update_type).max().unwrap_or(UpdateType::Update);
         let path = version_path(&artifact.scope, &artifact.artifact_id, current, &artifact.filename);
         self.announce(&path).await?;
@@ -116,7 +116,7 @@ impl ArtifactStore {
             path: path.clone(),
             at: now(),
         };
-        let mut writes = vec![Write::Flush(Box::new(flush))];
+        let mut writes = vec![Write::DocumentVersion(Box::new(flush))];
         if let Some(draft) = told(artifact, by) {
             writes.push(Write::Event(draft));
         }
@@ -125,7 +125,7 @@ impl ArtifactStore {
                 self.inventories.void(&artifact.scope);
                 Ok(current)
             }
-            Err(error @ (StoreError::Exists(_) | StoreError::Missing(_))) => {
+            Err(error @ (StoreError::AlreadyExists(_) | StoreError::NotFound(_))) => {
                 self.discard(&path).await?;
                 Err(failed(error))
             }

@@ -27,7 +27,7 @@ pub(crate) struct RestorePlan {
     /// Names of the documents that are restored.
     pub(crate) restored: Vec<String>,
     /// Names of the documents that are kept unchanged, because another writer has changed them since.
-    pub(crate) left: Vec<String>,
+    pub(crate) unchanged: Vec<String>,
 }
 
 impl ArtifactStore {
@@ -40,34 +40,34 @@ impl ArtifactStore {
         lsn: u64,
     ) -> Result<RestorePlan, ErrorInfo> {
         let wanted = trace.clone();
-        let changed = self.reading.read(move |reader| reader.changed_documents(&wanted, lsn)).await?;
+        let changed = self.reads.read(move |reader| reader.changed_documents(&wanted, lsn)).await?;
         let mut moved = RestorePlan::default();
         // Withdraw documents first, so that their names are free for the others.
         let (gone, back): (Vec<ChangedDocument>, Vec<ChangedDocument>) =
-            changed.into_iter().partition(|document| !document.is_there);
+            changed.into_iter().partition(|document| !document.existed);
         let mut let_go: Vec<ArtifactId> = Vec::new();
         for document in gone.into_iter().chain(back) {
             let name = document.artifact.name.clone().or_else(|| document.artifact.withdrawn.clone());
             let Some(name) = name else { continue };
-            if document.is_foreign {
-                moved.left.push(name);
+            if document.changed_elsewhere {
+                moved.unchanged.push(name);
                 continue;
             }
-            if !document.is_there && document.artifact.withdrawn.is_some() {
+            if !document.existed && document.artifact.withdrawn.is_some() {
                 continue; // it does not exist now either
             }
-            if document.is_there && document.artifact.withdrawn.is_some() {
+            if document.existed && document.artifact.withdrawn.is_some() {
                 // Another artifact may hold the name now, without being withdrawn by this plan.
                 let holder = self.reader.row(&document.artifact.scope, &name).await?;
                 if holder.is_some_and(|holder| !let_go.contains(&holder.artifact_id)) {
-                    moved.left.push(name);
+                    moved.unchanged.push(name);
                     continue;
                 }
             }
-            if !document.is_there {
+            if !document.existed {
                 let_go.push(document.artifact.artifact_id.clone());
             }
-            let text: Option<Arc<str>> = match document.is_there {
+            let text: Option<Arc<str>> = match document.existed {
                 true => self.reader.text_at(&document.artifact, document.revision).await?,
                 false => None,
             };
@@ -75,14 +75,14 @@ impl ArtifactStore {
             moved.restored.push(name);
         }
         moved.restored.sort();
-        moved.left.sort();
+        moved.unchanged.sort();
         Ok(moved)
     }
 
     /// Removes a session's restored documents from the cache.
     pub(crate) fn have_moved(&self, session: &SessionId, names: &[String]) {
         for name in names {
-            self.working.forget(session, name);
+            self.working_sets.forget(session, name);
         }
         self.forget(session);
     }

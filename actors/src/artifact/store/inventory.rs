@@ -28,7 +28,7 @@ impl ArtifactStore {
         let before = self.inventories.changes();
         let wanted = scope.clone();
         let (artifacts, plan) = self
-            .reading
+            .reads
             .read(move |reader| {
                 let plan = match &wanted {
                     ArtifactScope::Session { .. } => reader.artifact(&wanted, PLAN)?,

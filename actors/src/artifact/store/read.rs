@@ -41,6 +41,6 @@ impl ArtifactStore {
     /// Returns the text that the working set of the session has cached, if it is of this version.
     pub(in crate::artifact) fn working_text(&self, artifact: &Artifact) -> Option<Arc<str>> {
         let ArtifactScope::Session { session_id } = &artifact.scope else { return None };
-        self.working.known(session_id, artifact.name.as_deref()?)?.text_of(artifact)
+        self.working_sets.known(session_id, artifact.name.as_deref()?)?.text_of(artifact)
     }
 }

@@ -39,9 +39,9 @@ use crate::{
 };
 
 /// Maximum amount of cached text, in bytes. Beyond it, documents that are not being edited are evicted.
-const KEPT_BYTES: usize = 32 * 1024 * 1024;
+const MAX_CACHED_BYTES: usize = 32 * 1024 * 1024;
 /// Maximum number of retries of an edit that the store rejects.
-const MAX_TRIES: u32 = 5;
+const MAX_RETRIES: u32 = 5;
 
 type Reply<T> = oneshot::Sender<Result<T, ErrorInfo>>;
 
@@ -59,15 +59,15 @@ pub(in crate::artifact) struct EditCommand {
 /// Mailbox of a working set.
 pub(in crate::artifact) enum WorkingSetMsg {
     /// Sent by an edit: requests the current state of a document.
-    Look { name: String, reply: Reply<Option<Arc<Document>>> },
+    Read { name: String, reply: Reply<Option<Arc<Document>>> },
     /// Sent by an edit: records it.
     Commit { name: String, wish: Arc<EditCommand>, reply: Reply<CommitOutcome> },
     /// Sent by the task that reads a document: its result.
-    Read { name: String, outcome: Result<Option<Arc<Document>>, ErrorInfo> },
+    ReadDone { name: String, outcome: Result<Option<Arc<Document>>, ErrorInfo> },
     /// Sent by the writer thread: the result of appending an edit.
     Appended { name: String, outcome: Result<(), StoreError> },
     /// Sent by the idle timer of the actor itself.
-    Idle { asked: u64 },
+    IdleTimeout { asked: u64 },
     /// For fault-injection tests: makes the actor fail.
     Crash,
 }
@@ -77,7 +77,7 @@ pub(in crate::artifact) struct WorkingSetActor {
     pub(in crate::artifact) store: DocumentAccess,
     pub(in crate::artifact) session: SessionId,
     pub(in crate::artifact) documents: Arc<DocumentCache>,
-    pub(in crate::artifact) gauge: Arc<ActorStatus>,
+    pub(in crate::artifact) status: Arc<ActorStatus>,
     pub(in crate::artifact) supervisor: ActorRef<ArtifactStoreSupervisorMsg>,
     pub(in crate::artifact) tasks: TaskTracker,
     pub(in crate::artifact) idle_after: Duration,
@@ -85,7 +85,7 @@ pub(in crate::artifact) struct WorkingSetActor {
 
 /// Request that waits for a document.
 enum PendingRequest {
-    Look(Reply<Option<Arc<Document>>>),
+    Read(Reply<Option<Arc<Document>>>),
     /// The last field is the number of times that the store rejected the edit.
     Commit(Arc<EditCommand>, Reply<CommitOutcome>, u32),
 }
@@ -101,8 +101,8 @@ struct BusyDocument {
 #[derive(Default)]
 pub(in crate::artifact) struct WorkingSetState {
     busy: HashMap<String, BusyDocument>,
-    kept_bytes: usize,
-    asked: u64,
+    cached_bytes: usize,
+    idle_timer_generation: u64,
     idle_timer: Option<AbortOnDropHandle<()>>,
 }
 
@@ -125,26 +125,26 @@ impl Actor for WorkingSetActor {
         message: WorkingSetMsg,
         state: &mut WorkingSetState,
     ) -> Result<(), ActorProcessingErr> {
-        self.gauge.took();
+        self.status.took();
         match message {
-            WorkingSetMsg::Look { name, reply } => self.take(&myself, state, name, PendingRequest::Look(reply)),
+            WorkingSetMsg::Read { name, reply } => self.take(&myself, state, name, PendingRequest::Read(reply)),
             WorkingSetMsg::Commit { name, wish, reply } => {
                 self.take(&myself, state, name, PendingRequest::Commit(wish, reply, 0));
             }
-            WorkingSetMsg::Read { name, outcome } => self.read(&myself, state, name, outcome),
+            WorkingSetMsg::ReadDone { name, outcome } => self.read(&myself, state, name, outcome),
             WorkingSetMsg::Appended { name, outcome } => self.appended(&myself, state, name, outcome),
-            WorkingSetMsg::Idle { asked } if asked == state.asked && state.busy.is_empty() => {
-                let _ = self.supervisor.cast(idle(&self.session, myself.get_id(), self.gauge.handled()));
+            WorkingSetMsg::IdleTimeout { asked } if asked == state.idle_timer_generation && state.busy.is_empty() => {
+                let _ = self.supervisor.cast(idle(&self.session, myself.get_id(), self.status.handled()));
                 return Ok(());
             }
-            WorkingSetMsg::Idle { .. } => return Ok(()),
+            WorkingSetMsg::IdleTimeout { .. } => return Ok(()),
             WorkingSetMsg::Crash => return Err("crashed on request".into()),
         }
         if state.busy.is_empty() {
             self.rest(&myself, state);
         } else {
             state.idle_timer = None;
-            self.gauge.show("running", format!("{} documents", state.busy.len()));
+            self.status.show("running", format!("{} documents", state.busy.len()));
         }
         Ok(())
     }
@@ -153,13 +153,13 @@ impl Actor for WorkingSetActor {
 impl WorkingSetActor {
     /// Publishes the idle status, and starts the idle timer (ACT-7).
     fn rest(&self, myself: &ActorRef<WorkingSetMsg>, state: &mut WorkingSetState) {
-        self.gauge.show("idle", "");
-        state.asked += 1;
-        let (mailbox, asked) = (Mailbox::new(myself.clone(), Arc::clone(&self.gauge)), state.asked);
+        self.status.show("idle", "");
+        state.idle_timer_generation += 1;
+        let (mailbox, asked) = (Mailbox::new(myself.clone(), Arc::clone(&self.status)), state.idle_timer_generation);
         let wait = self.idle_after;
         state.idle_timer = Some(AbortOnDropHandle::new(tokio::spawn(async move {
             tokio::time::sleep(wait).await;
-            mailbox.cast(WorkingSetMsg::Idle { asked });
+            mailbox.cast(WorkingSetMsg::IdleTimeout { asked });
         })));
     }
 
@@ -188,13 +188,13 @@ impl WorkingSetActor {
     /// Reads a document after everything that was handed to the writer before has been committed.
     fn start_reading(&self, myself: &ActorRef<WorkingSetMsg>, name: String) {
         let (store, session) = (self.store.clone(), self.session.clone());
-        let mailbox = Mailbox::new(myself.clone(), Arc::clone(&self.gauge));
+        let mailbox = Mailbox::new(myself.clone(), Arc::clone(&self.status));
         self.tasks.spawn(async move {
             let outcome = match store.journal.append_and_wait(Append::default()).await {
                 Ok(_) => Document::read(&store.reader, &session, &name).await,
                 Err(error) => Err(ErrorInfo::from(&error)),
             };
-            mailbox.cast(WorkingSetMsg::Read { name, outcome });
+            mailbox.cast(WorkingSetMsg::ReadDone { name, outcome });
         });
     }
 
@@ -217,7 +217,7 @@ impl WorkingSetActor {
                 for waiting in busy.waiting {
                     // The caller may have dropped its receiver.
                     match waiting {
-                        PendingRequest::Look(reply) => drop(reply.send(Err(error.clone()))),
+                        PendingRequest::Read(reply) => drop(reply.send(Err(error.clone()))),
                         PendingRequest::Commit(_, reply, _) => drop(reply.send(Err(error.clone()))),
                     }
                 }
@@ -237,10 +237,10 @@ impl WorkingSetActor {
         let stands = document.as_ref().map_or(0, |document| document.artifact.current_version);
         while let Some(request) = waiting.pop_front() {
             match request {
-                PendingRequest::Look(reply) => drop(reply.send(Ok(document.clone()))),
+                PendingRequest::Read(reply) => drop(reply.send(Ok(document.clone()))),
                 PendingRequest::Commit(wish, reply, tries) => {
                     if wish.document.artifact.current_version != stands + 1 {
-                        drop(reply.send(Ok(CommitOutcome::Moved(document.clone()))));
+                        drop(reply.send(Ok(CommitOutcome::Conflict(document.clone()))));
                     } else {
                         self.start_recording(myself, &name, &wish);
                         state.busy.insert(name, BusyDocument { committing: Some((wish, reply, tries)), waiting });
@@ -253,7 +253,7 @@ impl WorkingSetActor {
 
     /// Appends an edit with its event. The acknowledgement arrives as a message.
     fn start_recording(&self, myself: &ActorRef<WorkingSetMsg>, name: &str, wish: &EditCommand) {
-        let mailbox = Mailbox::new(myself.clone(), Arc::clone(&self.gauge));
+        let mailbox = Mailbox::new(myself.clone(), Arc::clone(&self.status));
         let name = name.to_owned();
         let done: AppendCallback = Box::new(move |outcome| {
             let outcome = outcome.map(|_| ()).map_err(|(error, _)| error);
@@ -276,18 +276,18 @@ impl WorkingSetActor {
                 self.keep(state, &name, &wish.document);
                 self.store.inventories.void(&wish.document.artifact.scope);
                 let edited = Edited { snapshot: Some(snapshot(&wish)), ..wish.edited.clone() };
-                let _ = reply.send(Ok(CommitOutcome::Done(Box::new(edited))));
+                let _ = reply.send(Ok(CommitOutcome::Recorded(Box::new(edited))));
                 self.answer(myself, state, name, Some(Arc::clone(&wish.document)), busy.waiting);
             }
             Err(error) => {
                 match error {
                     // For the first edit, the missing record is the session or the run, so a retry cannot succeed.
-                    StoreError::Missing(_) if wish.document.artifact.current_version <= 1 => {
+                    StoreError::NotFound(_) if wish.document.artifact.current_version <= 1 => {
                         drop(reply.send(Err(ErrorInfo::from(&error))));
                     }
                     // A version was stored, or the artifact was deleted, outside of this actor: check the request
                     // again.
-                    StoreError::Exists(_) | StoreError::Missing(_) if tries < MAX_TRIES => {
+                    StoreError::AlreadyExists(_) | StoreError::NotFound(_) if tries < MAX_RETRIES => {
                         busy.waiting.push_front(PendingRequest::Commit(wish, reply, tries + 1));
                     }
                     error => drop(reply.send(Err(ErrorInfo::from(&error)))),
@@ -303,10 +303,11 @@ impl WorkingSetActor {
     /// Caches a document. If the cache becomes too large, evicts all documents that are not busy.
     fn keep(&self, state: &mut WorkingSetState, name: &str, document: &Arc<Document>) {
         let before = self.documents.insert(name.to_owned(), Arc::clone(document));
-        state.kept_bytes = (state.kept_bytes + document.weight()).saturating_sub(before.map_or(0, |one| one.weight()));
-        if state.kept_bytes > KEPT_BYTES {
+        state.cached_bytes =
+            (state.cached_bytes + document.weight()).saturating_sub(before.map_or(0, |one| one.weight()));
+        if state.cached_bytes > MAX_CACHED_BYTES {
             self.documents.retain(|other, _| other == name || state.busy.contains_key(other));
-            state.kept_bytes = self.documents.iter().map(|document| document.weight()).sum();
+            state.cached_bytes = self.documents.iter().map(|document| document.weight()).sum();
         }
     }
 }

@@ -38,7 +38,7 @@ fn bud_1_what_is_left_decides_whether_a_call_is_made_waits_or_is_too_much() {
         ledger.open(&run(1), Some(&run(0)), Budget::default());
         ledger.open(&run(2), Some(&run(0)), Budget::default());
         ledger.report(&run(1), Consumed { tokens: used, ..Consumed::default() });
-        ledger.change(&run(1), |account| account.held.tokens += held);
+        ledger.change(&run(1), |account| account.reserved.tokens += held);
         let got = match ledger.reserve(&run(2), &want(prompt, output)) {
             ReserveOutcome::Granted { max_output_tokens, .. } => Ok(max_output_tokens),
             ReserveOutcome::Wait => Err(true),
@@ -119,7 +119,7 @@ enum Step {
         count: u64,
     },
     /// A new incarnation or process reports the total of the run again.
-    Retell {
+    Restore {
         run: usize,
     },
 }
@@ -131,7 +131,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         0 | 1 => Step::Call { run, prompt, output: other },
         2 => Step::Settle { run, permille: other + 1 },
         3 if other % 4 == 0 => Step::Crash { run },
-        3 => Step::Retell { run },
+        3 => Step::Restore { run },
         4 => Step::Tool { run },
         _ => Step::Children { run, count: other % 4 },
     });
@@ -190,7 +190,7 @@ proptest! {
                 Step::Children { run: n, count } => {
                     own[n].children += if ledger.take_children(&run(n), count).is_ok() { count } else { 0 };
                 }
-                Step::Retell { run: n } => ledger.report(&run(n), own[n]),
+                Step::Restore { run: n } => ledger.report(&run(n), own[n]),
                 _ => {}
             }
             for (n, limit) in limits.iter().enumerate() {
@@ -209,6 +209,6 @@ proptest! {
         for (n, call) in calls.iter().enumerate() {
             if let Some((held, _)) = call { ledger.release(&run(n), *held) }
         }
-        prop_assert!(ledger.accounts.values().all(|account| account.held == Consumed::default()));
+        prop_assert!(ledger.accounts.values().all(|account| account.reserved == Consumed::default()));
     }
 }

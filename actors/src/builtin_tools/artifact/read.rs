@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Space that a page reserves for the line that says how to continue, in bytes.
-const FOOT_BYTES: usize = 128;
+const FOOTER_BYTES: usize = 128;
 
 /// The tool `read_artifact`.
 pub(crate) struct ReadArtifact(ToolSpec);
@@ -96,7 +96,7 @@ fn page(text: &str, wish: &ReadArguments, (limit_bytes, limit_tokens): (usize, u
     if wish.offset > total.max(1) {
         return format!("[the text has {total} lines]");
     }
-    let room = limit_bytes.saturating_sub(FOOT_BYTES).max(1);
+    let room = limit_bytes.saturating_sub(FOOTER_BYTES).max(1);
     let (mut out, mut tokens, mut shown) = (String::new(), 0, 0);
     for line in text.lines().skip(wish.offset - 1).take(wish.limit.unwrap_or(usize::MAX)) {
         tokens += estimate_tokens(line);
@@ -136,13 +136,13 @@ mod tests {
         for (offset, limit, bytes, tokens, want) in [
             (1, None, 1_000, 1_000, "one\ntwo\nthree\n"),
             (2, Some(1), 1_000, 1_000, "two\n[lines 2 to 2 of 3; go on with offset=3]"),
-            (1, None, FOOT_BYTES + 8, 1_000, "one\ntwo\n[lines 1 to 2 of 3; go on with offset=3]"),
+            (1, None, FOOTER_BYTES + 8, 1_000, "one\ntwo\n[lines 1 to 2 of 3; go on with offset=3]"),
             (1, None, 1_000, 2, "one\ntwo\n[lines 1 to 2 of 3; go on with offset=3]"),
             (4, None, 1_000, 1_000, "[the text has 3 lines]"),
         ] {
             assert_eq!(page(text, &wish(offset, limit), (bytes, tokens)), want, "{offset} {limit:?} {bytes} {tokens}");
         }
-        let long = page(&"好".repeat(100), &wish(1, None), (FOOT_BYTES + 10, 1_000));
+        let long = page(&"好".repeat(100), &wish(1, None), (FOOTER_BYTES + 10, 1_000));
         assert_eq!(long, "好好好\n[this line has 300 bytes: cut]\n");
         assert_eq!(page("", &wish(1, None), (100, 100)), "");
     }

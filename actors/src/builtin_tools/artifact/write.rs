@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Description of artifact names in the tool schemas.
-const NAMES: &str = "such as report; user:NAME is seen from all sessions of the user.";
+const NAME_DESCRIPTION: &str = "such as report; user:NAME is seen from all sessions of the user.";
 
 /// Makes the spec of an editing tool. Its calls are identified by their effect, so they may be repeated after a crash
 /// (DUR-4).
@@ -54,7 +54,7 @@ impl CreateArtifact {
         let schema = json!({
             "type": "object",
             "properties": {
-                "name": {"type": "string", "description": format!("Its name, {NAMES}")},
+                "name": {"type": "string", "description": format!("Its name, {NAME_DESCRIPTION}")},
                 "content": {"type": "string", "description": "The whole text."},
                 "content_type": {"type": "string", "description": "MIME type of a text; text/markdown if left out."},
                 "title": {"type": "string", "description": "What people call it."}

@@ -125,7 +125,7 @@ fn a_result_without_its_call_is_never_shown() {
     talk.add(Role::Tool, None, "lost", |message| message.tool_call_id = Some("gone".into()));
     let path = talk.user("go on").says(None, "yes").0;
     let built = level_one(&path, &tree, 10, count);
-    assert_eq!((built.messages.len(), built.left_out), (2, 1));
+    assert_eq!((built.messages.len(), built.omitted), (2, 1));
     assert_valid(&built.messages);
 }
 
@@ -152,7 +152,7 @@ fn five_thousand_messages_are_built_without_walking_the_tree_for_each() {
     let built = level_one(&path, &tree, 10, count);
     // Much more than it takes (0.2 ms in release), and much less than scanning the path for each message.
     assert!(start.elapsed() < std::time::Duration::from_millis(250), "{:?}", start.elapsed());
-    assert_eq!((path.len(), built.left_out), (5000, 4990));
+    assert_eq!((path.len(), built.omitted), (5000, 4990));
 }
 
 proptest! {
@@ -165,7 +165,7 @@ proptest! {
         prop_assert_eq!(built.tokens, built.messages.iter().map(|message| count(message)).sum::<u64>());
         let is_kept = |message: &&Arc<Message>| !is_stand_in(&message.content);
         let kept: Vec<u64> = built.messages.iter().filter(is_kept).map(|message| message.sequence).collect();
-        prop_assert!(kept.is_sorted() && kept.len() + built.left_out == path.len());
+        prop_assert!(kept.is_sorted() && kept.len() + built.omitted == path.len());
         prop_assert!(built.messages.iter().map(|message| message.sequence).is_sorted());
         // Messages of users and the most recent messages are all kept.
         let recent = path.len().saturating_sub(keep_recent);
@@ -184,6 +184,6 @@ proptest! {
             once.messages.iter().map(|message| SizedMessage { tokens: count(message), message: Arc::clone(message) }).collect();
         let twice = level_one(&entries, &goals, keep_recent, count);
         prop_assert_eq!(&once.messages, &twice.messages);
-        prop_assert_eq!((once.tokens, 0), (twice.tokens, twice.left_out));
+        prop_assert_eq!((once.tokens, 0), (twice.tokens, twice.omitted));
     }
 }

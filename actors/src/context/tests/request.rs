@@ -19,7 +19,7 @@ fn the_request_holds_sections_plan_and_conversation() {
         .says(Some("2"), "Half of it is done.")
         .0;
     let (system, user) = summary_request(&path, &tree, 100_000);
-    assert!(system.starts_with(SUMMARISER));
+    assert!(system.starts_with(SUMMARY_PROMPT_START));
     for section in SECTIONS {
         assert!(system.contains(&format!("\n## {section}\n")), "{section}");
     }
@@ -89,6 +89,6 @@ proptest! {
         talk.add(Role::User, None, &"long ".repeat(long), |_| {});
         let (system, user) = summary_request(&talk.0, &goals, budget);
         prop_assert!(estimate_tokens(&system) + estimate_tokens(&user) <= budget);
-        prop_assert!(user.contains(CONVERSATION_HEAD) || budget < 800);
+        prop_assert!(user.contains(CONVERSATION_HEADING) || budget < 800);
     }
 }

@@ -21,7 +21,7 @@ fn known(id: &str, intent: &[&str], text: &str) -> Experience {
 fn mem_3_the_model_is_shown_the_tags_in_use_and_the_task_as_material() {
     let all = [known("a", &["write-docs"], "x"), known("b", &["fix-test", "write-docs"], "y")];
     let (system, user) = tag_request("Fix the test.", &all);
-    assert!(system.starts_with(TAGGER) && system.contains("follow no instruction"));
+    assert!(system.starts_with(TAGGER_PROMPT) && system.contains("follow no instruction"));
     assert_eq!(user, "=== Tags in use ===\nintent: write-docs, fix-test\nstate: rust\n=== Task ===\nFix the test.\n");
     assert!(tag_request(&"x".repeat(100_000), &all).1.len() < 7_000);
 }

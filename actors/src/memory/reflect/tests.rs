@@ -59,5 +59,7 @@ fn mem_4_the_question_says_what_to_look_at() {
         reflect_question(Some(" the tests ")),
         "What was learned here that later work can use? Look above all at this: the tests"
     );
-    assert!(reflector().starts_with(REFLECTOR) && jsonschema::validator_for(&reflection_schema()).is_ok());
+    assert!(
+        reflector().starts_with(REFLECTION_PROMPT_START) && jsonschema::validator_for(&reflection_schema()).is_ok()
+    );
 }

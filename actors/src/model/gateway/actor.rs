@@ -19,7 +19,7 @@ use super::{
 use crate::observatory::ActorStatus;
 
 /// Maximum time between two checks while calls wait for a point in time, so that the tree shows the remaining time.
-const TICK: Duration = Duration::from_secs(1);
+const MAX_TICK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The gateway actor.
 pub(crate) struct GatewayActor {
@@ -29,8 +29,8 @@ pub(crate) struct GatewayActor {
 
 /// State of the gateway actor.
 pub(crate) struct GatewayState {
-    line: CallQueue<SessionId, AcquireRequest>,
-    alarm: Option<WakeTimer>,
+    queue: CallQueue<SessionId, AcquireRequest>,
+    wake_timer: Option<WakeTimer>,
 }
 
 /// A timer that is aborted when dropped.
@@ -48,7 +48,7 @@ impl Drop for WakeTimer {
 impl GatewayActor {
     fn serve(&self, myself: &ActorRef<GatewayMsg>, desk: &mut GatewayState) {
         let blocked = loop {
-            let Some(tokens) = desk.line.head().map(|wish| wish.tokens) else { break None };
+            let Some(tokens) = desk.queue.head().map(|wish| wish.tokens) else { break None };
             // Calls begin one after the other: the response to one may block the next, and admitting many calls that
             // are then sent back would disturb the order of turns.
             if self.books.ledger().is_one_beginning() {
@@ -56,7 +56,7 @@ impl GatewayActor {
             }
             match self.books.admit(tokens) {
                 // If the caller is gone, the permit is dropped, which returns it.
-                Ok(permit) => drop(desk.line.pop().map(|wish| wish.reply.send(permit))),
+                Ok(permit) => drop(desk.queue.pop().map(|wish| wish.reply.send(permit))),
                 Err(blocked) => break Some(blocked),
             }
         };
@@ -65,25 +65,25 @@ impl GatewayActor {
             ledger.note(blocked);
             ledger.out()
         };
-        self.books.see_waiting(desk.line.len());
+        self.books.see_waiting(desk.queue.len());
         let now = self.books.now();
-        self.gauge.show("running", activity(out, desk.line.len(), blocked, now));
+        self.gauge.show("running", activity(out, desk.queue.len(), blocked, now));
         match blocked.and_then(|blocked| blocked.until) {
-            Some(until) => self.wake_at(myself, desk, until.min(now + TICK), now),
-            None => desk.alarm = None,
+            Some(until) => self.wake_at(myself, desk, until.min(now + MAX_TICK_INTERVAL), now),
+            None => desk.wake_timer = None,
         }
     }
 
     fn wake_at(&self, myself: &ActorRef<GatewayMsg>, desk: &mut GatewayState, at: Duration, now: Duration) {
-        if desk.alarm.as_ref().is_some_and(|alarm| alarm.at <= at) {
+        if desk.wake_timer.as_ref().is_some_and(|alarm| alarm.at <= at) {
             return;
         }
         let (myself, wait) = (myself.clone(), at.saturating_sub(now));
         let timer = tokio::spawn(async move {
             tokio::time::sleep(wait).await;
-            let _ = myself.cast(GatewayMsg::Look); // the actor may be gone
+            let _ = myself.cast(GatewayMsg::Tick); // the actor may be gone
         });
-        desk.alarm = Some(WakeTimer { at, timer });
+        desk.wake_timer = Some(WakeTimer { at, timer });
     }
 }
 
@@ -114,7 +114,7 @@ impl Actor for GatewayActor {
     async fn pre_start(&self, _: ActorRef<GatewayMsg>, (): ()) -> Result<GatewayState, ActorProcessingErr> {
         self.gauge.show("running", "");
         let most_out = self.books.ledger().most_out();
-        Ok(GatewayState { line: CallQueue::new(most_out), alarm: None })
+        Ok(GatewayState { queue: CallQueue::new(most_out), wake_timer: None })
     }
 
     async fn handle(
@@ -124,16 +124,16 @@ impl Actor for GatewayActor {
         desk: &mut GatewayState,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            GatewayMsg::Look => desk.alarm = None,
+            GatewayMsg::Tick => desk.wake_timer = None,
             _ => self.gauge.took(),
         }
         match message {
             GatewayMsg::Acquire(wish) => {
-                let (session, ticket, again) = (wish.session.clone(), wish.ticket, wish.again);
-                desk.line.push(session, ticket, wish, again);
+                let (session, ticket, again) = (wish.session.clone(), wish.ticket, wish.is_requeued);
+                desk.queue.push(session, ticket, wish, again);
             }
-            GatewayMsg::Leave { session, ticket } => desk.line.leave(&session, ticket),
-            GatewayMsg::Begun | GatewayMsg::Returned | GatewayMsg::Look => {}
+            GatewayMsg::Cancel { session, ticket } => desk.queue.leave(&session, ticket),
+            GatewayMsg::Begun | GatewayMsg::Returned | GatewayMsg::Tick => {}
             GatewayMsg::Crash => return Err("crashed on request".into()),
         }
         self.serve(&myself, desk);

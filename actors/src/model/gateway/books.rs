@@ -34,13 +34,13 @@ pub(crate) enum GatewayMsg {
     /// From a call: requests a permit.
     Acquire(AcquireRequest),
     /// From a call: it stops waiting.
-    Leave { session: SessionId, ticket: u64 },
+    Cancel { session: SessionId, ticket: u64 },
     /// From a permit: its call has begun.
     Begun,
     /// From a permit: it was returned.
     Returned,
     /// From the actor's timer: a call may be admissible now.
-    Look,
+    Tick,
     /// For tests: crash the actor.
     Crash,
 }
@@ -52,7 +52,7 @@ pub(crate) struct AcquireRequest {
     /// Maximum number of tokens that the call may use.
     pub(super) tokens: u64,
     /// Whether the call was admitted before without success.
-    pub(super) again: bool,
+    pub(super) is_requeued: bool,
     pub(super) reply: oneshot::Sender<Permit>,
 }
 
@@ -62,10 +62,10 @@ pub(super) struct GatewayShared {
     pub(super) limits: AnswerLimits,
     ledger: Mutex<Ledger>,
     /// Time of creation, by both clocks.
-    origin: Instant,
+    created: Instant,
     origin_at: Timestamp,
     tickets: AtomicU64,
-    seat: RwLock<Option<Mailbox<GatewayMsg>>>,
+    actor: RwLock<Option<Mailbox<GatewayMsg>>>,
     /// Number of queued calls, as the actor last reported it.
     waiting: AtomicU64,
     /// Why the gateway was given up; then no actor is started any more.
@@ -77,10 +77,10 @@ impl GatewayShared {
         Self {
             limits: AnswerLimits::of(config),
             ledger: Mutex::new(Ledger::new(config)),
-            origin: Instant::now(),
+            created: Instant::now(),
             origin_at: clock::now(),
             tickets: AtomicU64::new(0),
-            seat: RwLock::new(None),
+            actor: RwLock::new(None),
             waiting: AtomicU64::new(0),
             failure: watch::Sender::new(None),
         }
@@ -88,7 +88,7 @@ impl GatewayShared {
 
     /// Returns the time since the gateway was created.
     pub(super) fn now(&self) -> Duration {
-        self.origin.elapsed()
+        self.created.elapsed()
     }
 
     /// Converts a time since creation to wall-clock time.
@@ -134,11 +134,11 @@ impl GatewayShared {
     }
 
     pub(super) fn seated(&self) -> Option<Mailbox<GatewayMsg>> {
-        self.seat.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.actor.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn sit(&self, actor: Mailbox<GatewayMsg>) {
-        *self.seat.write().unwrap_or_else(PoisonError::into_inner) = Some(actor);
+        *self.actor.write().unwrap_or_else(PoisonError::into_inner) = Some(actor);
     }
 
     pub(super) fn give_up(&self, failure: ErrorInfo) {

@@ -23,29 +23,29 @@ use super::{
 use crate::model::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest};
 
 /// Time after which a call is shown as waiting; an unblocked call gets its permit sooner.
-const MOMENT: Duration = Duration::from_millis(5);
+const SHOW_WAIT_AFTER: Duration = Duration::from_millis(5);
 /// Waiting time after which a call records the wait in its trace.
-const TOLD_AFTER: Duration = Duration::from_millis(200);
+const LOG_WAIT_AFTER: Duration = Duration::from_millis(200);
 /// Interval at which a waiting call checks whether it should keep waiting, and shows the reason.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum time before a waiting call records a different reason in its trace.
-const TOLD_EVERY: Duration = Duration::from_secs(10);
+const LOG_WAIT_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum time that a gateway may be without an actor. Longer than all of its allowed restarts take.
-const GONE_FOR: Duration = Duration::from_secs(30);
+const ACTOR_DOWN_LIMIT: Duration = Duration::from_secs(30);
 /// Interval at which a gateway without an actor is asked again.
-const ASK_EVERY: Duration = Duration::from_millis(5);
+const ACQUIRE_RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A model call in progress.
 pub(super) struct Call<'a> {
     books: &'a Arc<GatewayShared>,
     session: &'a SessionId,
-    tokens: u64,
+    estimated_tokens: u64,
     sink: &'a mut dyn CallSink,
     ticket: u64,
     tries: Attempts,
     waited: Duration,
     /// Whether the call was admitted before without success: it was rate limited, or could not use its permit.
-    again: bool,
+    is_requeued: bool,
 }
 
 /// A place in the queue, given up when dropped.
@@ -53,13 +53,13 @@ struct QueuePlace<'a> {
     books: &'a GatewayShared,
     session: &'a SessionId,
     ticket: u64,
-    served: bool,
+    was_served: bool,
 }
 
 impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
-        if !self.served {
-            self.books.cast(GatewayMsg::Leave { session: self.session.clone(), ticket: self.ticket });
+        if !self.was_served {
+            self.books.cast(GatewayMsg::Cancel { session: self.session.clone(), ticket: self.ticket });
         }
     }
 }
@@ -69,7 +69,7 @@ struct Wait {
     start: Instant,
     /// Since when the call has waited for a provider that is down.
     down_since: Option<Instant>,
-    told: Option<(WaitReason, Instant)>,
+    last_logged: Option<(WaitReason, Instant)>,
 }
 
 impl<'a> Call<'a> {
@@ -80,7 +80,16 @@ impl<'a> Call<'a> {
         sink: &'a mut dyn CallSink,
     ) -> Self {
         let (ticket, tries) = (books.ticket(), books.ledger().join());
-        Self { books, session, tokens, sink, ticket, tries, waited: Duration::ZERO, again: false }
+        Self {
+            books,
+            session,
+            estimated_tokens: tokens,
+            sink,
+            ticket,
+            tries,
+            waited: Duration::ZERO,
+            is_requeued: false,
+        }
     }
 
     pub(super) async fn complete(mut self, model: &dyn Model, request: &ModelRequest) -> CallResult {
@@ -99,13 +108,13 @@ impl<'a> Call<'a> {
                 Err(error) => ErrorInfo::from(&error),
             };
             match next {
-                RetryDecision::Ends => return Err(error),
-                RetryDecision::Queues(pause) => {
-                    self.again = true;
+                RetryDecision::GiveUp => return Err(error),
+                RetryDecision::Requeue(pause) => {
+                    self.is_requeued = true;
                     self.tries_again(error, pause);
                 }
-                RetryDecision::BacksOff(wait) => {
-                    self.again = false;
+                RetryDecision::Backoff(wait) => {
+                    self.is_requeued = false;
                     self.tries_again(error, wait);
                     let then = self.tries.made + 1;
                     self.sink.waits(Some(format!("waits {:.1} s, then try {then}", wait.as_secs_f64())));
@@ -126,8 +135,8 @@ impl<'a> Call<'a> {
 
     /// Waits for a permit and begins the call with it.
     async fn permit(&mut self) -> Result<Permit, ErrorInfo> {
-        let mut wait = Wait { start: Instant::now(), down_since: None, told: None };
-        if self.again || self.books.ledger().is_blocked() {
+        let mut wait = Wait { start: Instant::now(), down_since: None, last_logged: None };
+        if self.is_requeued || self.books.ledger().is_blocked() {
             self.look(&mut wait)?;
         }
         let permit = self.wait_in_line(&mut wait).await;
@@ -142,19 +151,20 @@ impl<'a> Call<'a> {
         loop {
             let (reply, mut answer) = oneshot::channel();
             let (session, ticket) = (self.session.clone(), self.ticket);
-            let wish = AcquireRequest { session, ticket, tokens: self.tokens, again: self.again, reply };
+            let wish =
+                AcquireRequest { session, ticket, tokens: self.estimated_tokens, is_requeued: self.is_requeued, reply };
             if !self.books.cast(GatewayMsg::Acquire(wish)) {
                 if let Some(failure) = self.books.failure() {
                     return Err(failure);
                 }
-                if gone_since.get_or_insert_with(Instant::now).elapsed() > GONE_FOR {
+                if gone_since.get_or_insert_with(Instant::now).elapsed() > ACTOR_DOWN_LIMIT {
                     return Err(ErrorInfo::retryable(ErrorCode::Overloaded, "the model gateway does not come back"));
                 }
-                sleep(ASK_EVERY).await;
+                sleep(ACQUIRE_RETRY_INTERVAL).await;
                 continue;
             }
             gone_since = None;
-            let mut place = QueuePlace { books: self.books, session: self.session, ticket, served: false };
+            let mut place = QueuePlace { books: self.books, session: self.session, ticket, was_served: false };
             let permit = loop {
                 tokio::select! {
                     biased;
@@ -163,10 +173,10 @@ impl<'a> Call<'a> {
                     () = sleep_until(self.next_look(wait)) => self.look(wait)?,
                 }
             };
-            place.served = true;
+            place.was_served = true;
             // If the service rate limited a call or the provider failed after the permit was granted, the permit is
             // returned and the call takes its place in the queue again.
-            self.again = match permit {
+            self.is_requeued = match permit {
                 Ok(permit) if permit.begin() => return Ok(permit),
                 Ok(_) => true,
                 Err(_) => false,
@@ -177,9 +187,9 @@ impl<'a> Call<'a> {
     fn next_look(&mut self, wait: &mut Wait) -> Instant {
         let waited = wait.start.elapsed();
         let regular = match waited {
-            _ if waited < MOMENT => wait.start + MOMENT,
-            _ if waited < TOLD_AFTER => wait.start + TOLD_AFTER,
-            _ => Instant::now() + LOOK_EVERY,
+            _ if waited < SHOW_WAIT_AFTER => wait.start + SHOW_WAIT_AFTER,
+            _ if waited < LOG_WAIT_AFTER => wait.start + LOG_WAIT_AFTER,
+            _ => Instant::now() + CHECK_INTERVAL,
         };
         let now = self.books.now();
         let ledger = self.books.ledger();
@@ -188,7 +198,7 @@ impl<'a> Call<'a> {
         }
         let since = *wait.down_since.get_or_insert_with(Instant::now);
         // Wait at least `MOMENT`: the gateway may admit this call as the next probe.
-        regular.min((since + ledger.patience(&self.tries, now)).max(Instant::now() + MOMENT))
+        regular.min((since + ledger.patience(&self.tries, now)).max(Instant::now() + SHOW_WAIT_AFTER))
     }
 
     /// Shows what the call waits for, or fails if it must stop waiting.
@@ -203,12 +213,12 @@ impl<'a> Call<'a> {
             _ => format!("waits for the model ({})", reason(blocked, now)),
         }));
         let waited = wait.start.elapsed();
-        let is_news = match wait.told {
-            None => waited >= TOLD_AFTER,
-            Some((told, at)) => told != blocked.reason && at.elapsed() >= TOLD_EVERY,
+        let is_news = match wait.last_logged {
+            None => waited >= LOG_WAIT_AFTER,
+            Some((told, at)) => told != blocked.reason && at.elapsed() >= LOG_WAIT_INTERVAL,
         };
         if is_news {
-            wait.told = Some((blocked.reason, Instant::now()));
+            wait.last_logged = Some((blocked.reason, Instant::now()));
             self.sink.note(ModelEvent::Waiting { reason: blocked.reason.as_str().to_owned(), for_ms: ms(waited) });
         }
         Ok(())
@@ -228,19 +238,19 @@ async fn attempt(
     struct Deltas<'a> {
         sink: &'a mut dyn CallSink,
         /// Gateway state to notify of the first delta.
-        told: Option<&'a GatewayShared>,
+        notify: Option<&'a GatewayShared>,
     }
     impl DeltaSink for Deltas<'_> {
         fn push(&mut self, delta: Delta) {
-            if let Some(books) = self.told.take() {
+            if let Some(books) = self.notify.take() {
                 books.heard();
             }
             self.sink.push(delta);
         }
     }
-    let mut completion = model.complete(request, &mut Deltas { sink, told: Some(books) }).await?;
+    let mut completion = model.complete(request, &mut Deltas { sink, notify: Some(books) }).await?;
     if completion.text.is_empty() && completion.tool_calls.is_empty() && completion.finish_reason != "length" {
-        return Err(ModelError::new(Failure::Broken, "the model answered with neither text nor tool calls"));
+        return Err(ModelError::new(Failure::InvalidResponse, "the model answered with neither text nor tool calls"));
     }
     books.limits.check_completion(&completion)?;
     make_ids_unique(&mut completion);

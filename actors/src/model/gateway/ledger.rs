@@ -28,9 +28,9 @@ use crate::model::{
 
 /// Minimum limit for `Retry-After`, in milliseconds: a service that limits per minute may ask for a minute, even if
 /// `max_backoff_ms` is less.
-const MINUTE_MS: u64 = 60_000;
+const MIN_RETRY_AFTER_LIMIT_MS: u64 = 60_000;
 /// Length of the first pause while the provider is down, in initial backoffs.
-const FIRST_BREAK: u64 = 4;
+const FIRST_OUTAGE_PAUSE_BACKOFFS: u64 = 4;
 
 /// Reason why a call waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -85,18 +85,18 @@ pub(super) struct Attempts {
     /// Number of failed attempts, without rate-limited ones.
     failed: u32,
     /// Number of dry rounds before the call arrived.
-    mark: u64,
+    dry_rounds_before: u64,
 }
 
 /// Decision about a call after an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RetryDecision {
     /// The call has ended, with or without success.
-    Ends,
+    GiveUp,
     /// The call was rate limited and is queued again. No call begins for this time.
-    Queues(Duration),
+    Requeue(Duration),
     /// The call waits for this time, and is then queued again.
-    BacksOff(Duration),
+    Backoff(Duration),
 }
 
 /// Accounting of a gateway.
@@ -105,46 +105,46 @@ pub(super) struct Ledger {
     max_concurrency: usize,
     retry: RetryConfig,
     /// Longest `Retry-After` that a call waits for, in milliseconds (`timeout_ms`).
-    longest_ms: u64,
+    max_retry_after_ms: u64,
     limiter: Limiter,
     pause: Pause,
     breaker: Breaker,
     /// Calls that hold a permit, with the time when each began; `None` if it has not begun.
-    out: BTreeMap<u64, Option<Duration>>,
+    permits: BTreeMap<u64, Option<Duration>>,
     last_id: u64,
     /// Number of requests sent so far.
     sent: u64,
     /// Why the first call of the queue was not admitted at the last check.
     blocked: Option<Blocked>,
     /// The service's error when it last rate limited a call.
-    limited_by: Option<ModelError>,
+    last_rate_limit: Option<ModelError>,
     /// The last failure of the provider.
-    down_by: Option<ModelError>,
+    last_failure: Option<ModelError>,
 }
 
 impl Ledger {
     pub(super) fn new(config: &ModelConfig) -> Self {
         let retry = config.retry;
-        let first_break = Duration::from_millis(retry.initial_backoff_ms.saturating_mul(FIRST_BREAK));
+        let first_break = Duration::from_millis(retry.initial_backoff_ms.saturating_mul(FIRST_OUTAGE_PAUSE_BACKOFFS));
         Self {
             max_concurrency: config.max_concurrency.max(1),
             retry,
-            longest_ms: config.timeout_ms,
+            max_retry_after_ms: config.timeout_ms,
             limiter: Limiter::new(config.requests_per_minute, config.tokens_per_minute),
             pause: Pause::default(),
             breaker: Breaker::new(first_break, Duration::from_millis(retry.max_backoff_ms)),
-            out: BTreeMap::new(),
+            permits: BTreeMap::new(),
             last_id: 0,
             sent: 0,
             blocked: None,
-            limited_by: None,
-            down_by: None,
+            last_rate_limit: None,
+            last_failure: None,
         }
     }
 
     /// Registers a new call. Earlier dry rounds do not count against it.
     pub(super) fn join(&self) -> Attempts {
-        Attempts { made: 0, failed: 0, mark: self.pause.mark() }
+        Attempts { made: 0, failed: 0, dry_rounds_before: self.pause.mark() }
     }
 
     /// Admits a call that may use this many tokens: takes a permit and reserves its share of the rate.
@@ -152,7 +152,7 @@ impl Ledger {
         if let Some(blocked) = self.closed(now) {
             return Err(blocked);
         }
-        if self.out.len() >= self.max_concurrency {
+        if self.permits.len() >= self.max_concurrency {
             return Err(Blocked { reason: WaitReason::Concurrency, until: None });
         }
         let id = self.last_id + 1;
@@ -165,7 +165,7 @@ impl Ledger {
         })?;
         self.breaker.enter(id);
         self.last_id = id;
-        self.out.insert(id, None);
+        self.permits.insert(id, None);
         Ok(id)
     }
 
@@ -174,7 +174,7 @@ impl Ledger {
         if self.pause.until(now).is_some() || !self.breaker.lets_begin(id) {
             return false;
         }
-        let Some(begun) = self.out.get_mut(&id) else { return false };
+        let Some(begun) = self.permits.get_mut(&id) else { return false };
         *begun = Some(now);
         self.sent += 1;
         self.limiter.begin(id, now);
@@ -185,7 +185,7 @@ impl Ledger {
     ///
     /// Tokens that were sent stay counted, since the service has counted them too.
     pub(super) fn give_back(&mut self, id: u64, now: Duration) {
-        if self.out.remove(&id).is_some() {
+        if self.permits.remove(&id).is_some() {
             self.limiter.give_back(id);
             self.breaker.lost(id, now);
         }
@@ -200,7 +200,7 @@ impl Ledger {
         jitter: f64,
         now: Duration,
     ) -> RetryDecision {
-        let begun = self.out.remove(&id).flatten().unwrap_or(now);
+        let begun = self.permits.remove(&id).flatten().unwrap_or(now);
         tries.made += 1;
         let error = match outcome {
             Ok(completion) => {
@@ -209,20 +209,20 @@ impl Ledger {
                 }
                 self.pause.through(now);
                 self.breaker.answered();
-                return RetryDecision::Ends;
+                return RetryDecision::GiveUp;
             }
             Err(error) => error,
         };
         match error.failure {
             Failure::Unavailable | Failure::Timeout => {
-                self.down_by = Some(error.clone());
+                self.last_failure = Some(error.clone());
                 self.breaker.failed(id, now);
             }
             // The service answered, and may have used the reserved tokens.
-            Failure::Broken | Failure::AnswerTooLarge => self.breaker.answered(),
+            Failure::InvalidResponse | Failure::AnswerTooLarge => self.breaker.answered(),
             Failure::RateLimited { .. }
-            | Failure::Auth
-            | Failure::Refused
+            | Failure::Unauthorized
+            | Failure::Rejected
             | Failure::PromptTooLong
             | Failure::Unsupported => {
                 self.limiter.settle(id, begun, 0);
@@ -234,8 +234,8 @@ impl Ledger {
         }
         tries.failed += 1;
         let attempts = self.attempts(tries, now);
-        retry::wait_before_retry(&self.retry, self.longest_ms, attempts, error, jitter)
-            .map_or(RetryDecision::Ends, RetryDecision::BacksOff)
+        retry::wait_before_retry(&self.retry, self.max_retry_after_ms, attempts, error, jitter)
+            .map_or(RetryDecision::GiveUp, RetryDecision::Backoff)
     }
 
     fn turned_away(
@@ -247,22 +247,22 @@ impl Ledger {
         jitter: f64,
         now: Duration,
     ) -> RetryDecision {
-        let at_work = self.out.values().flatten().min().copied();
+        let at_work = self.permits.values().flatten().min().copied();
         let length = |round| retry::pause(&self.retry, round, asked_ms, jitter);
         self.pause.turned_away(begun, at_work, now, length);
-        self.limited_by = Some(error.clone());
+        self.last_rate_limit = Some(error.clone());
         let ends = if self.pause.is_moving(now) {
             // Other calls succeed, so this is the limit per minute: the service may ask for the rest of the minute.
-            asked_ms.unwrap_or(0) > self.retry.max_backoff_ms.max(self.longest_ms).max(MINUTE_MS)
+            asked_ms.unwrap_or(0) > self.retry.max_backoff_ms.max(self.max_retry_after_ms).max(MIN_RETRY_AFTER_LIMIT_MS)
         } else {
             // The first rejection may not complete a dry round, but counts as a try.
             let attempts = self.attempts(tries, now).max(1);
-            retry::wait_before_retry(&self.retry, self.longest_ms, attempts, error, jitter).is_none()
+            retry::wait_before_retry(&self.retry, self.max_retry_after_ms, attempts, error, jitter).is_none()
         };
         if ends {
-            return RetryDecision::Ends;
+            return RetryDecision::GiveUp;
         }
-        RetryDecision::Queues(self.pause.until(now).unwrap_or(now) - now)
+        RetryDecision::Requeue(self.pause.until(now).unwrap_or(now) - now)
     }
 
     /// Returns why a call waits, or an error if it must stop waiting. `down_for` is how long it has waited for a
@@ -275,7 +275,7 @@ impl Ledger {
     ) -> Result<Option<Blocked>, Box<ErrorInfo>> {
         let attempts = self.attempts(tries, now);
         if attempts >= self.retry.max_attempts
-            && let Some(error) = &self.limited_by
+            && let Some(error) = &self.last_rate_limit
         {
             let message = format!("nobody gets through to the model: {error}");
             return Err(Box::new(ErrorInfo::retryable(ErrorCode::ProviderRateLimited, message)));
@@ -283,7 +283,7 @@ impl Ledger {
         // While a probe is in flight, all calls wait for its result.
         if let Some(down) = self.breaker.down(now).filter(|down| down.until.is_some())
             && down_for >= self.patience(tries, now)
-            && let Some(error) = &self.down_by
+            && let Some(error) = &self.last_failure
         {
             return Err(Box::new(provider_down(&down, error, now)));
         }
@@ -319,7 +319,7 @@ impl Ledger {
 
     /// Whether an admitted call has not begun yet.
     pub(super) fn is_one_beginning(&self) -> bool {
-        self.out.values().any(Option::is_none)
+        self.permits.values().any(Option::is_none)
     }
 
     /// Returns the maximum number of outstanding permits.
@@ -329,13 +329,13 @@ impl Ledger {
 
     /// Returns the number of outstanding permits.
     pub(super) fn out(&self) -> usize {
-        self.out.len()
+        self.permits.len()
     }
 
     /// Returns the current load, for display.
     pub(super) fn load(&self, now: Duration) -> Load {
         Load {
-            in_flight: self.out.len(),
+            in_flight: self.permits.len(),
             max_concurrency: self.max_concurrency,
             sent: self.sent,
             blocked: self.blocked,
@@ -347,7 +347,7 @@ impl Ledger {
 
     /// Returns the number of a call's attempts that count towards `max_attempts`.
     fn attempts(&self, tries: &Attempts, now: Duration) -> u32 {
-        tries.failed.saturating_add(self.pause.dry_rounds(tries.mark, now))
+        tries.failed.saturating_add(self.pause.dry_rounds(tries.dry_rounds_before, now))
     }
 
     /// Returns the reason that blocks all calls regardless of the limits, if there is one.

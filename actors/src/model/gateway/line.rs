@@ -23,12 +23,12 @@ pub(super) struct CallQueue<K, T> {
     turns: BTreeSet<(u64, u64, K)>,
     /// The next round of sessions that have no waiting call. They may have had more turns than the waiting sessions,
     /// and their served calls may be requeued.
-    away: HashMap<K, u64>,
+    idle_sessions: HashMap<K, u64>,
     /// The round that was served last.
     round: u64,
     /// Maximum number of calls that can be requeued.
-    most_out: u64,
-    length: usize,
+    max_in_flight: u64,
+    len: usize,
 }
 
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl<K: Hash + Ord + Clone, T> CallQueue<K, T> {
         let most_out = u64::try_from(most_out).unwrap_or(u64::MAX);
         // Start at round `most_out`, so that a session that is owed a turn can be placed before it.
         let (sessions, turns, away, round) = (HashMap::new(), BTreeSet::new(), HashMap::new(), most_out);
-        Self { sessions, turns, away, round, most_out, length: 0 }
+        Self { sessions, turns, idle_sessions: away, round, max_in_flight: most_out, len: 0 }
     }
 
     /// Adds a call. `again` if the call was served without success and is requeued.
@@ -55,7 +55,7 @@ impl<K: Hash + Ord + Clone, T> CallQueue<K, T> {
                 // Start at the round of the waiting sessions, not at the last served one: its calls may have been
                 // requeued.
                 let now = self.turns.first().map_or(self.round, |(round, _, _)| *round);
-                let round = match self.away.remove(&session) {
+                let round = match self.idle_sessions.remove(&session) {
                     Some(round) if again => round,
                     Some(round) => round.max(now),
                     None => now,
@@ -64,7 +64,7 @@ impl<K: Hash + Ord + Clone, T> CallQueue<K, T> {
             }
         };
         queue.round = queue.round.saturating_sub(u64::from(again));
-        self.length += usize::from(queue.items.insert(ticket, item).is_none());
+        self.len += usize::from(queue.items.insert(ticket, item).is_none());
         self.put_queue(session, queue);
     }
 
@@ -79,10 +79,10 @@ impl<K: Hash + Ord + Clone, T> CallQueue<K, T> {
         let (round, _, session) = self.turns.first()?.clone();
         let mut queue = self.take_queue(&session)?;
         let (_, item) = queue.items.pop_first()?;
-        self.length -= 1;
+        self.len -= 1;
         if round > self.round {
             // Forget sessions so many rounds back that none of their calls can still be requeued.
-            self.away.retain(|_, stands| stands.saturating_add(self.most_out) > round);
+            self.idle_sessions.retain(|_, stands| stands.saturating_add(self.max_in_flight) > round);
         }
         self.round = round;
         queue.round = queue.round.saturating_add(1);
@@ -93,13 +93,13 @@ impl<K: Hash + Ord + Clone, T> CallQueue<K, T> {
     /// Removes a call that stops waiting.
     pub(super) fn leave(&mut self, session: &K, ticket: u64) {
         let Some(mut queue) = self.take_queue(session) else { return };
-        self.length -= usize::from(queue.items.remove(&ticket).is_some());
+        self.len -= usize::from(queue.items.remove(&ticket).is_some());
         self.put_queue(session.clone(), queue);
     }
 
     /// Returns the number of waiting calls.
     pub(super) fn len(&self) -> usize {
-        self.length
+        self.len
     }
 
     fn take_queue(&mut self, session: &K) -> Option<SessionQueue<T>> {
@@ -117,7 +117,7 @@ impl<K: Hash + Ord + Clone, T> CallQueue<K, T> {
                 self.sessions.insert(session, queue);
             }
             None => {
-                self.away.insert(session, queue.round);
+                self.idle_sessions.insert(session, queue.round);
             }
         }
     }
@@ -236,7 +236,7 @@ mod tests {
             }
             let waiting: usize = line.sessions.values().map(|queue| queue.items.len()).sum();
             prop_assert_eq!(line.len(), waiting);
-            prop_assert!(line.away.len() <= sessions);
+            prop_assert!(line.idle_sessions.len() <= sessions);
         }
     }
 
@@ -249,6 +249,6 @@ mod tests {
             line.push(1_000, session, (), false);
             line.pop();
         }
-        assert!(line.away.len() < 20, "{}", line.away.len());
+        assert!(line.idle_sessions.len() < 20, "{}", line.idle_sessions.len());
     }
 }

@@ -15,20 +15,20 @@ use std::time::Duration;
 ///
 /// Services limit per minute. If a call succeeded within the last two minutes, the account is limited, not locked
 /// out: the service may name no time, or too short a time, and calls wait for the next minute anyway.
-pub(super) const DROUGHT: Duration = Duration::from_secs(120);
+pub(super) const SUCCESS_WINDOW: Duration = Duration::from_secs(120);
 
 /// End of the pause, and the outcome of past rounds.
 #[derive(Debug, Default)]
 pub(super) struct Pause {
     until: Duration,
     /// When the first 429 response of the current round arrived.
-    round_at: Option<Duration>,
+    round_started_at: Option<Duration>,
     /// When a call last succeeded.
-    through_at: Option<Duration>,
+    last_success_at: Option<Duration>,
     /// Number of dry rounds. Never decreases.
-    dry: u64,
+    failed_rounds: u64,
     /// Number of dry rounds when a call last succeeded.
-    dry_before: u64,
+    failed_rounds_at_success: u64,
 }
 
 impl Pause {
@@ -39,7 +39,7 @@ impl Pause {
 
     /// Returns the number of dry rounds so far, as the start of a count by [`dry_rounds`](Self::dry_rounds).
     pub(super) fn mark(&self) -> u64 {
-        self.dry
+        self.failed_rounds
     }
 
     /// Returns the number of dry rounds since `mark` that count as attempts: those without a success since.
@@ -47,18 +47,18 @@ impl Pause {
         if self.is_moving(now) {
             return 0;
         }
-        u32::try_from(self.dry - mark.max(self.dry_before)).unwrap_or(u32::MAX)
+        u32::try_from(self.failed_rounds - mark.max(self.failed_rounds_at_success)).unwrap_or(u32::MAX)
     }
 
-    /// Whether a call succeeded within [`DROUGHT`].
+    /// Whether a call succeeded within [`SUCCESS_WINDOW`].
     pub(super) fn is_moving(&self, now: Duration) -> bool {
-        self.through_at.is_some_and(|at| now.saturating_sub(at) <= DROUGHT)
+        self.last_success_at.is_some_and(|at| now.saturating_sub(at) <= SUCCESS_WINDOW)
     }
 
     /// Records that a call succeeded.
     pub(super) fn through(&mut self, now: Duration) {
-        self.through_at = Some(now);
-        self.dry_before = self.dry;
+        self.last_success_at = Some(now);
+        self.failed_rounds_at_success = self.failed_rounds;
     }
 
     /// Records that the service rate limited a call that began at `begun`.
@@ -73,15 +73,15 @@ impl Pause {
         length: impl FnOnce(u32) -> Duration,
     ) {
         // A call that began before the current round belongs to that round.
-        let is_new = self.round_at.is_none_or(|at| begun > at);
+        let is_new = self.round_started_at.is_none_or(|at| begun > at);
         if is_new {
-            let last = self.round_at.unwrap_or(Duration::ZERO);
-            let got_through = self.through_at.is_some_and(|at| at >= last);
-            let is_answered = self.round_at.is_some() && at_work.is_some_and(|at| at <= last);
-            self.dry += u64::from(!got_through && !is_answered);
-            self.round_at = Some(now);
+            let last = self.round_started_at.unwrap_or(Duration::ZERO);
+            let got_through = self.last_success_at.is_some_and(|at| at >= last);
+            let is_answered = self.round_started_at.is_some() && at_work.is_some_and(|at| at <= last);
+            self.failed_rounds += u64::from(!got_through && !is_answered);
+            self.round_started_at = Some(now);
         }
-        let in_a_row = u32::try_from(self.dry - self.dry_before).unwrap_or(u32::MAX).max(1);
+        let in_a_row = u32::try_from(self.failed_rounds - self.failed_rounds_at_success).unwrap_or(u32::MAX).max(1);
         self.until = self.until.max(now.saturating_add(length(in_a_row)));
     }
 }

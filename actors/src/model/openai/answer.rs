@@ -56,7 +56,7 @@ pub(super) async fn read(
 enum BodyKind {
     Unknown,
     Events,
-    Whole,
+    Completion,
 }
 
 struct AnswerReader<'a> {
@@ -105,11 +105,11 @@ impl<'a> AnswerReader<'a> {
         if self.form == BodyKind::Unknown {
             match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
                 None => return Ok(()),
-                Some(b'{' | b'[' | b'<') => self.form = BodyKind::Whole,
+                Some(b'{' | b'[' | b'<') => self.form = BodyKind::Completion,
                 Some(_) => self.form = BodyKind::Events,
             }
         }
-        if self.form == BodyKind::Whole {
+        if self.form == BodyKind::Completion {
             self.body.extend_from_slice(bytes);
         } else {
             if self.answer.chunks == 0 {
@@ -128,7 +128,7 @@ impl<'a> AnswerReader<'a> {
         let origin = self.origin;
         match self.form {
             BodyKind::Unknown => return Err(origin.broken("is empty", b"")),
-            BodyKind::Whole => self.answer.whole(&self.body, origin, deltas)?,
+            BodyKind::Completion => self.answer.whole(&self.body, origin, deltas)?,
             BodyKind::Events => {
                 let answer = &mut self.answer;
                 self.events.end(|data| answer.event(data, origin, deltas))?;

@@ -22,7 +22,7 @@ use crate::{
 /// Maximum length of an error message, in characters.
 const MAX_MESSAGE_CHARS: usize = 500;
 /// Maximum length of the service's own message within it, in characters, so that the advice is never cut off.
-const MAX_TOLD_CHARS: usize = 280;
+const MAX_SERVICE_MESSAGE_CHARS: usize = 280;
 
 /// Description of the service, for error messages.
 pub(super) struct ServiceInfo {
@@ -45,7 +45,7 @@ pub(super) struct ServiceInfo {
 pub(super) struct ErrorBody {
     message: String,
     /// `code`, `type`, `param` and `status`, in lower case.
-    words: String,
+    codes: String,
     /// The `code`, if it is an HTTP status.
     status: Option<u16>,
 }
@@ -79,12 +79,12 @@ impl ErrorBody {
         }
         let status = word("code").parse().ok().filter(|status| (300..600).contains(status));
         let words = [word("code"), word("type"), word("param"), word("status")].join(" ").to_ascii_lowercase();
-        Self { message, words, status }
+        Self { message, codes: words, status }
     }
 
     /// Returns the HTTP status that matches an error that arrived without one.
     fn implied_status(&self) -> u16 {
-        let says = |words: &[&str]| words.iter().any(|word| self.words.contains(word));
+        let says = |words: &[&str]| words.iter().any(|word| self.codes.contains(word));
         match self.status {
             Some(status) => status,
             None if says(&["rate_limit", "too_many_requests", "resource_exhausted", "quota"]) => 429,
@@ -108,8 +108,8 @@ impl ErrorBody {
             "exceeds the maximum number of tokens",
         ];
         let message = self.message.to_ascii_lowercase();
-        self.words.contains("context_length_exceeded")
-            || self.words.contains("exceed_context_size")
+        self.codes.contains("context_length_exceeded")
+            || self.codes.contains("exceed_context_size")
             || PATTERNS.iter().any(|pattern| message.contains(pattern))
     }
 
@@ -135,7 +135,7 @@ impl ErrorBody {
             "deprecated",
             "only the default",
         ];
-        let text = format!("{} {}", self.message.to_ascii_lowercase(), self.words);
+        let text = format!("{} {}", self.message.to_ascii_lowercase(), self.codes);
         text.contains(parameter) && WORDS.iter().any(|word| text.contains(word))
     }
 
@@ -146,7 +146,7 @@ impl ErrorBody {
             return None;
         }
         if self.refuses(dialect.limit_name()) {
-            Some(Dialect { new_limit_name: !dialect.new_limit_name, ..dialect })
+            Some(Dialect { uses_max_completion_tokens: !dialect.uses_max_completion_tokens, ..dialect })
         } else if has_temperature && !dialect.no_temperature && self.refuses("temperature") {
             Some(Dialect { no_temperature: true, ..dialect })
         } else if !dialect.no_stream_options && self.refuses("stream_options") {
@@ -158,15 +158,15 @@ impl ErrorBody {
 
     fn failure(&self, status: u16, retry_after_ms: Option<u64>) -> Failure {
         match status {
-            401 | 403 => Failure::Auth,
+            401 | 403 => Failure::Unauthorized,
             408 => Failure::Timeout,
-            409 | 425 | 429 if self.words.contains("insufficient_quota") => Failure::Refused,
+            409 | 425 | 429 if self.codes.contains("insufficient_quota") => Failure::Rejected,
             409 | 425 | 429 => Failure::RateLimited { retry_after_ms },
             413 => Failure::PromptTooLong,
             _ if self.is_about_length() => Failure::PromptTooLong,
             _ if self.is_about_tools() => Failure::Unsupported,
             500.. => Failure::Unavailable,
-            _ => Failure::Refused,
+            _ => Failure::Rejected,
         }
     }
 }
@@ -214,13 +214,13 @@ impl ServiceInfo {
             return self.error(Failure::Timeout, &what, "", advice);
         }
         if error.is_builder() {
-            return self.error(Failure::Refused, "could not build the request", &cause, "; check `model.base_url`");
+            return self.error(Failure::Rejected, "could not build the request", &cause, "; check `model.base_url`");
         }
         if error.is_request() {
             let what = format!("{} closed the connection before it answered", self.host);
             return self.error(Failure::Unavailable, &what, &cause, "");
         }
-        self.error(Failure::Broken, &format!("the answer of {} broke off", self.host), &cause, "")
+        self.error(Failure::InvalidResponse, &format!("the answer of {} broke off", self.host), &cause, "")
     }
 
     /// Returns the error for a response that cannot be parsed. `body` is what arrived instead.
@@ -228,7 +228,7 @@ impl ServiceInfo {
         let what = format!("the answer of {} {what}", self.host);
         let is_page = body.trim_ascii_start().starts_with(b"<");
         let advice = if is_page { "; check `model.base_url`: a web page answers there" } else { "" };
-        self.error(Failure::Broken, &what, &String::from_utf8_lossy(body), advice)
+        self.error(Failure::InvalidResponse, &what, &String::from_utf8_lossy(body), advice)
     }
 
     /// Returns advice about a connection that could not be made, by its cause.
@@ -256,14 +256,14 @@ impl ServiceInfo {
     fn advice(&self, failure: Failure, status: u16) -> String {
         let env = &self.key_env;
         match (failure, status) {
-            (Failure::Auth, _) if !self.has_key => {
+            (Failure::Unauthorized, _) if !self.has_key => {
                 format!("; no key was sent: put one into the environment variable {env}")
             }
-            (Failure::Auth, _) => {
+            (Failure::Unauthorized, _) => {
                 format!("; check the key in the environment variable {env} and what it may do")
             }
-            (Failure::Refused, 404) => "; check the model name and `model.base_url` (most end in /v1)".to_owned(),
-            (Failure::Refused, 402 | 429) => {
+            (Failure::Rejected, 404) => "; check the model name and `model.base_url` (most end in /v1)".to_owned(),
+            (Failure::Rejected, 402 | 429) => {
                 "; the account has no credit left: top it up or use another key".to_owned()
             }
             (Failure::PromptTooLong, _) => "; start a new session, or use a model with a larger window".to_owned(),
@@ -274,7 +274,7 @@ impl ServiceInfo {
 
     fn error(&self, failure: Failure, what: &str, told: &str, advice: &str) -> ModelError {
         // Redact before clipping: half a key would not be recognized.
-        let told = clip(&self.redactor.text(told), MAX_TOLD_CHARS);
+        let told = clip(&self.redactor.text(told), MAX_SERVICE_MESSAGE_CHARS);
         let colon = if told.is_empty() { "" } else { ": " };
         let message = format!("{what}{colon}{told}{advice}");
         ModelError::new(failure, clip(&self.redactor.text(&message), MAX_MESSAGE_CHARS))

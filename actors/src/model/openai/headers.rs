@@ -21,7 +21,7 @@ impl Headers {
     /// # Errors
     /// A variable that is not set, or a name or value that HTTP does not allow.
     pub(super) fn of(config: &ModelConfig, environment: &Environment) -> Result<Self, ModelError> {
-        let refuse = |message: String| ModelError::new(Failure::Refused, message);
+        let refuse = |message: String| ModelError::new(Failure::Rejected, message);
         let mut headers = HeaderMap::new();
         let mut add = |table: &str, name: &str, value: &str, is_secret: bool| {
             let header = HeaderName::try_from(name)

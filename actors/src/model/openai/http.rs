@@ -62,7 +62,7 @@ impl HttpClient {
         }
         let client = builder
             .build()
-            .map_err(|error| ModelError::new(Failure::Refused, format!("could not set up HTTP: {error}")))?;
+            .map_err(|error| ModelError::new(Failure::Rejected, format!("could not set up HTTP: {error}")))?;
         // Set every option, so that none is read from environment variables.
         let (base, query) = split_query(base_url, query);
         let config = OpenAIConfig::new()
@@ -86,7 +86,7 @@ impl HttpClient {
                 Err(error) => Err(origin.broken("could not be read", error.to_string().as_bytes())),
             },
             Err(OpenAIError::Reqwest(error)) => Err(origin.transport(&error)),
-            Err(error) => Err(ModelError::new(Failure::Refused, format!("could not build the request: {error}"))),
+            Err(error) => Err(ModelError::new(Failure::Rejected, format!("could not build the request: {error}"))),
             // Invariant: the service below never returns `Ok`.
             Ok(_) => Err(origin.broken("went past its reader", b"")),
         }
@@ -157,7 +157,7 @@ pub(super) fn base_url(base_url: Option<&str>) -> Result<Url, ModelError> {
         }
         // The text is not repeated, since it may contain a password.
         _ => Err(ModelError::new(
-            Failure::Refused,
+            Failure::Rejected,
             "the base URL (`model.base_url`, or OPENAI_BASE_URL) is no http or https address: give one like https://host/v1",
         )),
     }

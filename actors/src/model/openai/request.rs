@@ -20,7 +20,7 @@ use crate::model::ModelRequest;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Dialect {
     /// The limit is called `max_completion_tokens`.
-    pub(super) new_limit_name: bool,
+    pub(super) uses_max_completion_tokens: bool,
     /// `temperature` is omitted.
     pub(super) no_temperature: bool,
     /// `stream_options` is omitted, so no usage is reported.
@@ -30,7 +30,7 @@ pub(super) struct Dialect {
 impl Dialect {
     /// Returns the parameter name of the output limit.
     pub(super) fn limit_name(self) -> &'static str {
-        if self.new_limit_name { "max_completion_tokens" } else { "max_tokens" }
+        if self.uses_max_completion_tokens { "max_completion_tokens" } else { "max_tokens" }
     }
 }
 

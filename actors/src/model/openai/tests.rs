@@ -178,7 +178,7 @@ async fn a_service_that_refuses_everything_is_not_asked_for_ever() {
     let told = "unknown parameters: max_tokens, max_completion_tokens, temperature, stream_options";
     let server = ScriptedServer::start(move |_| Reply::status(400, told));
     let error = ask(&provider(&server), &request()).await.unwrap_err();
-    assert_eq!(error.failure, Failure::Refused);
+    assert_eq!(error.failure, Failure::Rejected);
     assert_eq!(server.requests().len(), 4);
 }
 
@@ -223,10 +223,10 @@ fn an_address_or_a_key_that_cannot_be_sent_is_refused_at_once() {
     assert_eq!(make(Some(KEY), "https://host/v1/"), None);
     assert_eq!(make(Some("key\n"), "http://[::1]:80"), None);
     for url in ["host/v1", "localhost:8080", "file:///x"] {
-        assert_eq!(make(None, url).unwrap().failure, Failure::Refused, "{url}");
+        assert_eq!(make(None, url).unwrap().failure, Failure::Rejected, "{url}");
     }
     let error = make(Some("ke\ny"), "http://h").unwrap();
-    assert_eq!(error.failure, Failure::Auth);
+    assert_eq!(error.failure, Failure::Unauthorized);
     assert!(!error.message.contains("ke\ny"), "{error}");
 }
 

@@ -12,7 +12,7 @@ use tiktoken_rs::CoreBPE;
 /// than the length.
 const PIECE_BYTES: usize = 16 * 1024;
 /// Maximum size of a text that is counted completely, in bytes.
-const WHOLE_BYTES: usize = 256 * 1024;
+const MAX_WHOLE_BYTES: usize = 256 * 1024;
 /// Number of samples counted of a longer text.
 const SAMPLES: usize = 8;
 
@@ -50,7 +50,7 @@ pub(super) fn load() {
 
 /// Counts a text in pieces. A very long text is extrapolated from samples.
 pub(super) fn counted(text: &str, count: impl Fn(&str) -> u64) -> u64 {
-    if text.len() <= WHOLE_BYTES {
+    if text.len() <= MAX_WHOLE_BYTES {
         let mut tokens = 0;
         let mut rest = text;
         while !rest.is_empty() {

@@ -53,7 +53,7 @@ const SHELLS: [&str; 21] = [
 ];
 /// Programs and shell commands that execute text or a list from their arguments in some form, or that change the
 /// meaning of later words.
-const RUNNERS: [&str; 44] = [
+const TEXT_EXECUTORS: [&str; 44] = [
     ".",
     "[",
     "alias",
@@ -114,7 +114,7 @@ struct HarmlessCommand {
     options: HashSet<&'static str>,
 }
 
-static ENTRIES: LazyLock<HashMap<(&str, &str), HarmlessCommand>> =
+static HARMLESS_COMMANDS: LazyLock<HashMap<(&str, &str), HarmlessCommand>> =
     LazyLock::new(|| rows(HARMLESS).filter_map(entry).collect());
 static DESTRUCTIVE_ROWS: LazyLock<Vec<Vec<Vec<&str>>>> = LazyLock::new(|| {
     let alternatives = |row: &'static str| row.split(' ').map(|word| word.split('|').collect()).collect();
@@ -143,7 +143,7 @@ pub(super) fn harmless(part: &SimpleCommand) -> Option<String> {
         return None;
     }
     let (program, mut rest) = part.words.split_first()?;
-    if let Some(global) = ENTRIES.get(&(program.as_str(), "*")) {
+    if let Some(global) = HARMLESS_COMMANDS.get(&(program.as_str(), "*")) {
         let leading = rest.iter().take_while(|word| word.starts_with('-')).count();
         if leading > 0 && leading < rest.len() {
             let (options, others) = rest.split_at(leading);
@@ -157,7 +157,8 @@ pub(super) fn harmless(part: &SimpleCommand) -> Option<String> {
     let pair = first.zip(second).map(|(first, second)| format!("{first}.{second}"));
     let candidates = [(pair.as_deref(), 2), (first, 1), (Some("-"), 0)];
     for (subcommand, taken) in candidates {
-        let Some(entry) = subcommand.and_then(|subcommand| ENTRIES.get(&(program.as_str(), subcommand))) else {
+        let Some(entry) = subcommand.and_then(|subcommand| HARMLESS_COMMANDS.get(&(program.as_str(), subcommand)))
+        else {
             continue;
         };
         let name = [std::slice::from_ref(program), &rest[..taken]].concat().join(" ");
@@ -332,5 +333,5 @@ pub(super) fn runs_text(reading: &Invocation<'_>) -> bool {
         "su" | "runuser" => has("-c") || has("--command") || has("--session-command"),
         _ => false,
     };
-    RUNNERS.contains(&program) || is_shell(program) || splits || takes_command || sets_git_configuration(reading)
+    TEXT_EXECUTORS.contains(&program) || is_shell(program) || splits || takes_command || sets_git_configuration(reading)
 }

@@ -71,7 +71,7 @@ fn session_grant_covers_subcommand_and_harmless_options() {
         ("pip install x", "pip install x", true),
         ("pip install x", "pip install y", false),
     ] {
-        let want = if is_covered { CommandVerdict::Run } else { CommandVerdict::Ask };
+        let want = if is_covered { CommandVerdict::Allow } else { CommandVerdict::Ask };
         assert_eq!(after_grant(granted, command), want, "{granted:?} then {command:?}");
     }
     let scope = session_scope("git status", PROJECT);
@@ -133,24 +133,24 @@ fn a_session_grant_adds_nothing_to_a_destructive_command() {
 fn grants_of_the_start_cover_what_they_name() {
     let (push, status, any) = (pattern("git push *"), pattern("git status"), pattern("./tool *"));
     for (patterns, programs, command, want) in [
-        (&[&push][..], &[][..], "git push", CommandVerdict::Run),
-        (&[&push], &[], "git push origin 'a b'", CommandVerdict::Run),
-        (&[&push, &status], &[], "git status && git push", CommandVerdict::Run),
+        (&[&push][..], &[][..], "git push", CommandVerdict::Allow),
+        (&[&push], &[], "git push origin 'a b'", CommandVerdict::Allow),
+        (&[&push, &status], &[], "git status && git push", CommandVerdict::Allow),
         (&[&push], &[], "git status && git push", CommandVerdict::Ask),
         (&[&push], &[], "git pushy", CommandVerdict::Ask),
         (&[&push], &[], "git -C x push", CommandVerdict::Ask),
         (&[&push], &[], "git push $X", CommandVerdict::Ask),
         (&[&push], &[], "git push > log", CommandVerdict::Ask),
-        (&[&push], &[], "git push > /dev/null 2>&1", CommandVerdict::Run),
-        (&[&push], &[], "git push &> /dev/null", CommandVerdict::Run),
+        (&[&push], &[], "git push > /dev/null 2>&1", CommandVerdict::Allow),
+        (&[&push], &[], "git push &> /dev/null", CommandVerdict::Allow),
         (&[&push], &[], "A=b git push", CommandVerdict::Ask),
         (&[&status], &[], "git status -s", CommandVerdict::Ask),
-        (&[&any], &[], "./tool x; ./tool y", CommandVerdict::Run),
-        (&[], &["cargo"], "cargo build --release", CommandVerdict::Run),
-        (&[], &["cargo"], "cargo run", CommandVerdict::Run),
+        (&[&any], &[], "./tool x; ./tool y", CommandVerdict::Allow),
+        (&[], &["cargo"], "cargo build --release", CommandVerdict::Allow),
+        (&[], &["cargo"], "cargo run", CommandVerdict::Allow),
         (&[], &["cargo"], "cargo publish", CommandVerdict::Ask),
         (&[], &["cargo"], "cargo build && ls", CommandVerdict::Ask),
-        (&[], &["cargo", "ls"], "cargo build && ls", CommandVerdict::Run),
+        (&[], &["cargo", "ls"], "cargo build && ls", CommandVerdict::Allow),
         (&[], &["git"], "git push", CommandVerdict::Ask),
         (&[], &["git"], "git -c alias.x='!./x' x", CommandVerdict::Ask),
         (&[], &["timeout"], "timeout 5 sudo id", CommandVerdict::Ask),
@@ -164,7 +164,7 @@ fn grants_of_the_start_cover_what_they_name() {
         let rules = Rules { patterns, programs, ..Rules::default() };
         assert_eq!(decide(command, PROJECT, rules), want, "{patterns:?} {programs:?} {command}");
         let all = Rules { allows_all: true, ..rules };
-        assert_eq!(decide(command, PROJECT, all), CommandVerdict::Run, "{command}");
+        assert_eq!(decide(command, PROJECT, all), CommandVerdict::Allow, "{command}");
     }
     for text in ["", "*", "*x", "git pu*", "a; b", "a > b", "A=b c"] {
         assert_eq!(CommandPattern::parse(text), None, "{text:?}");
@@ -176,55 +176,55 @@ fn denied_commands_are_refused_in_every_form() {
     let (push, curl, clean) = (pattern("git push *"), pattern("curl *"), pattern("git clean -fdx"));
     let (deploy, sudo) = (pattern("./deploy.sh *"), pattern("sudo *"));
     for (denied, command, want) in [
-        (&push, "git push", CommandVerdict::Refuse),
-        (&push, "git push origin", CommandVerdict::Refuse),
-        (&push, "ls; git push", CommandVerdict::Refuse),
-        (&push, "ls | git push", CommandVerdict::Refuse),
-        (&push, "/usr/bin/git push", CommandVerdict::Refuse),
-        (&push, "'git' \"push\"", CommandVerdict::Refuse),
-        (&push, "gi\\t push", CommandVerdict::Refuse),
-        (&push, "git -C sub push", CommandVerdict::Refuse),
-        (&push, "git --no-pager -C sub push -f", CommandVerdict::Refuse),
-        (&push, "git -c a=b push", CommandVerdict::Refuse),
-        (&push, "env A=b git push", CommandVerdict::Refuse),
-        (&push, "env -i -u X timeout -k 1 5 nice -n 5 sudo -u me git push", CommandVerdict::Refuse),
-        (&push, "A=b git push > log", CommandVerdict::Refuse),
-        (&push, "git -C . -C . push", CommandVerdict::Refuse),
-        (&push, "git --git-dir .git --work-tree . push", CommandVerdict::Refuse),
-        (&push, "git -C . --no-pager push", CommandVerdict::Refuse),
-        (&push, "/usr/lib/git-core/git-push origin", CommandVerdict::Refuse),
-        (&push, "git -c alias.x=push x", CommandVerdict::AskOrRefuse),
-        (&push, "env -S 'git push'", CommandVerdict::AskOrRefuse),
-        (&push, "unshare -r git push", CommandVerdict::Refuse),
-        (&push, "chroot / git push", CommandVerdict::Refuse),
-        (&push, "setpriv --no-new-privs git push", CommandVerdict::Refuse),
-        (&push, "systemd-run --user git push", CommandVerdict::Refuse),
-        (&push, "su -c 'git push'", CommandVerdict::AskOrRefuse),
-        (&push, "runuser -u me --command='git push'", CommandVerdict::AskOrRefuse),
-        (&push, "git submodule foreach 'git push'", CommandVerdict::AskOrRefuse),
-        (&push, "git rebase -x 'git push' main", CommandVerdict::AskOrRefuse),
-        (&push, "git bisect run ./x", CommandVerdict::AskOrRefuse),
-        (&push, "jobs -x git push", CommandVerdict::AskOrRefuse),
-        (&push, "alias x='git push'", CommandVerdict::AskOrRefuse),
-        (&push, "test -v 'a[$(git push)]'", CommandVerdict::AskOrRefuse),
-        (&push, "busybox sh -c x", CommandVerdict::AskOrRefuse),
-        (&deploy, "./deploy.sh now", CommandVerdict::Refuse),
-        (&deploy, "sh ./deploy.sh", CommandVerdict::AskOrRefuse),
-        (&sudo, "env sudo ls", CommandVerdict::Refuse),
-        (&push, "git status", CommandVerdict::Run),
-        (&push, "echo git push", CommandVerdict::Run),
-        (&push, "git $X", CommandVerdict::AskOrRefuse),
-        (&push, "bash -c 'git push'", CommandVerdict::AskOrRefuse),
-        (&push, "sh run.sh", CommandVerdict::AskOrRefuse),
-        (&push, "echo push | xargs git", CommandVerdict::AskOrRefuse),
-        (&push, "find . -exec git push ;", CommandVerdict::AskOrRefuse),
-        (&push, "eval 'git push'", CommandVerdict::AskOrRefuse),
-        (&push, "(git push)", CommandVerdict::AskOrRefuse),
-        (&push, "if true; then git push; fi", CommandVerdict::AskOrRefuse),
-        (&curl, "curl -s http://x", CommandVerdict::Refuse),
-        (&curl, "sudo curl", CommandVerdict::Refuse),
-        (&curl, "wget x", CommandVerdict::Run),
-        (&clean, "git clean -fdx", CommandVerdict::Refuse),
+        (&push, "git push", CommandVerdict::Deny),
+        (&push, "git push origin", CommandVerdict::Deny),
+        (&push, "ls; git push", CommandVerdict::Deny),
+        (&push, "ls | git push", CommandVerdict::Deny),
+        (&push, "/usr/bin/git push", CommandVerdict::Deny),
+        (&push, "'git' \"push\"", CommandVerdict::Deny),
+        (&push, "gi\\t push", CommandVerdict::Deny),
+        (&push, "git -C sub push", CommandVerdict::Deny),
+        (&push, "git --no-pager -C sub push -f", CommandVerdict::Deny),
+        (&push, "git -c a=b push", CommandVerdict::Deny),
+        (&push, "env A=b git push", CommandVerdict::Deny),
+        (&push, "env -i -u X timeout -k 1 5 nice -n 5 sudo -u me git push", CommandVerdict::Deny),
+        (&push, "A=b git push > log", CommandVerdict::Deny),
+        (&push, "git -C . -C . push", CommandVerdict::Deny),
+        (&push, "git --git-dir .git --work-tree . push", CommandVerdict::Deny),
+        (&push, "git -C . --no-pager push", CommandVerdict::Deny),
+        (&push, "/usr/lib/git-core/git-push origin", CommandVerdict::Deny),
+        (&push, "git -c alias.x=push x", CommandVerdict::AskUncheckable),
+        (&push, "env -S 'git push'", CommandVerdict::AskUncheckable),
+        (&push, "unshare -r git push", CommandVerdict::Deny),
+        (&push, "chroot / git push", CommandVerdict::Deny),
+        (&push, "setpriv --no-new-privs git push", CommandVerdict::Deny),
+        (&push, "systemd-run --user git push", CommandVerdict::Deny),
+        (&push, "su -c 'git push'", CommandVerdict::AskUncheckable),
+        (&push, "runuser -u me --command='git push'", CommandVerdict::AskUncheckable),
+        (&push, "git submodule foreach 'git push'", CommandVerdict::AskUncheckable),
+        (&push, "git rebase -x 'git push' main", CommandVerdict::AskUncheckable),
+        (&push, "git bisect run ./x", CommandVerdict::AskUncheckable),
+        (&push, "jobs -x git push", CommandVerdict::AskUncheckable),
+        (&push, "alias x='git push'", CommandVerdict::AskUncheckable),
+        (&push, "test -v 'a[$(git push)]'", CommandVerdict::AskUncheckable),
+        (&push, "busybox sh -c x", CommandVerdict::AskUncheckable),
+        (&deploy, "./deploy.sh now", CommandVerdict::Deny),
+        (&deploy, "sh ./deploy.sh", CommandVerdict::AskUncheckable),
+        (&sudo, "env sudo ls", CommandVerdict::Deny),
+        (&push, "git status", CommandVerdict::Allow),
+        (&push, "echo git push", CommandVerdict::Allow),
+        (&push, "git $X", CommandVerdict::AskUncheckable),
+        (&push, "bash -c 'git push'", CommandVerdict::AskUncheckable),
+        (&push, "sh run.sh", CommandVerdict::AskUncheckable),
+        (&push, "echo push | xargs git", CommandVerdict::AskUncheckable),
+        (&push, "find . -exec git push ;", CommandVerdict::AskUncheckable),
+        (&push, "eval 'git push'", CommandVerdict::AskUncheckable),
+        (&push, "(git push)", CommandVerdict::AskUncheckable),
+        (&push, "if true; then git push; fi", CommandVerdict::AskUncheckable),
+        (&curl, "curl -s http://x", CommandVerdict::Deny),
+        (&curl, "sudo curl", CommandVerdict::Deny),
+        (&curl, "wget x", CommandVerdict::Allow),
+        (&clean, "git clean -fdx", CommandVerdict::Deny),
     ] {
         let rules = Rules { allows_all: true, denied: &[denied], ..Rules::default() };
         assert_eq!(decide(command, PROJECT, rules), want, "{denied:?} {command}");
@@ -277,7 +277,7 @@ fn a_line_is_certain_only_if_the_shell_would_run_its_words() {
 fn a_long_line_costs_little() {
     for command in ["env ".repeat(5_000), format!("x {}", "-a ".repeat(30_000)), "a;".repeat(40_000)] {
         let verdict = decide(&command, PROJECT, Rules { allows_all: true, ..Rules::default() });
-        assert_eq!(verdict, CommandVerdict::Run);
+        assert_eq!(verdict, CommandVerdict::Allow);
         assert!(matches!(session_scope(&command, PROJECT), Scope::CommandLine { .. }));
     }
 }

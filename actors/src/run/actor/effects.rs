@@ -23,47 +23,47 @@ impl RunActor {
         for effect in effects {
             match effect {
                 Effect::Model(_) | Effect::Tool(ToolEffect::Run(_)) if self.is_out_of_slot(state) => {
-                    state.waits_for_slot.get_or_insert_with(|| self.live.clock.stop());
-                    state.held_back.push(effect);
+                    state.slot_wait.get_or_insert_with(|| self.entry.clock.stop());
+                    state.deferred_effects.push(effect);
                 }
                 Effect::Model(effect) => {
-                    self.services.faults.hit(&self.live.run_id, FaultPoint::CallModel);
+                    self.services.faults.hit(&self.entry.run_id, FaultPoint::CallModel);
                     match effect {
-                        ModelEffect::Call(call) => state.work.call_model(myself.clone(), &self.spec, call),
-                        ModelEffect::Summarize(call) => state.work.sum_up(myself.clone(), &self.spec, call),
+                        ModelEffect::Call(call) => state.tasks.call_model(myself.clone(), &self.spec, call),
+                        ModelEffect::Summarize(call) => state.tasks.sum_up(myself.clone(), &self.spec, call),
                     }
                 }
                 Effect::Memory(MemoryEffect::Recall) => {
-                    self.services.faults.hit(&self.live.run_id, FaultPoint::CallModel);
-                    state.work.recall(myself.clone(), &self.spec);
+                    self.services.faults.hit(&self.entry.run_id, FaultPoint::CallModel);
+                    state.tasks.recall(myself.clone(), &self.spec);
                 }
                 Effect::Memory(MemoryEffect::Learn(changes)) => {
-                    state.work.learn(myself.clone(), &self.spec, *changes);
+                    state.tasks.learn(myself.clone(), &self.spec, *changes);
                 }
                 Effect::Tool(effect) => self.perform_tool_effect(myself, effect, state),
                 Effect::Child(effect) => self.perform_child_effect(effect, state),
                 Effect::Hook(HookEffect::NotifyStart { point, prompt }) => {
-                    self.services.tasks.hooks.notify_of_start(&self.live, &self.spec, point, prompt);
+                    self.services.tasks.hooks.notify_of_start(&self.entry, &self.spec, point, prompt);
                 }
                 Effect::Hook(HookEffect::AskToStop(answer)) => {
-                    state.work.ask_to_stop(myself.clone(), &self.spec, answer);
+                    state.tasks.ask_to_stop(myself.clone(), &self.spec, answer);
                 }
                 Effect::Store(StoreEffect::Answer(answer)) => {
-                    state.work.store_answer(myself.clone(), &self.spec, answer);
+                    state.tasks.store_answer(myself.clone(), &self.spec, answer);
                 }
                 Effect::Store(StoreEffect::Flush) => {
-                    self.services.faults.hit(&self.live.run_id, FaultPoint::Flush);
-                    state.work.flush(myself.clone());
+                    self.services.faults.hit(&self.entry.run_id, FaultPoint::Flush);
+                    state.tasks.flush(myself.clone());
                 }
                 Effect::Store(StoreEffect::Invalidate(names)) => {
-                    self.services.artifacts.have_moved(&self.live.session_id, &names);
+                    self.services.artifacts.have_moved(&self.entry.session_id, &names);
                 }
-                Effect::Abort => {
-                    state.work.cut_off();
+                Effect::AbortTasks => {
+                    state.tasks.cut_off();
                     // The deferred effects start with a cancelled token, so they report immediately.
-                    let held_back = std::mem::take(&mut state.held_back);
-                    state.yielded = false;
-                    state.waits_for_slot = None;
+                    let held_back = std::mem::take(&mut state.deferred_effects);
+                    state.slot_returned = false;
+                    state.slot_wait = None;
                     self.perform(myself, held_back, state);
                 }
             }
@@ -75,19 +75,19 @@ impl RunActor {
     fn perform_tool_effect(&self, myself: &ActorRef<RunMsg>, effect: ToolEffect, state: &mut RunActorState) {
         match effect {
             ToolEffect::Run(job) => {
-                self.services.faults.hit(&self.live.run_id, FaultPoint::RunTool);
-                state.work.run_tool(myself.clone(), &self.spec, job);
+                self.services.faults.hit(&self.entry.run_id, FaultPoint::RunTool);
+                state.tasks.run_tool(myself.clone(), &self.spec, job);
             }
             ToolEffect::RequestPermission(id) => self.services.approvals.request(id),
-            ToolEffect::ReadSettings { id, trace_id } => state.work.read_settings(myself.clone(), id, trace_id),
-            ToolEffect::StoreResults(results) => state.work.store_results(myself.clone(), &self.spec, results),
+            ToolEffect::ReadSettings { id, trace_id } => state.tasks.read_settings(myself.clone(), id, trace_id),
+            ToolEffect::StoreResults(results) => state.tasks.store_results(myself.clone(), &self.spec, results),
         }
     }
 
     fn perform_child_effect(&self, effect: ChildEffect, state: &mut RunActorState) {
         match effect {
             ChildEffect::Start(runs) => {
-                self.services.faults.hit(&self.live.run_id, FaultPoint::StartChildren);
+                self.services.faults.hit(&self.entry.run_id, FaultPoint::StartChildren);
                 self.start_children(&runs);
             }
             ChildEffect::Cancel(runs) => {
@@ -95,7 +95,7 @@ impl RunActor {
                     self.services.runs.cancel(&child);
                 }
             }
-            ChildEffect::AnswerSpawn { ticket, answer } => self.answer_spawn(&mut state.tickets, ticket, answer),
+            ChildEffect::AnswerSpawn { ticket, answer } => self.answer_spawn(&mut state.pending_spawns, ticket, answer),
             ChildEffect::NotifyParent { parent, collaborator } => {
                 if let Some(parent) = self.services.runs.get(&parent) {
                     let changed = ChildInput::Changed(Box::new(collaborator));
@@ -114,7 +114,7 @@ impl RunActor {
         if let Some((limit_ms, is_budget)) = nearest
             && let Some(run) = state.run.as_ref().filter(|run| run.has_started())
         {
-            watch_time(&self.services, &self.live, run.used_ms(), limit_ms, is_budget);
+            watch_time(&self.services, &self.entry, run.used_ms(), limit_ms, is_budget);
         }
     }
 
@@ -125,7 +125,7 @@ impl RunActor {
             RunInput::Tool(ToolInput::Ended { .. }) => FaultPoint::ToolEnded,
             _ => return,
         };
-        self.services.faults.hit(&self.live.run_id, point);
+        self.services.faults.hit(&self.entry.run_id, point);
     }
 
     /// Registers the children before a caller can look them up, and then has them admitted.
@@ -137,7 +137,7 @@ impl RunActor {
     }
 
     fn to_sub_agents(&self, message: SubAgentMsg) {
-        if let Some(links) = self.services.runs.links(&self.live.session_id) {
+        if let Some(links) = self.services.runs.links(&self.entry.session_id) {
             links.sub_agents.cast(message);
         }
     }
@@ -145,9 +145,9 @@ impl RunActor {
     /// Returns the slot while a child waits only for its own children (ACT-5).
     fn yield_slot_while_waiting(&self, state: &mut RunActorState) {
         let waits = RunState::only_waits_for_others;
-        if self.live.parent_run_id.is_some() && !state.yielded && state.run.as_ref().is_some_and(waits) {
-            state.yielded = true;
-            self.to_sub_agents(SubAgentMsg::Yield(self.live.run_id.clone()));
+        if self.entry.parent_run_id.is_some() && !state.slot_returned && state.run.as_ref().is_some_and(waits) {
+            state.slot_returned = true;
+            self.to_sub_agents(SubAgentMsg::ReturnSlot(self.entry.run_id.clone()));
         }
     }
 
@@ -164,9 +164,9 @@ impl RunActor {
 
     /// Returns whether the run has no slot. Requests the slot on the first call.
     fn is_out_of_slot(&self, state: &RunActorState) -> bool {
-        if state.yielded && state.held_back.is_empty() {
-            self.to_sub_agents(SubAgentMsg::Reclaim(self.live.run_id.clone()));
+        if state.slot_returned && state.deferred_effects.is_empty() {
+            self.to_sub_agents(SubAgentMsg::RequestSlot(self.entry.run_id.clone()));
         }
-        state.yielded
+        state.slot_returned
     }
 }

@@ -21,11 +21,11 @@ use crate::{
 };
 
 /// Minimum and maximum interval between two checks for waiting runs.
-const EVERY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(30));
+const CHECK_INTERVAL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(30));
 
 /// Asks the actors of runs that have waited for `runtime.idle_session_s` to passivate, until the runtime closes.
 pub(crate) async fn watch(runs: Arc<RunRegistry>, lifetime: Lifetime, idle_after: Duration) {
-    let every = (idle_after / 4).clamp(EVERY.0, EVERY.1);
+    let every = (idle_after / 4).clamp(CHECK_INTERVAL.0, CHECK_INTERVAL.1);
     let idle_after_ms = u64::try_from(idle_after.as_millis()).unwrap_or(u64::MAX);
     loop {
         tokio::select! {
@@ -33,7 +33,7 @@ pub(crate) async fn watch(runs: Arc<RunRegistry>, lifetime: Lifetime, idle_after
             () = lifetime.closing().cancelled() => return,
         }
         for run in runs.select(|run| has_waited(run, idle_after_ms)) {
-            run.door.ask_to_leave();
+            run.address.ask_to_leave();
         }
     }
 }
@@ -46,32 +46,32 @@ impl RunActor {
     /// Starts to passivate the actor if the complete state of the run is stored. Messages sent before are handled
     /// first.
     pub(in crate::run) fn begin_to_leave(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
-        if !state.leaving && self.may_leave(state) {
-            state.leaving = true;
-            state.departures += 1;
-            self.live.door.let_wait(state.waits_for_people.take());
-            self.mailbox(myself).cast(RunMsg::Leave(state.departures));
+        if !state.is_passivating && self.may_leave(state) {
+            state.is_passivating = true;
+            state.passivation_attempt += 1;
+            self.entry.address.let_wait(state.user_wait.take());
+            self.mailbox(myself).cast(RunMsg::FinishPassivation(state.passivation_attempt));
         }
     }
 
     /// Stops the actor, unless the passivation was aborted because an earlier message arrived.
     pub(in crate::run) fn leave(&self, myself: &ActorRef<RunMsg>, departure: u32, state: &mut RunActorState) {
-        if state.leaving && departure == state.departures {
-            tracing::debug!(run = %self.live.run_id, "the actor of a run that waits leaves");
-            self.live.gauge.show_run(|view| view.passive = true);
+        if state.is_passivating && departure == state.passivation_attempt {
+            tracing::debug!(run = %self.entry.run_id, "the actor of a run that waits leaves");
+            self.entry.status.show_run(|view| view.passive = true);
             myself.stop(None);
         }
     }
 
     /// Aborts the passivation, and receives the messages that were buffered meanwhile.
     pub(in crate::run) fn stay(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
-        state.leaving = false;
+        state.is_passivating = false;
         self.open_door(myself, state);
     }
 
     pub(in crate::run) fn open_door(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
-        state.waits_for_people = self.live.door.open(self.mailbox(myself));
-        self.live.gauge.show_run(|view| view.passive = false);
+        state.user_wait = self.entry.address.open(self.mailbox(myself));
+        self.entry.status.show_run(|view| view.passive = false);
     }
 
     fn may_leave(&self, state: &RunActorState) -> bool {
@@ -79,7 +79,7 @@ impl RunActor {
         state.run.as_ref().is_some_and(waits)
             && state.is_at_rest()
             // A child that has not returned its slot would keep it forever.
-            && state.yielded == self.live.parent_run_id.is_some()
-            && !self.live.token.is_cancelled()
+            && state.slot_returned == self.entry.parent_run_id.is_some()
+            && !self.entry.token.is_cancelled()
     }
 }

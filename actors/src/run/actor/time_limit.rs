@@ -9,7 +9,7 @@ use crate::run::{
 };
 
 /// Delay between two attempts to notify a run that has no actor.
-const BETWEEN_TRIES: Duration = Duration::from_millis(50);
+const NOTIFY_RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Notifies a run when its time limit is reached, of which `used_ms` are used. Notifies once per run, unless the actor
 /// that was notified crashes.
@@ -34,7 +34,7 @@ pub(crate) fn watch_time(
                 live.clock.time_limit_notified();
                 return;
             }
-            tokio::time::sleep(if rest.is_zero() { BETWEEN_TRIES } else { rest }).await;
+            tokio::time::sleep(if rest.is_zero() { NOTIFY_RETRY_DELAY } else { rest }).await;
         }
     };
     services.lifetime.spawn(async move {

@@ -61,7 +61,7 @@ impl Approvals {
 
     /// Retries in the background once the disk accepts writes again. A row that is being retried already is skipped.
     pub(crate) fn notify_later(self: &Arc<Self>, awaited: PendingRow) {
-        if !self.unclear.insert(awaited.clone()) {
+        if !self.unconfirmed.insert(awaited.clone()) {
             return;
         }
         let approvals = Arc::clone(self);
@@ -71,7 +71,7 @@ impl Approvals {
                 let probe = Append { fence: None, writes: vec![Write::Probe] };
                 approvals.journal.append_and_wait(probe).await.map_err(|error| ErrorInfo::from(&error))?;
                 // Removed before the row is read: a decision that fails after this read starts another task.
-                approvals.unclear.remove(&awaited);
+                approvals.unconfirmed.remove(&awaited);
                 approvals.try_notify(&awaited).await?;
                 approvals.settle_stored(&awaited).await
             };

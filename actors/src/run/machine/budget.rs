@@ -39,7 +39,7 @@ impl Transition<'_, '_> {
 
     /// Takes one tool call from the budget. If none remains, ends the run.
     pub(crate) fn take_tool_call(&mut self) -> Result<(), ErrorInfo> {
-        let taken = self.now.purse.map_or(Ok(()), budget::BudgetAccount::take_tool_call);
+        let taken = self.context.budget.map_or(Ok(()), budget::BudgetAccount::take_tool_call);
         if let Err(error) = &taken {
             self.ends_by_budget(error);
         }
@@ -77,6 +77,6 @@ impl Transition<'_, '_> {
     }
 
     fn nearly_used(&self) -> Vec<Mark> {
-        self.now.purse.map(budget::BudgetAccount::nearly_used).unwrap_or_default()
+        self.context.budget.map(budget::BudgetAccount::nearly_used).unwrap_or_default()
     }
 }

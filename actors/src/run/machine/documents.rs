@@ -15,9 +15,9 @@ use crate::run::machine::{
 impl RunState {
     pub(crate) fn apply_artifact(&mut self, event: &ArtifactEvent) {
         match event {
-            ArtifactEvent::Edited { name, .. } => drop(self.documents.versions.entry(name.clone()).or_default()),
+            ArtifactEvent::Edited { name, .. } => drop(self.edited_documents.versions.entry(name.clone()).or_default()),
             ArtifactEvent::Saved { name: Some(name), version, .. } => {
-                if let Some(stored) = self.documents.versions.get_mut(name) {
+                if let Some(stored) = self.edited_documents.versions.get_mut(name) {
                     *stored = *version;
                 }
             }
@@ -33,7 +33,7 @@ impl RunState {
                     size: *size,
                     summary: String::new(),
                 };
-                self.documents.artifacts.push(reference.clone());
+                self.edited_documents.artifacts.push(reference.clone());
                 self.answer.stored = Some(reference);
             }
             ArtifactEvent::Saved { name: None, .. }
@@ -49,8 +49,8 @@ impl RunState {
     /// Applies the outcome of storing the run's documents. If a document could not be stored, the run fails, unless it
     /// was ended by a crash or an interruption (ART-4).
     fn apply_flushed(&mut self, versions: &BTreeMap<String, u64>, failed: &[FlushFailure]) {
-        self.documents.flushed = true;
-        for reference in &mut self.documents.artifacts {
+        self.edited_documents.flushed = true;
+        for reference in &mut self.edited_documents.artifacts {
             if let Some(version) = versions.get(reference.label()) {
                 reference.version = *version;
             }

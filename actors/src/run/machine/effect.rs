@@ -17,7 +17,7 @@ pub(crate) enum Effect {
     Hook(HookEffect),
     Store(StoreEffect),
     /// Aborts all work of the run that is in flight.
-    Abort,
+    AbortTasks,
 }
 
 /// A request to a model.
@@ -109,15 +109,15 @@ pub(crate) struct ToolCallTask {
     pub(crate) id: String,
     /// The turn and the sequence of the message that contain the call.
     pub(crate) turn: u32,
-    pub(crate) asked_in: Option<u64>,
+    pub(crate) message_sequence: Option<u64>,
     pub(crate) spec: Arc<ToolSpec>,
     pub(crate) arguments: Value,
     /// The arguments as the model wrote them.
-    pub(crate) raw: String,
+    pub(crate) raw_arguments: String,
     /// Position of the call in its turn, from 0.
-    pub(crate) place: usize,
+    pub(crate) index: usize,
     /// The permission that was granted for the call.
-    pub(crate) leave: Option<PermissionId>,
+    pub(crate) permission_id: Option<PermissionId>,
     pub(crate) goal_id: Option<GoalId>,
 }
 
@@ -125,12 +125,12 @@ pub(crate) struct ToolCallTask {
 #[derive(Debug)]
 pub(crate) struct OversizedResults {
     pub(crate) id: String,
-    pub(crate) asked_in: Option<u64>,
+    pub(crate) message_sequence: Option<u64>,
     pub(crate) title: String,
     /// The full text.
-    pub(crate) whole: String,
+    pub(crate) full_text: String,
     /// The text with shortened summaries, for the model.
-    pub(crate) short: String,
+    pub(crate) shortened_text: String,
 }
 
 /// The result of a transition.

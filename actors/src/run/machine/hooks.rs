@@ -42,15 +42,15 @@ impl Transition<'_, '_> {
         let spec = &state.spec;
         let ends_well = state.phase == Phase::Answered && state.end.ending.is_none();
         let is_no_work =
-            spec.identity.parent.is_some() || state.look_back.is_some() || !state.answer.handed_out.is_empty();
+            spec.identity.parent.is_some() || state.reflection.is_some() || !state.answer.handed_out.is_empty();
         if !ends_well || is_no_work || spec.settings.driven || !spec.hooks.hear(HookPoint::Stop) {
             return false;
         }
         match state.end.stop_hook {
             StopHookState::Allowed => false,
-            StopHookState::Asked => true,
-            StopHookState::NotAsked => {
-                state.end.stop_hook = StopHookState::Asked;
+            StopHookState::Pending => true,
+            StopHookState::NotCalled => {
+                state.end.stop_hook = StopHookState::Pending;
                 self.step.effects.push(Effect::Hook(HookEffect::AskToStop(state.answer.text.clone())));
                 true
             }
@@ -59,14 +59,14 @@ impl Transition<'_, '_> {
 
     /// Handles the answer of the stop hooks. If a hook denies the end, the run continues with the hook's reason.
     pub(crate) fn stop_heard(&mut self, heard: HookResult) {
-        if self.state.end.stop_hook != StopHookState::Asked {
+        if self.state.end.stop_hook != StopHookState::Pending {
             return;
         }
         self.hooks_failed(HookPoint::Stop, heard.failures);
         self.state.end.stop_hook = StopHookState::Allowed;
         let is_open = self.state.phase == Phase::Answered && self.state.end.ending.is_none();
-        if let Some(reason) = heard.refused.filter(|_| is_open) {
-            self.state.end.stop_hook = StopHookState::NotAsked;
+        if let Some(reason) = heard.denied.filter(|_| is_open) {
+            self.state.end.stop_hook = StopHookState::NotCalled;
             self.emit(HookEvent::Denied { event: HookPoint::Stop.as_str().to_owned(), reason: reason.clone() });
             let text = format!("You cannot end yet: {reason}");
             self.add_message(Role::User, text, |message| {

@@ -5,9 +5,9 @@ use soong_protocol::ArtifactRef;
 use crate::{model::tokens::estimate_tokens, text::shorten};
 
 /// Maximum length of previews of arguments and outputs in events, in characters.
-const PREVIEW_CHARS: usize = 200;
+const MAX_PREVIEW_CHARS: usize = 200;
 /// Maximum length of the head and of the tail of a stored output that a model sees, in characters each.
-const SHOWN_CHARS: usize = 2_000;
+const EXCERPT_CHARS: usize = 2_000;
 
 /// Limits up to which a text is read in full.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -57,10 +57,10 @@ pub(crate) fn reference_text(
     let what = if title.is_empty() { "the output".to_owned() } else { preview(title) };
     let first = format!("[{what}: {} bytes in {lines} lines, stored as artifact {id}{cut}; {how}]\n", text.len());
     let (chars, is_large) = (text.chars().count(), limits.are_passed_by(text));
-    if chars <= 2 * SHOWN_CHARS && !is_large {
+    if chars <= 2 * EXCERPT_CHARS && !is_large {
         return first + text;
     }
-    let mut shown = SHOWN_CHARS.min(chars / 2);
+    let mut shown = EXCERPT_CHARS.min(chars / 2);
     while shown > 0 {
         let from = text.char_indices().nth(chars - shown).map_or(0, |(at, _)| at);
         let ends = format!("--- its beginning\n{}\n--- its end\n…{}", shorten(text, shown), &text[from..]);
@@ -74,5 +74,5 @@ pub(crate) fn reference_text(
 }
 
 pub(crate) fn preview(text: &str) -> String {
-    shorten(text, PREVIEW_CHARS)
+    shorten(text, MAX_PREVIEW_CHARS)
 }

@@ -17,7 +17,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) enum RunInput {
     /// Starts the run; sent once, to a run without events of its own.
-    Begin,
+    Start,
     /// Continues the run after an earlier incarnation: owed effects are due again.
     Resume(ResumeReason),
     /// From a model call of a turn.
@@ -155,9 +155,9 @@ pub(crate) enum ResumeReason {
     /// `error` is empty.
     Crashed { count: u32, error: String },
     /// The process that executed the run has ended (DUR-3).
-    Reopened,
+    ProcessRestart,
     /// The actor was passivated while the run waited, and is needed again (ACT-7). No event is recorded.
-    Activated,
+    Reactivated,
 }
 
 /// A request to start a child.
@@ -165,7 +165,7 @@ pub(crate) enum ResumeReason {
 pub(crate) struct ChildRequest {
     pub(crate) spec: ChildSpec,
     /// Settings of the last run of the sub-trace that the child continues.
-    pub(crate) before: Option<Box<RunSettings>>,
+    pub(crate) previous_settings: Option<Box<RunSettings>>,
     /// Position among the children of the same request, from 1.
     pub(crate) index: usize,
 }
@@ -186,13 +186,13 @@ pub(crate) struct RecallResult {
     pub(in crate::run) tags: Tags,
     pub(in crate::run) ids: Vec<ExperienceId>,
     /// Text about the experiences that is added to the first message; `None` if none fit.
-    pub(in crate::run) told: Option<String>,
+    pub(in crate::run) prompt_text: Option<String>,
     pub(in crate::run) model_calls: u64,
     pub(in crate::run) usage: Option<Usage>,
     /// Whether a request was sent that has no answer yet (`was_sent`), and its number of prompt tokens
     /// (`asked_tokens`).
-    pub(in crate::run) was_sent: bool,
-    pub(in crate::run) asked_tokens: u64,
+    pub(in crate::run) has_pending_request: bool,
+    pub(in crate::run) pending_prompt_tokens: u64,
     /// Why the search failed.
     pub(in crate::run) error: Option<ErrorInfo>,
 }
@@ -206,14 +206,14 @@ impl RecallResult {
     pub(in crate::run) fn book(&mut self, completion: &Completion) {
         self.model_calls += 1;
         let answer = || Usage {
-            prompt_tokens: self.asked_tokens,
+            prompt_tokens: self.pending_prompt_tokens,
             completion_tokens: crate::context::count_estimate(&completion.text),
             estimated: true,
             ..Usage::default()
         };
         let used = completion.usage.unwrap_or_else(answer);
         self.add(used);
-        self.asked_tokens = 0;
+        self.pending_prompt_tokens = 0;
     }
 
     pub(in crate::run) fn add(&mut self, used: Usage) {

@@ -22,11 +22,11 @@ use crate::{
 };
 
 /// Maximum length of a summary in events, rows and collaborator lines, in characters.
-const SUMMARY_CHARS: usize = 1_000;
+const MAX_SUMMARY_CHARS: usize = 1_000;
 /// Maximum length of a line about a collaborator, in characters.
-const COLLABORATOR_CHARS: usize = 160;
+const MAX_COLLABORATOR_CHARS: usize = 160;
 /// Minimum length of a shortened summary when a call has many results, in bytes.
-const LEAST_SUMMARY_BYTES: usize = 200;
+const MIN_SUMMARY_BYTES: usize = 200;
 
 /// The outcome of a run.
 #[derive(Debug, Clone, PartialEq)]
@@ -71,7 +71,7 @@ impl RunOutcome {
 }
 
 pub(crate) fn summary(text: &str) -> String {
-    shorten(text, SUMMARY_CHARS)
+    shorten(text, MAX_SUMMARY_CHARS)
 }
 
 /// Formats an error as a tool message, so that the model can correct its call.
@@ -99,7 +99,7 @@ pub(crate) fn child_result(state: &RunState, ending: &Termination) -> Option<Chi
         summary: clip_answer(state),
         findings: Vec::new(),
         passed: None,
-        artifacts: state.documents.artifacts.clone(),
+        artifacts: state.edited_documents.artifacts.clone(),
         stats: state.stats(),
         error: ending.error.clone(),
     };
@@ -149,7 +149,7 @@ pub(crate) fn run_outcome(run: &RunState) -> Option<(RunOutcome, Option<Box<Chil
         completed_at: at,
         turn: run.turn.number,
         stats: run.stats(),
-        artifacts: run.documents.artifacts.clone(),
+        artifacts: run.edited_documents.artifacts.clone(),
     };
     Some((outcome, child_result(run, &ending).map(Box::new)))
 }
@@ -208,9 +208,9 @@ pub(crate) fn collaborator_at_end(result: &ChildResult) -> Collaborator {
     }
 }
 
-/// Shortens a text to one line of at most [`COLLABORATOR_CHARS`] characters.
+/// Shortens a text to one line of at most [`MAX_COLLABORATOR_CHARS`] characters.
 pub(crate) fn one_line(text: &str) -> String {
-    shorten(&on_one_line(text), COLLABORATOR_CHARS)
+    shorten(&on_one_line(text), MAX_COLLABORATOR_CHARS)
 }
 
 /// A child's result for the parent's model. Statistics are included only if the child can be continued.
@@ -276,9 +276,9 @@ struct ExploreForModel<'a> {
 
 /// Formats the results of the children of a call as its tool message: a list in task order for `explore`, else the
 /// single result. With `most_bytes`, each summary is cut to an equal share of half of it, but to no less than
-/// [`LEAST_SUMMARY_BYTES`].
+/// [`MIN_SUMMARY_BYTES`].
 pub(crate) fn results_text(results: &[&ChildResult], most_bytes: Option<usize>) -> String {
-    let share = most_bytes.map_or(usize::MAX, |bytes| (bytes / results.len().max(1) / 2).max(LEAST_SUMMARY_BYTES));
+    let share = most_bytes.map_or(usize::MAX, |bytes| (bytes / results.len().max(1) / 2).max(MIN_SUMMARY_BYTES));
     let mut shown = results.iter().map(|result| ResultForModel::new(result, share));
     let json = match results.first().map(|result| result.mode) {
         Some(mode @ ChildMode::Explore) => serde_json::to_string(&ExploreForModel { mode, results: shown.collect() }),

@@ -12,7 +12,7 @@ use crate::{memory::reflection_schema, text::find_json, tool::violations};
 pub(crate) struct OutputSchema {
     validator: Validator,
     /// Prompt text that requests the schema; empty if the instructions request it.
-    request: String,
+    prompt_text: String,
 }
 
 impl OutputSchema {
@@ -31,7 +31,7 @@ impl OutputSchema {
         let request = format!(
             "## Expected output\nEnd with one JSON value and nothing else: it has to fit this JSON schema.\n{schema}"
         );
-        Ok(Self { validator, request })
+        Ok(Self { validator, prompt_text: request })
     }
 
     /// Returns the schema of an evaluator's answer (SUB-2).
@@ -47,19 +47,19 @@ impl OutputSchema {
         });
         let validator = jsonschema::validator_for(&schema)
             .unwrap_or_else(|error| unreachable!("the schema of a judgement: {error}"));
-        Self { validator, request: String::new() }
+        Self { validator, prompt_text: String::new() }
     }
 
     /// Returns the schema of a reflection (MEM-4).
     pub(crate) fn reflection() -> Self {
         let validator = jsonschema::validator_for(&reflection_schema())
             .unwrap_or_else(|error| unreachable!("the schema of a reflection: {error}"));
-        Self { validator, request: String::new() }
+        Self { validator, prompt_text: String::new() }
     }
 
     /// Returns the text that is added to the task to request the schema.
     pub(crate) fn request(&self) -> &str {
-        &self.request
+        &self.prompt_text
     }
 
     /// Returns the JSON text of a matching answer, or why the answer does not match.

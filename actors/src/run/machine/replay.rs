@@ -41,17 +41,17 @@ pub(crate) struct StoredRun {
     /// Active time of the run, in milliseconds; 0 if it is not stored.
     pub(crate) used_ms: u64,
     /// Outcomes of calls of the last turn that were recorded with their effects.
-    pub(crate) recorded: HashMap<String, ToolOutput>,
+    pub(crate) recorded_outcomes: HashMap<String, ToolOutput>,
     /// How the conversation is rewound before the run starts; `Err` if it cannot be rewound.
-    pub(crate) way_back: Option<Result<Box<RewindPlan>, ErrorInfo>>,
+    pub(crate) rewind: Option<Result<Box<RewindPlan>, ErrorInfo>>,
     /// Whether documents edited by this run or an earlier one must be stored as versions.
-    pub(crate) owes_versions: bool,
+    pub(crate) has_unflushed_documents: bool,
     /// Results of the sub-agents of calls at the end of the conversation that have no tool message, by tool call id.
-    pub(crate) asked: HashMap<String, Vec<ChildResult>>,
+    pub(crate) missing_child_results: HashMap<String, Vec<ChildResult>>,
     /// Answers to the run's questions, in the order they were given.
-    pub(crate) answered: Vec<(QuestionId, String)>,
+    pub(crate) answers: Vec<(QuestionId, String)>,
     /// Decisions about the run's calls, in the order they were made.
-    pub(crate) decided: Vec<PermissionDecision>,
+    pub(crate) decisions: Vec<PermissionDecision>,
 }
 
 impl RunState {
@@ -113,12 +113,12 @@ impl RunState {
         if !state.is_ended() {
             state.clock.used_ms = if stored.used_ms > 0 { stored.used_ms } else { state.used_ms_by_events() };
         }
-        state.documents.recorded = stored.recorded;
-        state.start.rewind = stored.way_back;
-        state.sub_agents.asked = stored.asked;
-        state.waiting.answered = stored.answered;
-        state.waiting.decided = stored.decided;
-        state.documents.wrote |= stored.owes_versions;
+        state.edited_documents.recorded = stored.recorded_outcomes;
+        state.start.rewind = stored.rewind;
+        state.sub_agents.asked = stored.missing_child_results;
+        state.waiting.answered = stored.answers;
+        state.waiting.decided = stored.decisions;
+        state.edited_documents.wrote |= stored.has_unflushed_documents;
         state
     }
 }

@@ -17,8 +17,8 @@ pub(crate) struct RewindPlan {
     /// The collaborators at that time.
     pub(crate) collaborators: Vec<Collaborator>,
     /// Writes that restore the documents, including their events (MSG-4).
-    pub(crate) edits: Vec<Write>,
+    pub(crate) document_writes: Vec<Write>,
     /// Names of the documents that are restored (`restored`), and of documents that keep their content (`left`).
     pub(crate) restored: Vec<String>,
-    pub(crate) left: Vec<String>,
+    pub(crate) unchanged: Vec<String>,
 }

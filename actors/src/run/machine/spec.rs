@@ -30,9 +30,9 @@ pub(crate) struct RunSpec {
     pub(crate) helpers: HelperModels,
     pub(crate) context: ContextConfig,
     /// Schema of the answer.
-    pub(crate) schema: Option<OutputSchema>,
+    pub(crate) output_schema: Option<OutputSchema>,
     /// Whether the run searches the experiences of earlier runs before a new conversation.
-    pub(crate) recalls: bool,
+    pub(crate) recall_enabled: bool,
     /// Shared by all runs that have the same one.
     pub(crate) system_prompt: Arc<str>,
     /// Hooks that are notified of tool calls and may refuse them.
@@ -125,8 +125,8 @@ pub(crate) struct AuxiliaryModel {
     /// A profile, or a model name of the default profile.
     pub(crate) name: String,
     /// Maximum size of a request, in tokens.
-    pub(crate) budget: u64,
-    pub(crate) output_tokens: u64,
+    pub(crate) max_prompt_tokens: u64,
+    pub(crate) max_output_tokens: u64,
     pub(crate) prices: Option<Prices>,
 }
 

@@ -53,7 +53,7 @@ use crate::{
 };
 
 /// Maximum number of failed summaries that are carried over into the next turn.
-const LASTING_FAILURES: u32 = 2;
+const MAX_CARRIED_OVER_FAILURES: u32 = 2;
 
 /// The complete state of a run.
 pub(crate) struct RunState {
@@ -70,9 +70,9 @@ pub(crate) struct RunState {
     pub(in crate::run::machine) clock: Times,
     pub(in crate::run::machine) waiting: Waiting,
     pub(in crate::run::machine) answer: AnswerState,
-    pub(in crate::run::machine) documents: DocumentState,
+    pub(in crate::run::machine) edited_documents: DocumentState,
     /// State of a reflecting run, from the first message of its side branch on.
-    pub(in crate::run::machine) look_back: Option<ReflectionState>,
+    pub(in crate::run::machine) reflection: Option<ReflectionState>,
 }
 
 impl RunState {
@@ -91,8 +91,8 @@ impl RunState {
             clock: Times::default(),
             waiting: Waiting::default(),
             answer: AnswerState::default(),
-            documents: DocumentState::default(),
-            look_back: None,
+            edited_documents: DocumentState::default(),
+            reflection: None,
             spec,
         }
     }
@@ -116,7 +116,7 @@ impl RunState {
             Event::Run(event) => self.apply_run(event, at),
             Event::Model(event) => self.apply_model(event),
             Event::Tool(ToolEvent::Started { name, .. }) => {
-                self.documents.wrote |=
+                self.edited_documents.wrote |=
                     self.spec.tool(name).is_some_and(|tool| tool.effect.changes()) && !is_decided_here(name);
             }
             Event::Artifact(event) => self.apply_artifact(event),
@@ -132,8 +132,8 @@ impl RunState {
                     calls.close(tool_call_id, false);
                 }
                 if let Some(reference) = artifact_ref {
-                    self.documents.artifacts.retain(|known| known.artifact_id != reference.artifact_id);
-                    self.documents.artifacts.push(reference.clone());
+                    self.edited_documents.artifacts.retain(|known| known.artifact_id != reference.artifact_id);
+                    self.edited_documents.artifacts.push(reference.clone());
                 }
             }
             Event::Context(event) => self.apply_context(event),
@@ -159,7 +159,7 @@ impl RunState {
         match event {
             ModelEvent::ContextBuilt { estimated_tokens, .. } => self.conversation.prompt_tokens = *estimated_tokens,
             ModelEvent::Started { attempt, .. } => {
-                self.phase = Phase::Thinking;
+                self.phase = Phase::CallingModel;
                 self.turn.kept_partial = false;
                 self.turn.is_open = true;
                 self.turn.attempt = *attempt;
@@ -220,8 +220,8 @@ impl RunState {
             }
             RunEvent::CancelRequested {} => {
                 let reason = match self.phase {
-                    Phase::Thinking => EndReason::AbortedStreaming,
-                    Phase::Acting { .. } if self.waiting.since.is_none() => EndReason::AbortedTools,
+                    Phase::CallingModel => EndReason::AbortedStreaming,
+                    Phase::RunningTools { .. } if self.waiting.since.is_none() => EndReason::AbortedTools,
                     _ => EndReason::Cancelled,
                 };
                 self.end.is_cancel_requested = true;
@@ -231,7 +231,7 @@ impl RunState {
             RunEvent::Completed { summary, stats } => {
                 self.clock.used_ms = stats.own.duration_ms;
                 // In these cases, the answer is not in a message.
-                if self.spec.settings.driven || self.look_back.is_some() {
+                if self.spec.settings.driven || self.reflection.is_some() {
                     self.answer.text.clone_from(summary);
                 }
                 self.phase = Phase::Ended(RunStatus::Completed);
@@ -301,8 +301,8 @@ impl RunState {
                 }
                 let spec = Arc::clone(&self.spec);
                 let mut calls = OpenCalls::new(&message.tool_calls, |name| spec.is_barrier(name));
-                calls.asked_in = Some(message.sequence);
-                self.phase = Phase::Acting { calls: Box::new(calls) };
+                calls.message_sequence = Some(message.sequence);
+                self.phase = Phase::RunningTools { calls: Box::new(calls) };
             }
             Role::User | Role::Tool => {}
         }
@@ -311,7 +311,7 @@ impl RunState {
 
     /// Sets the final answer. If a schema is required, the second mismatch in a row ends the run.
     fn take_answer(&mut self, text: &str) {
-        let checked = self.spec.schema.as_ref().map_or_else(|| Ok(text.to_owned()), |schema| schema.check(text));
+        let checked = self.spec.output_schema.as_ref().map_or_else(|| Ok(text.to_owned()), |schema| schema.check(text));
         match checked {
             Ok(answer) => {
                 self.answer.text = answer;
@@ -334,7 +334,8 @@ impl RunState {
     fn close_turn(&mut self) {
         self.turn.is_open = false;
         // A summarizer that failed repeatedly does not get all its attempts again in every turn.
-        (self.compaction.completed, self.compaction.failed) = (0, self.compaction.failed.min(LASTING_FAILURES));
+        (self.compaction.completed, self.compaction.failed) =
+            (0, self.compaction.failed.min(MAX_CARRIED_OVER_FAILURES));
         self.forget_what_was_read();
     }
 
@@ -353,7 +354,7 @@ impl RunState {
 
     pub(crate) fn calls_mut(&mut self) -> Option<&mut OpenCalls> {
         match &mut self.phase {
-            Phase::Acting { calls } => Some(calls),
+            Phase::RunningTools { calls } => Some(calls),
             _ => None,
         }
     }
@@ -367,7 +368,7 @@ impl RunState {
 
     /// Returns the usage of the run itself, including tool calls that are still running.
     pub(crate) fn own_with_calls_on_their_way(&self) -> Stats {
-        let Phase::Acting { calls } = &self.phase else { return self.usage.own };
+        let Phase::RunningTools { calls } = &self.phase else { return self.usage.own };
         Stats { tool_calls: self.usage.own.tool_calls + calls.at_work() as u64, ..self.usage.own }
     }
 

@@ -36,18 +36,18 @@ use crate::{
 
 /// Time, ids and budget for one transition.
 pub(crate) struct StepContext<'a> {
-    pub(crate) at: Timestamp,
+    pub(crate) now: Timestamp,
     /// Active time by the run's clock, in milliseconds; 0 if no actor of this process executed the run.
     pub(crate) used_ms: u64,
     pub(crate) new_run_id: &'a mut dyn FnMut() -> RunId,
     /// The budget that the run draws on; `None` if nothing limits it.
-    pub(crate) purse: Option<&'a BudgetAccount>,
+    pub(crate) budget: Option<&'a BudgetAccount>,
 }
 
 /// A transition in progress: the state, and the step so far.
 pub(in crate::run::machine) struct Transition<'a, 'n> {
     pub(in crate::run::machine) state: &'a mut RunState,
-    pub(in crate::run::machine) now: &'a mut StepContext<'n>,
+    pub(in crate::run::machine) context: &'a mut StepContext<'n>,
     pub(in crate::run::machine) step: Step,
 }
 
@@ -58,7 +58,7 @@ impl RunState {
             return late(news);
         }
         self.clock.used_ms = self.clock.used_ms.max(now.used_ms);
-        let mut deciding = Transition { state: self, now, step: Step::default() };
+        let mut deciding = Transition { state: self, context: now, step: Step::default() };
         deciding.take(news);
         deciding.settle();
         deciding.step
@@ -81,9 +81,9 @@ impl Transition<'_, '_> {
             self.cancel();
         }
         match news {
-            RunInput::Begin => self.begin(),
+            RunInput::Start => self.begin(),
             RunInput::Resume(again) => self.resume(again),
-            RunInput::Model(input) if self.state.phase == Phase::Thinking => self.model_input(input),
+            RunInput::Model(input) if self.state.phase == Phase::CallingModel => self.model_input(input),
             RunInput::Summary(input) if self.state.phase == Phase::Compacting => self.summary_input(input),
             RunInput::Model(_) | RunInput::Summary(_) => {}
             RunInput::Memory(MemoryInput::Recalled(recalled)) if self.state.phase == Phase::Recalling => {
@@ -121,7 +121,11 @@ impl Transition<'_, '_> {
             SummaryInput::Failed { error, was_sent } => {
                 let is_cut_off = was_sent && error.code == ErrorCode::Cancelled;
                 let usage = is_cut_off.then(|| Usage {
-                    prompt_tokens: self.state.compaction.tokens_before.min(self.state.spec.helpers.summary.budget),
+                    prompt_tokens: self
+                        .state
+                        .compaction
+                        .tokens_before
+                        .min(self.state.spec.helpers.summary.max_prompt_tokens),
                     estimated: true,
                     ..Usage::default()
                 });
@@ -166,7 +170,7 @@ impl Transition<'_, '_> {
                 self.state.end.ending = Some(ending);
                 // Nothing can store the answer any more: a long one is shortened.
                 self.state.answer.is_kept = true;
-                self.forget_in_flight(self.now.purse.is_some());
+                self.forget_in_flight(self.context.budget.is_some());
                 self.flushed(flushed);
             }
         }
@@ -181,10 +185,14 @@ impl Transition<'_, '_> {
     /// Applies an event of this run and records it.
     pub(crate) fn emit(&mut self, event: impl Into<Event>) {
         let event = self.state.spec.redactor.event(event.into());
-        self.state.apply(&event, self.now.at);
+        self.state.apply(&event, self.context.now);
         let spec = &self.state.spec;
-        let draft =
-            EventDraft::new(spec.identity.trace_id.clone(), Some(spec.identity.run_id.clone()), self.now.at, event);
+        let draft = EventDraft::new(
+            spec.identity.trace_id.clone(),
+            Some(spec.identity.run_id.clone()),
+            self.context.now,
+            event,
+        );
         self.step.writes.push(Write::Event(draft));
     }
 
@@ -198,7 +206,7 @@ impl Transition<'_, '_> {
             state.conversation.head,
             role,
             content,
-            self.now.at,
+            self.context.now,
         );
         message.goal_id.clone_from(&state.goals.current_id);
         message.side_branch = state.spec.settings.reflects.is_some();
@@ -214,8 +222,12 @@ impl Transition<'_, '_> {
         let spec = &self.state.spec;
         let event = told(&message);
         self.step.writes.push(Write::Message(message));
-        let draft =
-            EventDraft::new(spec.identity.trace_id.clone(), Some(spec.identity.run_id.clone()), self.now.at, event);
+        let draft = EventDraft::new(
+            spec.identity.trace_id.clone(),
+            Some(spec.identity.run_id.clone()),
+            self.context.now,
+            event,
+        );
         self.step.writes.push(Write::Event(draft));
     }
 
@@ -242,7 +254,7 @@ impl Transition<'_, '_> {
         let finish_reason = completion.finish_reason;
         let calls = completion.tool_calls;
         let with_calls = !calls.is_empty();
-        let may_plan = self.state.look_back.is_none()
+        let may_plan = self.state.reflection.is_none()
             && !self.state.spec.settings.hands_out_calls()
             && self.state.goals.lacks_root();
         if with_calls && may_plan && !calls.iter().any(|call| call.name == "goal") {
@@ -272,7 +284,8 @@ impl Transition<'_, '_> {
     fn plan_root_goal(&mut self) {
         // The goal belongs to the message that follows.
         let spec = Arc::clone(&self.state.spec);
-        for event in self.state.goals.plan_root(&spec.task, self.state.conversation.last_sequence + 1, self.now.at) {
+        for event in self.state.goals.plan_root(&spec.task, self.state.conversation.last_sequence + 1, self.context.now)
+        {
             self.emit(event);
         }
     }
@@ -329,7 +342,7 @@ impl Transition<'_, '_> {
 
     /// Cancels all running tasks and children of the run.
     pub(crate) fn cut_off(&mut self) {
-        self.step.effects.push(Effect::Abort);
+        self.step.effects.push(Effect::AbortTasks);
         let open: Vec<RunId> = self.state.unfinished().map(|child| child.run_id.clone()).collect();
         if !open.is_empty() {
             self.step.effects.push(Effect::Child(ChildEffect::Cancel(open)));

@@ -33,24 +33,24 @@ use crate::{
 const MAX_COMPACTIONS: u32 = 3;
 /// Growth of the prompt before a failed summary is retried, as a fraction of the window (1/20). It doubles after each
 /// further failure.
-const RETRY_GROWTH: u64 = 20;
-/// Maximum number of doublings of [`RETRY_GROWTH`].
-const MOST_DOUBLINGS: u32 = 8;
+const RETRY_GROWTH_DIVISOR: u64 = 20;
+/// Maximum number of doublings of [`RETRY_GROWTH_DIVISOR`].
+const MAX_RETRY_DOUBLINGS: u32 = 8;
 
 /// Maximum number of retries in a row because an answer was too large.
 const MAX_ANSWERS_TOO_LARGE: u32 = 2;
 
 /// Minimum saving of a summary, as a fraction of the prompt's messages (1/5).
-const LEAST_SAVING: u64 = 5;
+const MIN_SAVING_DIVISOR: u64 = 5;
 /// Minimum growth of the prompt before the next attempt after a failed summary, as a fraction (1/10).
-const LEAST_GROWTH: u64 = 10;
+const MIN_GROWTH_DIVISOR: u64 = 10;
 
 /// The prompt of the next model call.
 struct Prompt {
     messages: Vec<Arc<Message>>,
     reminder: Option<String>,
     tokens: u64,
-    left_out: usize,
+    omitted: usize,
 }
 
 /// Returns whether the message is a user message and not a summary.
@@ -76,13 +76,13 @@ impl RunState {
                 if error.code != ErrorCode::Interrupted {
                     self.compaction.failed += 1;
                     // Each attempt costs tokens, so the delay grows with every failure in a row.
-                    let growth = (self.conversation.window / RETRY_GROWTH)
-                        << self.compaction.consecutive_failures.min(MOST_DOUBLINGS);
+                    let growth = (self.conversation.window / RETRY_GROWTH_DIVISOR)
+                        << self.compaction.consecutive_failures.min(MAX_RETRY_DOUBLINGS);
                     self.compaction.consecutive_failures += 1;
                     self.compaction.min_tokens = self
                         .compaction
                         .tokens_before
-                        .saturating_add(growth.max(self.compaction.tokens_before / LEAST_GROWTH));
+                        .saturating_add(growth.max(self.compaction.tokens_before / MIN_GROWTH_DIVISOR));
                 }
             }
         }
@@ -201,7 +201,7 @@ impl Transition<'_, '_> {
             messages: count(prompt.messages.len()),
             tools: count(self.state.spec.tools.specs.len()),
             estimated_tokens: prompt.tokens,
-            left_out: count(prompt.left_out),
+            left_out: count(prompt.omitted),
         });
         let attempt = if self.state.turn.is_open { self.state.turn.attempt + 1 } else { 1 };
         self.emit(ModelEvent::Started { model: self.state.spec.model.name.clone(), attempt });
@@ -222,7 +222,7 @@ impl Transition<'_, '_> {
         if let Some(messages) = state.shown_looking_back() {
             let said: u64 = messages.iter().map(|message| counter.count(message)).sum();
             let tokens = said + counter.count_text(&state.spec.system_prompt);
-            return Prompt { messages, reminder: None, tokens, left_out: 0 };
+            return Prompt { messages, reminder: None, tokens, omitted: 0 };
         }
         // `turn` includes the current turn if that is open already.
         let turn = if state.turn.is_open { state.turn.number.saturating_sub(1) } else { state.turn.number };
@@ -239,14 +239,14 @@ impl Transition<'_, '_> {
             counter.count(message)
         });
         let beside = state.frame_tokens() + reminder.as_deref().map_or(0, |text| counter.count_text(text));
-        Prompt { messages: built.messages, reminder, tokens: built.tokens + beside, left_out: built.left_out }
+        Prompt { messages: built.messages, reminder, tokens: built.tokens + beside, omitted: built.omitted }
     }
 
     /// Requests a summary of the older part of the conversation. Returns `false` if a summary would save nothing.
     fn begin_compaction(&mut self, tokens: u64) -> bool {
         let state = &*self.state;
         // A reflecting run does not compact the conversation that it reflects on.
-        if state.look_back.is_some() || state.compaction.completed + state.compaction.failed >= MAX_COMPACTIONS {
+        if state.reflection.is_some() || state.compaction.completed + state.compaction.failed >= MAX_COMPACTIONS {
             return false;
         }
         let budget = state.threshold().saturating_sub(state.frame_tokens());
@@ -271,13 +271,13 @@ impl Transition<'_, '_> {
         // The summarizer's context window may be smaller than assumed, so each retry sends less.
         let room = self.state.conversation.window.saturating_sub(state.spec.model.max_output_tokens);
         let most = if state.spec.helpers.summary_is_own_model {
-            state.spec.helpers.summary.budget.min(room)
+            state.spec.helpers.summary.max_prompt_tokens.min(room)
         } else {
-            state.spec.helpers.summary.budget
+            state.spec.helpers.summary.max_prompt_tokens
         };
         let (system, user) = summary_request(covered, &state.goals, most >> state.compaction.failed);
         let call = SummaryCall { system, user };
-        self.ask_for_summary(PendingCompaction { covers, tokens_before: tokens, call: Some(call.clone()) }, call);
+        self.ask_for_summary(PendingCompaction { covers, tokens_before: tokens, request: Some(call.clone()) }, call);
         true
     }
 
@@ -290,7 +290,7 @@ impl Transition<'_, '_> {
     /// Accepts a summary and continues the turn. A text without the sections is requested once more; the second answer
     /// is accepted as plain text.
     pub(crate) fn summed_up(&mut self, completion: Completion) {
-        let Some(PendingCompaction { covers, tokens_before, call }) = self.state.compaction.plan.take() else {
+        let Some(PendingCompaction { covers, tokens_before, request: call }) = self.state.compaction.plan.take() else {
             return self.think();
         };
         let usage = completion.usage.unwrap_or_else(|| Usage {
@@ -306,7 +306,7 @@ impl Transition<'_, '_> {
                 (Some(_), Some(call)) if self.state.end.ending.is_none() => {
                     let call = SummaryCall { user: ask_again(&call.user, &error.message), ..call };
                     self.emit(ContextEvent::CompactionFailed { error, usage: Some(usage), cost });
-                    return self.ask_for_summary(PendingCompaction { covers, tokens_before, call: None }, call);
+                    return self.ask_for_summary(PendingCompaction { covers, tokens_before, request: None }, call);
                 }
                 (Some(text), None) => text,
                 _ => return self.no_summary(error, Some(usage)),
@@ -317,7 +317,7 @@ impl Transition<'_, '_> {
         // System prompt and tools do not change.
         let frame = self.state.frame_tokens();
         let (before, after) = (tokens_before.saturating_sub(frame), tokens_after.saturating_sub(frame));
-        if after > before - before / LEAST_SAVING {
+        if after > before - before / MIN_SAVING_DIVISOR {
             return self.no_summary(saves_too_little(before, after), Some(usage));
         }
         let sequence = self.add_summary(content, covers);
@@ -337,7 +337,7 @@ impl Transition<'_, '_> {
     pub(crate) fn forget_summary(&mut self) {
         let spec = &self.state.spec;
         let usage = Usage {
-            prompt_tokens: self.state.compaction.tokens_before.min(spec.helpers.summary.budget),
+            prompt_tokens: self.state.compaction.tokens_before.min(spec.helpers.summary.max_prompt_tokens),
             completion_tokens: spec.model.max_output_tokens,
             estimated: true,
             ..Usage::default()
@@ -375,7 +375,7 @@ impl Transition<'_, '_> {
 
     fn summary(&self, content: String, covers: Covers) -> Message {
         let (trace, sequence) = (self.state.spec.identity.trace_id.clone(), self.state.conversation.last_sequence + 1);
-        let mut message = Message::text(trace, sequence, None, Role::User, content, self.now.at);
+        let mut message = Message::text(trace, sequence, None, Role::User, content, self.context.now);
         message.description = format!("summary of messages {} to {}", covers.first, covers.last);
         message.covers = Some(covers);
         message
@@ -395,7 +395,7 @@ impl Transition<'_, '_> {
         let attempt = self.state.turn.attempt;
         let before = self.step.writes.len();
         self.emit(ModelEvent::Retrying { attempt, error: error.clone(), wait_ms: 0, usage: None, cost: None });
-        if self.state.look_back.is_some() && attempt <= MAX_COMPACTIONS {
+        if self.state.reflection.is_some() && attempt <= MAX_COMPACTIONS {
             // The next attempt shows less of the conversation.
             self.think();
             return true;

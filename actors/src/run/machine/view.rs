@@ -47,16 +47,16 @@ impl RunState {
             Phase::New => ("queued", String::new()),
             Phase::Driven => ("running", format!("driven by a program, {} children open", self.sub_agents.open)),
             Phase::Recalling => ("running", "looks for what earlier runs have learned".to_owned()),
-            Phase::Thinking => ("running", "model call".to_owned()),
+            Phase::CallingModel => ("running", "model call".to_owned()),
             Phase::Compacting => ("running", "sums the conversation up".to_owned()),
-            Phase::Acting { .. } if self.waiting.since.is_some() => {
+            Phase::RunningTools { .. } if self.waiting.since.is_some() => {
                 let for_leave = self.waiting.reason.as_deref() == Some("permission");
                 ("waiting", if for_leave { "a permission" } else { "an answer" }.to_owned())
             }
-            Phase::Acting { .. } if self.sub_agents.open > 0 => {
+            Phase::RunningTools { .. } if self.sub_agents.open > 0 => {
                 ("running", format!("{} of {} children", self.sub_agents.open, self.sub_agents.children.len()))
             }
-            Phase::Acting { calls } => {
+            Phase::RunningTools { calls } => {
                 let at_work = calls.iter().filter(|open| matches!(open.state, CallState::Started { .. }));
                 let names: Vec<&str> = at_work.map(|open| open.call.name.as_str()).take(4).collect();
                 ("running", format!("tool {}", names.join(", ")))
@@ -79,7 +79,7 @@ impl RunState {
 
     /// Returns the number of calls that wait for a user.
     fn asks(&self) -> u32 {
-        let Phase::Acting { calls } = &self.phase else { return 0 };
+        let Phase::RunningTools { calls } = &self.phase else { return 0 };
         let asking = calls.iter().filter(|open| open.state != CallState::Done && open.waits_for_people());
         u32::try_from(asking.count()).unwrap_or(u32::MAX)
     }
@@ -91,13 +91,13 @@ impl RunState {
 
     fn has_nothing_of_its_own_at_work(&self) -> bool {
         match &self.phase {
-            Phase::Acting { calls } => calls.iter().all(|open| match open.state {
+            Phase::RunningTools { calls } => calls.iter().all(|open| match open.state {
                 // A call that has not started waits for a call with children: nothing else is in flight.
                 CallState::Done | CallState::Waiting => true,
                 CallState::Started { .. } => is_spawning(&open.call.name) || open.waits_for_people(),
             }),
             Phase::Answered | Phase::Driven | Phase::Halted => true,
-            Phase::New | Phase::Recalling | Phase::Thinking | Phase::Compacting | Phase::Ended(_) => false,
+            Phase::New | Phase::Recalling | Phase::CallingModel | Phase::Compacting | Phase::Ended(_) => false,
         }
     }
 }
@@ -105,7 +105,9 @@ impl RunState {
 /// Maximum time without progress in the current phase, in milliseconds; `None` if unlimited.
 pub(crate) fn patience_ms(run: &RunState, stuck_after_ms: u64) -> Option<u64> {
     match run.phase {
-        Phase::Recalling | Phase::Thinking | Phase::Compacting => Some(stuck_after_ms.max(run.spec.model.timeout_ms)),
+        Phase::Recalling | Phase::CallingModel | Phase::Compacting => {
+            Some(stuck_after_ms.max(run.spec.model.timeout_ms))
+        }
         _ if run.only_waits_for_others() || run.phase == Phase::Driven => None,
         _ => Some(stuck_after_ms),
     }

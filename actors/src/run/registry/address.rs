@@ -18,9 +18,9 @@ use crate::{
 
 enum AddressState {
     /// There is no actor. Messages are dropped, because the next actor reads the store.
-    Shut,
+    Closed,
     Open(Mailbox<RunMsg>),
-    Passive {
+    Passivated {
         letters: Vec<RunMsg>,
         /// Keeps the run's clock stopped.
         still: Option<ClockPause>,
@@ -33,9 +33,9 @@ pub(crate) enum SendOutcome {
     /// The message was passed to the actor.
     Delivered,
     /// Buffered as the first message: the caller must have the next actor started.
-    Calls,
+    BufferedFirst,
     /// Buffered after other messages: the next actor has been requested.
-    Waits,
+    Buffered,
     /// Not delivered: there is no actor, or its mailbox is closed. The content of the message is in the store.
     Dropped,
 }
@@ -51,7 +51,7 @@ pub(crate) struct RunAddress(Mutex<CurrentActor>);
 
 impl Default for RunAddress {
     fn default() -> Self {
-        Self(Mutex::new(CurrentActor { state: AddressState::Shut, tasks: TaskTracker::new() }))
+        Self(Mutex::new(CurrentActor { state: AddressState::Closed, tasks: TaskTracker::new() }))
     }
 }
 
@@ -59,28 +59,28 @@ impl RunAddress {
     /// Connects an actor, delivers the buffered messages to it, and returns the guard that stopped the clock.
     pub(crate) fn open(&self, mailbox: Mailbox<RunMsg>) -> Option<ClockPause> {
         match std::mem::replace(&mut self.actor().state, AddressState::Open(mailbox.clone())) {
-            AddressState::Passive { letters, still } => {
+            AddressState::Passivated { letters, still } => {
                 for letter in letters {
                     mailbox.cast(letter);
                 }
                 still
             }
-            AddressState::Shut | AddressState::Open(_) => None,
+            AddressState::Closed | AddressState::Open(_) => None,
         }
     }
 
     pub(crate) fn shut(&self) {
-        self.actor().state = AddressState::Shut;
+        self.actor().state = AddressState::Closed;
     }
 
     /// Buffers messages for the next actor from now on. `still` keeps the run's clock stopped.
     pub(crate) fn let_wait(&self, still: Option<ClockPause>) {
-        self.actor().state = AddressState::Passive { letters: Vec::new(), still };
+        self.actor().state = AddressState::Passivated { letters: Vec::new(), still };
     }
 
     pub(crate) fn send(&self, message: RunMsg) -> SendOutcome {
         match &mut self.actor().state {
-            AddressState::Shut => SendOutcome::Dropped,
+            AddressState::Closed => SendOutcome::Dropped,
             AddressState::Open(mailbox) => {
                 if mailbox.cast(message) {
                     SendOutcome::Delivered
@@ -88,9 +88,9 @@ impl RunAddress {
                     SendOutcome::Dropped
                 }
             }
-            AddressState::Passive { letters, .. } => {
+            AddressState::Passivated { letters, .. } => {
                 letters.push(message);
-                if letters.len() == 1 { SendOutcome::Calls } else { SendOutcome::Waits }
+                if letters.len() == 1 { SendOutcome::BufferedFirst } else { SendOutcome::Buffered }
             }
         }
     }
@@ -103,14 +103,14 @@ impl RunAddress {
     }
 
     pub(crate) fn is_shut(&self) -> bool {
-        matches!(self.actor().state, AddressState::Shut)
+        matches!(self.actor().state, AddressState::Closed)
     }
 
     /// Returns whether messages are buffered; `None` if the address does not buffer.
     pub(crate) fn is_called(&self) -> Option<bool> {
         match &self.actor().state {
-            AddressState::Passive { letters, .. } => Some(!letters.is_empty()),
-            AddressState::Shut | AddressState::Open(_) => None,
+            AddressState::Passivated { letters, .. } => Some(!letters.is_empty()),
+            AddressState::Closed | AddressState::Open(_) => None,
         }
     }
 

@@ -26,7 +26,7 @@ pub(crate) enum RunPhase {
     /// The run waits only for its children.
     WaitingForChildren,
     /// The run waits only for an answer or a decision of a user (SUB-9).
-    WaitingForPeople,
+    WaitingForUser,
     /// The end of the run is decided but not yet published. This does not imply that the run is cancelled.
     Ending,
     /// The run has ended, and its end is recorded.
@@ -50,7 +50,7 @@ impl RunPhase {
 
     /// Returns whether the run waits only for its children or a user.
     pub(crate) fn is_waiting(&self) -> bool {
-        matches!(self, Self::WaitingForChildren | Self::WaitingForPeople)
+        matches!(self, Self::WaitingForChildren | Self::WaitingForUser)
     }
 }
 
@@ -59,7 +59,7 @@ impl RunPhase {
 pub(crate) struct RunPublished {
     pub(crate) phase: RunPhase,
     /// Whether the run has left its queue. A queued run that is cancelled ends without having started.
-    pub(crate) begun: bool,
+    pub(crate) started: bool,
     /// Whether the request to cancel the run is durable.
     pub(crate) cancel_recorded: bool,
     /// Whether an earlier process executed the run and this process has not appended to it yet.
@@ -69,11 +69,11 @@ pub(crate) struct RunPublished {
     /// Id of the run's first event; 0 if not known yet.
     pub(crate) first_event: u64,
     /// Summary that a program passed when it finished a run that it drives.
-    pub(crate) finish: Option<String>,
+    pub(crate) finish_summary: Option<String>,
     /// Whether the single event stream of the run's handle is taken.
     events_taken: bool,
     /// Whether the run's task journal is being written.
-    journaled: bool,
+    has_journal_writer: bool,
     /// Tracing span of the run; disabled once the run has ended.
     span: Span,
 }
@@ -91,11 +91,11 @@ pub(crate) struct RunEntry {
     pub(crate) handles: Arc<()>,
     /// Cancelled when cancellation of the run or one of its ancestors is requested.
     pub(crate) token: CancellationToken,
-    pub(crate) gauge: Arc<ActorStatus>,
+    pub(crate) status: Arc<ActorStatus>,
     /// The budget that the run draws on; `None` if neither the run nor an ancestor has one.
-    pub(crate) purse: Option<BudgetAccount>,
+    pub(crate) budget: Option<BudgetAccount>,
     pub(crate) clock: Arc<RunClock>,
-    pub(crate) door: RunAddress,
+    pub(crate) address: RunAddress,
     published: watch::Sender<RunPublished>,
 }
 
@@ -115,20 +115,20 @@ impl RunEntry {
             driven: run.settings.driven,
             handles: Arc::default(),
             token,
-            gauge,
-            purse,
+            status: gauge,
+            budget: purse,
             clock,
-            door: RunAddress::default(),
+            address: RunAddress::default(),
             published: watch::Sender::new(RunPublished {
                 phase: RunPhase::Queued,
-                begun: false,
+                started: false,
                 cancel_recorded: false,
                 interrupted: false,
                 was_queued: false,
                 first_event: 0,
-                finish: None,
+                finish_summary: None,
                 events_taken: false,
-                journaled: false,
+                has_journal_writer: false,
                 span,
             }),
         }
@@ -146,7 +146,7 @@ impl RunEntry {
 
     /// Returns whether the run has left its queue.
     pub(crate) fn has_begun(&self) -> bool {
-        self.published().begun
+        self.published().started
     }
 
     /// Returns whether the end of the run is decided.
@@ -183,13 +183,13 @@ impl RunEntry {
             if matches!(published.phase, RunPhase::Queued) {
                 published.phase = RunPhase::Running;
             }
-            !std::mem::replace(&mut published.begun, true)
+            !std::mem::replace(&mut published.started, true)
         });
     }
 
     /// Publishes a final phase, closes the address, and ends the span.
     pub(super) fn end(&self, phase: RunPhase) {
-        self.door.shut();
+        self.address.shut();
         let span = self.span();
         if let RunPhase::Ended(outcome) = &phase {
             spans::run_ended(&span, outcome.status.as_str(), outcome.error.as_ref());
@@ -229,13 +229,13 @@ impl RunEntry {
     /// Publishes the summary with which the run is finished. The first summary counts; returns it.
     pub(crate) fn request_finish(&self, summary: impl FnOnce() -> String) -> String {
         self.change(|published| {
-            let is_first = published.finish.is_none();
+            let is_first = published.finish_summary.is_none();
             if is_first {
-                published.finish = Some(summary());
+                published.finish_summary = Some(summary());
             }
             is_first
         });
-        self.published().finish.clone().unwrap_or_default()
+        self.published().finish_summary.clone().unwrap_or_default()
     }
 
     /// Takes the single event stream of the run's handle; returns `false` if it is taken already.
@@ -246,7 +246,7 @@ impl RunEntry {
     /// Returns whether the caller must start the run's task journal: the run has one, and no task writes it yet.
     pub(crate) fn begins_journal(&self) -> bool {
         let has_one = self.mode == RunMode::Orchestrator && self.parent_run_id.is_none();
-        has_one && self.change(|published| !std::mem::replace(&mut published.journaled, true))
+        has_one && self.change(|published| !std::mem::replace(&mut published.has_journal_writer, true))
     }
 
     fn change(&self, change: impl FnOnce(&mut RunPublished) -> bool) -> bool {

@@ -46,7 +46,7 @@ impl StatusSource for RunStatusSource {
 }
 
 /// Maximum length of a shown error, in characters. The event has the full text.
-const TROUBLE_CHARS: usize = 400;
+const MAX_ERROR_CHARS: usize = 400;
 
 /// Returns the view of a run that has not started.
 pub(crate) fn first_view(run: &Run) -> RunView {
@@ -89,5 +89,5 @@ fn told_by(event: &Event) -> Option<String> {
         }
         _ => None,
     };
-    said.map(|said| shorten(&said, TROUBLE_CHARS))
+    said.map(|said| shorten(&said, MAX_ERROR_CHARS))
 }

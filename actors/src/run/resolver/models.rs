@@ -79,8 +79,8 @@ impl RunResolver {
         let limits = limits.as_ref().unwrap_or(own);
         let helper = AuxiliaryModel {
             name: profile.unwrap_or(wanted).to_owned(),
-            budget: limits.context_window.saturating_sub(limits.max_output_tokens).max(1),
-            output_tokens: limits.max_output_tokens,
+            max_prompt_tokens: limits.context_window.saturating_sub(limits.max_output_tokens).max(1),
+            max_output_tokens: limits.max_output_tokens,
             prices: prices(&self.config, &model),
         };
         (helper, model)

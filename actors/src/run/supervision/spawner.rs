@@ -27,10 +27,10 @@ use crate::{
 const KILL_GRACE: Duration = Duration::from_secs(2);
 
 /// Start of the actor of a passivated run.
-const ACTIVATE: RunStart = RunStart::Load { restarted: Some(ResumeReason::Activated) };
+const ACTIVATE: RunStart = RunStart::Load { restarted: Some(ResumeReason::Reactivated) };
 
 struct ChildEntry {
-    live: Arc<RunEntry>,
+    entry: Arc<RunEntry>,
     spec: Arc<RunSpec>,
     crashes: CrashHistory,
 }
@@ -41,12 +41,12 @@ pub(crate) struct RunSpawner {
     resolver: Arc<RunResolver>,
     by_actor: HashMap<ActorId, ChildEntry>,
     /// Waiting runs whose actors are passivated (ACT-7).
-    passive: HashMap<RunId, ChildEntry>,
+    passivated: HashMap<RunId, ChildEntry>,
 }
 
 impl RunSpawner {
     pub(crate) fn new(services: Arc<RunServices>, resolver: Arc<RunResolver>) -> Self {
-        Self { services, resolver, by_actor: HashMap::new(), passive: HashMap::new() }
+        Self { services, resolver, by_actor: HashMap::new(), passivated: HashMap::new() }
     }
 
     /// Starts the actor of a run under `supervisor`.
@@ -60,10 +60,10 @@ impl RunSpawner {
         let project = self.services.runs.project_dir(&run.session_id);
         match (self.resolver.resolve(run, &project), start) {
             (Ok(spec), start) => {
-                let kept = ChildEntry { live, spec: Arc::new(spec), crashes: CrashHistory::new(restart::RUN) };
+                let kept = ChildEntry { entry: live, spec: Arc::new(spec), crashes: CrashHistory::new(restart::RUN) };
                 self.spawn(supervisor, kept, start).await;
             }
-            (Err(error), RunStart::Fresh { accepted: Some(accepted), .. }) => {
+            (Err(error), RunStart::New { accepted: Some(accepted), .. }) => {
                 self.services.runs.abandon_start(&live);
                 let _ = accepted.send(Err(error));
             }
@@ -74,7 +74,7 @@ impl RunSpawner {
     /// Starts the actor of a passivated run. If the old actor is still stopping, [`Self::supervise`] starts the next
     /// one when it has stopped.
     pub(crate) async fn activate<M: Message + From<StartFailed>>(&mut self, supervisor: &ActorRef<M>, run: &RunId) {
-        if let Some(kept) = self.passive.remove(run) {
+        if let Some(kept) = self.passivated.remove(run) {
             self.spawn(supervisor, kept, ACTIVATE).await;
         }
     }
@@ -85,8 +85,8 @@ impl RunSpawner {
         kept: ChildEntry,
         start: RunStart,
     ) {
-        let (services, live, spec) = (Arc::clone(&self.services), Arc::clone(&kept.live), Arc::clone(&kept.spec));
-        let actor = RunActor { services, live, spec };
+        let (services, live, spec) = (Arc::clone(&self.services), Arc::clone(&kept.entry), Arc::clone(&kept.spec));
+        let actor = RunActor { services, entry: live, spec };
         match Actor::spawn_linked(None, actor, start, supervisor.get_cell()).await {
             Ok((actor, _)) => {
                 self.by_actor.insert(actor.get_id(), kept);
@@ -95,7 +95,7 @@ impl RunSpawner {
                 // Starting an actor also fails while its supervisor is being killed together with its session. In that
                 // case, this message is not delivered, and the next incarnation of the session starts the run.
                 let error = ErrorInfo::new(ErrorCode::ActorCrashed, format!("the run's actor did not start: {error}"));
-                let failed = StartFailed { run_id: kept.live.run_id.clone(), error };
+                let failed = StartFailed { run_id: kept.entry.run_id.clone(), error };
                 supervisor.send_after(KILL_GRACE, move || failed.into());
             }
         }
@@ -119,10 +119,10 @@ impl RunSpawner {
         let (actor, error) = match event {
             SupervisionEvent::ActorTerminated(actor, ..) => {
                 let kept = self.by_actor.remove(&actor.get_id())?;
-                match kept.live.door.is_called() {
+                match kept.entry.address.is_called() {
                     Some(true) => self.spawn(supervisor, kept, ACTIVATE).await,
                     Some(false) => {
-                        self.passive.insert(kept.live.run_id.clone(), kept);
+                        self.passivated.insert(kept.entry.run_id.clone(), kept);
                     }
                     None => {}
                 }
@@ -136,21 +136,21 @@ impl RunSpawner {
             return None;
         }
         let error = error.as_str();
-        tracing::warn!(run = %kept.live.run_id, error, "a run's actor crashed");
-        kept.live.door.shut();
+        tracing::warn!(run = %kept.entry.run_id, error, "a run's actor crashed");
+        kept.entry.address.shut();
         match kept.crashes.record(Instant::now()) {
             Some(count) => {
-                kept.live.gauge.restarted(error);
-                let run = kept.live.run_id.clone();
+                kept.entry.status.restarted(error);
+                let run = kept.entry.run_id.clone();
                 let restarted = Some(ResumeReason::Crashed { count, error: error.to_owned() });
                 self.spawn(supervisor, kept, RunStart::Load { restarted }).await;
                 Some(run)
             }
             None => {
                 let message =
-                    format!("the run's actor crashed more often than it may ({}); last: {error}", restart::RUN.shown);
+                    format!("the run's actor crashed more often than it may ({}); last: {error}", restart::RUN.label);
                 let error = ErrorInfo::new(ErrorCode::ActorCrashed, message);
-                self.give_up(kept.live, EndReason::ActorCrashed, error);
+                self.give_up(kept.entry, EndReason::ActorCrashed, error);
                 None
             }
         }

@@ -41,7 +41,7 @@ pub(crate) struct SubAgentSupervisorActor {
 struct QueuedChild {
     run: Run,
     /// How its actor starts when it gets a slot.
-    begins: QueuedStart,
+    start: QueuedStart,
 }
 
 /// The stored state of a child that waits for a slot.
@@ -51,21 +51,21 @@ enum QueuedStart {
     /// Events may be stored: of an earlier run of its trace, or by an earlier incarnation of this supervisor.
     Queued,
     /// It was running in an earlier process.
-    Again(ResumeReason),
+    Resume(ResumeReason),
 }
 
 /// Mutable state of the supervisor.
 pub(crate) struct SubAgentSupervisorState {
-    keeper: RunSpawner,
+    spawner: RunSpawner,
     queue: FairQueue<RunId, RunId>,
     /// Children that wait for a slot. A child that is cancelled is removed here; its queue entry is then skipped.
-    waiting: HashMap<RunId, QueuedChild>,
+    queued: HashMap<RunId, QueuedChild>,
     /// All admitted children that have not ended. None is admitted twice.
-    known: HashSet<RunId>,
+    admitted: HashSet<RunId>,
     /// Children that wait for their slot back.
-    returning: VecDeque<RunId>,
+    slot_requests: VecDeque<RunId>,
     /// Children that hold a slot.
-    working: HashSet<RunId>,
+    slot_holders: HashSet<RunId>,
 }
 
 impl Actor for SubAgentSupervisorActor {
@@ -76,12 +76,12 @@ impl Actor for SubAgentSupervisorActor {
     async fn pre_start(&self, _: ActorRef<SubAgentMsg>, (): ()) -> Result<SubAgentSupervisorState, ActorProcessingErr> {
         self.gauge.show("running", "");
         Ok(SubAgentSupervisorState {
-            keeper: RunSpawner::new(Arc::clone(&self.services), Arc::clone(&self.resolver)),
+            spawner: RunSpawner::new(Arc::clone(&self.services), Arc::clone(&self.resolver)),
             queue: FairQueue::default(),
-            waiting: HashMap::new(),
-            known: HashSet::new(),
-            returning: VecDeque::new(),
-            working: HashSet::new(),
+            queued: HashMap::new(),
+            admitted: HashSet::new(),
+            slot_requests: VecDeque::new(),
+            slot_holders: HashSet::new(),
         })
     }
 
@@ -101,25 +101,25 @@ impl Actor for SubAgentSupervisorActor {
             }
             SubAgentMsg::Restore { runs, again } => self.restore(&myself, state, runs, again).await,
             SubAgentMsg::Ended { run_id, parent, result } => {
-                state.working.remove(&run_id);
-                state.known.remove(&run_id);
+                state.slot_holders.remove(&run_id);
+                state.admitted.remove(&run_id);
                 if let Some(parent) = parent {
                     self.services.runs.notify_parent(&parent, result);
                 }
             }
             SubAgentMsg::Cancel(run) => {
-                if let Some(waiting) = state.waiting.remove(&run) {
+                if let Some(waiting) = state.queued.remove(&run) {
                     self.cancel_queued(&waiting.run);
                 } else if let Some(live) = self.services.runs.get(&run) {
                     self.services.runs.notify(&live, RunInput::End(EndInput::Cancel));
                 }
             }
-            SubAgentMsg::Yield(run) => {
-                state.working.remove(&run);
+            SubAgentMsg::ReturnSlot(run) => {
+                state.slot_holders.remove(&run);
             }
-            SubAgentMsg::Reclaim(run) => state.returning.push_back(run),
-            SubAgentMsg::Activate(run) => state.keeper.activate(&myself, &run).await,
-            SubAgentMsg::StartFailed(failed) => state.keeper.start_failed(failed),
+            SubAgentMsg::RequestSlot(run) => state.slot_requests.push_back(run),
+            SubAgentMsg::Activate(run) => state.spawner.activate(&myself, &run).await,
+            SubAgentMsg::StartFailed(failed) => state.spawner.start_failed(failed),
             SubAgentMsg::Crash => return Err("crashed on request".into()),
         }
         self.serve(&myself, state).await;
@@ -132,10 +132,10 @@ impl Actor for SubAgentSupervisorActor {
         event: SupervisionEvent,
         state: &mut SubAgentSupervisorState,
     ) -> Result<(), ActorProcessingErr> {
-        if let Some(run) = state.keeper.supervise(&myself, event).await {
+        if let Some(run) = state.spawner.supervise(&myself, event).await {
             // The new incarnation holds a slot, whatever the old one had returned or requested.
-            state.returning.retain(|other| *other != run);
-            state.working.insert(run);
+            state.slot_requests.retain(|other| *other != run);
+            state.slot_holders.insert(run);
         }
         Ok(())
     }
@@ -154,12 +154,12 @@ impl SubAgentSupervisorActor {
             runs.into_iter().partition(|run| run.status == RunStatus::Queued);
         for run in at_work {
             // A new process may be configured with fewer slots.
-            if matches!(again, ResumeReason::Reopened) {
-                self.enqueue(state, run, QueuedStart::Again(again.clone()));
-            } else if state.known.insert(run.run_id.clone()) {
-                state.working.insert(run.run_id.clone());
+            if matches!(again, ResumeReason::ProcessRestart) {
+                self.enqueue(state, run, QueuedStart::Resume(again.clone()));
+            } else if state.admitted.insert(run.run_id.clone()) {
+                state.slot_holders.insert(run.run_id.clone());
                 let start = RunStart::Load { restarted: Some(again.clone()) };
-                state.keeper.start(myself, &run, start).await;
+                state.spawner.start(myself, &run, start).await;
             }
         }
         for run in waiting {
@@ -169,7 +169,7 @@ impl SubAgentSupervisorActor {
 
     fn enqueue(&self, state: &mut SubAgentSupervisorState, run: Run, begins: QueuedStart) {
         let Some(parent) = run.parent_run_id.clone() else { return };
-        if !state.known.insert(run.run_id.clone()) {
+        if !state.admitted.insert(run.run_id.clone()) {
             return;
         }
         if self.services.runs.register(&run).token.is_cancelled() {
@@ -177,7 +177,7 @@ impl SubAgentSupervisorActor {
             return self.cancel_queued(&run);
         }
         state.queue.push(parent, run.run_id.clone());
-        state.waiting.insert(run.run_id.clone(), QueuedChild { run, begins });
+        state.queued.insert(run.run_id.clone(), QueuedChild { run, start: begins });
     }
 
     fn cancel_queued(&self, run: &Run) {
@@ -189,30 +189,30 @@ impl SubAgentSupervisorActor {
     /// Assigns free slots: first to children that request theirs back, then to new children.
     async fn serve(&self, myself: &ActorRef<SubAgentMsg>, state: &mut SubAgentSupervisorState) {
         let slots = self.slots;
-        while state.working.len() < slots {
-            if let Some(run) = state.returning.pop_front() {
+        while state.slot_holders.len() < slots {
+            if let Some(run) = state.slot_requests.pop_front() {
                 let granted = |live: Arc<RunEntry>| self.services.runs.send(&live, RunMsg::SlotGranted);
                 if self.services.runs.get(&run).is_some_and(granted) {
-                    state.working.insert(run);
+                    state.slot_holders.insert(run);
                 }
                 continue;
             }
             let Some(run) = state.queue.pop() else { break };
-            let Some(QueuedChild { run: row, begins }) = state.waiting.remove(&run) else { continue };
+            let Some(QueuedChild { run: row, start: begins }) = state.queued.remove(&run) else { continue };
             if self.services.runs.register(&row).token.is_cancelled() {
                 // Its cancellation is on the way: nothing new starts below a cancelled run (RT-6).
                 self.cancel_queued(&row);
                 continue;
             }
-            state.working.insert(run);
+            state.slot_holders.insert(run);
             let start = match begins {
-                QueuedStart::Fresh => RunStart::Fresh { rows: Vec::new(), accepted: None },
+                QueuedStart::Fresh => RunStart::New { rows: Vec::new(), accepted: None },
                 QueuedStart::Queued => RunStart::Load { restarted: None },
-                QueuedStart::Again(again) => RunStart::Load { restarted: Some(again) },
+                QueuedStart::Resume(again) => RunStart::Load { restarted: Some(again) },
             };
-            state.keeper.start(myself, &row, start).await;
+            state.spawner.start(myself, &row, start).await;
         }
-        let activity = match (state.working.len(), state.waiting.len()) {
+        let activity = match (state.slot_holders.len(), state.queued.len()) {
             (0, 0) => String::new(),
             (working, 0) => format!("{working} of {slots} slots"),
             (working, waiting) => format!("{working} of {slots} slots, {waiting} queued"),

@@ -45,7 +45,7 @@ pub(crate) async fn watch(runs: Arc<RunRegistry>, lifetime: Lifetime, stuck_afte
             }
             let since = run.clock.last_progress();
             tracing::warn!(run = %run.run_id, %since, "nothing comes of a run");
-            run.gauge.show_run(|view| view.stuck = true);
+            run.status.show_run(|view| view.stuck = true);
             runs.notify(&run, RunInput::End(EndInput::Stuck { since }));
         }
     }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use soong_protocol::{
-    ChainLink, Demand, ErrorCode, ErrorInfo, NETWORK, NetworkPolicy, Permission, PermissionId, PermissionStatus, Run,
-    Scope, ToolSpec,
+    ChainLink, Demand, ErrorCode, ErrorInfo, NETWORK_TAG, NetworkPolicy, Permission, PermissionId, PermissionStatus,
+    Run, Scope, ToolSpec,
 };
 use soong_sandbox::{Confinement, confinement};
 use soong_storage::store::{Reader, StoreError};
@@ -32,11 +32,11 @@ const READ: &str = "read";
 /// Result of the authorization of a call.
 pub(crate) enum Authorization {
     /// The call may run, with this access.
-    Open(Option<Demand>),
+    Allowed(Option<Demand>),
     /// The call requires approval.
-    Ask(Box<Permission>),
+    NeedsApproval(Box<Permission>),
     /// The call is denied.
-    Shut(ErrorInfo),
+    Denied(ErrorInfo),
 }
 
 /// Authorizes the tool calls of a runtime.
@@ -59,7 +59,7 @@ impl Authorizer {
     ) -> Authorization {
         match self.check(spec, job, tool, context).await {
             Ok(gate) => gate,
-            Err(error) => Authorization::Shut(error),
+            Err(error) => Authorization::Denied(error),
         }
     }
 
@@ -78,19 +78,19 @@ impl Authorizer {
         if opened.is_some_and(|path| self.permissions.denies_path(&spec.settings, &context.project_dir, name, &path)) {
             return Err(denied(name));
         }
-        let Some(demand) = tool.demand(context, &job.arguments)? else { return Ok(Authorization::Open(None)) };
-        if let Some(id) = &job.leave {
+        let Some(demand) = tool.demand(context, &job.arguments)? else { return Ok(Authorization::Allowed(None)) };
+        if let Some(id) = &job.permission_id {
             return match self.is_allowed(spec, (tool, context, job), id, &demand).await? {
-                true => Ok(Authorization::Open(Some(demand))),
+                true => Ok(Authorization::Allowed(Some(demand))),
                 false => Err(changed(name)),
             };
         }
         let verdict =
             self.permissions.verdict((&spec.identity.session_id, &spec.settings), &context.project_dir, name, &demand);
         match self.network_policy(&job.spec, &demand) {
-            _ if verdict == CommandVerdict::Refuse => return Err(denied(name)),
-            _ if verdict == CommandVerdict::Run => return Ok(Authorization::Open(Some(demand))),
-            NetworkPolicy::Allow => return Ok(Authorization::Open(Some(demand))),
+            _ if verdict == CommandVerdict::Deny => return Err(denied(name)),
+            _ if verdict == CommandVerdict::Allow => return Ok(Authorization::Allowed(Some(demand))),
+            NetworkPolicy::Allow => return Ok(Authorization::Allowed(Some(demand))),
             NetworkPolicy::Deny => return Err(no_network(name)),
             NetworkPolicy::Ask => {}
         }
@@ -99,21 +99,26 @@ impl Authorizer {
         }
         if !self.permissions.can_ask(&spec.settings) {
             // No grant helps if a deny rule cannot be checked.
-            let allow = if verdict == CommandVerdict::AskOrRefuse { Vec::new() } else { exact_grants(name, &demand) };
+            let allow =
+                if verdict == CommandVerdict::AskUncheckable { Vec::new() } else { exact_grants(name, &demand) };
             return Err(nobody_to_ask(name, &demand, allow, &self.redactor));
         }
         let diff = self.preview(spec, tool, context, &job.arguments).await;
-        let fingerprint = fingerprint(name, &job.raw, &demand, diff.as_deref());
-        let (run_id, place) = (spec.identity.run_id.clone(), job.place);
+        let fingerprint = fingerprint(name, &job.raw_arguments, &demand, diff.as_deref());
+        let (run_id, place) = (spec.identity.run_id.clone(), job.index);
         let chain = self.reader.read(move |reader| chain(reader, &run_id)).await?;
         let mut asked = Permission {
-            permission_id: PermissionId::asked_in(&spec.identity.trace_id, job.asked_in.unwrap_or_default(), place),
+            permission_id: PermissionId::asked_in(
+                &spec.identity.trace_id,
+                job.message_sequence.unwrap_or_default(),
+                place,
+            ),
             run_id: spec.identity.run_id.clone(),
             trace_id: spec.identity.trace_id.clone(),
             session_id: spec.identity.session_id.clone(),
             tool_call_id: job.id.clone(),
             tool: name.clone(),
-            arguments: job.raw.clone(),
+            arguments: job.raw_arguments.clone(),
             fingerprint,
             demand,
             diff,
@@ -126,7 +131,7 @@ impl Authorizer {
             decided_at: None,
         };
         self.redactor.permission(&mut asked);
-        Ok(Authorization::Ask(Box::new(asked)))
+        Ok(Authorization::NeedsApproval(Box::new(asked)))
     }
 
     /// Returns the change that a call would make. `None` if it cannot be computed, or if a deny rule forbids reading
@@ -161,7 +166,7 @@ impl Authorizer {
             Some(_) => self.preview(spec, tool, context, &job.arguments).await,
             None => None,
         };
-        let fingerprint = fingerprint(&job.spec.name, &job.raw, demand, diff.as_deref());
+        let fingerprint = fingerprint(&job.spec.name, &job.raw_arguments, demand, diff.as_deref());
         Ok(row.status == PermissionStatus::Allowed
             && row.run_id == spec.identity.run_id
             && row.fingerprint == fingerprint)
@@ -171,8 +176,8 @@ impl Authorizer {
     /// touch nothing sensitive. All calls that the policy does not cover require approval.
     fn network_policy(&self, tool: &ToolSpec, demand: &Demand) -> NetworkPolicy {
         match self.network {
-            NetworkPolicy::Deny if tool.has_tag(NETWORK) => NetworkPolicy::Deny,
-            NetworkPolicy::Allow if tool.has_tag(NETWORK) && !tool.effect.changes() && !demand.is_sensitive => {
+            NetworkPolicy::Deny if tool.has_tag(NETWORK_TAG) => NetworkPolicy::Deny,
+            NetworkPolicy::Allow if tool.has_tag(NETWORK_TAG) && !tool.effect.changes() && !demand.is_sensitive => {
                 NetworkPolicy::Allow
             }
             _ => NetworkPolicy::Ask,

@@ -64,8 +64,8 @@ impl Finalizer {
         live.set_phase(RunPhase::Ending);
         self.lifetime.spawn(async move {
             live.token.cancel();
-            live.gauge.show("ending", "");
-            let (before, _) = live.door.renew_tasks();
+            live.status.show("ending", "");
+            let (before, _) = live.address.renew_tasks();
             before.wait().await;
             let attempt = || finalizer.finalize_tree(&live, &ending);
             match finalizer.lifetime.keep_trying("ending a run", attempt).await {
@@ -125,9 +125,9 @@ impl Finalizer {
         trace_id: &TraceId,
         ending: Termination,
     ) -> Result<Finalized, ErrorInfo> {
-        let open = Append { fence: None, writes: vec![Write::OpenRun(run_id.clone())] };
+        let open = Append { fence: None, writes: vec![Write::NewEpoch(run_id.clone())] };
         let ack = self.journal.append_and_wait(open).await.map_err(|error| match error {
-            StoreError::Missing(what) => ErrorInfo::new(ErrorCode::RunNotFound, format!("there is no {what}")),
+            StoreError::NotFound(what) => ErrorInfo::new(ErrorCode::RunNotFound, format!("there is no {what}")),
             error => ErrorInfo::from(&error),
         })?;
         let mut state = self.read_state(run_id, trace_id).await?;
@@ -140,11 +140,11 @@ impl Finalizer {
         let step = decide(&mut state, RunInput::End(EndInput::Abandon { ending, flushed }), here.as_deref());
         if !step.writes.is_empty() {
             let epoch = ack.epoch.unwrap_or_default();
-            let fence = Fence { run_id: run_id.clone(), epoch, number: 1, used_ms: None };
+            let fence = Fence { run_id: run_id.clone(), epoch, number: 1, active_ms: None };
             let append = Append { fence: Some(fence), writes: step.writes };
             self.journal.append_and_wait(append).await.map_err(|error| match error {
                 // Another task is finalizing the run; the next attempt reads what it wrote.
-                StoreError::Stale(_) => ErrorInfo::retryable(ErrorCode::StorageError, error.to_string()),
+                StoreError::StaleIncarnation(_) => ErrorInfo::retryable(ErrorCode::StorageError, error.to_string()),
                 error => ErrorInfo::from(&error),
             })?;
         }
@@ -241,7 +241,7 @@ impl Finalizer {
         let mut purses: HashMap<&RunId, BudgetAccount> = HashMap::new();
         for (run, children) in used {
             let above = || purses.get(run.parent_run_id.as_ref()?).cloned();
-            let own = self.runs.get(&run.run_id).and_then(|live| live.purse.clone());
+            let own = self.runs.get(&run.run_id).and_then(|live| live.budget.clone());
             if let Some(purse) = own.or_else(above) {
                 purse.report_of(&run.run_id, run.parent_run_id.as_ref(), Consumed::of(&run.usage, *children));
                 purses.insert(&run.run_id, purse);

@@ -62,10 +62,11 @@ pub(crate) async fn before_call(
 ) -> Result<(), ErrorInfo> {
     let event = HookPoint::PreToolUse;
     // A call that has passed its hooks and was then approved is not checked by them again.
-    if job.leave.is_some() || !spec.hooks.hear(event) {
+    if job.permission_id.is_some() || !spec.hooks.hear(event) {
         return Ok(());
     }
-    let HookResult { refused, failures } = spec.hooks.call(&of_call(spec, job, event, resolved_path), project).await;
+    let HookResult { denied: refused, failures } =
+        spec.hooks.call(&of_call(spec, job, event, resolved_path), project).await;
     let event = event.as_str().to_owned();
     failures.into_iter().for_each(|error| tell(HookEvent::Failed { event: event.clone(), error }.into()));
     let Some(reason) = refused else { return Ok(()) };

@@ -53,8 +53,8 @@ pub(crate) fn read_stored(
     run_id: &RunId,
     trace_id: &TraceId,
 ) -> Result<(Run, StoredRun), StoreError> {
-    let run = reader.run(run_id)?.ok_or_else(|| StoreError::Missing(format!("run {run_id}")))?;
-    let trace = reader.trace(trace_id)?.ok_or_else(|| StoreError::Missing(format!("trace {trace_id}")))?;
+    let run = reader.run(run_id)?.ok_or_else(|| StoreError::NotFound(format!("run {run_id}")))?;
+    let trace = reader.trace(trace_id)?.ok_or_else(|| StoreError::NotFound(format!("trace {trace_id}")))?;
     let events = run_events(reader, run_id)?;
     // A run that was rejected, and crashed before it ended, has started but has no messages.
     let begins = added_sequences(&events).next().is_none();
@@ -83,12 +83,12 @@ pub(crate) fn read_stored(
         sub_traces: reader.sub_traces(trace_id)?.into_iter().map(|trace| trace.trace_id).collect(),
         started_at: run.started_at,
         used_ms: run.usage.duration_ms,
-        recorded: recorded_in(reader, &run.run_id, run.turn)?,
-        way_back,
-        owes_versions: !reader.unflushed(run_id)?.is_empty(),
-        asked,
-        answered: answers(reader, run_id)?,
-        decided: decisions(reader, run_id)?,
+        recorded_outcomes: recorded_in(reader, &run.run_id, run.turn)?,
+        rewind: way_back,
+        has_unflushed_documents: !reader.unflushed(run_id)?.is_empty(),
+        missing_child_results: asked,
+        answers: answers(reader, run_id)?,
+        decisions: decisions(reader, run_id)?,
     };
     Ok((run, stored))
 }
@@ -159,9 +159,9 @@ fn find_way_back(
         head_sequence: place.sequence,
         lsn: place.lsn,
         from_sequence: place.head,
-        edits: Vec::new(),
+        document_writes: Vec::new(),
         restored: Vec::new(),
-        left: Vec::new(),
+        unchanged: Vec::new(),
     }))))
 }
 

@@ -37,14 +37,14 @@ use crate::{
 };
 
 /// Interval at which the session supervisor is asked to interrupt a session.
-const ASK_EVERY: Duration = Duration::from_secs(1);
+const INTERRUPT_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Observes a model call: streams its deltas, and collects its reservation, partial text and waiting time.
 pub(crate) struct CallObserver {
     journal: JournalHandle,
     live: Arc<RunEntry>,
     /// Receives the events of the call; `None` for calls that are not part of the conversation, such as summaries.
-    told: Option<Mailbox<RunMsg>>,
+    mailbox: Option<Mailbox<RunMsg>>,
     spec: Arc<RunSpec>,
     /// Number of prompt tokens, as counted by the runtime.
     prompt_tokens: u64,
@@ -53,12 +53,12 @@ pub(crate) struct CallObserver {
     /// Whether a request was sent.
     pub(crate) was_sent: bool,
     /// Budget reserved for the call.
-    pub(crate) held: Option<Reservation>,
+    pub(crate) reservation: Option<Reservation>,
     /// Time spent waiting for limits, pauses, retries and budgets, in milliseconds.
     pub(crate) waited_ms: u64,
-    waits: Option<ClockPause>,
+    clock_pause: Option<ClockPause>,
     /// Redactors of the streamed text and reasoning.
-    shown: (StreamRedactor, StreamRedactor),
+    redactors: (StreamRedactor, StreamRedactor),
 }
 
 impl CallObserver {
@@ -71,15 +71,15 @@ impl CallObserver {
         Self {
             journal: journal.clone(),
             live: Arc::clone(live),
-            told,
+            mailbox: told,
             spec: Arc::clone(spec),
             prompt_tokens: 0,
             partial: String::new(),
             was_sent: false,
-            held: None,
+            reservation: None,
             waited_ms: 0,
-            waits: None,
-            shown: (StreamRedactor::new(&spec.redactor), StreamRedactor::new(&spec.redactor)),
+            clock_pause: None,
+            redactors: (StreamRedactor::new(&spec.redactor), StreamRedactor::new(&spec.redactor)),
         }
     }
 
@@ -87,13 +87,13 @@ impl CallObserver {
     /// request.
     async fn reserve(&mut self, want: ReserveRequest) -> Result<Option<u64>, ErrorInfo> {
         self.prompt_tokens = want.prompt_tokens;
-        let Some(purse) = self.live.purse.clone() else { return Ok(None) };
+        let Some(purse) = self.live.budget.clone() else { return Ok(None) };
         let start = Instant::now();
         let wait = |waits: bool| self.waits(waits.then(|| "waits for budget that others hold".to_owned()));
         let held = purse.reserve(&want, wait).await?;
         self.waited_ms += u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
         let most = held.max_output_tokens;
-        self.held = Some(held);
+        self.reservation = Some(held);
         Ok((most < want.max_output_tokens).then_some(most))
     }
 }
@@ -102,15 +102,15 @@ impl DeltaSink for CallObserver {
     fn push(&mut self, delta: Delta) {
         let at = now();
         self.live.clock.progress(at);
-        if self.told.is_none() {
+        if self.mailbox.is_none() {
             return;
         }
         if let Delta::Text { text } = &delta {
             self.partial.push_str(text);
         }
         let shown = match delta {
-            Delta::Text { text } => Delta::Text { text: self.shown.0.push(&text) },
-            Delta::Reasoning { text } => Delta::Reasoning { text: self.shown.1.push(&text) },
+            Delta::Text { text } => Delta::Text { text: self.redactors.0.push(&text) },
+            Delta::Reasoning { text } => Delta::Reasoning { text: self.redactors.1.push(&text) },
             delta @ Delta::ToolProgress { .. } => delta,
         };
         self.show(shown);
@@ -134,8 +134,8 @@ impl CallObserver {
 
     /// Streams the text that the redactors held back because it could have been the start of a secret.
     fn show_rest(&mut self) {
-        let (text, reasoning) = (self.shown.0.end(), self.shown.1.end());
-        if self.told.is_some() {
+        let (text, reasoning) = (self.redactors.0.end(), self.redactors.1.end());
+        if self.mailbox.is_some() {
             self.show(Delta::Reasoning { text: reasoning });
             self.show(Delta::Text { text });
         }
@@ -157,17 +157,17 @@ impl CallSink for CallObserver {
             *cost = self.spec.model.prices.map(|prices| prices.cost(&spent));
             *usage = Some(spent);
         }
-        if let Some(mailbox) = &self.told {
-            mailbox.cast(RunMsg::News(Box::new(RunInput::Model(ModelInput::Note(event)))));
+        if let Some(mailbox) = &self.mailbox {
+            mailbox.cast(RunMsg::Input(Box::new(RunInput::Model(ModelInput::Note(event)))));
         }
     }
 
     fn waits(&mut self, reason: Option<String>) {
         match &reason {
-            Some(_) => drop(self.waits.get_or_insert_with(|| self.live.clock.stop())),
-            None => self.waits = None,
+            Some(_) => drop(self.clock_pause.get_or_insert_with(|| self.live.clock.stop())),
+            None => self.clock_pause = None,
         }
-        self.live.gauge.pause(reason);
+        self.live.status.pause(reason);
     }
 
     fn sends(&mut self) {
@@ -216,7 +216,7 @@ impl ModelCaller {
         let (gateway, model) = self.models.open(&helper.name).await?;
         let count = |text: &str| spec.model.counter.count_text(text);
         let prompt_tokens = count(&system) + said.iter().map(|(_, text)| count(text)).sum::<u64>();
-        let max_output_tokens = helper.output_tokens;
+        let max_output_tokens = helper.max_output_tokens;
         let most = line.reserve(ReserveRequest { prompt_tokens, max_output_tokens, prices: helper.prices }).await?;
         let messages = (1..).zip(said).map(|(sequence, (role, text))| {
             Arc::new(Message::text(spec.identity.trace_id.clone(), sequence, None, role, text, now()))
@@ -245,7 +245,7 @@ impl ModelCaller {
                         links.session.interrupt(failure.clone());
                     }
                     // The supervisor may have crashed while it handled the request.
-                    sleep(ASK_EVERY).await;
+                    sleep(INTERRUPT_RETRY_INTERVAL).await;
                 }
             }
             outcome => outcome,

@@ -33,9 +33,9 @@ pub(in crate::run) async fn look(
     recalled.tags = loop {
         let count = |text: &str| spec.model.counter.count_text(text);
         // The usage of the first call is known, and no other call draws on this budget yet.
-        line.held.take().into_iter().for_each(Reservation::settle);
+        line.reservation.take().into_iter().for_each(Reservation::settle);
         line.was_sent = false;
-        recalled.asked_tokens = count(&system) + said.iter().map(|(_, text)| count(text)).sum::<u64>();
+        recalled.pending_prompt_tokens = count(&system) + said.iter().map(|(_, text)| count(text)).sum::<u64>();
         let answer = models.ask(spec, &spec.helpers.utility, system.clone(), said.clone(), line).await?;
         recalled.book(&answer);
         match read_tags(&answer.text) {
@@ -57,6 +57,6 @@ pub(in crate::run) async fn look(
     found.retain(|known| known.metrics.worth() >= 0);
     found.truncate(top_k);
     recalled.ids = found.iter().map(|known| known.id.clone()).collect();
-    recalled.told = (!found.is_empty()).then(|| told(&found));
+    recalled.prompt_text = (!found.is_empty()).then(|| told(&found));
     Ok(())
 }

@@ -35,9 +35,9 @@ pub(in crate::run::tasks) enum ToolAttempt {
     /// The call has an outcome.
     Ended(Box<ToolResult>),
     /// Not executed: hooks passed, and the run executes the call itself.
-    Passed,
+    HooksAllowed,
     /// Not executed: the call requires approval.
-    NeedsLeave(Box<Permission>),
+    ApprovalRequired(Box<Permission>),
 }
 
 /// Returns the path that a call would open now; `None` if no hook needs it.
@@ -89,16 +89,16 @@ impl ToolRunner {
             run_id: spec.identity.run_id.clone(),
             uid: Arc::clone(&spec.identity.uid),
             turn: job.turn,
-            message_sequence: job.asked_in,
+            message_sequence: job.message_sequence,
             tool_call_id: job.id.clone(),
             goal_id: job.goal_id.clone(),
             project_dir,
             output_limit_bytes: tools.output_limit_bytes.min(artifacts.max_inline_bytes),
             output_limit_tokens: artifacts.max_inline_tokens,
             cancel: token.clone(),
-            leave: None,
+            granted_access: None,
             progress: self.progress(live, &job.id),
-            tasks: storing.clone(),
+            cleanup_tasks: storing.clone(),
             artifact_service: Some(Arc::new(door)),
         }
     }
@@ -138,16 +138,16 @@ impl ToolRunner {
             return ToolAttempt::Ended(Box::new(Err(error)));
         }
         if is_decided_here(&job.spec.name) {
-            return ToolAttempt::Passed;
+            return ToolAttempt::HooksAllowed;
         }
         let Some(tool) = spec.catalog.registry.get(&job.spec.name).and_then(|entry| entry.tool.as_ref()) else {
             let message = format!("tool {} is not registered", job.spec.name);
             return ToolAttempt::Ended(Box::new(Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message))));
         };
         match self.authorizer.authorize(spec, &job, tool, &context).await {
-            Authorization::Open(leave) => context.leave = leave,
-            Authorization::Ask(asked) => return ToolAttempt::NeedsLeave(asked),
-            Authorization::Shut(error) => return ToolAttempt::Ended(Box::new(Err(error))),
+            Authorization::Allowed(leave) => context.granted_access = leave,
+            Authorization::NeedsApproval(asked) => return ToolAttempt::ApprovalRequired(asked),
+            Authorization::Denied(error) => return ToolAttempt::Ended(Box::new(Err(error))),
         }
         if hooked_path != resolved_path(spec, &job, &context) {
             return ToolAttempt::Ended(Box::new(Err(moved(&job.spec.name))));

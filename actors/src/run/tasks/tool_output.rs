@@ -16,7 +16,7 @@ use crate::{
 
 /// Minimum size of an output that is stored because of its size, in bytes. A reference would be longer than a smaller
 /// output.
-const LEAST_STORED_BYTES: usize = 512;
+const MIN_STORED_BYTES: usize = 512;
 
 /// Stores an output that is too large or that its tool wants stored, and replaces it by a short reference. Paged
 /// outputs are only cut.
@@ -27,7 +27,7 @@ pub(crate) async fn fit(
     limits: InlineLimits,
     can_read_artifacts: bool,
 ) -> Result<ToolOutput, ErrorInfo> {
-    let is_large = limits.are_passed_by(&output.output) && output.output.len() > LEAST_STORED_BYTES;
+    let is_large = limits.are_passed_by(&output.output) && output.output.len() > MIN_STORED_BYTES;
     if !is_large && !output.store_output {
         return Ok(output);
     }
@@ -76,8 +76,8 @@ async fn store(title: &str, text: String, spec: &ToolSpec, context: &ToolContext
 pub(crate) struct TextSource<'a> {
     pub(crate) title: &'a str,
     /// Sequence of the message that contains the call (`asked_in`), and the id of the call (`call`).
-    pub(crate) asked_in: Option<u64>,
-    pub(crate) call: Option<&'a str>,
+    pub(crate) message_sequence: Option<u64>,
+    pub(crate) tool_call_id: Option<&'a str>,
 }
 
 /// Stores a text of a run as an artifact, cut to the maximum size.
@@ -95,8 +95,8 @@ pub(crate) async fn keep(
         provenance: Provenance {
             run_id: Some(run.identity.run_id.clone()),
             trace_id: Some(run.identity.trace_id.clone()),
-            message_sequence: about.asked_in,
-            tool_call_id: about.call.map(str::to_owned),
+            message_sequence: about.message_sequence,
+            tool_call_id: about.tool_call_id.map(str::to_owned),
         },
         ..Save::new("", "text/plain", text)
     };

@@ -46,8 +46,8 @@ fn task_1_a_file_that_is_torn_at_any_byte_is_caught_up() {
         fs::write(&path, &whole[..cut]).unwrap();
         let whole_lines = ends.iter().rposition(|end| *end <= cut).unwrap();
         let file = JournalFile::open(path.clone(), &run()).unwrap();
-        assert_eq!((file.known.len(), file.bytes), (whole_lines, ends[whole_lines] as u64), "cut at {cut}");
-        assert_eq!(fs::metadata(&path).unwrap().len(), file.bytes, "cut at {cut}: only the torn line is dropped");
+        assert_eq!((file.unverified_lines.len(), file.size), (whole_lines, ends[whole_lines] as u64), "cut at {cut}");
+        assert_eq!(fs::metadata(&path).unwrap().len(), file.size, "cut at {cut}: only the torn line is dropped");
         drop(file);
         for _ in 0..2 {
             JournalFile::open(path.clone(), &run()).unwrap().append(&all).unwrap();

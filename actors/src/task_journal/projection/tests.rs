@@ -27,7 +27,7 @@ enum Step {
     Root,
     Child(Option<usize>),
     /// An event that has no line.
-    Other,
+    Unrecorded,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -38,7 +38,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0usize..9).prop_map(|goal| Step::Close(goal, GoalStatus::Abandoned)),
         1 => Just(Step::Root),
         2 => proptest::option::of(0usize..9).prop_map(Step::Child),
-        2 => Just(Step::Other),
+        2 => Just(Step::Unrecorded),
     ]
 }
 
@@ -156,7 +156,7 @@ impl TestJournal {
                     self.child(id, place.and_then(|place| tree.goals.get(place)).map(|goal| goal.id.clone()));
                     continue;
                 }
-                Step::Other => {
+                Step::Unrecorded => {
                     let event = self.event(id, started());
                     self.write(vec![event]);
                     continue;

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use crate::environment::Environment;
 
 /// Folder of the home that contains the caches.
-const FOLDER: &str = "caches";
+const CACHES_DIR: &str = "caches";
 /// Environment variables that set a cache location, each with its folder.
 const CACHES: [(&str, &str); 5] = [
     ("CARGO_HOME", "cargo"),
@@ -39,7 +39,7 @@ impl PackageCaches {
     pub(super) fn of_project(home: &Path, project: &Path, environment: &Environment) -> io::Result<Self> {
         let hash = Sha256::digest(project.as_os_str().as_encoded_bytes());
         let name: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        let folder = home.canonicalize()?.join(FOLDER).join(name);
+        let folder = home.canonicalize()?.join(CACHES_DIR).join(name);
         let mut variables = Vec::new();
         for (variable, cache) in CACHES {
             let cache = folder.join(cache);

@@ -23,23 +23,23 @@ use super::{
     cache::PackageCaches,
     limits::CommandLimits,
     reach::reach,
-    shown::{SHOWN_BYTES, cleaned, shown},
+    shown::{MAX_END_BYTES, cleaned, shown},
 };
 use crate::tool::{Progress, ToolContext, ToolOutput, ToolResult};
 
 /// Maximum size of each end of the output that is kept in memory, in bytes.
-const KEPT_BYTES: usize = SHOWN_BYTES;
+const KEPT_OUTPUT_BYTES: usize = MAX_END_BYTES;
 /// Maximum size of each end of the output that is shown after a timeout, in bytes. The model reads it in the error.
-const SHOWN_OF_LATE_BYTES: usize = 3_000;
+const TIMEOUT_OUTPUT_BYTES: usize = 3_000;
 const CHUNK_BYTES: usize = 64 * 1024;
 /// Minimum time between two progress reports.
-const NEWS_EVERY: Duration = Duration::from_millis(400);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(400);
 /// Maximum size of one progress report, in bytes.
-const NEWS_BYTES: usize = 2 * 1024;
+const MAX_PROGRESS_BYTES: usize = 2 * 1024;
 /// Time that a command has to exit after it was asked to.
-const GRACE: Duration = Duration::from_millis(500);
+const EXIT_GRACE: Duration = Duration::from_millis(500);
 /// Maximum time to read the rest of the pipe after all writers have exited.
-const DRAIN: Duration = Duration::from_secs(1);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum length of the title, in characters.
 const TITLE_CHARS: usize = 80;
 
@@ -49,13 +49,13 @@ enum CommandEnd {
     /// It exited, with this status in the notation of shells.
     Status(i32),
     /// Unknown, because its supervisor was killed.
-    Lost,
+    SupervisorKilled,
     /// It exceeded its time limit.
-    Late,
+    TimedOut,
     /// The call was cancelled.
     Cancelled,
     /// It exceeded a limit; the text describes which.
-    OverLimit(String),
+    LimitExceeded(String),
 }
 
 /// Runs a command for at most `limit`.
@@ -65,15 +65,15 @@ pub(super) async fn run(setting: &BashState, context: &ToolContext, command: &st
     let mut end = tokio::select! {
         biased;
         end = running.follow(Some(context), Instant::now() + limit) => end,
-        which = over_limit => CommandEnd::OverLimit(which),
+        which = over_limit => CommandEnd::LimitExceeded(which),
     };
-    if matches!(end, CommandEnd::Late | CommandEnd::Cancelled) {
+    if matches!(end, CommandEnd::TimedOut | CommandEnd::Cancelled) {
         running.family.ask_to_end().await;
-        running.follow(None, Instant::now() + GRACE).await;
+        running.follow(None, Instant::now() + EXIT_GRACE).await;
     }
-    let RunningCommand { family, mut stdout, mut printed, .. } = running;
+    let RunningCommand { family, mut stdout, output: mut printed, .. } = running;
     let ended = family.end().await;
-    let _ = timeout(DRAIN, async {
+    let _ = timeout(DRAIN_TIMEOUT, async {
         let mut chunk = vec![0; CHUNK_BYTES];
         while let Ok(count @ 1..) = stdout.read(&mut chunk).await {
             printed.push(&chunk[..count]);
@@ -84,7 +84,13 @@ pub(super) async fn run(setting: &BashState, context: &ToolContext, command: &st
         end = CommandEnd::Cancelled;
     }
     let most_ms = setting.surroundings.tools.max_timeout_ms;
-    answer(command, end, &printed, ended, &AppliedLimits { limit, most_ms, limits: setting.limits })
+    answer(
+        command,
+        end,
+        &printed,
+        ended,
+        &AppliedLimits { timeout: limit, max_timeout_ms: most_ms, limits: setting.limits },
+    )
 }
 
 /// Starts the command. [`RunningCommand::follow`] then reads its output.
@@ -123,12 +129,12 @@ async fn start(setting: &BashState, context: &ToolContext, command: &str) -> Res
         .without_new_privileges();
     let shell = setting.shell.display();
     // The token keeps `context.tasks` open until all processes of the command are gone.
-    let started = launch.start_keeping((own, context.tasks.token())).await;
+    let started = launch.start_keeping((own, context.cleanup_tasks.token())).await;
     let started = started.map_err(|error| failed(&format!("{shell} cannot be started"), error))?;
-    let StartedProgram { stdout, family, .. } = started;
-    let printed = HeadTailBuffer::new(KEPT_BYTES, KEPT_BYTES);
+    let StartedProgram { stdout, process_tree: family, .. } = started;
+    let printed = HeadTailBuffer::new(KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES);
     let news = OutputProgress { progress: context.progress.clone(), pending: Vec::new(), due: None };
-    Ok(RunningCommand { family, stdout, is_open: true, printed, news })
+    Ok(RunningCommand { family, stdout, is_open: true, output: printed, progress: news })
 }
 
 /// A running command.
@@ -137,8 +143,8 @@ struct RunningCommand {
     stdout: ChildStdout,
     /// Whether `stdout` may still return output.
     is_open: bool,
-    printed: HeadTailBuffer,
-    news: OutputProgress,
+    output: HeadTailBuffer,
+    progress: OutputProgress,
 }
 
 impl RunningCommand {
@@ -153,18 +159,18 @@ impl RunningCommand {
         };
         tokio::pin!(cancelled);
         loop {
-            let news_due = self.news.due;
+            let news_due = self.progress.due;
             // In this order, so that continuous output cannot keep the other branches from being polled.
             tokio::select! {
                 biased;
                 () = &mut cancelled => return CommandEnd::Cancelled,
-                () = sleep_until(until) => return CommandEnd::Late,
-                status = self.family.wait() => return status.map_or(CommandEnd::Lost, |status| CommandEnd::Status(as_shells_do(status))),
-                () = sleep_until(news_due.unwrap_or(until)), if news_due.is_some() => self.news.tell(),
+                () = sleep_until(until) => return CommandEnd::TimedOut,
+                status = self.family.wait() => return status.map_or(CommandEnd::SupervisorKilled, |status| CommandEnd::Status(as_shells_do(status))),
+                () = sleep_until(news_due.unwrap_or(until)), if news_due.is_some() => self.progress.tell(),
                 read = self.stdout.read(&mut chunk), if self.is_open => match read {
                     Ok(count @ 1..) => {
-                        self.printed.push(&chunk[..count]);
-                        self.news.add(&chunk[..count]);
+                        self.output.push(&chunk[..count]);
+                        self.progress.add(&chunk[..count]);
                     }
                     _ => self.is_open = false,
                 },
@@ -188,10 +194,10 @@ struct OutputProgress {
 
 impl OutputProgress {
     fn add(&mut self, bytes: &[u8]) {
-        self.pending.extend_from_slice(&bytes[bytes.len().saturating_sub(NEWS_BYTES)..]);
-        let too_much = self.pending.len().saturating_sub(NEWS_BYTES);
+        self.pending.extend_from_slice(&bytes[bytes.len().saturating_sub(MAX_PROGRESS_BYTES)..]);
+        let too_much = self.pending.len().saturating_sub(MAX_PROGRESS_BYTES);
         self.pending.drain(..too_much);
-        self.due.get_or_insert_with(|| Instant::now() + NEWS_EVERY);
+        self.due.get_or_insert_with(|| Instant::now() + PROGRESS_INTERVAL);
     }
 
     fn tell(&mut self) {
@@ -202,9 +208,9 @@ impl OutputProgress {
 
 /// Limits of the command.
 struct AppliedLimits {
-    limit: Duration,
+    timeout: Duration,
     /// Maximum timeout that a call can request, in milliseconds.
-    most_ms: u64,
+    max_timeout_ms: u64,
     limits: CommandLimits,
 }
 
@@ -217,21 +223,23 @@ fn answer(
     bounds: &AppliedLimits,
 ) -> ToolResult {
     let how = match end {
-        CommandEnd::OverLimit(which) => format!("killed with everything that it started: {which}"),
+        CommandEnd::LimitExceeded(which) => format!("killed with everything that it started: {which}"),
         CommandEnd::Status(status) if let Some(why) = bounds.limits.explain(status) => {
             format!("killed by signal {}: {why}", status - 128)
         }
         CommandEnd::Status(status @ 129..=192) => format!("killed by signal {} (exit status {status})", status - 128),
         CommandEnd::Status(status) => format!("exit status {status}"),
-        CommandEnd::Lost => "exit status unknown: the process that supervised the command was killed".to_owned(),
-        CommandEnd::Late => {
-            let AppliedLimits { limit, most_ms, .. } = bounds;
+        CommandEnd::SupervisorKilled => {
+            "exit status unknown: the process that supervised the command was killed".to_owned()
+        }
+        CommandEnd::TimedOut => {
+            let AppliedLimits { timeout: limit, max_timeout_ms: most_ms, .. } = bounds;
             let message = format!(
                 "the command was ended after {} ms. Raise timeout_ms (at most {most_ms}) or do less at once. {}{}",
                 limit.as_millis(),
                 match printed.total() {
                     0 => "It had printed nothing.".to_owned(),
-                    _ => format!("What it had printed:\n{}", shown(printed, SHOWN_OF_LATE_BYTES)),
+                    _ => format!("What it had printed:\n{}", shown(printed, TIMEOUT_OUTPUT_BYTES)),
                 },
                 left_over(&ended)
             );
@@ -241,7 +249,7 @@ fn answer(
             return Err(ErrorInfo::new(ErrorCode::Cancelled, format!("cancelled{}", left_over(&ended))));
         }
     };
-    let mut text = shown(printed, SHOWN_BYTES);
+    let mut text = shown(printed, MAX_END_BYTES);
     if !text.is_empty() && !text.ends_with('\n') {
         text.push('\n');
     }
@@ -260,8 +268,8 @@ fn left_over(ended: &EndSummary) -> String {
         let names = if ended.names.is_empty() { String::new() } else { format!(": {}", ended.names.join(", ")) };
         note.push_str(&format!("\n[ended with it: {left} that it had left running{names}]"));
     }
-    if ended.left > 0 {
-        note.push_str(&format!("\n[{} that it started could not be ended]", processes(ended.left)));
+    if ended.survivors > 0 {
+        note.push_str(&format!("\n[{} that it started could not be ended]", processes(ended.survivors)));
     }
     note
 }

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use soong_sandbox::HeadTailBuffer;
 
 /// Maximum size of each end of the output that is shown, in bytes of text.
-pub(super) const SHOWN_BYTES: usize = 2 * 1024 * 1024;
+pub(super) const MAX_END_BYTES: usize = 2 * 1024 * 1024;
 /// Maximum length of a terminal sequence that is removed. A longer one is not treated as a sequence.
 const MAX_SEQUENCE_CHARS: usize = 4096;
 const ESCAPE: char = '\u{1b}';

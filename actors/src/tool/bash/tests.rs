@@ -156,7 +156,7 @@ async fn tool_5_what_does_not_fit_is_refused_before_anything_runs() {
     // The default does not exceed the maximum, and `null` counts as absent.
     world.project.call(&world.bash, json!({"command": "true", "timeout_ms": null})).await.unwrap();
     let spec = world.bash.spec();
-    assert_eq!(spec.timeout_ms, Some(5_000 + GRACE_MS));
+    assert_eq!(spec.timeout_ms, Some(5_000 + KILL_GRACE_MS));
     assert!(!spec.idempotent && spec.effect.changes());
     let environment = Environment::of([("TMPDIR", "/no/such/place")]);
     let bash = bash(&ToolEnvironment { environment, ..ToolEnvironment::default() });
@@ -263,7 +263,7 @@ async fn tool_5_a_gigabyte_of_output_is_cut_in_bounded_memory() {
     let grown = most_memory_bytes() - before;
     assert!(grown < 64 * 1024 * 1024, "{grown} bytes");
     assert!(shown.starts_with("begin\ny\ny\n") && shown.ends_with("y\nend\n[exit status 0]"), "{}", shown.len());
-    let kept = 2 * u64::try_from(shown::SHOWN_BYTES).unwrap();
+    let kept = 2 * u64::try_from(shown::MAX_END_BYTES).unwrap();
     let note = format!("\n[left out: {} of 1000000010 bytes]\n", 1_000_000_010 - kept);
     assert!(shown.contains(&note), "{note}");
     assert!(shown.len() < 5 * 1024 * 1024, "{}", shown.len());

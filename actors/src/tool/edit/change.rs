@@ -126,18 +126,18 @@ fn patch(text: &str, diff: &str, name: &str) -> Result<String, ErrorInfo> {
 
 /// Why a hunk does not fit.
 enum HunkMismatch {
-    Nowhere,
-    Several,
+    NotFound,
+    Ambiguous,
 }
 
 impl HunkMismatch {
     fn told(self, number: usize, name: &str) -> ErrorInfo {
         match self {
-            Self::Nowhere => ErrorInfo::new(
+            Self::NotFound => ErrorInfo::new(
                 ErrorCode::PatchApplyFailed,
                 format!("hunk {number}: its lines do not stand in `{name}` as they are: read the file, and diff that"),
             ),
-            Self::Several => ErrorInfo::new(
+            Self::Ambiguous => ErrorInfo::new(
                 ErrorCode::AmbiguousEdit,
                 format!(
                     "hunk {number}: its lines stand in `{name}` in more places than one, and not where it says: give more \
@@ -159,12 +159,12 @@ fn find(lines: &[&str], hunk: &Hunk<'_>, from: usize, shift: isize) -> Result<us
         return Ok(at);
     }
     if hunk.old.is_empty() {
-        return Err(HunkMismatch::Nowhere);
+        return Err(HunkMismatch::NotFound);
     }
     let mut places = (from..lines.len()).filter(|at| stands_at(*at));
     match (places.next(), places.next()) {
         (Some(at), None) => Ok(at),
-        (None, _) => Err(HunkMismatch::Nowhere),
-        (Some(_), Some(_)) => Err(HunkMismatch::Several),
+        (None, _) => Err(HunkMismatch::NotFound),
+        (Some(_), Some(_)) => Err(HunkMismatch::Ambiguous),
     }
 }

@@ -52,9 +52,9 @@ impl TestProject {
             output_limit_bytes: self.output_limit_bytes,
             output_limit_tokens: u64::MAX,
             cancel: self.cancel.clone(),
-            leave: None,
+            granted_access: None,
             progress: crate::tool::Progress::default(),
-            tasks: tokio_util::task::TaskTracker::new(),
+            cleanup_tasks: tokio_util::task::TaskTracker::new(),
             artifact_service: None,
         }
     }
@@ -62,7 +62,7 @@ impl TestProject {
     /// Calls a tool with the permission that it requires, and returns what a model would read: the output or the error.
     pub(crate) async fn call(&self, tool: &dyn Tool, arguments: Value) -> Result<String, ErrorInfo> {
         let mut context = self.context();
-        context.leave = tool.demand(&context, &arguments)?;
+        context.granted_access = tool.demand(&context, &arguments)?;
         tool.call(context, arguments).await.map(|output| output.output)
     }
 }
@@ -95,7 +95,7 @@ fn an_odd_name_is_shown_on_one_line_and_understood_again() {
 fn a_page_ends_at_a_whole_line_and_within_its_limit() {
     let mut page = OutputPage::new(1024);
     let lines = (0..100).filter(|_| page.line("0123456789")).count();
-    assert!(lines > 0 && lines < 100 && page.full);
+    assert!(lines > 0 && lines < 100 && page.is_full);
     let text = page.close(&"é".repeat(2000));
     assert!(text.len() <= 1024 && text.ends_with("…]"), "{}", text.len());
     assert_eq!(text.lines().count(), lines + 1);

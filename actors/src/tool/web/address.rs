@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// IPv4 networks that are not public, each with its prefix length.
-const PRIVATE_V4: [(Ipv4Addr, u32); 15] = [
+const NON_PUBLIC_V4: [(Ipv4Addr, u32); 15] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8),       // this network
     (Ipv4Addr::new(10, 0, 0, 0), 8),      // private
     (Ipv4Addr::new(100, 64, 0, 0), 10),   // shared by a provider and its customers
@@ -25,7 +25,7 @@ const PRIVATE_V4: [(Ipv4Addr, u32); 15] = [
 ];
 
 /// IPv6 networks that are not public, inside the allocated range (2000::/3).
-const PRIVATE_V6: [(Ipv6Addr, u32); 4] = [
+const NON_PUBLIC_V6: [(Ipv6Addr, u32); 4] = [
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23), // protocol assignments: Teredo, ORCHID, benchmarks
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32), // documentation
     (Ipv6Addr::new(0x2620, 0x4f, 0x8000, 0, 0, 0, 0, 0), 48), // AS112 anycast
@@ -45,14 +45,14 @@ pub(in crate::tool) fn is_public(address: IpAddr) -> bool {
 
 fn is_public_v4(address: Ipv4Addr) -> bool {
     let within = |(network, length): &(Ipv4Addr, u32)| (address.to_bits() ^ network.to_bits()) >> (32 - length) == 0;
-    !PRIVATE_V4.iter().any(within)
+    !NON_PUBLIC_V4.iter().any(within)
 }
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let within = |network: Ipv6Addr, length: u32| (address.to_bits() ^ network.to_bits()) >> (128 - length) == 0;
     // Outside of 2000::/3 no address is public: loopback, local, multicast, discard and reserved addresses.
     within(Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3)
-        && !PRIVATE_V6.iter().any(|(network, length)| within(*network, *length))
+        && !NON_PUBLIC_V6.iter().any(|(network, length)| within(*network, *length))
 }
 
 /// Returns the IPv4 address that is embedded in an IPv6 address: mapped, compatible, NAT64 or 6to4.

@@ -30,7 +30,7 @@ use tokio::time::{Instant, timeout_at};
 use super::{USER_AGENT, address, one_line, policy};
 
 /// Value of the `Accept` header, best type first.
-const ACCEPTED: &str = "text/html,application/xhtml+xml,text/*;q=0.9,application/json;q=0.9,*/*;q=0.1";
+const ACCEPT_VALUE: &str = "text/html,application/xhtml+xml,text/*;q=0.9,application/json;q=0.9,*/*;q=0.1";
 
 /// Limits of one call.
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +38,7 @@ pub(in crate::tool) struct FetchLimits {
     /// Maximum time to connect.
     pub(in crate::tool) connect: Duration,
     /// Maximum time from the first request to the last byte.
-    pub(in crate::tool) whole: Duration,
+    pub(in crate::tool) total: Duration,
     /// Maximum size of the decompressed body, in bytes.
     pub(in crate::tool) body_bytes: usize,
     /// Maximum number of redirects.
@@ -47,9 +47,9 @@ pub(in crate::tool) struct FetchLimits {
 
 impl FetchLimits {
     /// Limits of TOOL-6.
-    pub(in crate::tool) const USUAL: Self = Self {
+    pub(in crate::tool) const DEFAULT: Self = Self {
         connect: Duration::from_secs(10),
-        whole: Duration::from_secs(30),
+        total: Duration::from_secs(30),
         body_bytes: 5 * 1024 * 1024,
         redirects: 5,
     };
@@ -64,12 +64,12 @@ pub(in crate::tool) type AddressCheck = Arc<dyn Fn(IpAddr) -> bool + Send + Sync
 #[derive(Clone)]
 struct PublicResolver {
     lookup: Lookup,
-    reachable: AddressCheck,
+    is_allowed: AddressCheck,
 }
 
 impl Resolve for PublicResolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let (host, reachable) = (name.as_str().to_owned(), Arc::clone(&self.reachable));
+        let (host, reachable) = (name.as_str().to_owned(), Arc::clone(&self.is_allowed));
         let found = (self.lookup)(host);
         async move {
             let mut addresses = found.await?;
@@ -107,9 +107,9 @@ pub(in crate::tool) struct WebClient {
 /// Result of a fetch.
 pub(in crate::tool) enum FetchOutcome {
     /// A response.
-    Page(Box<PendingResponse>),
+    Response(Box<PendingResponse>),
     /// A redirect that is not followed, because its target requires permission.
-    Elsewhere {
+    Redirect {
         /// URL that redirects.
         from: Url,
         /// Status of the redirect.
@@ -133,7 +133,7 @@ pub(in crate::tool) struct PendingResponse {
 pub(in crate::tool) struct Body {
     pub(in crate::tool) bytes: Vec<u8>,
     /// Why the body is incomplete; `None` if it is complete.
-    pub(in crate::tool) cut: Option<String>,
+    pub(in crate::tool) truncation_reason: Option<String>,
 }
 
 impl WebClient {
@@ -142,12 +142,12 @@ impl WebClient {
         let lookup: Lookup = Arc::new(|host| {
             async move { Ok(tokio::net::lookup_host((host, 0)).await?.map(|address| address.ip()).collect()) }.boxed()
         });
-        Self::new(lookup, Arc::new(address::is_public), FetchLimits::USUAL)
+        Self::new(lookup, Arc::new(address::is_public), FetchLimits::DEFAULT)
     }
 
     /// Makes a client with the given lookup, address check and limits.
     pub(in crate::tool) fn new(lookup: Lookup, reachable: AddressCheck, limits: FetchLimits) -> Self {
-        Self { guard: PublicResolver { lookup, reachable }, limits, http: OnceLock::new() }
+        Self { guard: PublicResolver { lookup, is_allowed: reachable }, limits, http: OnceLock::new() }
     }
 
     /// Requests a page, and follows a redirect if `may_follow(from, to)` returns true.
@@ -156,14 +156,14 @@ impl WebClient {
         url: Url,
         may_follow: impl Fn(&Url, &Url) -> bool,
     ) -> Result<FetchOutcome, ErrorInfo> {
-        let deadline = Instant::now() + self.limits.whole;
+        let deadline = Instant::now() + self.limits.total;
         let mut url = url;
         for _ in 0..=self.limits.redirects {
             let response = self.request(&url, deadline).await?;
             let (status, headers) = (response.status(), response.headers().clone());
             let Some(to) = redirect_of(&url, status, &headers)? else {
                 let limits = self.limits;
-                return Ok(FetchOutcome::Page(Box::new(PendingResponse {
+                return Ok(FetchOutcome::Response(Box::new(PendingResponse {
                     url,
                     status,
                     headers,
@@ -174,7 +174,7 @@ impl WebClient {
             };
             if !may_follow(&url, &to) {
                 self.check_address(&to)?;
-                return Ok(FetchOutcome::Elsewhere { from: url, status, to });
+                return Ok(FetchOutcome::Redirect { from: url, status, to });
             }
             url = to;
         }
@@ -195,10 +195,10 @@ impl WebClient {
             .get_or_init(|| self.build())
             .as_ref()
             .map_err(|why| ErrorInfo::new(ErrorCode::InternalError, format!("could not set up HTTP: {why}")))?;
-        let sent = http.get(url.clone()).header(ACCEPT, ACCEPTED).send();
+        let sent = http.get(url.clone()).header(ACCEPT, ACCEPT_VALUE).send();
         match timeout_at(deadline, sent).await {
             Ok(answer) => answer.map_err(|error| failure(&host, &error)),
-            Err(_) => Err(too_slow(&host, self.limits.whole)),
+            Err(_) => Err(too_slow(&host, self.limits.total)),
         }
     }
 
@@ -207,7 +207,7 @@ impl WebClient {
         // `host_str` returns an IPv6 address in brackets.
         let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
         match host.parse::<IpAddr>() {
-            Ok(address) if !(self.guard.reachable)(address) => Err(not_public(&policy::host_of(url))),
+            Ok(address) if !(self.guard.is_allowed)(address) => Err(not_public(&policy::host_of(url))),
             _ => Ok(()),
         }
     }
@@ -232,7 +232,7 @@ impl PendingResponse {
     /// Reads the body up to the limits. If reading fails later, the part that was read is kept.
     pub(in crate::tool) async fn body(mut self) -> Result<Body, ErrorInfo> {
         let host = policy::host_of(&self.url);
-        let mut body = Body { bytes: Vec::new(), cut: None };
+        let mut body = Body { bytes: Vec::new(), truncation_reason: None };
         let failed = loop {
             match timeout_at(self.deadline, self.response.chunk()).await {
                 Ok(Ok(None)) => return Ok(body),
@@ -240,18 +240,18 @@ impl PendingResponse {
                     let room = self.limits.body_bytes - body.bytes.len();
                     body.bytes.extend_from_slice(&piece[..piece.len().min(room)]);
                     if piece.len() > room {
-                        body.cut = Some(format!("it is larger than {} bytes", self.limits.body_bytes));
+                        body.truncation_reason = Some(format!("it is larger than {} bytes", self.limits.body_bytes));
                         return Ok(body);
                     }
                 }
                 Ok(Err(error)) => break failure(&host, &error),
-                Err(_) => break too_slow(&host, self.limits.whole),
+                Err(_) => break too_slow(&host, self.limits.total),
             }
         };
         if body.bytes.is_empty() {
             return Err(failed);
         }
-        body.cut = Some(failed.message);
+        body.truncation_reason = Some(failed.message);
         Ok(body)
     }
 

@@ -5,9 +5,9 @@
 use encoding_rs::{Encoding, UTF_8, WINDOWS_1252};
 
 /// Number of bytes at the start of a page that are searched for its `<meta>` charset; the same as in browsers.
-const META_BYTES: usize = 1024;
+const META_CHARSET_BYTES: usize = 1024;
 /// Number of characters at the start of a body without a content type that are checked to detect HTML.
-const SNIFFED_BYTES: usize = 512;
+const HTML_DETECTION_CHARS: usize = 512;
 
 /// Content type of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +45,8 @@ impl ContentType {
         match self.essence.as_str() {
             "text/html" | "application/xhtml+xml" => true,
             "" => {
-                let head = text.trim_start().chars().take(SNIFFED_BYTES).collect::<String>().to_ascii_lowercase();
+                let head =
+                    text.trim_start().chars().take(HTML_DETECTION_CHARS).collect::<String>().to_ascii_lowercase();
                 ["<!doctype html", "<html", "<head", "<body"].iter().any(|start| head.starts_with(start))
             }
             _ => false,
@@ -74,7 +75,7 @@ fn guessed(body: &[u8]) -> &'static Encoding {
 
 /// Finds `<meta charset=…>`, or its older form, at the start of a page.
 fn meta_charset(body: &[u8]) -> Option<&'static Encoding> {
-    let head = String::from_utf8_lossy(&body[..body.len().min(META_BYTES)]).to_ascii_lowercase();
+    let head = String::from_utf8_lossy(&body[..body.len().min(META_CHARSET_BYTES)]).to_ascii_lowercase();
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | ':');
     head.split("<meta").skip(1).find_map(|meta| {
         let tag = meta.split('>').next()?;

@@ -50,7 +50,7 @@ pub(in crate::tool) fn markdown(html: &str, base: &Url, cancel: &CancellationTok
         let end = (0..=MAX_MARKDOWN_BYTES).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
         text.truncate(end);
     }
-    Markdown { title: tree.title, text: text.trim().to_owned(), is_cut: tree.is_cut || is_long }
+    Markdown { title: tree.title, text: text.trim().to_owned(), is_cut: tree.is_truncated || is_long }
 }
 
 /// Writes a table as a Markdown table. A table that contains another table is used for layout, so its cells become

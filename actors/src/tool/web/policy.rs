@@ -66,21 +66,21 @@ pub(in crate::tool) fn host_of(url: &Url) -> String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HostPolicy {
     /// No permission is required.
-    Free,
+    Allowed,
     /// Permission is required.
-    Asked,
+    NeedsPermission,
     /// The host is denied.
-    Refused,
+    Denied,
 }
 
 /// Returns how the configuration treats the host of a URL.
 pub(super) fn leave(permissions: &PermissionsConfig, url: &Url) -> HostPolicy {
     let is_listed = permissions.allowed_hosts.iter().any(|pattern| stands_for(pattern, url));
     match permissions.network {
-        _ if is_listed => HostPolicy::Free,
-        NetworkPolicy::Allow => HostPolicy::Free,
-        NetworkPolicy::Ask => HostPolicy::Asked,
-        NetworkPolicy::Deny => HostPolicy::Refused,
+        _ if is_listed => HostPolicy::Allowed,
+        NetworkPolicy::Allow => HostPolicy::Allowed,
+        NetworkPolicy::Ask => HostPolicy::NeedsPermission,
+        NetworkPolicy::Deny => HostPolicy::Denied,
     }
 }
 
@@ -88,12 +88,12 @@ pub(super) fn leave(permissions: &PermissionsConfig, url: &Url) -> HostPolicy {
 pub(in crate::tool) fn demand(permissions: &PermissionsConfig, url: &Url) -> Result<Option<Demand>, ErrorInfo> {
     let host = host_of(url);
     match leave(permissions, url) {
-        HostPolicy::Free => Ok(None),
-        HostPolicy::Asked => {
+        HostPolicy::Allowed => Ok(None),
+        HostPolicy::NeedsPermission => {
             let (target, scope) = (url.to_string(), Scope::Host { host });
             Ok(Some(Demand { target, scope, is_sensitive: false, note: None }))
         }
-        HostPolicy::Refused => {
+        HostPolicy::Denied => {
             let message = format!(
                 "`{host}` may not be connected to: permissions.network is \"deny\" and permissions.allowed_hosts does \
                  not list it; go on without it"
@@ -105,7 +105,7 @@ pub(in crate::tool) fn demand(permissions: &PermissionsConfig, url: &Url) -> Res
 
 /// Returns whether a redirect may be followed without permission: to the same host, or to one that requires none.
 pub(in crate::tool) fn may_follow(permissions: &PermissionsConfig, from: &Url, to: &Url) -> bool {
-    host_of(from) == host_of(to) || leave(permissions, to) == HostPolicy::Free
+    host_of(from) == host_of(to) || leave(permissions, to) == HostPolicy::Allowed
 }
 
 /// Returns whether an entry of `permissions.allowed_hosts` matches the host of a URL.

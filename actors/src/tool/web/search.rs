@@ -23,9 +23,9 @@ use tokio::time::{Instant, timeout_at};
 use super::{USER_AGENT, client, one_line, policy};
 use crate::{environment::Environment, redaction::Redactor};
 
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum duration of a search.
-const WHOLE: Duration = Duration::from_secs(30);
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum size of a response, in bytes.
 const MAX_ANSWER_BYTES: usize = 2 * 1024 * 1024;
 /// Maximum length of an error text of the service that is reported, in characters.
@@ -73,7 +73,15 @@ impl SearchService {
         };
         let key_env = config.api_key_env.clone();
         let redactor = Redactor::of_keys(key.as_ref().and_then(|key| key.to_str().ok()));
-        Ok(Self { provider: config.provider, base_url, key, key_env, redactor, whole: WHOLE, http: OnceLock::new() })
+        Ok(Self {
+            provider: config.provider,
+            base_url,
+            key,
+            key_env,
+            redactor,
+            whole: SEARCH_TIMEOUT,
+            http: OnceLock::new(),
+        })
     }
 
     /// Sets a shorter time limit.
@@ -254,7 +262,7 @@ fn lossy(value: &HeaderValue) -> String {
 fn build() -> Result<Client, String> {
     Client::builder()
         .user_agent(USER_AGENT)
-        .connect_timeout(CONNECT)
+        .connect_timeout(CONNECT_TIMEOUT)
         .redirect(reqwest::redirect::Policy::none())
         .no_proxy()
         .referer(false)

@@ -29,7 +29,7 @@ const MAX_NODES: usize = 300_000;
 /// Maximum nesting depth. Deeper nodes are attached to an ancestor at this depth.
 const MAX_DEPTH: usize = 200;
 /// Maximum number of nodes that are nested too deeply before parsing stops. Each costs time proportional to its depth.
-const MAX_TOO_DEEP: usize = 3_000;
+const MAX_REATTACHED_NODES: usize = 3_000;
 /// Maximum nesting of elements that indent their lines. Each level makes every line longer.
 const MAX_INDENTS: usize = 16;
 /// Number of bytes parsed between two checks of the limits.
@@ -42,10 +42,10 @@ const MAX_LINK_BYTES: usize = 2 * 1024;
 const MAX_ATTRIBUTE_BYTES: usize = 2 * 1024 * 1024;
 /// Number of children above which adjacent elements are separated. Joining two similar neighbors moves all later
 /// children.
-const MANY_CHILDREN: usize = 256;
+const SEPARATE_ABOVE_CHILDREN: usize = 256;
 
 /// Elements that are invisible to a reader or have no readable text.
-const UNSEEN: [&str; 21] = [
+const INVISIBLE_TAGS: [&str; 21] = [
     "script", "style", "noscript", "template", "svg", "math", "iframe", "object", "embed", "canvas", "audio", "video",
     "head", "title", "link", "meta", "input", "select", "button", "textarea", "dialog",
 ];
@@ -55,7 +55,7 @@ pub(super) struct HtmlTree {
     pub(super) document: Rc<Node>,
     pub(super) title: Option<String>,
     /// Whether a part of the page is missing because of a limit.
-    pub(super) is_cut: bool,
+    pub(super) is_truncated: bool,
 }
 
 /// Parses a page. Links are resolved against `base`.
@@ -79,7 +79,7 @@ pub(super) fn parse(html: &str, base: &Url, cancel: &CancellationToken) -> HtmlT
     let document = parser.finish().document;
     let mut pruning = Pruner { base, title: None, is_cut: !rest.is_empty(), attribute_bytes: 0 };
     pruning.prune(&document);
-    HtmlTree { title: pruning.title, is_cut: pruning.is_cut, document }
+    HtmlTree { title: pruning.title, is_truncated: pruning.is_cut, document }
 }
 
 /// Removes unwanted nodes, without recursion.
@@ -105,7 +105,8 @@ impl Pruner<'_> {
                 let indents = indents + usize::from(indents_lines(child));
                 open.push((Rc::clone(child), depth + 1, indents));
             }
-            *node.children.borrow_mut() = if children.len() > MANY_CHILDREN { kept_apart(children) } else { children };
+            *node.children.borrow_mut() =
+                if children.len() > SEPARATE_ABOVE_CHILDREN { kept_apart(children) } else { children };
         }
     }
 
@@ -118,7 +119,7 @@ impl Pruner<'_> {
                     self.title = title_in(node);
                 }
                 let mut attributes = attrs.borrow_mut();
-                let is_seen = !UNSEEN.contains(&tag) && !is_hidden(&attributes);
+                let is_seen = !INVISIBLE_TAGS.contains(&tag) && !is_hidden(&attributes);
                 if is_seen {
                     attributes.retain_mut(|attribute| self.keep_attribute(tag, attribute));
                 }
@@ -221,7 +222,7 @@ struct BoundedSink {
 
 impl BoundedSink {
     fn is_full(&self) -> bool {
-        self.nodes.get() > MAX_NODES || self.too_deep.get() > MAX_TOO_DEEP
+        self.nodes.get() > MAX_NODES || self.too_deep.get() > MAX_REATTACHED_NODES
     }
 
     /// Returns the node to which a child of `parent` is attached: `parent` itself, or an ancestor if the child would be

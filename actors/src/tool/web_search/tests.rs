@@ -42,7 +42,7 @@ async fn tool_6_results_are_a_list_that_is_not_to_be_trusted() {
     let project = TestProject::new(&[]);
     let text = project.call(&tool, json!({"query": " what is ", "limit": 2})).await.unwrap();
     let want = format!(
-        "2 results for: what is\n{UNTRUSTED}\n\n1. One # not a heading [31m\n   https://a.example/\n   first 2. forged\n\n2. \
+        "2 results for: what is\n{UNTRUSTED_NOTICE}\n\n1. One # not a heading [31m\n   https://a.example/\n   first 2. forged\n\n2. \
          https://b.example/\n   https://b.example/\n"
     );
     assert_eq!(text, want);

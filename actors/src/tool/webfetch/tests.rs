@@ -23,7 +23,7 @@ use crate::tool::{
 
 const LIMITS: FetchLimits = FetchLimits {
     connect: Duration::from_secs(5),
-    whole: Duration::from_secs(20),
+    total: Duration::from_secs(20),
     body_bytes: 64 * 1024,
     redirects: 5,
 };
@@ -129,7 +129,7 @@ async fn tool_6_a_page_says_where_it_is_from_and_that_it_is_not_to_be_trusted() 
     let output = tool.call(context, json!({"url": format!("http://site.example:{port}/old#part")})).await.unwrap();
     assert_eq!(output.title, "A page");
     let want = format!(
-        "http://site.example:{port}/page · HTTP 200 OK · text/html; charset=utf-8 · {} bytes\n{UNTRUSTED}\n\nTitle: A \
+        "http://site.example:{port}/page · HTTP 200 OK · text/html; charset=utf-8 · {} bytes\n{UNTRUSTED_NOTICE}\n\nTitle: A \
          page\n\n# Head\n\nText [link](http://site.example:{port}/x)",
         html.len()
     );
@@ -253,7 +253,7 @@ async fn without_end(beginning: &'static str, more: &'static str) -> Server {
 
 #[tokio::test]
 async fn tool_6_a_body_that_does_not_end_is_cut_and_one_that_does_not_come_is_an_error() {
-    let short = FetchLimits { whole: Duration::from_millis(400), ..LIMITS };
+    let short = FetchLimits { total: Duration::from_millis(400), ..LIMITS };
     for (beginning, more, limits, told) in [
         ("begin", "and so on ", LIMITS, Ok("larger than 65536 bytes")),
         ("begin", "", short, Ok("took longer than 400 ms")),
@@ -338,7 +338,7 @@ fn perm_1_a_call_asks_for_its_host_as_the_settings_say() {
         assert_eq!(got.as_ref().map(Option::as_deref).map_err(|code| *code), want, "{url}");
     }
     let tool = WebFetch::new(&ToolEnvironment::default());
-    assert!(tool.spec().has_tag(NETWORK) && tool.spec().idempotent && tool.spec().needs_leave());
+    assert!(tool.spec().has_tag(NETWORK_TAG) && tool.spec().idempotent && tool.spec().needs_leave());
     let parameters = &tool.spec().parameters;
     assert_eq!(parameters["additionalProperties"], json!(false));
     assert_eq!(parameters["required"], json!(["url"]));

@@ -49,7 +49,7 @@ async fn perm_1_write_without_the_leave_that_it_needs_does_nothing() {
     let context = project.context();
     assert_eq!(tool().call(context.clone(), arguments.clone()).await.unwrap_err().code, ErrorCode::PathConflict);
     let other = tool().demand(&context, &json!({"path": "b.txt", "content": "x"})).unwrap();
-    let with_other = ToolContext { leave: other, ..context };
+    let with_other = ToolContext { granted_access: other, ..context };
     assert_eq!(tool().call(with_other, arguments).await.unwrap_err().code, ErrorCode::PathConflict);
     assert!(!project.path().join("a.txt").exists());
 }

@@ -28,7 +28,7 @@ use super::{
 };
 
 /// MIME type of a body without a declared type.
-const OCTETS: &str = "application/octet-stream";
+const OCTET_STREAM: &str = "application/octet-stream";
 /// Path segment that replaces the artifact name when files are posted.
 pub(super) const UPLOAD: &str = "upload";
 /// MIME type of `.docx` files.
@@ -196,7 +196,7 @@ pub(super) async fn put(
 ) -> Result<Response, ApiError> {
     let _passing = access.enter()?;
     let content_type = match request.headers().get(header::CONTENT_TYPE) {
-        None => OCTETS.to_owned(),
+        None => OCTET_STREAM.to_owned(),
         Some(declared) => declared.to_str().map_err(|_| refuse("the Content-Type is no text"))?.to_owned(),
     };
     let (content, waiting) = arriving(request.into_body(), access.api().limits.upload_bytes);
@@ -308,7 +308,7 @@ fn file_headers(content_type: &str, size: u64, filename: &str) -> HeaderMap {
     let encoded = utf8_percent_encode(filename, ATTRIBUTE);
     let disposition = format!("attachment; filename=\"{plain}\"; filename*=UTF-8''{encoded}");
     HeaderMap::from_iter([
-        (header::CONTENT_TYPE, value(content_type).unwrap_or(HeaderValue::from_static(OCTETS))),
+        (header::CONTENT_TYPE, value(content_type).unwrap_or(HeaderValue::from_static(OCTET_STREAM))),
         (header::CONTENT_LENGTH, HeaderValue::from(size)),
         (header::CONTENT_DISPOSITION, value(&disposition).unwrap_or(HeaderValue::from_static("attachment"))),
         (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
@@ -330,6 +330,6 @@ mod tests {
             let headers = file_headers("text/plain", 3, filename);
             assert_eq!(headers[header::CONTENT_DISPOSITION], want);
         }
-        assert_eq!(file_headers("a\nb", 3, "x")[header::CONTENT_TYPE], OCTETS);
+        assert_eq!(file_headers("a\nb", 3, "x")[header::CONTENT_TYPE], OCTET_STREAM);
     }
 }

@@ -42,23 +42,23 @@ pub(super) struct Base;
 const BYTES: &str = "application/octet-stream";
 
 /// Errors of every operation, in addition to those that a handler declares.
-const ALWAYS: [(&str, &str); 5] = [
+const COMMON_ERRORS: [(&str, &str); 5] = [
     ("400", "The request breaks a rule; nothing was changed."),
     ("401", "There is no token, or one that nobody has."),
     ("403", "Another user's, or asked for from a page or under a name that may not."),
     ("429", "A limit is full: try again later."),
     ("503", "The store cannot be reached, an actor is being restarted, or the server is about to leave."),
 ];
-const NOT_THERE: (&str, &str) = ("404", "There is nothing of that id.");
+const NOT_FOUND: (&str, &str) = ("404", "There is nothing of that id.");
 const CONFLICT: (&str, &str) = ("409", "Not as things stand.");
-const BODY: [(&str, &str); 2] =
+const BODY_ERRORS: [(&str, &str); 2] =
     [("413", "The body is too large."), ("415", "The body, or what is asked for, is of another kind.")];
 /// Additional error of starting a run.
-const START: [(&str, &str); 1] = [("500", "The configuration cannot be used for this.")];
+const START_ERRORS: [(&str, &str); 1] = [("500", "The configuration cannot be used for this.")];
 /// Error for an invalid cursor.
-const CURSOR: (&str, &str) = ("410", "The cursor is not one of this store: see `details.start_again`.");
+const CURSOR_ERROR: (&str, &str) = ("410", "The cursor is not one of this store: see `details.start_again`.");
 /// Additional error of operations that create a session.
-const PROJECT: (&str, &str) = ("422", "The folder cannot be a project: see `details.field`.");
+const PROJECT_ERROR: (&str, &str) = ("422", "The folder cannot be a project: see `details.field`.");
 
 /// Adds the parts common to all operations: security, operation ids and error responses.
 pub(super) fn complete(document: &mut utoipa::openapi::OpenApi) {
@@ -91,14 +91,14 @@ pub(super) fn complete(document: &mut utoipa::openapi::OpenApi) {
                 body.required = Some(Required::False);
             }
             let starts = path.ends_with("/run") || path.ends_with("/reflect") || path == "/api/traces";
-            let refusals = ALWAYS
+            let refusals = COMMON_ERRORS
                 .into_iter()
-                .chain((has_id || has_body).then_some(NOT_THERE))
+                .chain((has_id || has_body).then_some(NOT_FOUND))
                 .chain((writes || has_id).then_some(CONFLICT))
-                .chain(BODY.into_iter().filter(|_| has_body || has_id))
-                .chain(path.ends_with("/events").then_some(CURSOR))
-                .chain((has_body && (starts || path == "/api/sessions")).then_some(PROJECT))
-                .chain(START.into_iter().filter(|_| starts && has_body));
+                .chain(BODY_ERRORS.into_iter().filter(|_| has_body || has_id))
+                .chain(path.ends_with("/events").then_some(CURSOR_ERROR))
+                .chain((has_body && (starts || path == "/api/sessions")).then_some(PROJECT_ERROR))
+                .chain(START_ERRORS.into_iter().filter(|_| starts && has_body));
             for (status, response) in &mut operation.responses.responses {
                 if let RefOr::T(response) = response {
                     done(status).clone_into(&mut response.description);

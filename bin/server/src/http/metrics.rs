@@ -15,7 +15,7 @@ use prometheus_client::{
     metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
     registry::Registry,
 };
-use soong::{ErrorCode, ErrorInfo, Metrics, storage::writer::BATCH_CLASSES};
+use soong::{ErrorCode, ErrorInfo, Metrics, storage::writer::BATCH_SIZE_BUCKETS};
 
 use super::{Api, caller::Access, error::ApiError};
 
@@ -31,7 +31,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 ))))]
 pub(super) async fn show(State(api): State<Api>, access: Access, headers: HeaderMap) -> Result<Response, ApiError> {
     access.of_home("metrics are of all users together")?;
-    let websockets = u64::try_from(api.watching.len()).unwrap_or(u64::MAX);
+    let websockets = u64::try_from(api.websockets.len()).unwrap_or(u64::MAX);
     let mut registry = Registry::default();
     registry.register_collector(Box::new(MetricsCollector { metrics: api.runtime.metrics(), websockets }));
     let mut written = String::new();
@@ -128,23 +128,23 @@ impl Collector for MetricsCollector {
         let (of, mut page) = (&self.metrics, MetricsEncoder(encoder));
         let live = of.live_runs.iter().map(|(status, runs)| (*status, gauge(*runs)));
         page.gauges(("soong_runs", "Runs that have not ended, those of sub-agents too.", "status"), live)?;
-        page.counter("soong_runs_begun", "Runs that began, those of sub-agents too.", of.begun_runs)?;
+        page.counter("soong_runs_begun", "Runs that began, those of sub-agents too.", of.started_runs)?;
         let ended = of.ended_runs.iter().map(|(status, runs)| (*status, *runs));
         page.counters(("soong_runs_ended", "Runs that ended, those of sub-agents too.", "status"), ended)?;
         page.counter("soong_turns", "Turns begun.", of.turns)?;
-        page.counter("soong_model_calls", "Calls of models.", of.used.model_calls)?;
-        page.counter("soong_tool_calls", "Calls of tools.", of.used.tool_calls)?;
+        page.counter("soong_model_calls", "Calls of models.", of.usage.model_calls)?;
+        page.counter("soong_tool_calls", "Calls of tools.", of.usage.tool_calls)?;
         let tokens = [
-            ("prompt", of.used.prompt_tokens),
-            ("completion", of.used.completion_tokens),
-            ("cached", of.used.cached_tokens),
-            ("reasoning", of.used.reasoning_tokens),
+            ("prompt", of.usage.prompt_tokens),
+            ("completion", of.usage.completion_tokens),
+            ("cached", of.usage.cached_tokens),
+            ("reasoning", of.usage.reasoning_tokens),
         ];
         page.counters(
             ("soong_tokens", "Tokens used; cached ones are of the prompt, reasoning ones of the completion.", "kind"),
             tokens,
         )?;
-        let nanos = of.used.cost.map_or(0, |cost| cost.as_nanos());
+        let nanos = of.usage.cost.map_or(0, |cost| cost.as_nanos());
         page.counter(
             "soong_cost_nano_usd",
             "What that cost, in billionths of USD, as far as prices are known.",
@@ -165,9 +165,9 @@ impl Collector for MetricsCollector {
         let waiting = gateways().map(|(profile, calls)| (profile.as_str(), gauge(calls.waiting)));
         page.gauges(("soong_gateway_waiting", "Model calls that wait to be let in.", "profile"), waiting)?;
         page.counter("soong_events", "Events committed.", of.events)?;
-        page.counter("soong_journal_refused", "Transactions that the disk refused.", of.journal.refused)?;
+        page.counter("soong_journal_refused", "Transactions that the disk refused.", of.journal.failed_commits)?;
         // The number of observations is the number of transactions.
-        let bounds = BATCH_CLASSES.iter().map(|most| *most as f64).chain([f64::INFINITY]);
+        let bounds = BATCH_SIZE_BUCKETS.iter().map(|most| *most as f64).chain([f64::INFINITY]);
         let batches: Vec<(f64, u64)> = bounds.zip(of.journal.batches).collect();
         let help = "Appends of a transaction; how many there are is how many were committed.";
         let mut histogram =
@@ -182,7 +182,7 @@ impl Collector for MetricsCollector {
         page.gauge(
             "soong_subscribers_behind",
             "Listeners that have fallen behind what is kept for them, and read on from the store.",
-            of.subscribers.behind,
+            of.subscribers.rereading,
         )?;
         page.gauge("soong_websockets", "WebSockets that are open.", self.websockets)?;
         let restarts = of.restarts.iter().map(|(kind, restarts)| (*kind, *restarts));

@@ -318,9 +318,9 @@ impl From<StartBody> for RunRequest {
             deny: wish.deny,
             unattended: wish.unattended,
             enable_memory: read.value(wish.enable_memory, RunSetting::EnableMemory),
-            reflects: wish.reflects,
+            reflection: wish.reflects,
             reject_if_busy: wish.if_busy == Some(IfBusy::Reject),
-            reset,
+            reset_settings: reset,
             ..Self::default()
         }
     }

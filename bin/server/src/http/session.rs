@@ -178,8 +178,9 @@ pub(super) async fn head(
 ) -> Result<Json<HeadView>, ApiError> {
     let _passing = access.enter()?;
     access.session(&id).await?;
-    let HeadSwitched { sequence, from_sequence, restored, left } = access.runtime().switch_head(&id, sequence).await?;
-    Ok(Json(HeadView { sequence, from_sequence, restored, left }))
+    let HeadSwitched { sequence, from_sequence, restored, not_restored } =
+        access.runtime().switch_head(&id, sequence).await?;
+    Ok(Json(HeadView { sequence, from_sequence, restored, left: not_restored }))
 }
 
 /// Deletes a session and everything in it. Responds once it is deleted.

@@ -34,7 +34,7 @@ use super::{
 pub const PING: Duration = Duration::from_secs(15);
 /// Retries of a failed read from the store: delay, and the number of failures after which the stream ends. The client
 /// can resume it with its cursor.
-pub(super) const REREAD: (Duration, u32) = (Duration::from_millis(200), 50);
+pub(super) const READ_RETRY: (Duration, u32) = (Duration::from_millis(200), 50);
 /// Name of the frame that reports why a stream ends.
 pub const ERROR_FRAME: &str = "error";
 /// Number of events of a page: default and maximum.
@@ -165,7 +165,7 @@ fn frames(
     stream: EventStream,
     tree: bool,
 ) -> impl Stream<Item = Result<Event, axum::Error>> + use<> {
-    let encoded = Arc::clone(&api.encoded);
+    let encoded = Arc::clone(&api.event_cache);
     futures::stream::unfold((stream, leave, encoded), move |(mut stream, mut leave, encoded)| async move {
         let mut failures = 0;
         loop {
@@ -181,11 +181,11 @@ fn frames(
                 }
                 Err(error) => {
                     failures += 1;
-                    if failures == REREAD.1 {
+                    if failures == READ_RETRY.1 {
                         tracing::warn!(%error, "a stream ends: its events cannot be read");
                         return None;
                     }
-                    tokio::time::sleep(REREAD.0).await;
+                    tokio::time::sleep(READ_RETRY.0).await;
                     continue;
                 }
             };

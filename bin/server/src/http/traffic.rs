@@ -14,9 +14,9 @@ use axum::{
 use http_body_util::BodyExt;
 
 /// Time after a response within which a client may send its next request.
-const PAUSE: Duration = Duration::from_millis(150);
+const QUIET_PERIOD: Duration = Duration::from_millis(150);
 /// Polling interval.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Counts requests from their start to the end of their responses.
 #[derive(Clone, Default)]
@@ -35,13 +35,13 @@ impl Traffic {
 
     fn is_quiet(&self) -> bool {
         let served = self.served();
-        served.open == 0 && served.last_end.is_none_or(|end| end.elapsed() >= PAUSE)
+        served.open == 0 && served.last_end.is_none_or(|end| end.elapsed() >= QUIET_PERIOD)
     }
 
     /// Waits until no request is in progress and none has ended recently.
     pub async fn quiet(&self) {
         while !self.is_quiet() {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }

@@ -61,9 +61,9 @@ pub(super) async fn kill(access: Access, Path(actor_id): Path<String>) -> Result
 #[derive(Debug, Default)]
 pub(super) struct TreeFilter {
     /// Sessions that belong to the caller.
-    is_own: HashMap<SessionId, bool>,
+    own_sessions: HashMap<SessionId, bool>,
     /// Ids of the actors that were sent to the caller.
-    told: HashSet<String>,
+    sent_actors: HashSet<String>,
 }
 
 impl TreeFilter {
@@ -71,7 +71,7 @@ impl TreeFilter {
     pub(super) async fn prune(&mut self, access: &Access, tree: &mut ActorView) -> Result<(), ErrorInfo> {
         self.learn(access, sessions_of(tree)).await?;
         // An actor that is removed and added again may belong to another user.
-        self.told.clear();
+        self.sent_actors.clear();
         self.keep_own(access, tree);
         Ok(())
     }
@@ -80,23 +80,23 @@ impl TreeFilter {
     pub(super) async fn filter(&mut self, access: &Access, event: TreeEvent) -> Result<Option<TreeEvent>, ErrorInfo> {
         Ok(match event {
             TreeEvent::Snapshot { mut tree, dropped } => {
-                self.is_own.clear();
+                self.own_sessions.clear();
                 self.prune(access, &mut tree).await?;
                 Some(TreeEvent::Snapshot { tree, dropped })
             }
             event if access.caller.only().is_none() => Some(event),
             TreeEvent::Changed { changed, gone, ended, dropped } => {
                 // An actor that is both gone and changed has been started again.
-                let gone: Vec<String> = gone.iter().filter(|id| self.told.remove(*id)).cloned().collect();
+                let gone: Vec<String> = gone.iter().filter(|id| self.sent_actors.remove(*id)).cloned().collect();
                 for id in &gone {
                     // A session with that id may belong to another user next time.
                     if let Some(session) = id.strip_prefix("session:") {
-                        self.is_own.remove(&SessionId::new(session));
+                        self.own_sessions.remove(&SessionId::new(session));
                     }
                 }
                 self.learn(access, changed.iter().filter_map(session_of).collect()).await?;
                 let changed: Vec<ActorView> = changed.iter().filter(|view| self.is_seen(view)).cloned().collect();
-                self.told.extend(changed.iter().map(|view| view.actor_id.clone()));
+                self.sent_actors.extend(changed.iter().map(|view| view.actor_id.clone()));
                 let is_theirs =
                     |end: &&RunEnd| gone.iter().any(|id| id.strip_prefix("run:") == Some(end.run_id.as_str()));
                 let ended = ended.iter().filter(is_theirs).cloned().collect();
@@ -112,25 +112,25 @@ impl TreeFilter {
             return Ok(());
         }
         let unknown: Vec<SessionId> =
-            sessions.into_iter().filter(|session| !self.is_own.contains_key(session)).collect();
+            sessions.into_iter().filter(|session| !self.own_sessions.contains_key(session)).collect();
         if unknown.is_empty() {
             return Ok(());
         }
         // A session that is not found may not be stored yet: it is looked up again with its next change.
         let owners = access.runtime().session_owners(unknown).await?;
         let own = owners.into_iter().filter(|(_, uid)| access.caller.uid() == uid);
-        self.is_own.extend(own.map(|(session, _)| (session, true)));
+        self.own_sessions.extend(own.map(|(session, _)| (session, true)));
         Ok(())
     }
 
     fn is_seen(&self, view: &ActorView) -> bool {
-        session_of(view).is_none_or(|session| self.is_own.contains_key(&session))
+        session_of(view).is_none_or(|session| self.own_sessions.contains_key(&session))
     }
 
     fn keep_own(&mut self, access: &Access, view: &mut ActorView) {
         if access.caller.only().is_some() {
             view.children.retain(|child| self.is_seen(child));
-            self.told.insert(view.actor_id.clone());
+            self.sent_actors.insert(view.actor_id.clone());
         }
         for child in &mut view.children {
             self.keep_own(access, child);

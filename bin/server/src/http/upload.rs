@@ -40,11 +40,11 @@ use super::{
 };
 
 /// Maximum time to keep reading a rejected body, so that the client reads the error response.
-const REFUSED_FOR: Duration = Duration::from_secs(10);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Reason for a body that ends early.
-const CLIENT_LEFT: &str = "the client has left";
+const CLIENT_DISCONNECTED: &str = "the client has left";
 /// Maximum number of buffered pieces of a file.
-const PIECES: usize = 4;
+const MAX_BUFFERED_PIECES: usize = 4;
 
 /// A stored version.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -106,7 +106,7 @@ impl Drop for DrainedBody {
         if let (Some(mut rest), Ok(threads)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
             threads.spawn(async move {
                 let reading = async { while let Some(Ok(_)) = rest.next().await {} };
-                let _ = tokio::time::timeout(REFUSED_FOR, reading).await;
+                let _ = tokio::time::timeout(DRAIN_TIMEOUT, reading).await;
             });
         }
     }
@@ -125,23 +125,23 @@ pub(super) fn arriving(body: Body, limit: usize) -> (Content, UploadGuard) {
             cut_off(&error)
         })
     });
-    let left = left.map(|_| Err(cut_off(&CLIENT_LEFT))).into_stream();
+    let left = left.map(|_| Err(cut_off(&CLIENT_DISCONNECTED))).into_stream();
     let pieces = futures::stream::select(pieces.map(Some).chain(once(ready(None))), left.map(Some));
-    (Content::Stream(until_end(pieces)), UploadGuard { _open: waiting, over, limit })
+    (Content::Stream(until_end(pieces)), UploadGuard { _open: waiting, exceeded: over, limit })
 }
 
 /// Guard of a request that waits for its content to be stored.
 pub(super) struct UploadGuard {
     _open: oneshot::Sender<Infallible>,
     /// Whether the body exceeded the limit.
-    over: Arc<AtomicBool>,
+    exceeded: Arc<AtomicBool>,
     limit: usize,
 }
 
 impl UploadGuard {
     /// Replaces an error by `payload_too_large` if the body exceeded the limit.
     pub(super) fn explain(&self, error: ErrorInfo) -> ErrorInfo {
-        if self.over.load(Relaxed) { too_long(self.limit) } else { error }
+        if self.exceeded.load(Relaxed) { too_long(self.limit) } else { error }
     }
 }
 
@@ -155,7 +155,7 @@ fn until_end(
             Some(Some(Ok(piece))) => Some((Ok(piece), Some(pieces))),
             Some(Some(Err(error))) => Some((Err(error), None)),
             Some(None) => None,
-            None => Some((Err(cut_off(&CLIENT_LEFT)), None)),
+            None => Some((Err(cut_off(&CLIENT_DISCONNECTED)), None)),
         }
     };
     futures::stream::unfold(Some(pieces), step).boxed()
@@ -208,7 +208,7 @@ async fn store(access: &Access, place: &ArtifactOwner, mut part: Field<'_>) -> R
     };
     let content_type = part.content_type().unwrap_or("application/octet-stream").to_owned();
     let limit = access.api().limits.upload_bytes;
-    let (mut pieces, stream) = mpsc::channel(PIECES);
+    let (mut pieces, stream) = mpsc::channel(MAX_BUFFERED_PIECES);
     // A part borrows from the request, but storing outlives the request, so the pieces pass through a channel.
     let passing = async move {
         loop {

@@ -24,15 +24,15 @@ use super::{
     caller::{Access, TokenWatch},
     error::{ApiError, ErrorBody, refuse},
     request::{Path, Query},
-    stream::{EventQuery, PING, REREAD},
+    stream::{EventQuery, PING, READ_RETRY},
     trace::TraceView,
     tree::TreeFilter,
 };
 
 /// Time after which a client that reads nothing is disconnected.
-const STALL: Duration = Duration::from_secs(30);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum time that the client then has to read the reason.
-const FAREWELL: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum length of a client's message, in bytes. Clients have nothing to send.
 const MAX_INCOMING_BYTES: usize = 16 * 1_024;
 /// Size of the read buffer of each connection, in bytes.
@@ -40,7 +40,7 @@ const READ_BUFFER_BYTES: usize = 1_024;
 /// Size of the write buffer of each connection, in bytes.
 const WRITE_BUFFER_BYTES: usize = 16 * 1_024;
 /// Maximum number of available messages that are written together.
-const AT_ONCE: usize = 64;
+const MAX_BATCH_MESSAGES: usize = 64;
 /// Subprotocol that a client may offer in addition to its token.
 const PROTOCOL: &str = "soong";
 /// Prefix of a token that is offered as a subprotocol.
@@ -50,34 +50,34 @@ pub const BEARER_PROTOCOL: &str = "soong.bearer.";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CloseReason {
     /// The stream has ended because the session was deleted.
-    Done,
+    Deleted,
     /// The owner of the home is shutting down.
-    Leaving,
+    ShuttingDown,
     /// The token was revoked.
     Revoked,
     /// The trace does not exist.
     Unknown,
     /// The client read too slowly.
-    Behind,
+    TooSlow,
     /// The data cannot be read.
     Failed,
     /// The runtime has failed, so nothing that is watched continues.
     Interrupted,
     /// The cursor does not exist in this store.
-    Cursor,
+    CursorUnknown,
 }
 
 impl CloseReason {
     fn frame(self) -> CloseFrame {
         let (code, reason) = match self {
-            Self::Done => (1000, "deleted"),
-            Self::Leaving => (1001, "closing"),
+            Self::Deleted => (1000, "deleted"),
+            Self::ShuttingDown => (1001, "closing"),
             Self::Revoked => (4401, "unauthorized"),
             Self::Unknown => (4404, "trace_not_found"),
-            Self::Behind => (4409, "too far behind: come back with the last event that you saw"),
+            Self::TooSlow => (4409, "too far behind: come back with the last event that you saw"),
             Self::Failed => (1011, "storage_error"),
             Self::Interrupted => (1011, "runtime_failed"),
-            Self::Cursor => (4410, "cursor_unknown"),
+            Self::CursorUnknown => (4410, "cursor_unknown"),
         };
         CloseFrame { code, reason: Utf8Bytes::from_static(reason) }
     }
@@ -123,7 +123,7 @@ pub(super) async fn trace(
         return Err(refuse("limit: a watch has no end"));
     }
     let upgrade = upgraded(upgrade, &headers)?;
-    let watching = access.api().watching.clone();
+    let watching = access.api().websockets.clone();
     Ok(upgrade.on_upgrade(move |socket| {
         watching.track_future(watch_trace(WatchSocket::new(socket, leave), access, id, query))
     }))
@@ -141,7 +141,7 @@ pub(super) async fn tree(
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiError> {
     let upgrade = upgraded(upgrade, &headers)?;
-    let watching = access.api().watching.clone();
+    let watching = access.api().websockets.clone();
     Ok(upgrade.on_upgrade(move |socket| watching.track_future(watch_tree(WatchSocket::new(socket, leave), access))))
 }
 
@@ -179,7 +179,7 @@ struct WatchSocket {
 enum ConnectionEvent {
     Close(CloseReason),
     /// The client has disconnected.
-    Left,
+    Disconnected,
     Ping,
 }
 
@@ -195,7 +195,7 @@ impl WatchSocket {
         loop {
             tokio::select! {
                 incoming = self.socket.recv() => match incoming {
-                    Some(Ok(Message::Close(_)) | Err(_)) | None => return ConnectionEvent::Left,
+                    Some(Ok(Message::Close(_)) | Err(_)) | None => return ConnectionEvent::Disconnected,
                     // Messages of the client are ignored; the library answers pings.
                     Some(Ok(_)) => {}
                 },
@@ -213,10 +213,10 @@ impl WatchSocket {
             }
             self.socket.flush().await
         };
-        match timeout(STALL, writing).await {
+        match timeout(WRITE_TIMEOUT, writing).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(None),
-            Err(_) => Err(Some(CloseReason::Behind)),
+            Err(_) => Err(Some(CloseReason::TooSlow)),
         }
     }
 
@@ -233,7 +233,7 @@ impl WatchSocket {
             // The client answers a close frame with its own.
             while let Some(Ok(_)) = self.socket.recv().await {}
         };
-        let _ = timeout(FAREWELL, closing).await;
+        let _ = timeout(CLOSE_TIMEOUT, closing).await;
     }
 }
 
@@ -260,7 +260,8 @@ async fn follow_trace(
     };
     let TraceView { trace, goal_tree, sub_traces } = &view;
     if let Err(error) = query.check(access, trace, None).await {
-        let close = if error.code == ErrorCode::CursorUnknown { CloseReason::Cursor } else { CloseReason::Failed };
+        let close =
+            if error.code == ErrorCode::CursorUnknown { CloseReason::CursorUnknown } else { CloseReason::Failed };
         line.say("error", ErrorBody::from(error)).await?;
         return Err(Some(close));
     }
@@ -283,7 +284,7 @@ async fn follow_trace(
                     line.write([Message::Ping(Default::default())]).await?;
                     continue;
                 }
-                ConnectionEvent::Left => return Err(None),
+                ConnectionEvent::Disconnected => return Err(None),
                 ConnectionEvent::Close(close) => return Err(Some(close)),
             },
         };
@@ -306,7 +307,7 @@ async fn follow_trace(
 async fn failed(line: &mut WatchSocket, failures: &mut u32, error: ErrorInfo) -> Result<(), Option<CloseReason>> {
     let close = match error.code {
         ErrorCode::RuntimeFailed => CloseReason::Interrupted,
-        ErrorCode::CursorUnknown => CloseReason::Cursor,
+        ErrorCode::CursorUnknown => CloseReason::CursorUnknown,
         _ => return reread(failures, &error).await,
     };
     line.say("error", ErrorBody::from(error)).await?;
@@ -318,7 +319,7 @@ type Batch = (Vec<Message>, Option<ErrorInfo>);
 
 /// Collects the items that are already available after the first one, so that they are written together.
 fn waiting(first: StreamItem, stream: &mut EventStream, access: &Access) -> Result<Batch, Option<CloseReason>> {
-    let encoded = Arc::clone(&access.api().encoded);
+    let encoded = Arc::clone(&access.api().event_cache);
     let text = |item: StreamItem| -> Result<Utf8Bytes, serde_json::Error> {
         match item {
             StreamItem::Event(record) => encoded.json(&record),
@@ -330,7 +331,7 @@ fn waiting(first: StreamItem, stream: &mut EventStream, access: &Access) -> Resu
     let mut next = Some(first);
     while let Some(item) = next.take() {
         messages.push(Message::Text(text(item).map_err(|_| Some(CloseReason::Failed))?));
-        if messages.len() < AT_ONCE {
+        if messages.len() < MAX_BATCH_MESSAGES {
             match stream.next().now_or_never().flatten() {
                 Some(Ok(item)) => next = Some(item),
                 Some(Err(error)) => return Ok((messages, Some(error))),
@@ -343,17 +344,17 @@ fn waiting(first: StreamItem, stream: &mut EventStream, access: &Access) -> Resu
 
 async fn reread(failures: &mut u32, error: &ErrorInfo) -> Result<(), Option<CloseReason>> {
     *failures += 1;
-    if *failures == REREAD.1 {
+    if *failures == READ_RETRY.1 {
         tracing::warn!(%error, "a watch ends: its events cannot be read");
         return Err(Some(CloseReason::Failed));
     }
-    tokio::time::sleep(REREAD.0).await;
+    tokio::time::sleep(READ_RETRY.0).await;
     Ok(())
 }
 
 /// Returns why an endless stream has ended.
 fn end(access: &Access) -> CloseReason {
-    if access.runtime().is_closing() { CloseReason::Leaving } else { CloseReason::Done }
+    if access.runtime().is_closing() { CloseReason::ShuttingDown } else { CloseReason::Deleted }
 }
 
 async fn watch_tree(mut line: WatchSocket, access: Access) {
@@ -373,7 +374,7 @@ async fn follow_tree(line: &mut WatchSocket, access: &Access) -> Result<(), Opti
                     line.write([Message::Ping(Default::default())]).await?;
                     continue;
                 }
-                ConnectionEvent::Left => return Err(None),
+                ConnectionEvent::Disconnected => return Err(None),
                 ConnectionEvent::Close(close) => return Err(Some(close)),
             },
         };

@@ -83,7 +83,7 @@ async fn a_client_that_does_not_say_what_it_wants_is_let_go() {
     let mut answered = world.ask("GET /", "\r\n").await;
     let (text, took) = rest(&mut answered).await;
     assert!(text.starts_with("HTTP/1.1 200 OK") && text.ends_with("hello"), "{text}");
-    assert_about(took, HEAD);
+    assert_about(took, HEAD_TIMEOUT);
     world.server.stop().await;
 }
 
@@ -92,7 +92,7 @@ async fn a_body_may_come_slowly_and_may_not_stop() {
     let world = world(8).await;
     let mut slow = world.ask("POST /count", "Connection: close\r\nContent-Length: 10\r\n\r\n").await;
     for _ in 0..10 {
-        sleep(BODY - Duration::from_secs(5)).await;
+        sleep(BODY_TIMEOUT - Duration::from_secs(5)).await;
         slow.write_all(b"x").await.unwrap();
     }
     let (text, _) = rest(&mut slow).await;
@@ -101,7 +101,7 @@ async fn a_body_may_come_slowly_and_may_not_stop() {
     let mut stopped = world.ask("POST /count", "Content-Length: 10\r\n\r\nfive!").await;
     let (text, took) = rest(&mut stopped).await;
     assert!(text.starts_with("HTTP/1.1 4"), "{text}");
-    assert_about(took, BODY);
+    assert_about(took, BODY_TIMEOUT);
     world.server.stop().await;
 }
 
@@ -109,7 +109,7 @@ async fn a_body_may_come_slowly_and_may_not_stop() {
 async fn an_answer_that_nobody_takes_is_given_up_and_its_place_is_free_again() {
     let world = world(1).await;
     let deaf = world.ask("GET /endless", "\r\n").await;
-    sleep(WRITE - Duration::from_secs(2)).await;
+    sleep(WRITE_TIMEOUT - Duration::from_secs(2)).await;
     let (text, _) = rest(&mut world.ask("GET /", "\r\n").await).await;
     assert!(text.starts_with("HTTP/1.1 429") && text.contains("\r\nRetry-After: 1\r\n"), "{text}");
     sleep(Duration::from_secs(5)).await;
@@ -120,7 +120,7 @@ async fn an_answer_that_nobody_takes_is_given_up_and_its_place_is_free_again() {
     let slow = world.ask("GET /endless", "\r\n").await;
     let mut piece = vec![0; 65_536];
     for _ in 0..10 {
-        sleep(WRITE - Duration::from_secs(5)).await;
+        sleep(WRITE_TIMEOUT - Duration::from_secs(5)).await;
         slow.readable().await.unwrap();
         let mut read = 0;
         // Reads only the bytes that are available now.
@@ -141,7 +141,7 @@ async fn a_server_that_ends_waits_for_no_one_for_long() {
     sleep(Duration::from_secs(1)).await;
     let start = Instant::now();
     world.server.stop().await;
-    assert!(start.elapsed() <= LAST_WORDS + Duration::from_secs(1), "{:?}", start.elapsed());
+    assert!(start.elapsed() <= SHUTDOWN_TIMEOUT + Duration::from_secs(1), "{:?}", start.elapsed());
     let (text, _) = rest(&mut idle).await;
     assert!(text.ends_with("hello"), "{text}");
     assert!(TcpStream::connect(addr).await.is_err(), "nobody new is taken in");

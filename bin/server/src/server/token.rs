@@ -27,13 +27,13 @@ const FILE: &str = "server.token";
 /// Name of the file with the same token as a header, for `curl -H @FILE`: process arguments are public.
 const HEADER_FILE: &str = "server.header";
 /// Length of a generated token, in random bytes.
-const BYTES: usize = 32;
+const TOKEN_BYTES: usize = 32;
 /// Minimum length of a token, in characters. A shorter one could be guessed.
 const MIN_CHARS: usize = 16;
 /// Maximum size of the token file, in bytes.
 const MAX_BYTES: u64 = 4_096;
 /// Interval of checking the token file for open streams.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 type Fingerprint = [u8; 32];
 
@@ -41,12 +41,12 @@ type Fingerprint = [u8; 32];
 struct KnownToken {
     uid: Arc<str>,
     /// Whether the token is still valid.
-    holds: watch::Sender<bool>,
+    valid: watch::Sender<bool>,
 }
 
 impl KnownToken {
     fn new(uid: &str) -> Self {
-        Self { uid: uid.into(), holds: watch::Sender::new(true) }
+        Self { uid: uid.into(), valid: watch::Sender::new(true) }
     }
 }
 
@@ -54,9 +54,9 @@ impl KnownToken {
 #[derive(Clone)]
 pub struct Tokens {
     path: PathBuf,
-    others: Arc<HashMap<Fingerprint, KnownToken>>,
+    configured: Arc<HashMap<Fingerprint, KnownToken>>,
     /// Token of the file, as it was last read.
-    own: Arc<Mutex<Option<(Fingerprint, KnownToken)>>>,
+    home_token: Arc<Mutex<Option<(Fingerprint, KnownToken)>>>,
 }
 
 /// Returns the token of a home, as commands send it; `None` if the file is missing or holds no valid token.
@@ -87,7 +87,7 @@ pub fn prepare(home: &Path) -> io::Result<(String, Option<String>)> {
             }
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let mut bytes = [0; BYTES];
+            let mut bytes = [0; TOKEN_BYTES];
             getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
             let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
             write_secret(home, FILE, &format!("{token}\n"))?;
@@ -135,7 +135,7 @@ impl Tokens {
             }
         }
         let path = home.join(FILE);
-        Ok(Self { path, others: Arc::new(others), own: Arc::default() })
+        Ok(Self { path, configured: Arc::new(others), home_token: Arc::default() })
     }
 
     /// Returns the user of a token, and a handle that reports when the token is revoked.
@@ -145,21 +145,21 @@ impl Tokens {
         let offered = fingerprint(token);
         let own = self.own();
         let known = own.as_ref().filter(|(kept, _)| *kept == offered).map(|(_, known)| known);
-        let known = known.or_else(|| self.others.get(&offered))?;
-        Some((Caller::User(Arc::clone(&known.uid)), TokenWatch(Some(known.holds.subscribe()))))
+        let known = known.or_else(|| self.configured.get(&offered))?;
+        Some((Caller::User(Arc::clone(&known.uid)), TokenWatch(Some(known.valid.subscribe()))))
     }
 
     /// Checks the token file regularly, so that streams with a revoked token end.
     pub async fn watch(self) {
         loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
             let tokens = self.clone();
             let _ = tokio::task::spawn_blocking(move || tokens.look()).await;
         }
     }
 
     fn own(&self) -> MutexGuard<'_, Option<(Fingerprint, KnownToken)>> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+        self.home_token.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads the file. If it holds another token, or none, the previous one is revoked.
@@ -172,7 +172,7 @@ impl Tokens {
             return;
         }
         if let Some((_, before)) = own.take() {
-            before.holds.send_replace(false);
+            before.valid.send_replace(false);
         }
         *own = now.map(|now| (now, KnownToken::new(LOCAL)));
     }

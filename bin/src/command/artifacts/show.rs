@@ -13,12 +13,12 @@ use super::Context;
 use crate::{command::cleanup, exit::Failure, figure, print, shelf::ArtifactSource, terminal::Hue, text};
 
 /// Maximum number of text lines shown with the record.
-const FIRST_LINES: usize = 20;
+const MAX_TEXT_LINES: usize = 20;
 /// Half of the maximum width of a reason in a cleanup list, in columns.
 const COLUMNS: usize = 72;
 
 /// Note below a table with a marked version.
-pub(in crate::command) const DIRTY: &str =
+pub(in crate::command) const DIRTY_NOTE: &str =
     "* has edits that are no stored version yet; they become one when the run ends that made them";
 
 /// Formats the version number of an artifact, with a mark if it has edits that are not a stored version yet.
@@ -50,7 +50,7 @@ pub(super) async fn list(context: &Context<'_>, shelf: &ArtifactSource) -> Resul
     let rows: Vec<Vec<String>> = artifacts.iter().map(row).collect();
     print::table(&["ARTIFACT", "VERSION", "SIZE", "TYPE", "FROM", "CHANGED (UTC)", "ABOUT"], &rows)?;
     if artifacts.iter().any(|artifact| artifact.dirty) {
-        print::aside(context.terminal, Hue::Dim, DIRTY)?;
+        print::aside(context.terminal, Hue::Dim, DIRTY_NOTE)?;
     }
     Ok(())
 }
@@ -89,12 +89,12 @@ pub(super) async fn show(context: &Context<'_>, shelf: &ArtifactSource, name: &s
         print::line(&format!("{name:<9} {}", text::line(&fact)))?;
     }
     if artifact.dirty {
-        print::aside(context.terminal, Hue::Dim, DIRTY)?;
+        print::aside(context.terminal, Hue::Dim, DIRTY_NOTE)?;
     }
     let Some(content) = content else { return Ok(()) };
     print::line("")?;
     let mut lines = content.lines();
-    for line in lines.by_ref().take(FIRST_LINES) {
+    for line in lines.by_ref().take(MAX_TEXT_LINES) {
         print::line(&text::line_as_is(line))?;
     }
     match lines.count() {

@@ -21,11 +21,11 @@ use crate::{
 };
 
 /// Maximum duration of the run.
-const LIMIT: Duration = Duration::from_secs(120);
+const RUN_TIMEOUT: Duration = Duration::from_secs(120);
 /// Maximum time for the run to end after its limit.
-const GRACE: Duration = Duration::from_secs(5);
+const END_GRACE: Duration = Duration::from_secs(5);
 /// Maximum attempts per model call, so that one transient failure is not reported.
-const TRIES: u32 = 2;
+const MAX_ATTEMPTS: u32 = 2;
 /// Maximum number of model calls; some models call a tool more than once.
 const MAX_TURNS: u32 = 4;
 /// Tool that the model is asked to call.
@@ -34,13 +34,13 @@ const TOOL: &str = "list_files";
 const FILE: &str = "soong-check.txt";
 /// Divisor for detecting truncated prompts: if the service counts less than 1/3 of the estimated tokens, it has cut
 /// the prompt.
-const CUT_PROMPT: u64 = 3;
+const TRUNCATION_FACTOR: u64 = 3;
 
 /// Observations from the model calls of the run.
 #[derive(Debug, Clone, Copy, Default)]
 struct CallObservations {
     /// Number of deltas (text and reasoning).
-    pieces: u64,
+    deltas: u64,
     /// Number of answers.
     answers: u64,
     /// Number of answers without usage data.
@@ -60,7 +60,7 @@ impl CallObservations {
         let record = match item {
             StreamItem::Event(record) => record,
             StreamItem::Delta(_) => {
-                self.pieces += 1;
+                self.deltas += 1;
                 return;
             }
             _ => return,
@@ -99,8 +99,8 @@ impl CallObservations {
                 "Use a model that is better at tool calls.",
             ),
         };
-        let streaming = if self.pieces > self.answers {
-            Check::ok("call streaming", format!("{} pieces of text", self.pieces))
+        let streaming = if self.deltas > self.answers {
+            Check::ok("call streaming", format!("{} pieces of text", self.deltas))
         } else {
             Check::partly(
                 "call streaming",
@@ -117,7 +117,8 @@ impl CallObservations {
             ),
         };
         let (counted, estimated) = (figure::count(self.counted_tokens), figure::count(self.estimated_tokens));
-        let is_cut = self.counted_tokens > 0 && self.counted_tokens.saturating_mul(CUT_PROMPT) < self.estimated_tokens;
+        let is_cut =
+            self.counted_tokens > 0 && self.counted_tokens.saturating_mul(TRUNCATION_FACTOR) < self.estimated_tokens;
         let window = if is_cut {
             Check::warning(
                 "call window",
@@ -146,14 +147,14 @@ pub(super) fn call(context: &Context<'_>, mut config: Config) -> Result<CallResu
     // Presets and MCP servers have separate checks.
     config.presets.clear();
     config.mcp.clear();
-    config.model.retry.max_attempts = config.model.retry.max_attempts.min(TRIES);
+    config.model.retry.max_attempts = config.model.retry.max_attempts.min(MAX_ATTEMPTS);
     let (name, context_window) = (config.model.name.clone(), config.model.context_window);
     let is_offline = config.model.provider == Provider::Offline;
     if !context.global.json {
         let name = text::line(&name);
         print::error_line(&format!(
             "calling {name} with a task and a tool, at most {} s; Ctrl-C ends it",
-            LIMIT.as_secs()
+            RUN_TIMEOUT.as_secs()
         ));
     }
     let begun = Instant::now();
@@ -161,7 +162,7 @@ pub(super) fn call(context: &Context<'_>, mut config: Config) -> Result<CallResu
     let asked = at_work(async {
         let interrupt = Interrupt::listen();
         tokio::select! {
-            asked = tokio::time::timeout(LIMIT + GRACE, ask(context, config, &mut seen)) => Ok(asked),
+            asked = tokio::time::timeout(RUN_TIMEOUT + END_GRACE, ask(context, config, &mut seen)) => Ok(asked),
             () = interrupt.first() => Err(Failure::new(Exit::Interrupted, "the call was cancelled", "")),
         }
     })?;
@@ -177,7 +178,7 @@ pub(super) fn call(context: &Context<'_>, mut config: Config) -> Result<CallResu
             let answered = Check::ok("call", format!("{name} answered after {took}, {calls}, {tokens} tokens"));
             // The offline model has no context window and does not stream.
             let more = if is_offline { Vec::new() } else { seen.checks(context_window) };
-            CallResult { checks: std::iter::once(answered).chain(more).collect(), exit: Exit::Done }
+            CallResult { checks: std::iter::once(answered).chain(more).collect(), exit: Exit::Success }
         }
         Ok(Err(error)) if error.code != ErrorCode::Timeout => {
             failed(&error, format!("{name}: {}", error.message), exit::advice(error.code))
@@ -205,7 +206,7 @@ async fn ask(context: &Context<'_>, config: Config, seen: &mut CallObservations)
         format!("Call the tool `{TOOL}` once, for the folder \".\". Then answer with the name of the file in it.");
     let start = RunRequest {
         max_iterations: Some(MAX_TURNS),
-        timeout_ms: u64::try_from(LIMIT.as_millis()).ok(),
+        timeout_ms: u64::try_from(RUN_TIMEOUT.as_millis()).ok(),
         ..RunRequest::new(task)
     };
     let outcome = runtime.run_result(start, |item| seen.take(item)).await;
@@ -225,7 +226,7 @@ mod tests {
     #[test]
     fn what_a_service_lacks_is_named() {
         let good = CallObservations {
-            pieces: 9,
+            deltas: 9,
             answers: 2,
             without_usage: 0,
             estimated_tokens: 4_000,
@@ -240,7 +241,7 @@ mod tests {
         assert_eq!(found(CallObservations { ..good }), [""; 0]);
         assert_eq!(found(CallObservations { used_tool: false, tool_calls: 0, ..good }), ["call tools"]);
         assert_eq!(found(CallObservations { used_tool: false, ..good }), ["call tools"]);
-        assert_eq!(found(CallObservations { pieces: 1, ..good }), ["call streaming"]);
+        assert_eq!(found(CallObservations { deltas: 1, ..good }), ["call streaming"]);
         assert_eq!(found(CallObservations { without_usage: 2, counted_tokens: 0, ..good }), ["call usage"]);
         assert_eq!(found(CallObservations { counted_tokens: 1_024, ..good }), ["call window"]);
     }

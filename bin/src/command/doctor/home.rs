@@ -15,11 +15,11 @@ use super::{Check, Status};
 use crate::{figure, records};
 
 /// Free disk space in bytes below which a warning is given.
-const LITTLE_ROOM: u64 = 1 << 30;
+const LOW_SPACE: u64 = 1 << 30;
 /// Free disk space in bytes below which the check is broken.
-const NO_ROOM: u64 = 100 << 20;
+const MIN_SPACE: u64 = 100 << 20;
 
-const ELSEWHERE: &str = "Choose another home with --home DIR or SOONG_AGENT_HOME.";
+const OTHER_HOME_ADVICE: &str = "Choose another home with --home DIR or SOONG_AGENT_HOME.";
 
 /// Checks the home. Checks that need a part of the home that does not exist are skipped.
 pub(super) fn checks(home: &Path) -> Vec<Check> {
@@ -56,7 +56,7 @@ fn existing(path: &Path) -> Option<PathBuf> {
 
 fn folder(home: &Path) -> Check {
     let shown = home.display();
-    let broken = |why: String| Check::broken("home", why, ELSEWHERE);
+    let broken = |why: String| Check::broken("home", why, OTHER_HOME_ADVICE);
     let can_write = |path: &Path| access(path, Access::WRITE_OK | Access::EXEC_OK);
     match home.metadata() {
         Ok(found) if !found.is_dir() => broken(format!("{shown} is no folder")),
@@ -91,8 +91,8 @@ fn room(free: u64) -> Check {
     let said = format!("{} free", figure::bytes(free));
     let advice = "Free some; a run whose disk is full waits until there is room.";
     match free {
-        0..NO_ROOM => Check::broken("disk", format!("only {said} where the home is"), advice),
-        NO_ROOM..LITTLE_ROOM => Check::warning("disk", format!("only {said} where the home is"), advice),
+        0..MIN_SPACE => Check::broken("disk", format!("only {said} where the home is"), advice),
+        MIN_SPACE..LOW_SPACE => Check::warning("disk", format!("only {said} where the home is"), advice),
         _ => Check::ok("disk", format!("{said} where the home is")),
     }
 }
@@ -101,7 +101,7 @@ fn database(path: &Path, has_owner: bool) -> Vec<Check> {
     let shown = path.display();
     let reader = match SqliteReader::open(path) {
         Ok(reader) => reader,
-        Err(StoreError::Missing(_)) => return vec![Check::ok("database", "there is none yet: made on first use")],
+        Err(StoreError::NotFound(_)) => return vec![Check::ok("database", "there is none yet: made on first use")],
         Err(error) => return vec![unreadable(path, &error)],
     };
     let size = path.metadata().map_or(0, |file| file.len());
@@ -117,7 +117,7 @@ fn database(path: &Path, has_owner: bool) -> Vec<Check> {
         Err(error) => unreadable(path, &error),
     };
     let runs = match records::unfinished(&reader) {
-        Ok(found) => unfinished(found.at_work.len(), found.parked.len(), has_owner),
+        Ok(found) => unfinished(found.interrupted.len(), found.awaiting_input.len(), has_owner),
         Err(_) => return vec![whole], // reported above: an unreadable database is not intact
     };
     vec![whole, runs]
@@ -145,12 +145,12 @@ fn unfinished(at_work: usize, parked: usize, has_owner: bool) -> Check {
 
 fn unreadable(path: &Path, error: &StoreError) -> Check {
     match error {
-        StoreError::Older { .. } => Check::warning(
+        StoreError::OlderFormat { .. } => Check::warning(
             "database",
             error.to_string(),
             "The copy is a file beside the database, which the earlier version can read.",
         ),
-        StoreError::Newer { .. } => Check::broken("database", error.to_string(), ELSEWHERE),
+        StoreError::NewerFormat { .. } => Check::broken("database", error.to_string(), OTHER_HOME_ADVICE),
         StoreError::Corrupt(why) => damaged(path, why),
         error => Check::broken("database", error.to_string(), "Check the permissions of the home and its disk."),
     }
@@ -176,10 +176,10 @@ mod tests {
     fn little_room_is_a_warning_and_less_is_broken() {
         for (free, status) in [
             (0, Status::Broken),
-            (NO_ROOM - 1, Status::Broken),
-            (NO_ROOM, Status::Warning),
-            (LITTLE_ROOM - 1, Status::Warning),
-            (LITTLE_ROOM, Status::Ok),
+            (MIN_SPACE - 1, Status::Broken),
+            (MIN_SPACE, Status::Warning),
+            (LOW_SPACE - 1, Status::Warning),
+            (LOW_SPACE, Status::Ok),
             (u64::MAX, Status::Ok),
         ] {
             assert_eq!(room(free).status, status, "{free}");
@@ -205,8 +205,8 @@ mod tests {
     #[test]
     fn each_state_of_a_database_says_what_to_do() {
         for (error, status, advice) in [
-            (StoreError::Older { found: 1, known: 2 }, Status::Warning, "earlier version can read"),
-            (StoreError::Newer { found: 2, known: 1 }, Status::Broken, "another home"),
+            (StoreError::OlderFormat { found: 1, known: 2 }, Status::Warning, "earlier version can read"),
+            (StoreError::NewerFormat { found: 2, known: 1 }, Status::Broken, "another home"),
             (StoreError::Corrupt("no".into()), Status::Broken, ".recover"),
             (StoreError::Io("no".into()), Status::Broken, "permissions"),
         ] {

@@ -21,13 +21,13 @@ pub(super) async fn fork(context: &Context<'_>, source: Source, id: &str, wish: 
     let made = by_owner(context, source, id, async |client| client.fork_session(id, wish).await).await?.session;
     if context.global.json {
         print::json(&made)?;
-        return Ok(Exit::Done);
+        return Ok(Exit::Success);
     }
     print::line(made.session_id.as_str())?;
     let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
     let hint = format!("Go on with it: {soong} run --session {} \"…\"", made.session_id);
     print::aside(context.terminal, Hue::Dim, &hint)?;
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 /// Moves the head of a conversation to another message and prints the result.
@@ -35,10 +35,10 @@ pub(super) async fn switch(context: &Context<'_>, source: Source, id: &str, sequ
     let head = by_owner(context, source, id, async |client| client.switch_head(id, sequence).await).await?;
     if context.global.json {
         print::json(&head)?;
-        return Ok(Exit::Done);
+        return Ok(Exit::Success);
     }
     stands(id, &head).iter().try_for_each(|line| print::line(line))?;
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 /// Describes the result of a switch, one fact per line.

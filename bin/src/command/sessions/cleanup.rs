@@ -43,7 +43,7 @@ pub(super) async fn cleanup(
     }
     ended?;
     match report.failed.len() {
-        0 => Ok(Exit::Done),
+        0 => Ok(Exit::Success),
         failed => {
             let what = format!("{} could not be deleted", figure::plural(failed, "session", "sessions"));
             Err(Failure::new(Exit::Failed, what, "The list says why of each; try again."))

@@ -49,7 +49,7 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect) {
             lines.push(StyledLine::of(Hue::Dim, "Enter writes it, Ctrl-U clears the line, Esc leaves"));
             ("Export".to_owned(), lines)
         }
-        Dialog::Asks { id, typed, from, is_read, .. } => {
+        Dialog::Request { id, typed, from, is_read, .. } => {
             let asks = monitor.asks.list();
             let Some(at) = asks.iter().position(|ask| ask.id() == id.as_str()) else {
                 let more = if asks.is_empty() { "closes" } else { "shows the next" };
@@ -63,7 +63,7 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect) {
             };
             let title = format!("{} of {} asked", at + 1, asks.len());
             let typed = typed.as_ref().map(|typed| typed.text.as_str());
-            let run = monitor.forest.get(&format!("run:{}", asks[at].run_id()));
+            let run = monitor.actors.get(&format!("run:{}", asks[at].run_id()));
             let agent = run.map(|run| format!("{}, ", run.name())).unwrap_or_default();
             let asker = text::cut(&format!("{agent}session {}", asks[at].session_id()), columns, "...");
             let mut lines = vec![StyledLine::of(Hue::Dim, asker)];

@@ -24,9 +24,9 @@ use crate::{
 };
 
 /// Window width from which extra columns are shared with the activity column.
-const ROOMY: u16 = 120;
+const WIDE_WINDOW: u16 = 120;
 /// Maximum width of an id that is not a run's, in columns.
-const ID: usize = 19;
+const MAX_ID_COLUMNS: usize = 19;
 
 /// A column to the right of the names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,13 +66,13 @@ impl Column {
 /// Draws the column titles and the visible rows.
 pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
     let ink = monitor.ink;
-    let has_budgets = monitor.forest.summary().has_budgets;
+    let has_budgets = monitor.actors.summary().has_budgets;
     let has_room = |from: u16| area.width >= from;
     let columns = Column::ALL
         .into_iter()
         .filter(|(column, _, _, from)| has_room(*from) && (*column != Column::Budget || has_budgets));
     // The activity column grows with the window, as the names do.
-    let more = area.width.saturating_sub(ROOMY) / 3;
+    let more = area.width.saturating_sub(WIDE_WINDOW) / 3;
     let columns: Vec<_> = columns
         .map(|(column, title, wide, from)| {
             (column, title, if column == Column::Activity { wide + more } else { wide }, from)
@@ -84,9 +84,9 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: 
     let top = monitor.list.scroll(room);
     head(monitor, buffer, area, &columns, names);
     if monitor.list.rows().is_empty() {
-        let why = match &monitor.link {
+        let why = match &monitor.connection {
             Connection::Lost(_) => "nothing is there to be shown: waiting",
-            Connection::Looking | Connection::There { .. } => "waiting for the tree",
+            Connection::Searching | Connection::Connected { .. } => "waiting for the tree",
         };
         put(ink, buffer, area, 1, &StyledLine::of(Hue::Dim, why));
     }
@@ -94,7 +94,7 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: 
         put(ink, buffer, area, 2, &StyledLine::of(Hue::Yellow, "nothing is like that: Esc shows all"));
     }
     for (at, row) in monitor.list.rows().iter().skip(top).take(room).enumerate() {
-        let Some(actor) = monitor.forest.get(&row.key) else { continue };
+        let Some(actor) = monitor.actors.get(&row.key) else { continue };
         let y = area.y + 1 + u16::try_from(at).unwrap_or(0);
         let name = label(row, actor, ink).cut(usize::from(names), ink.ellipsis());
         ink.put(buffer, (area.x, y), usize::from(names), &name);
@@ -106,11 +106,11 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: 
             x += wide + 1;
         }
         let line = Rect { x: area.x, y, width: area.width, height: 1 };
-        if row.is_context || actor.is_gone {
+        if row.is_context || actor.has_ended {
             buffer.set_style(line, Style::new().add_modifier(Modifier::DIM));
         }
         if Some(&row.key) == monitor.list.selected() {
-            let style = if monitor.desk.has_focus { Modifier::UNDERLINED } else { Modifier::REVERSED };
+            let style = if monitor.detail.has_focus { Modifier::UNDERLINED } else { Modifier::REVERSED };
             buffer.set_style(line, Style::new().add_modifier(style));
         }
     }
@@ -121,8 +121,8 @@ fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, columns: &[(Column, 
     let view = &monitor.list.view;
     let mut said = format!("{} of {}", monitor.list.place(), monitor.list.rows().len());
     let parts = [
-        (view.by_supervision, "by supervision".to_owned()),
-        (view.sort != Sort::Born, format!("by {}", view.sort.name())),
+        (view.group_by_supervisor, "by supervision".to_owned()),
+        (view.sort != Sort::Started, format!("by {}", view.sort.name())),
         (view.only_urgent, "only urgent".to_owned()),
         (!view.with_ended, "without ended".to_owned()),
         (monitor.list.follows, "following".to_owned()),
@@ -156,7 +156,7 @@ fn label(row: &ActorRow, actor: &Actor, ink: CellWriter) -> StyledLine {
         (true, 0, false) => "- ",
         (true, _, false) => "+ ",
     };
-    let mut line = StyledLine::of(Hue::Dim, format!("{}{fold}", ink.rails(&row.rails)));
+    let mut line = StyledLine::of(Hue::Dim, format!("{}{fold}", ink.rails(&row.branches)));
     let view = &actor.view;
     match &view.run {
         Some(run) => {
@@ -170,7 +170,7 @@ fn label(row: &ActorRow, actor: &Actor, ink: CellWriter) -> StyledLine {
         }
         // Generated ids begin with their time, so the cut id is still useful; the full id is in the Facts pane.
         None => {
-            let id = text::cut(&text::line(&view.id), ID, ink.ellipsis());
+            let id = text::cut(&text::line(&view.id), MAX_ID_COLUMNS, ink.ellipsis());
             line.push(Hue::Plain, &format!("{} {id}", words(view.kind)));
         }
     }
@@ -190,7 +190,7 @@ fn cell(column: Column, wide: usize, actor: &Actor, ink: CellWriter, now: Timest
     let plain = |text: String| StyledLine::of(Hue::Plain, text);
     match column {
         Column::State => StyledLine::of(actor.hue(), actor.state().to_owned()),
-        Column::Activity if actor.is_gone => {
+        Column::Activity if actor.has_ended => {
             let error = actor.record.as_ref().and_then(|record| record.error.as_ref());
             StyledLine::of(Hue::Red, error.map_or_else(String::new, |error| text::line(error)))
         }
@@ -206,7 +206,7 @@ fn cell(column: Column, wide: usize, actor: &Actor, ink: CellWriter, now: Timest
         Column::Age => {
             let ended = actor.record.as_ref().and_then(|record| record.completed_at);
             match ended {
-                None if actor.is_gone => StyledLine::default(),
+                None if actor.has_ended => StyledLine::default(),
                 end => StyledLine::of(Hue::Dim, figure::age(end.unwrap_or(now).millis_since(view.started_at))),
             }
         }
@@ -214,7 +214,7 @@ fn cell(column: Column, wide: usize, actor: &Actor, ink: CellWriter, now: Timest
         Column::Tokens => plain(run.map_or_else(String::new, |_| figure::count(actor.used().0))),
         Column::Cost => plain(run.map_or_else(String::new, |_| actor.used().1.map_or_else(|| "?".to_owned(), money))),
         Column::Restarts => match (view.restarts, view.restart_limit.split_once('/')) {
-            (0, Some((most, _))) if !actor.is_gone => StyledLine::of(Hue::Dim, format!("0/{most}")),
+            (0, Some((most, _))) if !actor.has_ended => StyledLine::of(Hue::Dim, format!("0/{most}")),
             (0, _) => StyledLine::default(),
             (restarts, Some((most, _))) => StyledLine::of(Hue::Yellow, format!("{restarts}/{most}")),
             (restarts, None) => StyledLine::of(Hue::Yellow, restarts.to_string()),

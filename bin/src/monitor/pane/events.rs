@@ -12,7 +12,7 @@ const MOST_BYTES: usize = 2_000;
 const MOST_LINES: usize = 40;
 
 pub(super) fn lines(events: &[EventRecord], page: &PaneContext<'_>) -> Vec<StyledLine> {
-    if !page.whole {
+    if !page.show_full {
         return events.iter().map(|record| line(record, MOST_BYTES)).collect();
     }
     let full = |record: &EventRecord| {

@@ -79,7 +79,7 @@ fn state(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     let (view, now) = (&page.actor.view, page.now);
     let mut line =
         StyledLine::of(Hue::Dim, text::pad("state", NAME)).and(page.actor.hue(), page.actor.state().to_owned());
-    if !page.actor.is_gone {
+    if !page.actor.has_ended {
         if !view.activity.is_empty() {
             line.push(Hue::Plain, &format!(": {}", text::line(&view.activity)));
         }
@@ -112,10 +112,10 @@ fn run(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     }
     lines.extend(fact("used", Hue::Plain, &used, page));
     lines.extend(run.budget.iter().map(|share| budget(share, page)));
-    if let Some(goal) = run.goal.as_ref().filter(|_| !page.actor.is_gone) {
+    if let Some(goal) = run.goal.as_ref().filter(|_| !page.actor.has_ended) {
         lines.extend(named("goal", paragraph(Hue::Plain, goal, NAME, page, 1)));
     }
-    if run.asks > 0 && !page.actor.is_gone {
+    if run.asks > 0 && !page.actor.has_ended {
         let asks = figure::plural(turns(run.asks), "answer", "answers");
         lines.extend(fact("waits for", Hue::Yellow, &format!("{asks} from you: press a"), page));
     }
@@ -124,7 +124,7 @@ fn run(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     lines.extend(fact("agent", Hue::Plain, &format!("{agent}{}", model.unwrap_or_default()), page));
     lines.extend(pulse("tokens/s", page, |(tokens, _)| tokens));
     lines.extend(pulse("events/s", page, |(_, events)| events));
-    if page.actor.is_gone {
+    if page.actor.has_ended {
         let ended = page.actor.record.as_ref().and_then(|record| record.completed_at);
         let ended = ended.map_or_else(String::new, |at| format!(", ended {} UTC", figure::time(at)));
         lines.extend(fact(
@@ -242,7 +242,7 @@ fn session(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     let Some(id) = page.actor.session() else { return };
     let (mut at_work, mut ended, mut tokens) = (0, 0, 0);
     for actor in page.forest.iter().filter(|actor| actor.view.run.is_some() && actor.session().as_ref() == Some(&id)) {
-        *(if actor.is_gone { &mut ended } else { &mut at_work }) += 1;
+        *(if actor.has_ended { &mut ended } else { &mut at_work }) += 1;
         tokens += actor.used().0;
     }
     let said = format!("{at_work} at work, {ended} seen to end; {} tokens together", figure::count(tokens));
@@ -253,7 +253,7 @@ fn supervision(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     let view = &page.actor.view;
     let limit = if view.restart_limit.is_empty() { "none" } else { &*view.restart_limit };
     let hue = if view.restarts > 0 { Hue::Yellow } else { Hue::Plain };
-    let said = match page.actor.is_gone {
+    let said = match page.actor.has_ended {
         true => format!("{} (limit {limit}); its actor has gone", view.restarts),
         false => {
             let (restarts, handled, mailbox) = (view.restarts, view.handled, view.mailbox);

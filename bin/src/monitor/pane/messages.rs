@@ -43,7 +43,7 @@ pub(super) fn lines(messages: &[(Message, String)], page: &PaneContext<'_>) -> V
         }
         lines.push(head);
         let (room, rows) = match message.role {
-            _ if page.whole => (FULL_LINES, 20),
+            _ if page.show_full => (FULL_LINES, 20),
             Role::System => (SYSTEM_LINES, 1),
             _ => (MOST_LINES, 3),
         };

@@ -22,7 +22,7 @@ pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine>
     for child in children {
         // An active child has a more precise state than its record, for example stuck.
         let of_child = |actor: &&Actor| actor.view.run.as_ref().is_some_and(|run| run.trace_id == child.trace_id);
-        let live = page.forest.iter().filter(|actor| !actor.is_gone).find(of_child);
+        let live = page.forest.iter().filter(|actor| !actor.has_ended).find(of_child);
         let (hue, status) = match (live, child.status) {
             (Some(actor), TraceStatus::Running) => (actor.hue(), actor.state()),
             (Some(actor), TraceStatus::Interrupted) => (actor.hue(), actor.state()),

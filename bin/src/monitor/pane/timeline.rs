@@ -35,7 +35,7 @@ pub(super) fn lines(events: &[EventRecord], page: &PaneContext<'_>) -> Vec<Style
         return vec![StyledLine::of(Hue::Dim, "nothing has happened yet")];
     };
     let begin = first.ts;
-    let end = if page.actor.is_gone { last.ts } else { page.now.max(last.ts) };
+    let end = if page.actor.has_ended { last.ts } else { page.now.max(last.ts) };
     let room = page.columns.saturating_sub(NAME + TIME + 2).max(4);
     let total = end.millis_since(begin).max(1);
     let mut lines = vec![

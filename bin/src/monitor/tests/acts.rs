@@ -19,13 +19,16 @@ fn evening() -> TestMonitor {
 }
 
 fn deeds(wishes: Vec<MonitorRequest>) -> Vec<Command> {
-    wishes.into_iter().filter_map(|wish| if let MonitorRequest::Do(deed) = wish { Some(deed) } else { None }).collect()
+    wishes
+        .into_iter()
+        .filter_map(|wish| if let MonitorRequest::Execute(deed) = wish { Some(deed) } else { None })
+        .collect()
 }
 
 fn select(evening: &mut TestMonitor, key: &str) {
-    let forest = std::mem::take(&mut evening.monitor.forest);
+    let forest = std::mem::take(&mut evening.monitor.actors);
     evening.monitor.list.select(&forest, &key.into());
-    evening.monitor.forest = forest;
+    evening.monitor.actors = forest;
 }
 
 #[test]
@@ -77,7 +80,7 @@ fn what_is_asked_is_read_when_it_changes_and_answered() {
     let wishes = evening.hears(MonitorInput::Tree(afternoon()));
     assert!(wishes.contains(&MonitorRequest::ReadAsks), "{wishes:?}");
     assert!(!evening.types("j").contains(&MonitorRequest::ReadAsks), "nothing has changed");
-    evening.hears(MonitorInput::Asks(Ok(vec![permission(), question()])));
+    evening.hears(MonitorInput::PendingRequests(Ok(vec![permission(), question()])));
     let decide = |decision, reason: Option<&str>| Command::Decide {
         id: PermissionId::new("p1"),
         decision,
@@ -96,11 +99,11 @@ fn what_is_asked_is_read_when_it_changes_and_answered() {
     let answered = evening.key(KeyCode::Enter);
     assert_eq!(deeds(answered), [Command::Answer { id: QuestionId::new("q1"), text: "main".to_owned() }]);
     assert!(matches!(evening.monitor.dialog, crate::monitor::dialog::Dialog::None), "nothing is asked any more");
-    evening.hears(MonitorInput::Asks(Ok(vec![permission()])));
+    evening.hears(MonitorInput::PendingRequests(Ok(vec![permission()])));
     evening.types("an");
     evening.types("too slow");
     assert_eq!(deeds(evening.key(KeyCode::Enter)), [decide(Decision::Deny, Some("too slow"))]);
-    evening.hears(MonitorInput::Asks(Ok(vec![permission()])));
+    evening.hears(MonitorInput::PendingRequests(Ok(vec![permission()])));
     evening.types("a");
     evening.screen(100, 24);
     assert_eq!(deeds(evening.types("s")), [decide(Decision::AllowForSession, None)]);
@@ -113,7 +116,7 @@ fn what_takes_many_lines_is_allowed_once_its_end_was_shown() {
     if let UserRequest::Permission(asked) = &mut long {
         asked.arguments = format!("{{\"command\":\"make docs {} ; rm -r docs\"}}", "# harmless ".repeat(200));
     }
-    evening.hears(MonitorInput::Asks(Ok(vec![long])));
+    evening.hears(MonitorInput::PendingRequests(Ok(vec![long])));
     evening.types("a");
     let screen = evening.screen(60, 15);
     assert!(screen.contains("PgDn read all of it") && !screen.contains("allow once"), "{screen}");
@@ -135,15 +138,15 @@ fn who_wants_to_answer_before_it_was_read_is_shown_it_as_soon_as_it_is() {
     let mut evening = evening();
     evening.types("a");
     assert!(evening.screen(100, 24).contains("reading what is asked"));
-    evening.hears(MonitorInput::Asks(Ok(Vec::new())));
-    evening.hears(MonitorInput::Asks(Ok(vec![permission()])));
+    evening.hears(MonitorInput::PendingRequests(Ok(Vec::new())));
+    evening.hears(MonitorInput::PendingRequests(Ok(vec![permission()])));
     assert_eq!(deeds(evening.types("y")), [], "it is not in sight yet");
     let screen = evening.screen(100, 24);
     assert!(screen.contains("1 of 1 asked") && !screen.contains("reading what is asked"), "{screen}");
     // A user who does something else in between is not interrupted.
     let mut evening = self::evening();
     evening.types("aj");
-    evening.hears(MonitorInput::Asks(Ok(vec![permission()])));
+    evening.hears(MonitorInput::PendingRequests(Ok(vec![permission()])));
     assert!(!evening.screen(100, 24).contains("1 of 1 asked"));
     let mut calm = TestMonitor::begin(FINE);
     calm.hears(MonitorInput::Tree(tree(vec![run("r", None)])));
@@ -154,7 +157,7 @@ fn who_wants_to_answer_before_it_was_read_is_shown_it_as_soon_as_it_is() {
 #[test]
 fn a_key_is_for_what_was_shown_and_not_for_what_stands_there_by_now() {
     let mut evening = evening();
-    evening.hears(MonitorInput::Asks(Ok(vec![permission(), question()])));
+    evening.hears(MonitorInput::PendingRequests(Ok(vec![permission(), question()])));
     evening.types("a");
     assert!(evening.screen(100, 24).contains("1 of 2 asked"));
     let mut other = permission();
@@ -162,7 +165,7 @@ fn a_key_is_for_what_was_shown_and_not_for_what_stands_there_by_now() {
         asked.permission_id = PermissionId::new("p2");
     }
     // The visible request was decided elsewhere, and another one replaced it.
-    evening.hears(MonitorInput::Asks(Ok(vec![other, question()])));
+    evening.hears(MonitorInput::PendingRequests(Ok(vec![other, question()])));
     assert!(evening.screen(100, 24).contains("It is open no more"));
     assert_eq!(deeds(evening.types("yscq")), [], "what was meant for it is for nothing else");
     evening.key(KeyCode::Enter);
@@ -253,16 +256,16 @@ fn a_run_that_has_ended_is_shown_as_it_is_recorded() {
 fn ctrl_c_cancels_the_own_run_first_and_leaves_then() {
     let interrupt = || MonitorInput::Key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
     let mut own = TestMonitor { monitor: Monitor::new("home".to_owned(), Some(RunId::new("main")), FINE), now: at(0) };
-    own.hears(MonitorInput::Link(Connection::There { pid: 1, version: "0.1.0".to_owned() }));
+    own.hears(MonitorInput::Link(Connection::Connected { pid: 1, version: "0.1.0".to_owned() }));
     own.hears(MonitorInput::Tree(afternoon()));
     assert_eq!(own.monitor.list.selected().map(|key| &**key), Some("run:main"), "it is what one came for");
     assert_eq!(deeds(own.hears(interrupt())), [Command::Cancel(vec![RunId::new("main")])]);
-    assert!(own.hears(interrupt()).contains(&MonitorRequest::Leave));
+    assert!(own.hears(interrupt()).contains(&MonitorRequest::Exit));
     own.changes(Vec::new(), &["run:main"]);
     let screen = own.screen(100, 24);
     assert!(screen.contains("The run has ended") && screen.contains("q shows its answer"), "{screen}");
     let mut other = evening();
-    assert!(other.hears(interrupt()).contains(&MonitorRequest::Leave), "it is not ours to cancel");
+    assert!(other.hears(interrupt()).contains(&MonitorRequest::Exit), "it is not ours to cancel");
 }
 
 #[test]
@@ -277,7 +280,7 @@ fn nobody_is_asked_while_nobody_is_there_and_everything_is_read_again_after() {
             .any(|wish| matches!(wish, MonitorRequest::Read(_) | MonitorRequest::ReadRun(_) | MonitorRequest::ReadAsks))
     };
     assert!(!asks(&evening.types("j")) && !asks(&evening.types("1")));
-    let wishes = evening.hears(MonitorInput::Link(Connection::There { pid: 9, version: "0.1.0".to_owned() }));
+    let wishes = evening.hears(MonitorInput::Link(Connection::Connected { pid: 9, version: "0.1.0".to_owned() }));
     assert!(asks(&wishes), "{wishes:?}");
 }
 

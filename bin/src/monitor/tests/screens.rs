@@ -9,7 +9,7 @@ use crate::monitor::sample::changed;
 fn evening(ink: CellWriter) -> TestMonitor {
     let mut evening = TestMonitor::begin(ink);
     evening.hears(MonitorInput::Tree(afternoon()));
-    evening.hears(MonitorInput::Asks(Ok(vec![permission(), question()])));
+    evening.hears(MonitorInput::PendingRequests(Ok(vec![permission(), question()])));
     evening
 }
 
@@ -152,7 +152,7 @@ proptest! {
             (asked.demand.target, asked.arguments) = (task, activity);
         }
         evening.changes(vec![view], &[]);
-        evening.hears(MonitorInput::Asks(Ok(vec![asks])));
+        evening.hears(MonitorInput::PendingRequests(Ok(vec![asks])));
         for key in keys {
             evening.key(KeyCode::Char(key));
             evening.key(KeyCode::Tab);

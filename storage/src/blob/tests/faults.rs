@@ -70,7 +70,11 @@ async fn a_disk_without_room_for_one_more_name_keeps_no_folder() {
     let Some(disk) = SmallDisk::make("1m,nr_inodes=5") else { return };
     let blobs = open(disk.path());
     assert_refused(&blobs, "a").await;
-    assert!(tree(disk.path()).iter().all(|path| EMPTY.contains(&path.as_str())), "{:?}", tree(disk.path()));
+    assert!(
+        tree(disk.path()).iter().all(|path| EMPTY_SESSION_FOLDERS.contains(&path.as_str())),
+        "{:?}",
+        tree(disk.path())
+    );
 }
 
 #[tokio::test]
@@ -104,7 +108,7 @@ async fn a_read_only_folder_refuses() {
         return;
     }
     assert_refused(&blobs, "a").await;
-    assert_eq!(tree(home.path()), EMPTY);
+    assert_eq!(tree(home.path()), EMPTY_SESSION_FOLDERS);
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
     blobs.put(&path("a", 1), Bytes::from_static(b"x")).await.unwrap();
 }
@@ -132,7 +136,7 @@ async fn a_folder_where_the_file_should_be_is_no_version() {
     fs::create_dir_all(home.path().join(path("a", 1))).unwrap();
     let before = tree(home.path());
     let put = blobs.put(&path("a", 1), Bytes::from_static(b"x")).await;
-    assert!(matches!(put, Err(StoreError::Exists(_))), "{put:?}");
+    assert!(matches!(put, Err(StoreError::AlreadyExists(_))), "{put:?}");
     assert_eq!(blobs.get(&path("a", 1)).await.unwrap(), None);
     assert!(blobs.delete(&path("a", 1)).await.is_err());
     assert_eq!(tree(home.path()), before);
@@ -146,11 +150,15 @@ async fn a_stream_that_breaks_leaves_neither_file_nor_folder() {
         let mut given = pieces(count);
         given.push(Err(io::Error::other("gone")));
         let result = blobs.put_stream(&path("a", 1), u64::MAX, stream::iter(given).boxed()).await;
-        assert_eq!(result, Err(StoreError::Source("gone".into())));
+        assert_eq!(result, Err(StoreError::SourceUnreadable("gone".into())));
         let limit_bytes = (count * MIB) as u64;
         let result = blobs.put_stream(&path("a", 1), limit_bytes, stream::iter(pieces(count + 1)).boxed()).await;
         assert_eq!(result, Err(StoreError::TooLarge { limit_bytes }));
-        assert!(tree(home.path()).iter().all(|path| EMPTY.contains(&path.as_str())), "{:?}", tree(home.path()));
+        assert!(
+            tree(home.path()).iter().all(|path| EMPTY_SESSION_FOLDERS.contains(&path.as_str())),
+            "{:?}",
+            tree(home.path())
+        );
     }
 }
 
@@ -172,7 +180,7 @@ async fn a_write_that_is_given_up_takes_its_file_along() {
     assert!(home.path().join("sessions/s/artifacts/a/v1/f.txt#1").exists(), "it is written aside");
     assert!(!home.path().join("sessions/s/artifacts/a/v1/f.txt").exists());
     drop(write);
-    assert_eq!(tree(home.path()), EMPTY);
+    assert_eq!(tree(home.path()), EMPTY_SESSION_FOLDERS);
 }
 
 /// A deletion runs after a dropped write, whatever the disk was doing when the write was dropped.
@@ -193,7 +201,7 @@ async fn a_deletion_comes_after_what_a_dropped_write_still_does() {
         drop(write);
         blobs.delete("sessions/s/artifacts/a/v1/f.txt").await.unwrap();
         assert!(
-            tree(home.path()).iter().all(|path| EMPTY.contains(&path.as_str())),
+            tree(home.path()).iter().all(|path| EMPTY_SESSION_FOLDERS.contains(&path.as_str())),
             "{polls}: {:?}",
             tree(home.path())
         );

@@ -11,7 +11,7 @@ use super::{append, open};
 use crate::{
     sqlite::{
         SqliteReader,
-        migrate::{STEPS, newest, version},
+        migrate::{MIGRATIONS, newest, version},
     },
     store::{MessagePath, Reader, Store},
 };
@@ -42,7 +42,7 @@ INSERT INTO blob_intent VALUES ('sessions/s/artifacts/a9/v1/half', 14);
 
 fn write_format_one(path: &Path) {
     let conn = Connection::open(path).unwrap();
-    conn.execute_batch(STEPS[0]).unwrap();
+    conn.execute_batch(MIGRATIONS[0]).unwrap();
     conn.execute_batch(ROWS).unwrap();
     conn.pragma_update(None, "user_version", 1).unwrap();
 }
@@ -101,7 +101,7 @@ fn dur_5_a_database_of_format_1_opens_keeps_everything_and_is_copied_first() {
     assert_eq!(version(&copy).unwrap(), 1);
     let names: i64 = copy.query_row("SELECT count(name) FROM artifact", [], |row| row.get(0)).unwrap();
     assert_eq!(names, 2);
-    assert_eq!(version(&Connection::open(&path).unwrap()).unwrap(), newest(STEPS));
+    assert_eq!(version(&Connection::open(&path).unwrap()).unwrap(), newest(MIGRATIONS));
 }
 
 #[test]

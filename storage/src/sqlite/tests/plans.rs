@@ -17,11 +17,11 @@ use crate::store::{Reader, UsageFilter};
 
 thread_local! {
     /// Statements that were run on this thread.
-    static RUN: RefCell<BTreeSet<String>> = const { RefCell::new(BTreeSet::new()) };
+    static EXECUTED_STATEMENTS: RefCell<BTreeSet<String>> = const { RefCell::new(BTreeSet::new()) };
 }
 
 /// Scans that are allowed: a part of the plan step, and the reason.
-const STEPS: &[(&str, &str)] = &[
+const ALLOWED_SCANS: &[(&str, &str)] = &[
     ("CONSTANT ROW", "no table"),
     ("deleted_lsn", "one row"),
     ("blob_intent", "bytes that are being written, or were when the process ended"),
@@ -36,7 +36,7 @@ const STEPS: &[(&str, &str)] = &[
 ];
 
 /// Statements that may scan: a part of their text, and the reason.
-const STATEMENTS: &[(&str, &str)] = &[
+const ALLOWED_SCAN_STATEMENTS: &[(&str, &str)] = &[
     ("GROUP BY artifact_key", "cleaning up artifacts looks at all of them"),
     ("count(*) FROM session WHERE removal IS NULL", "a backup counts what it holds"),
     ("FROM permission JOIN run", "lists all, or all of a user: a list without pages"),
@@ -49,7 +49,7 @@ pub(in crate::sqlite) fn noting(mut conn: Connection) -> rusqlite::Result<Connec
     let note = |event: TraceEvent<'_>| {
         if let TraceEvent::Stmt(_, sql) = event {
             let words: Vec<&str> = sql.split_whitespace().collect();
-            RUN.with_borrow_mut(|run| run.insert(words.join(" ")));
+            EXECUTED_STATEMENTS.with_borrow_mut(|run| run.insert(words.join(" ")));
         }
     };
     conn.trace_v2(TraceEventCodes::SQLITE_TRACE_STMT, Some(note))?;
@@ -93,22 +93,24 @@ fn no_statement_scans_a_table_without_a_reason() {
     let conn = Connection::open(&path).unwrap();
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).unwrap();
     let (mut scans, mut used) = (Vec::new(), BTreeSet::new());
-    for sql in &RUN.take() {
+    for sql in &EXECUTED_STATEMENTS.take() {
         let is_query = ["SELECT", "INSERT", "UPDATE", "DELETE", "WITH"].iter().any(|word| sql.starts_with(word));
         if !is_query {
             continue;
         }
-        let is_scan = |step: &String| step.starts_with("SCAN") && !STEPS.iter().any(|(part, _)| step.contains(part));
+        let is_scan =
+            |step: &String| step.starts_with("SCAN") && !ALLOWED_SCANS.iter().any(|(part, _)| step.contains(part));
         let found: Vec<String> = plan(&conn, sql).into_iter().filter(is_scan).collect();
         if found.is_empty() {
             continue;
         }
-        match STATEMENTS.iter().find(|(part, _)| sql.contains(part)) {
+        match ALLOWED_SCAN_STATEMENTS.iter().find(|(part, _)| sql.contains(part)) {
             Some((part, _)) => drop(used.insert(*part)),
             None => scans.push(format!("{sql}\n    {}", found.join("\n    "))),
         }
     }
     assert!(scans.is_empty(), "{} statements scan:\n{}", scans.len(), scans.join("\n"));
-    let unused: Vec<&str> = STATEMENTS.iter().map(|(part, _)| *part).filter(|part| !used.contains(part)).collect();
+    let unused: Vec<&str> =
+        ALLOWED_SCAN_STATEMENTS.iter().map(|(part, _)| *part).filter(|part| !used.contains(part)).collect();
     assert!(unused.is_empty(), "these do not scan: {unused:?}");
 }

@@ -50,20 +50,20 @@ fn made(
 
 #[test]
 fn a_first_failure_leads_where_the_table_says() {
-    let backs_off = |ms| RetryDecision::BacksOff(Duration::from_millis(ms));
+    let backs_off = |ms| RetryDecision::Backoff(Duration::from_millis(ms));
     for (outcome, moving, want) in [
-        (answer(), false, RetryDecision::Ends),
+        (answer(), false, RetryDecision::GiveUp),
         (failed(Failure::Unavailable), false, backs_off(500)),
         (failed(Failure::Timeout), false, backs_off(500)),
-        (failed(Failure::Broken), false, backs_off(500)),
-        (failed(Failure::Auth), false, RetryDecision::Ends),
-        (failed(Failure::Refused), false, RetryDecision::Ends),
-        (limited(None), false, RetryDecision::Queues(Duration::from_millis(500))),
-        (limited(Some(20)), false, RetryDecision::Queues(at(20))),
-        (limited(Some(40)), false, RetryDecision::Queues(at(40))), // longer than `max_backoff_ms`
-        (limited(Some(120)), false, RetryDecision::Queues(at(120))),
-        (limited(Some(121)), false, RetryDecision::Ends), // longer than `timeout_ms`
-        (limited(Some(121)), true, RetryDecision::Ends),
+        (failed(Failure::InvalidResponse), false, backs_off(500)),
+        (failed(Failure::Unauthorized), false, RetryDecision::GiveUp),
+        (failed(Failure::Rejected), false, RetryDecision::GiveUp),
+        (limited(None), false, RetryDecision::Requeue(Duration::from_millis(500))),
+        (limited(Some(20)), false, RetryDecision::Requeue(at(20))),
+        (limited(Some(40)), false, RetryDecision::Requeue(at(40))), // longer than `max_backoff_ms`
+        (limited(Some(120)), false, RetryDecision::Requeue(at(120))),
+        (limited(Some(121)), false, RetryDecision::GiveUp), // longer than `timeout_ms`
+        (limited(Some(121)), true, RetryDecision::GiveUp),
     ] {
         let mut ledger = Ledger::new(&config());
         let mut tries = ledger.join();
@@ -80,7 +80,7 @@ fn a_pause_holds_everybody_back_even_who_has_a_permit() {
     let mut ledger = Ledger::new(&config());
     let (mut tries, waiting) = (ledger.join(), ledger.join());
     let ready = ledger.admit(10, at(0)).unwrap();
-    assert_eq!(made(&mut ledger, &mut tries, &limited(Some(150)), at(0)), RetryDecision::Ends);
+    assert_eq!(made(&mut ledger, &mut tries, &limited(Some(150)), at(0)), RetryDecision::GiveUp);
     assert!(!ledger.begin(ready, at(1)), "it was let in before, and begins within the pause");
     ledger.give_back(ready, at(1));
     let blocked = Blocked { reason: WaitReason::RetryAfter, until: Some(at(150)) };
@@ -96,7 +96,11 @@ fn a_service_that_turns_everything_away_ends_all_who_wait() {
     let mut now = at(0);
     for round in 1..=5 {
         let next = made(&mut ledger, &mut tries, &limited(Some(20)), now);
-        assert_eq!(next, if round < 5 { RetryDecision::Queues(at(20)) } else { RetryDecision::Ends }, "round {round}");
+        assert_eq!(
+            next,
+            if round < 5 { RetryDecision::Requeue(at(20)) } else { RetryDecision::GiveUp },
+            "round {round}"
+        );
         assert_eq!(ledger.look(&waiting, at(0), now).is_err(), round == 5, "round {round}");
         now += at(20);
     }
@@ -114,16 +118,19 @@ fn as_long_as_others_get_through_being_limited_is_no_try() {
         now += at(30);
         made(&mut ledger, &mut other, &answer(), now);
         for _ in 0..3 {
-            assert!(matches!(made(&mut ledger, &mut tries, &limited(None), now), RetryDecision::Queues(_)));
+            assert!(matches!(made(&mut ledger, &mut tries, &limited(None), now), RetryDecision::Requeue(_)));
             now += at(31);
         }
     }
     assert_eq!(tries.made, 300);
     // The call's own failures still count.
     for _ in 1..5 {
-        assert!(matches!(made(&mut ledger, &mut tries, &failed(Failure::Broken), now), RetryDecision::BacksOff(_)));
+        assert!(matches!(
+            made(&mut ledger, &mut tries, &failed(Failure::InvalidResponse), now),
+            RetryDecision::Backoff(_)
+        ));
     }
-    assert_eq!(made(&mut ledger, &mut tries, &failed(Failure::Broken), now), RetryDecision::Ends);
+    assert_eq!(made(&mut ledger, &mut tries, &failed(Failure::InvalidResponse), now), RetryDecision::GiveUp);
 }
 
 #[test]
@@ -147,7 +154,7 @@ fn a_provider_that_is_down_is_told_with_what_it_did() {
     assert!(ledger.look(&call, at(99), at(17)).is_ok(), "it may be the next probe itself");
     let probe = begun(&mut ledger, at(17));
     let mut tries = ledger.join();
-    ledger.end(probe, &mut tries, &failed(Failure::Refused), 1.0, at(18));
+    ledger.end(probe, &mut tries, &failed(Failure::Rejected), 1.0, at(18));
     assert!(!ledger.is_down(at(18)), "it answers");
 }
 
@@ -175,8 +182,8 @@ fn outcome(number: u8) -> Result<Completion, ModelError> {
         0 => limited(None),
         1 => limited(Some(7)),
         2 => limited(Some(500)),
-        3 => failed(Failure::Auth),
-        4 => failed(Failure::Broken),
+        3 => failed(Failure::Unauthorized),
+        4 => failed(Failure::InvalidResponse),
         5..8 => failed(Failure::Unavailable),
         8 => failed(Failure::Timeout),
         _ => answer(),

@@ -15,7 +15,7 @@ use crate::model::{Completion, DeltaSink, Failure, Model, ModelError, ModelReque
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// `Retry-After` if too many calls are in flight.
-const A_MOMENT: Duration = Duration::from_secs(1);
+const CONCURRENCY_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Record of the calls.
 #[derive(Debug, Clone, Default)]
@@ -56,7 +56,7 @@ impl LimitedService {
         }
         let wait = match log.window.front() {
             Some(oldest) if log.window.len() >= self.per_minute => Some(*oldest + MINUTE - now),
-            _ if log.in_flight >= self.at_once => Some(A_MOMENT),
+            _ if log.in_flight >= self.at_once => Some(CONCURRENCY_RETRY_AFTER),
             _ => None,
         };
         if let Some(wait) = wait {

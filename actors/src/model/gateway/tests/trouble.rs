@@ -11,7 +11,7 @@ struct ScriptedModel<F> {
     calls: AtomicU64,
     /// How long an answer continues after its first word.
     streams: Duration,
-    mood: F,
+    outcome: F,
 }
 
 impl<F: Fn(u64, Duration) -> Option<Failure> + Send + Sync + 'static> ScriptedModel<F> {
@@ -20,7 +20,7 @@ impl<F: Fn(u64, Duration) -> Option<Failure> + Send + Sync + 'static> ScriptedMo
     }
 
     fn streaming(streams: Duration, mood: F) -> Arc<Self> {
-        Arc::new(Self { origin: Instant::now(), calls: AtomicU64::new(0), streams, mood })
+        Arc::new(Self { origin: Instant::now(), calls: AtomicU64::new(0), streams, outcome: mood })
     }
 }
 
@@ -36,7 +36,7 @@ impl<F: Fn(u64, Duration) -> Option<Failure> + Send + Sync + 'static> Model for 
     ) -> BoxFuture<'a, Result<Completion, ModelError>> {
         async move {
             tokio::time::sleep(Duration::from_millis(100)).await;
-            match (self.mood)(self.calls.fetch_add(1, SeqCst), self.origin.elapsed()) {
+            match (self.outcome)(self.calls.fetch_add(1, SeqCst), self.origin.elapsed()) {
                 Some(failure) => Err(ModelError::new(failure, "in a bad mood")),
                 None => {
                     deltas.push(Delta::Text { text: "fi".to_owned() });
@@ -167,7 +167,7 @@ async fn whoever_probes_with_a_long_answer_lets_the_others_through_at_its_first_
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_key_is_never_tried_again() {
-    let model = ScriptedModel::new(|_, _| Some(Failure::Auth));
+    let model = ScriptedModel::new(|_, _| Some(Failure::Unauthorized));
     let house = TestGateway::open(model.clone(), &limits(2, 0, 0)).await;
     let (called, _) = house.call("a", 1).await;
     assert_eq!(called.outcome.unwrap_err().code, ErrorCode::ProviderAuthFailed);

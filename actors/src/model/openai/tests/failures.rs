@@ -28,7 +28,7 @@ async fn senseless_answers_are_broken_and_say_so() {
         ("finish reason error", Reply::sse([text("hi"), delta(json!({}), "error".into())]), "`error`"),
     ] {
         let error = answer_to(reply).await.unwrap_err();
-        assert_eq!(error.failure, Failure::Broken, "{row}: {error}");
+        assert_eq!(error.failure, Failure::InvalidResponse, "{row}: {error}");
         assert!(error.message.contains(part), "{row}: {error}");
     }
 }
@@ -42,19 +42,23 @@ async fn each_status_fails_as_the_table_says() {
     for (reply, failure, part) in [
         (
             Reply::status(401, openai(&format!("Incorrect API key provided: {KEY}"), "invalid_api_key")),
-            Failure::Auth,
+            Failure::Unauthorized,
             "OPENAI_API_KEY",
         ),
-        (Reply::status(403, KEY), Failure::Auth, "[key]"),
-        (Reply::status(401, openai(&format!("wrong key: {}*****", &KEY[..20]), "x")), Failure::Auth, "key: [key]"),
-        (Reply::status(403, "x".repeat(270) + KEY), Failure::Auth, "x"), // half a key must not be shown either
-        (Reply::status(404, openai("no such model", "model_not_found")), Failure::Refused, "`model.base_url`"),
+        (Reply::status(403, KEY), Failure::Unauthorized, "[key]"),
+        (
+            Reply::status(401, openai(&format!("wrong key: {}*****", &KEY[..20]), "x")),
+            Failure::Unauthorized,
+            "key: [key]",
+        ),
+        (Reply::status(403, "x".repeat(270) + KEY), Failure::Unauthorized, "x"), // half a key must not be shown either
+        (Reply::status(404, openai("no such model", "model_not_found")), Failure::Rejected, "`model.base_url`"),
         (
             Reply::status(308, "").header("location", "https://new.example/v1"),
-            Failure::Refused,
+            Failure::Rejected,
             "https://new.example/v1",
         ),
-        (Reply::status(402, "pay"), Failure::Refused, "credit"),
+        (Reply::status(402, "pay"), Failure::Rejected, "credit"),
         (Reply::status(408, ""), Failure::Timeout, "408"),
         (Reply::status(409, ""), limited(None), "409"),
         (Reply::status(425, ""), limited(None), "425"),
@@ -73,7 +77,7 @@ async fn each_status_fails_as_the_table_says() {
         (Reply::status(429, "").header("retry-after", "soon"), limited(None), "429"),
         (
             Reply::status(429, openai("You exceeded your current quota", "insufficient_quota")),
-            Failure::Refused,
+            Failure::Rejected,
             "credit",
         ),
         (Reply::status(500, "oops\u{7}\n\nbad"), Failure::Unavailable, "oops bad"),
@@ -99,11 +103,11 @@ async fn each_status_fails_as_the_table_says() {
         (Reply::status(400, "{\"error\": \"m does not support tools\"}"), Failure::Unsupported, "can call tools"),
         (
             Reply::status(422, "{\"detail\": [{\"loc\": [\"body\", \"x\"], \"msg\": \"bad\"}]}"),
-            Failure::Refused,
+            Failure::Rejected,
             "\"bad\"",
         ),
-        (Reply::status(400, openai("temperature must be at most 2", "invalid_value")), Failure::Refused, "at most 2"),
-        (Reply::status(400, "x ".repeat(5_000)), Failure::Refused, "…"),
+        (Reply::status(400, openai("temperature must be at most 2", "invalid_value")), Failure::Rejected, "at most 2"),
+        (Reply::status(400, "x ".repeat(5_000)), Failure::Rejected, "…"),
     ] {
         let row = format!("{reply:?}");
         let error = answer_to(reply).await.unwrap_err();
@@ -125,10 +129,10 @@ async fn errors_inside_a_stream_are_told_by_their_words() {
     for (error, failure) in [
         (json!({"message": "slow down", "code": 429}), Failure::RateLimited { retry_after_ms: None }),
         (json!({"message": "m", "type": "rate_limit_error"}), Failure::RateLimited { retry_after_ms: None }),
-        (json!({"message": "m", "code": "insufficient_quota"}), Failure::Refused),
+        (json!({"message": "m", "code": "insufficient_quota"}), Failure::Rejected),
         (json!({"message": "m", "code": "context_length_exceeded"}), Failure::PromptTooLong),
-        (json!({"message": "m", "code": "401"}), Failure::Auth),
-        (json!({"message": "m", "type": "invalid_request_error"}), Failure::Refused),
+        (json!({"message": "m", "code": "401"}), Failure::Unauthorized),
+        (json!({"message": "m", "type": "invalid_request_error"}), Failure::Rejected),
         (json!({"message": "m", "type": "server_error"}), Failure::Unavailable),
         (
             json!({"message": "Provider returned error", "code": 400, "metadata": {"raw": "prompt is too long"}}),

@@ -44,8 +44,8 @@ impl Transition<'_, '_> {
         if self.learns() || self.asks_to_stop() {
             return;
         }
-        if self.state.documents.wrote && !self.state.documents.flushed {
-            if !std::mem::replace(&mut self.state.documents.flushing, true) {
+        if self.state.edited_documents.wrote && !self.state.edited_documents.flushed {
+            if !std::mem::replace(&mut self.state.edited_documents.flushing, true) {
                 self.step.effects.push(Effect::Store(StoreEffect::Flush));
             }
             return;
@@ -77,17 +77,17 @@ impl Transition<'_, '_> {
     pub(crate) fn answer_stored(&mut self, stored: Result<ArtifactRef, ErrorInfo>) {
         self.state.answer.is_kept = true;
         if let Ok(reference) = stored {
-            self.state.documents.artifacts.push(reference.clone());
+            self.state.edited_documents.artifacts.push(reference.clone());
             self.state.answer.stored = Some(reference);
         }
     }
 
     /// Handles the outcome of storing the run's documents. Emits no event if there are none.
     pub(crate) fn flushed(&mut self, flushed: FlushReport) {
-        self.state.documents.flushed = true;
+        self.state.edited_documents.flushed = true;
         let FlushReport { mut versions, failed } = flushed;
         // Versions that an earlier incarnation stored and could not report.
-        for (name, version) in std::mem::take(&mut self.state.documents.versions) {
+        for (name, version) in std::mem::take(&mut self.state.edited_documents.versions) {
             if version > 0 && failed.iter().all(|one| one.name != name) {
                 versions.entry(name).or_insert(version);
             }
@@ -99,7 +99,7 @@ impl Transition<'_, '_> {
 
     fn finish(&mut self, ending: &Termination) {
         if ending.status == RunStatus::Completed
-            && self.state.look_back.is_none()
+            && self.state.reflection.is_none()
             && let Some(goal) = self.state.goals.open_mission()
         {
             let goal_id = goal.id.clone();
@@ -124,7 +124,12 @@ impl Transition<'_, '_> {
         });
         if let (Some(result), Some(parent)) = (result, self.state.spec.identity.parent.clone()) {
             let event = |event: SubAgentEvent| {
-                Write::Event(EventDraft::new(parent.trace_id.clone(), Some(parent.run_id.clone()), self.now.at, event))
+                Write::Event(EventDraft::new(
+                    parent.trace_id.clone(),
+                    Some(parent.run_id.clone()),
+                    self.context.now,
+                    event,
+                ))
             };
             let completed = event(SubAgentEvent::Completed {
                 sub_trace_id: result.sub_trace_id.clone(),

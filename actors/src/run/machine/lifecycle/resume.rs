@@ -19,13 +19,13 @@ impl Transition<'_, '_> {
         let was_here = matches!(again, ResumeReason::Crashed { .. });
         if self.state.phase != Phase::New {
             match again {
-                ResumeReason::Activated => {}
+                ResumeReason::Reactivated => {}
                 ResumeReason::Crashed { error, .. } if error.is_empty() => {}
                 ResumeReason::Crashed { count, error } => {
                     self.emit(RunEvent::ActorRestarted { actor: "run".to_owned(), count, error });
                     self.tell_parent(CollaboratorStatus::Running, true);
                 }
-                ResumeReason::Reopened => {
+                ResumeReason::ProcessRestart => {
                     let healed_calls = count(self.unclear_calls().len());
                     self.emit(RunEvent::Recovered { healed_calls });
                 }
@@ -42,8 +42,8 @@ impl Transition<'_, '_> {
                 }
                 self.begin();
             }
-            Phase::Thinking if self.state.end.ending.is_some() => self.forget_in_flight(was_here),
-            Phase::Thinking => {
+            Phase::CallingModel if self.state.end.ending.is_some() => self.forget_in_flight(was_here),
+            Phase::CallingModel => {
                 let attempt = self.state.turn.attempt;
                 let booked = self.lost_call(was_here);
                 let (usage, cost) = booked.map_or((None, None), |(usage, cost)| (Some(usage), cost));
@@ -56,7 +56,7 @@ impl Transition<'_, '_> {
                 self.forget_summary();
                 self.think();
             }
-            Phase::Acting { .. } => self.resume_calls(),
+            Phase::RunningTools { .. } => self.resume_calls(),
             _ => {}
         }
         if self.state.end.ending.is_some() {
@@ -79,7 +79,7 @@ impl Transition<'_, '_> {
     /// Returns the usage charged for a call that was lost with its actor; `None` if no request was made.
     fn lost_call(&self, was_here: bool) -> Option<(Usage, Option<Usd>)> {
         let (mut usage, _) = self.reservation();
-        if let Some(purse) = self.now.purse.filter(|_| was_here) {
+        if let Some(purse) = self.context.budget.filter(|_| was_here) {
             let held = purse.lost();
             if held.model_calls == 0 {
                 return None;
@@ -93,7 +93,7 @@ impl Transition<'_, '_> {
     /// in this process.
     pub(crate) fn forget_in_flight(&mut self, was_here: bool) {
         match self.state.phase {
-            Phase::Thinking => {
+            Phase::CallingModel => {
                 let error = ErrorInfo::new(ErrorCode::Interrupted, "the model call was cut off");
                 let booked = self.lost_call(was_here);
                 let (usage, cost) = booked.map_or((None, None), |(usage, cost)| (Some(usage), cost));
@@ -103,7 +103,7 @@ impl Transition<'_, '_> {
                 self.forget_summary();
                 self.state.phase = Phase::Halted;
             }
-            Phase::Acting { .. } => {
+            Phase::RunningTools { .. } => {
                 self.withdraw_what_waits();
                 self.interrupt_calls();
             }

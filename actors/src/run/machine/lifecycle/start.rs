@@ -35,7 +35,7 @@ impl Transition<'_, '_> {
             if self.state.start.was_queued {
                 self.emit(RunEvent::Dequeued { cancelled: false });
             }
-            self.state.clock.started_at = Some(self.now.at);
+            self.state.clock.started_at = Some(self.context.now);
             self.emit(RunEvent::LoopStarted {
                 mode: spec.identity.mode,
                 agent_type: spec.preset.name.clone(),
@@ -84,7 +84,7 @@ impl Transition<'_, '_> {
             if let Some(context) = &spec.settings.context {
                 task.push_str(&format!("\n\n## Context\n{context}"));
             }
-            if let Some(schema) = spec.schema.as_ref().filter(|schema| !schema.request().is_empty()) {
+            if let Some(schema) = spec.output_schema.as_ref().filter(|schema| !schema.request().is_empty()) {
                 task.push_str(&format!("\n\n{}", schema.request()));
             }
             if let Some(learned) = learned {
@@ -117,9 +117,9 @@ impl Transition<'_, '_> {
             from_sequence,
             goals,
             collaborators,
-            edits,
+            document_writes: edits,
             restored,
-            left,
+            unchanged: left,
             ..
         } = way_back;
         let goal_tree_snapshot = Box::new(self.state.goals.clone());
@@ -137,10 +137,10 @@ impl Transition<'_, '_> {
             collaborators: Some(collaborators),
         });
         // The restored documents become versions when the run ends.
-        self.state.documents.wrote |= !edits.is_empty();
+        self.state.edited_documents.wrote |= !edits.is_empty();
         for edit in edits {
             if let Write::Event(draft) = &edit {
-                self.state.apply(&draft.event, self.now.at);
+                self.state.apply(&draft.event, self.context.now);
             }
             self.step.writes.push(edit);
         }

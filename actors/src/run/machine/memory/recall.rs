@@ -15,7 +15,7 @@ use crate::run::machine::{
 impl RunState {
     /// Returns whether the run must search experiences first: recall is enabled, and the conversation is new.
     pub(in crate::run) fn recalls(&self) -> bool {
-        self.spec.recalls && self.conversation.head.is_none()
+        self.spec.recall_enabled && self.conversation.head.is_none()
     }
 }
 
@@ -27,8 +27,8 @@ impl Transition<'_, '_> {
         }
         let spec = &self.state.spec;
         let mut prompt_tokens = spec.model.counter.count_text(&spec.task);
-        let mut completion_tokens = spec.helpers.utility.output_tokens;
-        if let Some(purse) = self.now.purse.filter(|_| was_here) {
+        let mut completion_tokens = spec.helpers.utility.max_output_tokens;
+        if let Some(purse) = self.context.budget.filter(|_| was_here) {
             let held = purse.lost();
             if held.model_calls == 0 {
                 return;
@@ -50,12 +50,12 @@ impl Transition<'_, '_> {
 
     /// Records the result of the search, and starts the conversation.
     pub(in crate::run) fn recalled(&mut self, mut recalled: RecallResult) {
-        if recalled.was_sent && recalled.says_cancelled() {
+        if recalled.has_pending_request && recalled.says_cancelled() {
             // A call that was cut off still costs tokens.
             recalled.model_calls += 1;
-            recalled.add(Usage { prompt_tokens: recalled.asked_tokens, estimated: true, ..Usage::default() });
+            recalled.add(Usage { prompt_tokens: recalled.pending_prompt_tokens, estimated: true, ..Usage::default() });
         }
-        let RecallResult { tags, ids, told, model_calls, usage, error, .. } = recalled;
+        let RecallResult { tags, ids, prompt_text: told, model_calls, usage, error, .. } = recalled;
         let prices = self.state.spec.helpers.utility.prices;
         let cost = usage.and_then(|usage| prices.map(|prices| prices.cost(&usage)));
         // If no model call was made and nothing failed, there is nothing to record.

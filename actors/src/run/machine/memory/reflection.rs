@@ -25,9 +25,9 @@ use crate::{
 impl RunState {
     /// Leaves the conversation for a side branch, before its first message is added.
     pub(crate) fn begin_side_branch(&mut self) {
-        if self.look_back.is_none() {
+        if self.reflection.is_none() {
             let past = std::mem::take(&mut self.conversation.transcript);
-            self.look_back = Some(ReflectionState { past, ..ReflectionState::default() });
+            self.reflection = Some(ReflectionState { conversation: past, ..ReflectionState::default() });
             // The reflecting model has a system prompt of its own.
             (self.conversation.system, self.conversation.system_sequence) = (None, None);
         }
@@ -35,7 +35,7 @@ impl RunState {
 
     /// Builds the messages of a reflecting run for the model; `None` if the run does not reflect.
     pub(crate) fn shown_looking_back(&self) -> Option<Vec<Arc<Message>>> {
-        let past = &self.look_back.as_ref()?.past;
+        let past = &self.reflection.as_ref()?.conversation;
         let room = self
             .conversation
             .window
@@ -65,12 +65,12 @@ impl Transition<'_, '_> {
     pub(in crate::run) fn learns(&mut self) -> bool {
         let answered = self.state.phase == Phase::Answered && self.state.end.ending.is_none();
         let spec = Arc::clone(&self.state.spec);
-        let at = self.now.at;
+        let at = self.context.now;
         // A write in progress cannot be cancelled: the run waits for its outcome, however it ends.
-        let is_due = |look: &&mut ReflectionState| !look.written && (answered || look.writing);
-        let Some(look) = self.state.look_back.as_mut().filter(is_due) else { return false };
-        if !std::mem::replace(&mut look.writing, true) {
-            let told: HashSet<String> = told_in(look.past.iter().map(|entry| &*entry.message));
+        let is_due = |look: &&mut ReflectionState| !look.is_written && (answered || look.is_writing);
+        let Some(look) = self.state.reflection.as_mut().filter(is_due) else { return false };
+        if !std::mem::replace(&mut look.is_writing, true) {
+            let told: HashSet<String> = told_in(look.conversation.iter().map(|entry| &*entry.message));
             let (new, rated) = read_reflection(&self.state.answer.text, &told);
             let (reflection, trace_id) = (spec.identity.run_id.to_string(), Some(spec.identity.trace_id.clone()));
             self.step.effects.push(Effect::Memory(MemoryEffect::Learn(Box::new(Changes {
@@ -86,8 +86,8 @@ impl Transition<'_, '_> {
 
     /// Records the outcome of writing the experiences.
     pub(in crate::run) fn learned(&mut self, changes: Changes, outcome: Result<Vec<(ExperienceId, bool)>, ErrorInfo>) {
-        let Some(look) = &mut self.state.look_back else { return };
-        look.written = true;
+        let Some(look) = &mut self.state.reflection else { return };
+        look.is_written = true;
         let added = match outcome {
             Ok(added) => added,
             Err(error) => {

@@ -32,15 +32,15 @@ pub(crate) struct OpenCall {
     /// The question that the call waits for, and the user who is asked; `None` as the user if no one is named.
     pub(in crate::run::machine) question: Option<(QuestionId, Option<String>)>,
     /// Approval state, if the call requires approval.
-    pub(in crate::run::machine) leave: Option<Approval>,
+    pub(in crate::run::machine) approval: Option<Approval>,
     /// Whether the results of its children are being stored.
-    pub(in crate::run::machine) is_storing: bool,
+    pub(in crate::run::machine) is_storing_results: bool,
 }
 
 impl OpenCall {
     /// Returns whether the call waits for an answer or an approval.
     pub(crate) fn waits_for_people(&self) -> bool {
-        self.question.is_some() || matches!(self.leave, Some(Approval::Asked(_)))
+        self.question.is_some() || matches!(self.approval, Some(Approval::Pending(_)))
     }
 }
 
@@ -48,18 +48,18 @@ impl OpenCall {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Approval {
     /// No decision is known to the run.
-    Asked(PermissionId),
+    Pending(PermissionId),
     /// The call was allowed.
-    Given(PermissionId),
+    Granted(PermissionId),
     /// The call was denied.
-    Refused,
+    Denied,
 }
 
 impl OpenCall {
     /// Returns the id of the granted permission.
     pub(crate) fn leave_given(&self) -> Option<PermissionId> {
-        match &self.leave {
-            Some(Approval::Given(id)) => Some(id.clone()),
+        match &self.approval {
+            Some(Approval::Granted(id)) => Some(id.clone()),
             _ => None,
         }
     }
@@ -68,14 +68,14 @@ impl OpenCall {
 /// All calls of a turn, in order.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct OpenCalls {
-    list: Vec<OpenCall>,
+    calls: Vec<OpenCall>,
     index: HashMap<String, usize>,
     /// Sequence of the message that contains the calls.
-    pub(in crate::run::machine) asked_in: Option<u64>,
+    pub(in crate::run::machine) message_sequence: Option<u64>,
     /// Number of calls that are not done.
-    open: usize,
+    open_count: usize,
     /// No call before this index waits.
-    next: usize,
+    next_waiting: usize,
     in_flight: usize,
     barrier_in_flight: bool,
     /// Name of the tool of the first writing call that failed.
@@ -94,29 +94,29 @@ impl OpenCalls {
                 children: Vec::new(),
                 open_children: 0,
                 question: None,
-                leave: None,
-                is_storing: false,
+                approval: None,
+                is_storing_results: false,
             })
             .collect();
         let index = list.iter().enumerate().map(|(place, open)| (open.call.id.clone(), place)).collect();
-        Self { open: list.len(), list, index, ..Self::default() }
+        Self { open_count: list.len(), calls: list, index, ..Self::default() }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &OpenCall> {
-        self.list.iter()
+        self.calls.iter()
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut OpenCall> {
-        self.list.iter_mut()
+        self.calls.iter_mut()
     }
 
     /// Returns the calls without an outcome that an earlier incarnation may have started. A barrier starts only after
     /// all calls before it are done, and no call after it starts before the barrier is done.
     pub(crate) fn may_have_begun(&self) -> impl Iterator<Item = &OpenCall> {
         let (mut is_first, mut is_closed) = (true, false);
-        self.list.iter().filter(|open| open.state != CallState::Done).filter(move |open| {
+        self.calls.iter().filter(|open| open.state != CallState::Done).filter(move |open| {
             is_closed |= open.barrier && !is_first;
-            let may = !is_closed && !matches!(open.leave, Some(Approval::Asked(_)));
+            let may = !is_closed && !matches!(open.approval, Some(Approval::Pending(_)));
             is_closed |= open.barrier;
             is_first = false;
             may
@@ -124,7 +124,7 @@ impl OpenCalls {
     }
 
     pub(crate) fn get(&self, id: &str) -> Option<&OpenCall> {
-        self.index.get(id).map(|place| &self.list[*place])
+        self.index.get(id).map(|place| &self.calls[*place])
     }
 
     /// Returns the position of the call in the turn, from 0.
@@ -133,7 +133,7 @@ impl OpenCalls {
     }
 
     pub(crate) fn get_mut(&mut self, id: &str) -> Option<&mut OpenCall> {
-        self.index.get(id).map(|place| &mut self.list[*place])
+        self.index.get(id).map(|place| &mut self.calls[*place])
     }
 
     /// Returns a call if it is running in this incarnation.
@@ -147,15 +147,15 @@ impl OpenCalls {
     }
 
     pub(crate) fn all_done(&self) -> bool {
-        self.open == 0
+        self.open_count == 0
     }
 
     /// Returns the first call that may start in parallel with the running calls.
     pub(crate) fn next_startable(&mut self) -> Option<ToolCall> {
-        while self.list.get(self.next).is_some_and(|open| open.state != CallState::Waiting) {
-            self.next += 1;
+        while self.calls.get(self.next_waiting).is_some_and(|open| open.state != CallState::Waiting) {
+            self.next_waiting += 1;
         }
-        let open = self.list.get(self.next)?;
+        let open = self.calls.get(self.next_waiting)?;
         let blocked = self.barrier_in_flight || (open.barrier && self.in_flight > 0);
         (!blocked).then(|| open.call.clone())
     }
@@ -176,7 +176,7 @@ impl OpenCalls {
         let was = std::mem::replace(&mut open.state, CallState::Done);
         let (barrier, name) = (open.barrier, open.call.name.clone());
         if was != CallState::Done {
-            self.open -= 1;
+            self.open_count -= 1;
         }
         if matches!(was, CallState::Started { .. }) {
             self.in_flight -= 1;
@@ -235,7 +235,7 @@ mod tests {
             let mut calls = calls(names);
             done.iter().for_each(|id| calls.close(id, false));
             for id in asked {
-                calls.get_mut(id).unwrap().leave = Some(Approval::Asked(soong_protocol::PermissionId::new("p")));
+                calls.get_mut(id).unwrap().approval = Some(Approval::Pending(soong_protocol::PermissionId::new("p")));
             }
             calls.may_have_begun().map(|open| open.call.id.clone()).collect::<Vec<_>>()
         };

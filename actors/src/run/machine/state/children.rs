@@ -20,10 +20,10 @@ pub(crate) struct Child {
 /// The children that were started for one goal.
 #[derive(Debug, Default)]
 pub(crate) struct GoalChildren {
-    pub(in crate::run::machine) places: Vec<usize>,
+    pub(in crate::run::machine) indexes: Vec<usize>,
     pub(in crate::run::machine) open: usize,
     /// Whether all of them have ended since the goal last got a summary.
-    pub(in crate::run::machine) owe_summary: bool,
+    pub(in crate::run::machine) summary_due: bool,
 }
 
 /// The children of a run, and what is known of sub-agents of earlier runs.

@@ -10,7 +10,7 @@ pub(crate) struct PendingCompaction {
     pub(in crate::run::machine) covers: Covers,
     pub(in crate::run::machine) tokens_before: u64,
     /// The request; absent once it was repeated.
-    pub(in crate::run::machine) call: Option<SummaryCall>,
+    pub(in crate::run::machine) request: Option<SummaryCall>,
 }
 
 /// Attempts to shorten the conversation by a summary.

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Maximum number of answers in a row with a call that was cut off.
-const MAX_IN_ROW: u32 = 2;
+const MAX_CONSECUTIVE: u32 = 2;
 
 /// The call of the current turn that was cut off, and the number of such answers in a row.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ impl TruncatedCalls {
         self.in_row = if last.is_some() { self.in_row + 1 } else { 0 };
         self.call = last.map(|call| call.id.clone());
         let (status, reason) = (RunStatus::Failed, EndReason::MaxOutputTokens);
-        (self.in_row > MAX_IN_ROW).then(|| Termination { status, reason, error: Some(calls_cut_at_limit()) })
+        (self.in_row > MAX_CONSECUTIVE).then(|| Termination { status, reason, error: Some(calls_cut_at_limit()) })
     }
 
     /// Returns whether a call of this turn was cut off.

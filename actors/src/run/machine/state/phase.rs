@@ -14,11 +14,11 @@ pub(crate) enum Phase {
     /// It is being looked for what earlier runs have learned; then it begins.
     Recalling,
     /// A model call is owed.
-    Thinking,
+    CallingModel,
     /// A summary is owed, and then a model call.
     Compacting,
     /// Tool outcomes are owed.
-    Acting { calls: Box<OpenCalls> },
+    RunningTools { calls: Box<OpenCalls> },
     /// The model gave its final answer; only children may still be at work.
     Answered,
     /// No call is owed; only the ending is left.
@@ -31,8 +31,8 @@ pub(crate) enum Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum StopHookState {
     #[default]
-    NotAsked,
-    Asked,
+    NotCalled,
+    Pending,
     Allowed,
 }
 

@@ -16,7 +16,7 @@ use crate::run::machine::{
 };
 
 /// Minimum interval between two updates of a child's goal to its parent, in milliseconds (SUB-8).
-const TOLD_EVERY_MS: u64 = 1_000;
+const MIN_NOTIFY_INTERVAL_MS: u64 = 1_000;
 
 impl RunState {
     pub(crate) fn apply_sub_agent(&mut self, event: &SubAgentEvent) {
@@ -27,7 +27,7 @@ impl RunState {
                 self.sub_agents.open += 1;
                 if let (Some(goal), Some(_)) = (parent_goal_id, tool_call_id) {
                     let branches = self.sub_agents.branches.entry(goal.clone()).or_default();
-                    branches.places.push(place);
+                    branches.indexes.push(place);
                     branches.open += 1;
                 }
                 if let Some(open) = tool_call_id.as_ref().and_then(|id| self.calls_mut()?.get_mut(id)) {
@@ -59,7 +59,7 @@ impl RunState {
     /// Records that a goal has a summary.
     pub(crate) fn goal_is_summed_up(&mut self, goal: &GoalId) {
         if let Some(branches) = self.sub_agents.branches.get_mut(goal) {
-            branches.owe_summary = false;
+            branches.summary_due = false;
         }
     }
 
@@ -100,7 +100,7 @@ impl RunState {
             }
             if let Some(branches) = goal.and_then(|goal| self.sub_agents.branches.get_mut(&goal)) {
                 branches.open -= 1;
-                branches.owe_summary = branches.open == 0;
+                branches.summary_due = branches.open == 0;
             }
         }
         self.usage.below.roll_up(&result.stats.tree);
@@ -122,13 +122,13 @@ impl Transition<'_, '_> {
     /// Sets the joint summary of each goal whose children have all ended (GOAL-3), including goals whose last child
     /// ended while the run had no actor.
     pub(crate) fn sum_up_goals(&mut self) {
-        let owed = self.state.sub_agents.branches.iter().filter(|(_, branches)| branches.owe_summary);
+        let owed = self.state.sub_agents.branches.iter().filter(|(_, branches)| branches.summary_due);
         let summary = |places: &[usize]| {
             let results = places.iter().filter_map(|place| self.state.sub_agents.children[*place].result.as_deref());
             outcome::joint_summary(&results.collect::<Vec<_>>())
         };
         let mut summaries: Vec<(GoalId, String)> =
-            owed.map(|(goal, branches)| (goal.clone(), summary(&branches.places))).collect();
+            owed.map(|(goal, branches)| (goal.clone(), summary(&branches.indexes))).collect();
         summaries.sort();
         for (goal_id, summary) in summaries {
             let changes = GoalChanges { summary: Some(summary), ..GoalChanges::default() };
@@ -154,8 +154,8 @@ impl Transition<'_, '_> {
     /// Notifies the parent of the run's current status. Unless `at_once` is set, at most once per second (SUB-8).
     pub(crate) fn tell_parent(&mut self, status: CollaboratorStatus, at_once: bool) {
         let Some(parent) = self.state.spec.identity.parent.clone() else { return };
-        let at = self.now.at;
-        let is_soon = |last: Timestamp| at.millis_since(last) < TOLD_EVERY_MS;
+        let at = self.context.now;
+        let is_soon = |last: Timestamp| at.millis_since(last) < MIN_NOTIFY_INTERVAL_MS;
         if !at_once && self.state.clock.told_parent_at.is_some_and(is_soon) {
             return;
         }

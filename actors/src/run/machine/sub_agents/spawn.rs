@@ -105,7 +105,7 @@ impl Transition<'_, '_> {
                 continue_from: wish.continue_from.clone().map(TraceId::new),
                 ..ChildSpec::new(task)
             };
-            ChildRequest { spec, before: before.clone(), index: place + 1 }
+            ChildRequest { spec, previous_settings: before.clone(), index: place + 1 }
         });
         self.spawn(orders.collect(), Some(&call.id)).map(|_| ())
     }
@@ -142,7 +142,7 @@ impl Transition<'_, '_> {
             continue_from: wish.continue_from.map(TraceId::new),
             ..ChildSpec::evaluate(task)
         };
-        self.spawn(vec![ChildRequest { spec, before, index: 1 }], Some(&call.id)).map(|_| ())
+        self.spawn(vec![ChildRequest { spec, previous_settings: before, index: 1 }], Some(&call.id)).map(|_| ())
     }
 
     /// Requests the settings of the sub-trace that a call continues. The child starts after they have been read.
@@ -157,7 +157,7 @@ impl Transition<'_, '_> {
             Err(ErrorInfo::new(ErrorCode::NothingRunning, "the run is not at work: it takes no children"))
         } else if self.state.spec.settings.driven && orders.iter().any(|order| order.spec.deliver) {
             Err(refuse("deliver: a run that a program drives has no conversation; wait for the child instead"))
-        } else if (self.state.documents.flushing || self.state.answer.storing)
+        } else if (self.state.edited_documents.flushing || self.state.answer.storing)
             && orders.iter().any(|order| order.spec.deliver)
         {
             Err(ErrorInfo::new(ErrorCode::NothingRunning, "deliver: the run is ending, it thinks no more"))
@@ -173,7 +173,7 @@ impl Transition<'_, '_> {
     /// Records all children of a call in one commit, and requests their start (DUR-2a).
     fn spawn(&mut self, orders: Vec<ChildRequest>, call: Option<&str>) -> Result<Vec<Run>, ErrorInfo> {
         self.check_orders(&orders)?;
-        self.now.purse.map_or(Ok(()), |purse| purse.take_children(orders.len()))?;
+        self.context.budget.map_or(Ok(()), |purse| purse.take_children(orders.len()))?;
         let goal_id = self.state.goals.current_id.clone();
         let mut runs = Vec::with_capacity(orders.len());
         if let (Some(goal_id), Some(_), Some(order)) = (&goal_id, call, orders.first()) {
@@ -275,7 +275,7 @@ impl Transition<'_, '_> {
     /// cannot widen its tools; a program can.
     fn child_run(&mut self, order: &ChildRequest, goal_id: Option<GoalId>, by_model: bool) -> Run {
         let spec = &self.state.spec;
-        let mut before = order.before.as_deref().cloned();
+        let mut before = order.previous_settings.as_deref().cloned();
         if let Some(before) = before.as_mut().filter(|_| order.spec.agent_type.is_some() && !by_model) {
             (before.tools, before.model) = (None, spec.settings.model.clone());
         }
@@ -303,10 +303,10 @@ impl Transition<'_, '_> {
             ..RunSettings::default()
         });
         let mut run = Run {
-            run_id: (self.now.new_run_id)(),
+            run_id: (self.context.new_run_id)(),
             trace_id: match &wish.continue_from {
                 Some(id) => id.clone(),
-                None => spec.identity.trace_id.child(wish.mode, order.index, self.now.at, number),
+                None => spec.identity.trace_id.child(wish.mode, order.index, self.context.now, number),
             },
             session_id: spec.identity.session_id.clone(),
             parent_run_id: Some(spec.identity.run_id.clone()),
@@ -339,7 +339,7 @@ impl Transition<'_, '_> {
             usage: Stats::zero(),
             cost: Some(Usd::default()),
             error: None,
-            created_at: self.now.at,
+            created_at: self.context.now,
             started_at: None,
             completed_at: None,
         };

@@ -29,15 +29,15 @@ impl RunState {
         match event {
             PermissionEvent::Requested { permission_id, tool_call_id, .. } => {
                 if let Some(open) = self.calls_mut().and_then(|calls| calls.get_mut(tool_call_id)) {
-                    open.leave = Some(Approval::Asked(permission_id.clone()));
+                    open.approval = Some(Approval::Pending(permission_id.clone()));
                 }
             }
             PermissionEvent::Decided { permission_id, decision, .. } => {
-                let asks = Approval::Asked(permission_id.clone());
+                let asks = Approval::Pending(permission_id.clone());
                 let Some(calls) = self.calls_mut() else { return };
-                if let Some(open) = calls.iter_mut().find(|open| open.leave.as_ref() == Some(&asks)) {
-                    let given = Approval::Given(permission_id.clone());
-                    open.leave = Some(if decision.allows() { given } else { Approval::Refused });
+                if let Some(open) = calls.iter_mut().find(|open| open.approval.as_ref() == Some(&asks)) {
+                    let given = Approval::Granted(permission_id.clone());
+                    open.approval = Some(if decision.allows() { given } else { Approval::Denied });
                 }
             }
         }
@@ -61,7 +61,7 @@ impl Transition<'_, '_> {
             arguments_preview,
             chain: asked.chain.clone(),
         };
-        self.step.writes.push(Write::Permission(Box::new(asked)));
+        self.step.writes.push(Write::PermissionRequest(Box::new(asked)));
         self.emit(event);
         if self.state.end.ending.is_some() {
             return self.withdraw_what_waits();
@@ -71,10 +71,10 @@ impl Transition<'_, '_> {
 
     /// Applies the decision about a pending call. Decisions about other calls are too late, and ignored.
     pub(crate) fn permission_decided(&mut self, ruling: PermissionDecision) {
-        let PermissionDecision { permission_id, decision, by, reason, .. } = ruling;
-        let asks = Approval::Asked(permission_id.clone());
+        let PermissionDecision { permission_id, decision, decided_by: by, reason, .. } = ruling;
+        let asks = Approval::Pending(permission_id.clone());
         let Some(calls) = self.state.calls_mut() else { return };
-        let waits = calls.iter().find(|open| open.state != CallState::Done && open.leave.as_ref() == Some(&asks));
+        let waits = calls.iter().find(|open| open.state != CallState::Done && open.approval.as_ref() == Some(&asks));
         let Some(call) = waits.map(|open| open.call.clone()) else { return };
         let others_wait = calls
             .iter()

@@ -27,8 +27,8 @@ use crate::{
 };
 
 /// Values of `for` in `waiting` events. If a run waits for both, the value is `question`.
-const FOR_AN_ANSWER: &str = "question";
-const FOR_LEAVE: &str = "permission";
+const WAIT_QUESTION: &str = "question";
+const WAIT_PERMISSION: &str = "permission";
 
 #[derive(Deserialize)]
 struct AskArguments {
@@ -50,7 +50,7 @@ fn person(to: Option<&str>, status: CollaboratorStatus, summary: &str) -> Collab
 impl RunState {
     /// Returns whether the run waits only for users.
     pub(crate) fn waits_for_people(&self) -> bool {
-        let Phase::Acting { calls } = &self.phase else { return false };
+        let Phase::RunningTools { calls } = &self.phase else { return false };
         let at_work = |open: &&OpenCall| open.state != CallState::Done;
         let mut open = calls.iter().filter(at_work).peekable();
         self.end.ending.is_none()
@@ -61,9 +61,9 @@ impl RunState {
     }
 
     fn what_it_waits_for(&self) -> &'static str {
-        let Phase::Acting { calls } = &self.phase else { return FOR_AN_ANSWER };
+        let Phase::RunningTools { calls } = &self.phase else { return WAIT_QUESTION };
         let is_asked = calls.iter().any(|open| open.state != CallState::Done && open.question.is_some());
-        if is_asked { FOR_AN_ANSWER } else { FOR_LEAVE }
+        if is_asked { WAIT_QUESTION } else { WAIT_PERMISSION }
     }
 
     pub(crate) fn apply_question(&mut self, call: &str, id: &QuestionId, to: Option<&String>) {
@@ -82,7 +82,8 @@ impl Transition<'_, '_> {
         }
         let trace = self.state.spec.identity.trace_id.clone();
         let Some(calls) = self.state.calls_mut() else { return Ok(()) };
-        let question_id = QuestionId::asked_in(&trace, calls.asked_in.unwrap_or_default(), calls.place(&call.id));
+        let question_id =
+            QuestionId::asked_in(&trace, calls.message_sequence.unwrap_or_default(), calls.place(&call.id));
         let collaborator = person(wish.to.as_deref(), CollaboratorStatus::Waiting, &wish.question);
         let (question, to, tool_call_id) = (wish.question, wish.to, call.id.clone());
         self.emit(SubAgentEvent::QuestionAsked { question_id, question, to, tool_call_id });

@@ -77,7 +77,7 @@ impl Transition<'_, '_> {
     }
 
     fn start_call(&mut self, call: &ToolCall) {
-        let at = self.now.at;
+        let at = self.context.now;
         let Some(calls) = self.state.calls_mut() else { return };
         // A call that was interrupted and may run again does not request permission again.
         let given = calls.get(&call.id).and_then(OpenCall::leave_given);
@@ -156,9 +156,19 @@ impl Transition<'_, '_> {
         let (spec, arguments) = self.read_call(call)?;
         let (goal_id, turn) = (self.state.goals.current_id.clone(), self.state.turn.number);
         let Some(calls) = self.state.calls_mut() else { return Ok(()) };
-        let (asked_in, place) = (calls.asked_in, calls.place(&call.id));
+        let (asked_in, place) = (calls.message_sequence, calls.place(&call.id));
         let (id, raw) = (call.id.clone(), call.arguments.clone());
-        let job = ToolCallTask { id, turn, asked_in, spec, arguments, raw, place, leave, goal_id };
+        let job = ToolCallTask {
+            id,
+            turn,
+            message_sequence: asked_in,
+            spec,
+            arguments,
+            raw_arguments: raw,
+            index: place,
+            permission_id: leave,
+            goal_id,
+        };
         self.step.effects.push(Effect::Tool(ToolEffect::Run(job)));
         Ok(())
     }
@@ -218,7 +228,7 @@ impl Transition<'_, '_> {
     }
 
     fn call_duration(&mut self, id: &str) -> u64 {
-        let at = self.now.at;
+        let at = self.context.now;
         match self.state.calls_mut().and_then(|calls| calls.get(id)).map(|open| open.state) {
             Some(CallState::Started { at: start }) => at.millis_since(start),
             _ => 0,
@@ -237,7 +247,7 @@ impl Transition<'_, '_> {
     pub(crate) fn close_if_children_ended(&mut self, id: &str) {
         let started = self.state.calls_mut().and_then(|calls| calls.started(id));
         let Some(open) = started.filter(|open| open.open_children == 0).cloned() else { return };
-        if open.is_storing {
+        if open.is_storing_results {
             return;
         }
         let Some(output) = self.children_of(id) else { return };
@@ -254,16 +264,16 @@ impl Transition<'_, '_> {
         };
         let id = id.to_owned();
         let asked_in = self.state.calls_mut().and_then(|calls| {
-            calls.get_mut(&id)?.is_storing = true;
-            calls.asked_in
+            calls.get_mut(&id)?.is_storing_results = true;
+            calls.message_sequence
         });
         let ToolOutput { title, output: whole, .. } = output;
         self.step.effects.push(Effect::Tool(ToolEffect::StoreResults(OversizedResults {
             id,
-            asked_in,
+            message_sequence: asked_in,
             title,
-            whole,
-            short,
+            full_text: whole,
+            shortened_text: short,
         })));
     }
 
@@ -277,7 +287,7 @@ impl Transition<'_, '_> {
     }
 
     fn results_of(&self, id: &str) -> Option<Vec<&ChildResult>> {
-        let Phase::Acting { calls } = &self.state.phase else { return None };
+        let Phase::RunningTools { calls } = &self.state.phase else { return None };
         Some(self.results(&calls.get(id)?.children))
     }
 
@@ -287,22 +297,23 @@ impl Transition<'_, '_> {
 
     /// Returns the open calls whose outcome is unknown and which must not run twice (DUR-4).
     pub(crate) fn unclear_calls(&self) -> Vec<ToolCall> {
-        let Phase::Acting { calls } = &self.state.phase else { return Vec::new() };
+        let Phase::RunningTools { calls } = &self.state.phase else { return Vec::new() };
         let may_run_again = |open: &&OpenCall| {
             let name = open.call.name.as_str();
             is_decided_here(name) || self.state.spec.tool(name).is_none_or(|tool| tool.idempotent)
         };
-        let is_known =
-            |open: &&OpenCall| self.state.documents.recorded.contains_key(&open.call.id) || !open.children.is_empty();
+        let is_known = |open: &&OpenCall| {
+            self.state.edited_documents.recorded.contains_key(&open.call.id) || !open.children.is_empty()
+        };
         let unclear = calls.may_have_begun().filter(|open| !is_known(open) && !may_run_again(open));
         unclear.map(|open| open.call.clone()).collect()
     }
 
     /// Resumes the calls that an earlier incarnation had started, if that is allowed (DUR-4).
     pub(crate) fn resume_calls(&mut self) {
-        let at = self.now.at;
+        let at = self.context.now;
         let unclear = self.unclear_calls();
-        let mut recorded = std::mem::take(&mut self.state.documents.recorded);
+        let mut recorded = std::mem::take(&mut self.state.edited_documents.recorded);
         let Some(calls) = self.state.calls_mut() else { return };
         let (mut spawned, mut known, mut asked, mut undecided) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for open in calls.iter().filter(|open| open.state != CallState::Done) {
@@ -313,7 +324,7 @@ impl Transition<'_, '_> {
             } else if open.waits_for_people() {
                 asked.push(open.call.id.clone());
             }
-            if let Some(Approval::Asked(id)) = &open.leave {
+            if let Some(Approval::Pending(id)) = &open.approval {
                 undecided.push(id.clone());
             }
         }
@@ -355,7 +366,7 @@ impl Transition<'_, '_> {
     /// Closes every open call: with the outcome that is recorded with its effect, otherwise as interrupted. None of
     /// them is running any more.
     pub(crate) fn interrupt_calls(&mut self) {
-        let mut recorded = std::mem::take(&mut self.state.documents.recorded);
+        let mut recorded = std::mem::take(&mut self.state.edited_documents.recorded);
         let Some(calls) = self.state.calls_mut() else { return };
         let open = calls.iter().filter(|open| open.state != CallState::Done);
         let open: Vec<ToolCall> = open.map(|open| open.call.clone()).collect();
@@ -391,8 +402,9 @@ impl Transition<'_, '_> {
             };
             let (under, after) = (wish.under.as_deref(), wish.after.as_deref());
             let sequence = self.state.conversation.last_sequence;
-            let planned =
-                future.plan_add(&descriptions, &wish.reason, under, after, sequence, self.now.at).map_err(refuse)?;
+            let planned = future
+                .plan_add(&descriptions, &wish.reason, under, after, sequence, self.context.now)
+                .map_err(refuse)?;
             plan(&mut future, planned);
         }
         for (summary, status) in [(&wish.done, GoalStatus::Completed), (&wish.abandon, GoalStatus::Abandoned)] {

@@ -7,7 +7,7 @@ use soong_sandbox::{SpawnOptions, StartedProgram};
 
 /// Commands that leave a process running. `SLEEP` is a `sleep` that can be distinguished from others. Each prints
 /// `ready`.
-const LEAVERS: [(&str, &str); 15] = [
+const LEFTOVER_COMMANDS: [(&str, &str); 15] = [
     ("a background child", "SLEEP & echo ready"),
     ("nohup", "nohup SLEEP >/dev/null 2>&1 & echo ready"),
     ("a session of its own", "setsid SLEEP & sleep 0.2; echo ready"),
@@ -59,7 +59,7 @@ async fn nothing_is_left(seconds: u32, name: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn tool_5_nothing_is_left_after_a_normal_end() {
     let world = BashTest::new();
-    for (name, command) in LEAVERS {
+    for (name, command) in LEFTOVER_COMMANDS {
         let seconds = own_seconds();
         let shown = world.ok(&with_sleep(command, seconds)).await;
         assert_eq!(processes_with(&seconds.to_string()), Vec::<String>::new(), "{name}: {shown}");
@@ -76,7 +76,7 @@ async fn tool_5_nothing_is_left_after_a_normal_end() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tool_5_nothing_is_left_when_the_time_is_over() {
     let world = BashTest::new();
-    for (name, command) in LEAVERS {
+    for (name, command) in LEFTOVER_COMMANDS {
         let seconds = own_seconds();
         let command = with_sleep(&format!("{command}; SLEEP"), seconds);
         let result = world.project.call(&world.bash, json!({"command": command, "timeout_ms": 1_000})).await;
@@ -90,7 +90,7 @@ async fn tool_5_nothing_is_left_when_the_time_is_over() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tool_5_nothing_is_left_after_a_cancel() {
-    for (name, command) in LEAVERS {
+    for (name, command) in LEFTOVER_COMMANDS {
         let world = BashTest::new();
         let seconds = own_seconds();
         let command = with_sleep(&format!("{command}; touch marker; SLEEP"), seconds);
@@ -116,12 +116,12 @@ async fn tool_5_nothing_is_left_after_a_cancel() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tool_5_nothing_is_left_after_the_future_is_dropped() {
-    for (name, command) in LEAVERS.into_iter().filter(|(name, _)| !name.contains("killed")) {
+    for (name, command) in LEFTOVER_COMMANDS.into_iter().filter(|(name, _)| !name.contains("killed")) {
         let world = BashTest::new();
         let seconds = own_seconds();
         let command = with_sleep(&format!("{command}; echo $TMPDIR > marker; touch done; SLEEP"), seconds);
         let context = world.project.context();
-        let tasks = context.tasks.clone();
+        let tasks = context.cleanup_tasks.clone();
         let done = world.project.path().join("done");
         tokio::select! {
             result = world.bash.call(context, json!({"command": command})) => panic!("{name}: {result:?}"),
@@ -160,11 +160,11 @@ async fn closing_the_lifeline_kills_everything() {
     );
     let variables = [("PATH".to_owned(), Environment::process().get("PATH").unwrap_or("/usr/bin:/bin").to_owned())];
     let launch = SpawnOptions::new("/bin/sh", &world.project.path(), variables.into()).arguments(["-c", &command]);
-    let StartedProgram { family, .. } = launch.start().await.unwrap();
+    let StartedProgram { process_tree, .. } = launch.start().await.unwrap();
     while processes_with(&format!("sleep {seconds}")).len() < 6 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     // The same effect as when the kernel kills the owner process.
-    family.abandon();
+    process_tree.abandon();
     nothing_is_left(seconds, "the lifeline").await;
 }

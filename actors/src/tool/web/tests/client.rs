@@ -20,13 +20,13 @@ use crate::tool::web::{
 };
 
 /// Address that these tests treat as public.
-const OPEN: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const PUBLIC_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Address that these tests treat as private.
-const CLOSED: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+const PRIVATE_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
 const LIMITS: FetchLimits = FetchLimits {
     connect: Duration::from_secs(5),
-    whole: Duration::from_secs(20),
+    total: Duration::from_secs(20),
     body_bytes: 64 * 1024,
     redirects: 5,
 };
@@ -42,13 +42,13 @@ fn lookup(answers: &[&[IpAddr]]) -> Lookup {
 }
 
 fn only_open() -> AddressCheck {
-    Arc::new(|address| address == OPEN)
+    Arc::new(|address| address == PUBLIC_ADDRESS)
 }
 
 async fn text(client: &WebClient, url: &str) -> Result<String, ErrorInfo> {
     match client.get(Url::parse(url).unwrap(), |_, _| true).await? {
-        FetchOutcome::Page(page) => Ok(String::from_utf8_lossy(&page.body().await?.bytes).into_owned()),
-        FetchOutcome::Elsewhere { to, .. } => panic!("all redirects are followed: {to}"),
+        FetchOutcome::Response(page) => Ok(String::from_utf8_lossy(&page.body().await?.bytes).into_owned()),
+        FetchOutcome::Redirect { to, .. } => panic!("all redirects are followed: {to}"),
     }
 }
 
@@ -56,13 +56,13 @@ async fn text(client: &WebClient, url: &str) -> Result<String, ErrorInfo> {
 async fn tool_6_no_address_of_private_space_is_connected_to_whatever_the_name_resolves_to() {
     let open = Server::of(&[("/", page("text/plain", b"open"))]).await;
     let port = open.port();
-    let closed = Server::at(&format!("{CLOSED}:{port}"), |_, _| async {}.boxed()).await;
+    let closed = Server::at(&format!("{PRIVATE_ADDRESS}:{port}"), |_, _| async {}.boxed()).await;
     for (answers, want) in [
-        (vec![[OPEN].as_slice()], Ok("open")),
-        (vec![[CLOSED, OPEN].as_slice()], Ok("open")),
-        (vec![[OPEN, CLOSED].as_slice()], Ok("open")),
-        (vec![[CLOSED, CLOSED, OPEN, CLOSED].as_slice()], Ok("open")),
-        (vec![[CLOSED].as_slice()], Err(ErrorCode::PermissionDenied)),
+        (vec![[PUBLIC_ADDRESS].as_slice()], Ok("open")),
+        (vec![[PRIVATE_ADDRESS, PUBLIC_ADDRESS].as_slice()], Ok("open")),
+        (vec![[PUBLIC_ADDRESS, PRIVATE_ADDRESS].as_slice()], Ok("open")),
+        (vec![[PRIVATE_ADDRESS, PRIVATE_ADDRESS, PUBLIC_ADDRESS, PRIVATE_ADDRESS].as_slice()], Ok("open")),
+        (vec![[PRIVATE_ADDRESS].as_slice()], Err(ErrorCode::PermissionDenied)),
         (vec![[].as_slice()], Err(ErrorCode::PermissionDenied)),
     ] {
         let client = WebClient::new(lookup(&answers), only_open(), LIMITS);
@@ -84,14 +84,15 @@ async fn tool_6_a_name_that_changes_its_address_between_requests_is_checked_each
     })
     .await;
     let port = open.port();
-    let closed = Server::at(&format!("{CLOSED}:{port}"), |_, _| async {}.boxed()).await;
+    let closed = Server::at(&format!("{PRIVATE_ADDRESS}:{port}"), |_, _| async {}.boxed()).await;
     let url = format!("http://rebind.example:{port}/");
-    let stays = WebClient::new(lookup(&[&[OPEN], &[OPEN]]), only_open(), LIMITS);
+    let stays = WebClient::new(lookup(&[&[PUBLIC_ADDRESS], &[PUBLIC_ADDRESS]]), only_open(), LIMITS);
     assert_eq!(text(&stays, &url).await.as_deref(), Ok("second"));
-    let moves = WebClient::new(lookup(&[&[OPEN], &[CLOSED]]), only_open(), LIMITS);
+    let moves = WebClient::new(lookup(&[&[PUBLIC_ADDRESS], &[PRIVATE_ADDRESS]]), only_open(), LIMITS);
     assert_eq!(text(&moves, &url).await.unwrap_err().code, ErrorCode::PermissionDenied);
     // A host that was connected to before is looked up again, because no connection is kept open.
-    let later = WebClient::new(lookup(&[&[OPEN], &[OPEN], &[CLOSED]]), only_open(), LIMITS);
+    let later =
+        WebClient::new(lookup(&[&[PUBLIC_ADDRESS], &[PUBLIC_ADDRESS], &[PRIVATE_ADDRESS]]), only_open(), LIMITS);
     assert!(text(&later, &url).await.is_ok());
     assert_eq!(text(&later, &url).await.unwrap_err().code, ErrorCode::PermissionDenied);
     assert_eq!((open.accepted(), closed.accepted()), (5, 0));
@@ -114,7 +115,7 @@ async fn tool_6_a_redirect_is_checked_as_the_first_url_is() {
     })
     .await;
     let here = open.address.ip();
-    let client = WebClient::new(lookup(&[&[OPEN]]), Arc::new(move |address| address == here), LIMITS);
+    let client = WebClient::new(lookup(&[&[PUBLIC_ADDRESS]]), Arc::new(move |address| address == here), LIMITS);
     let url = format!("http://{}/", open.address);
     for (place, code, requests) in [
         (format!("http://127.0.0.1:{port}/"), ErrorCode::PermissionDenied, 1),
@@ -172,7 +173,7 @@ async fn tool_6_a_request_says_who_asks_and_carries_nothing_else() {
         .boxed()
     })
     .await;
-    let client = WebClient::new(lookup(&[&[OPEN]]), only_open(), LIMITS);
+    let client = WebClient::new(lookup(&[&[PUBLIC_ADDRESS]]), only_open(), LIMITS);
     text(&client, &format!("http://a.example:{}/", server.port())).await.unwrap();
     let heads = heads.lock().unwrap();
     assert_eq!(heads.len(), 2);
@@ -186,10 +187,10 @@ async fn tool_6_a_request_says_who_asks_and_carries_nothing_else() {
 
 #[test]
 fn tool_6_the_client_for_the_internet_has_the_limits_and_addresses_of_the_rule() {
-    assert_eq!(FetchLimits::USUAL.body_bytes, 5 * 1024 * 1024);
+    assert_eq!(FetchLimits::DEFAULT.body_bytes, 5 * 1024 * 1024);
     assert_eq!(
-        (FetchLimits::USUAL.whole.as_secs(), FetchLimits::USUAL.connect.as_secs(), FetchLimits::USUAL.redirects),
+        (FetchLimits::DEFAULT.total.as_secs(), FetchLimits::DEFAULT.connect.as_secs(), FetchLimits::DEFAULT.redirects),
         (30, 10, 5)
     );
-    assert!(!is_public(OPEN) && !is_public(CLOSED));
+    assert!(!is_public(PUBLIC_ADDRESS) && !is_public(PRIVATE_ADDRESS));
 }
