@@ -15,7 +15,7 @@ use std::{
 
 use soong::{
     Config, Environment,
-    memory::{Changes, ExperienceText, MemoryFile, NewExperience, matching, plain_tags},
+    memory::{Changes, ExperienceText, MemoryFile, NewExperience, matching, normalize_tags},
     protocol::{Tags, Timestamp},
 };
 
@@ -64,7 +64,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let read = median(|_| drop(black_box(ExperienceText::read(text.clone().into_bytes()))));
     println!("read     {:8.2} ms", read.as_secs_f64() * 1e3);
     let texts = |words: [&str; 2]| words.map(str::to_owned).to_vec();
-    let wanted = plain_tags(&texts(["intent-7", "intent-11"]), &texts(["state-7", "state-13"]));
+    let wanted = normalize_tags(&texts(["intent-7", "intent-11"]), &texts(["state-7", "state-13"]));
     let found = median(|_| {
         let book = file.read().unwrap_or_default();
         black_box(matching(book.experiences(), &wanted, 5).len());

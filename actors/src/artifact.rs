@@ -30,7 +30,7 @@ pub use docx::docx;
 pub(crate) use door::ArtifactHandle;
 pub use reader::ArtifactReader;
 pub(crate) use store::ArtifactStore;
-pub(crate) use store::copy::registered;
+pub(crate) use store::copy::registration_writes;
 pub(crate) use store::go_back::RestorePlan;
 pub(crate) use supervisor::ArtifactStoreSupervisorActor;
 pub(crate) use working_set::ArtifactStoreSupervisorMsg;
@@ -137,8 +137,8 @@ impl Save {
     /// Redacts title, summary and metadata. The content is redacted while it is read.
     fn redact(&mut self, redactor: &Redactor) {
         redactor.redact(&mut self.title);
-        redactor.redact_some(&mut self.summary);
-        self.metadata.values_mut().for_each(|value| redactor.value(value));
+        redactor.redact_optional(&mut self.summary);
+        self.metadata.values_mut().for_each(|value| redactor.redact_json(value));
     }
 }
 
@@ -177,7 +177,7 @@ pub struct Loaded {
 impl Loaded {
     /// Reads the content to the end.
     pub async fn bytes(self) -> Result<Bytes, ErrorInfo> {
-        content::collect(self.body, self.size).await
+        content::collect_stream(self.body, self.size).await
     }
 
     /// Reads the content to the end as text. Fails with `unsupported_media` if it is not text.

@@ -114,14 +114,14 @@ fn copy(home: &Path, dir: &Path, place: &BlobLocation, wanted: &AtomicBool) -> R
         StoreError::NotFound(what) => ErrorInfo::new(ErrorCode::FileNotFound, format!("there is no home: {what}")),
         error => ErrorInfo::from(&error),
     })?;
-    let home = home.canonicalize().map_err(|error| failed(home, &error))?;
-    let dir = free_place(&home, dir)?;
-    let partial = PartialCopy::beside(&dir)?;
+    let home = home.canonicalize().map_err(|error| storage_error(home, &error))?;
+    let dir = resolve_target(&home, dir)?;
+    let partial = PartialCopy::create_next_to(&dir)?;
     let mut copying = BackupCopy {
         home,
         root: &partial.0,
         unsynced_folders: BTreeSet::from([partial.0.clone()]),
-        buffer: tree::piece(),
+        buffer: tree::new_buffer(),
         is_wanted: wanted,
     };
 
@@ -135,29 +135,29 @@ fn copy(home: &Path, dir: &Path, place: &BlobLocation, wanted: &AtomicBool) -> R
         artifacts: 0,
         files: 0,
         bytes: 0,
-        database_bytes: fs::metadata(&database).map_err(|error| failed(&database, &error))?.len(),
+        database_bytes: fs::metadata(&database).map_err(|error| storage_error(&database, &error))?.len(),
         store: place.to_string(),
         also: Vec::new(),
         left_out: Vec::new(),
         missing: Vec::new(),
     };
-    copying.versions(&copied, place, &mut report)?;
+    copying.copy_versions(&copied, place, &mut report)?;
     drop(copied);
-    let of_users = memories(&copying.home)?;
+    let of_users = user_memory_folders(&copying.home)?;
     for name in USER_FILES.into_iter().chain(of_users.iter().map(String::as_str)) {
-        if copying.by_hand(name, &mut report.left_out)? {
+        if copying.copy_entry(name, &mut report.left_out)? {
             report.also.push(name.to_owned());
         }
     }
     copying.sync_folders()?;
-    partial.put_in_place(&dir)?;
+    partial.rename_to(&dir)?;
     Ok(report)
 }
 
 /// Returns the memory folders of users other than the home's own.
-fn memories(home: &Path) -> Result<Vec<String>, ErrorInfo> {
+fn user_memory_folders(home: &Path) -> Result<Vec<String>, ErrorInfo> {
     let users = home.join("users");
-    let refused = |error: &std::io::Error| failed(&users, error);
+    let refused = |error: &std::io::Error| storage_error(&users, error);
     let mut found = Vec::new();
     match fs::read_dir(&users) {
         Ok(entries) => {
@@ -177,21 +177,21 @@ fn memories(home: &Path) -> Result<Vec<String>, ErrorInfo> {
 }
 
 /// Returns the error for a failed disk operation.
-fn failed(path: &Path, error: &std::io::Error) -> ErrorInfo {
+fn storage_error(path: &Path, error: &std::io::Error) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::StorageError, format!("{}: {error}", path.display()))
 }
 
 /// Resolves the path of the copy, which must be free and outside the home.
-fn free_place(home: &Path, dir: &Path) -> Result<PathBuf, ErrorInfo> {
+fn resolve_target(home: &Path, dir: &Path) -> Result<PathBuf, ErrorInfo> {
     let refuse = |why: &str| ErrorInfo::new(ErrorCode::ValidationError, format!("{} {why}", dir.display()));
     match fs::read_dir(dir).map(|mut entries| entries.next().is_some()) {
         Ok(false) => {}
         Ok(true) => return Err(refuse("is not empty: name a folder that is, or one that is not there yet")),
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) if error.kind() == ErrorKind::NotADirectory => return Err(refuse("is no folder")),
-        Err(error) => return Err(failed(dir, &error)),
+        Err(error) => return Err(storage_error(dir, &error)),
     }
-    let full = std::path::absolute(dir).map_err(|error| failed(dir, &error))?;
+    let full = std::path::absolute(dir).map_err(|error| storage_error(dir, &error))?;
     // Only the existing part of the path can contain links.
     let known = full.ancestors().find_map(|known| Some((known, known.canonicalize().ok()?)));
     let (known, real) = known.ok_or_else(|| refuse("leads nowhere"))?;
@@ -204,7 +204,7 @@ fn free_place(home: &Path, dir: &Path) -> Result<PathBuf, ErrorInfo> {
         return Err(refuse("lies in the home that is to be copied"));
     }
     let above = place.parent().ok_or_else(|| refuse("cannot be the place of a copy"))?;
-    fs::create_dir_all(above).map_err(|error| failed(above, &error))?;
+    fs::create_dir_all(above).map_err(|error| storage_error(above, &error))?;
     // Joining an empty path adds a trailing slash.
     Ok(place.components().collect())
 }
@@ -213,7 +213,7 @@ fn free_place(home: &Path, dir: &Path) -> Result<PathBuf, ErrorInfo> {
 struct PartialCopy(PathBuf);
 
 impl PartialCopy {
-    fn beside(dir: &Path) -> Result<Self, ErrorInfo> {
+    fn create_next_to(dir: &Path) -> Result<Self, ErrorInfo> {
         let mut path = dir.as_os_str().to_owned();
         path.push(format!(".partial-{}", Uuid::now_v7()));
         let partial = Self(path.into());
@@ -221,14 +221,14 @@ impl PartialCopy {
         let mut builder = fs::DirBuilder::new();
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.create(&partial.0).map_err(|error| failed(&partial.0, &error))?;
+        builder.create(&partial.0).map_err(|error| storage_error(&partial.0, &error))?;
         Ok(partial)
     }
 
-    fn put_in_place(self, dir: &Path) -> Result<(), ErrorInfo> {
-        fs::rename(&self.0, dir).map_err(|error| failed(dir, &error))?;
+    fn rename_to(self, dir: &Path) -> Result<(), ErrorInfo> {
+        fs::rename(&self.0, dir).map_err(|error| storage_error(dir, &error))?;
         let above = dir.parent().unwrap_or(Path::new("/"));
-        File::open(above).and_then(|above| above.sync_all()).map_err(|error| failed(above, &error))
+        File::open(above).and_then(|above| above.sync_all()).map_err(|error| storage_error(above, &error))
     }
 }
 
@@ -251,7 +251,7 @@ struct BackupCopy<'a> {
 
 impl BackupCopy<'_> {
     /// Copies the files of all versions in the copied database.
-    fn versions(
+    fn copy_versions(
         &mut self,
         copied: &SqliteReader,
         place: &BlobLocation,
@@ -272,7 +272,7 @@ impl BackupCopy<'_> {
                 last = Some(blob.artifact_id.clone());
                 let Some(blobs) = &blobs else { continue };
                 let source = blobs.local_path(&blob.path);
-                match self.version(&blob, source.as_deref())? {
+                match self.copy_version(&blob, source.as_deref())? {
                     Ok(()) => {
                         report.files += 1;
                         report.bytes += blob.size;
@@ -291,9 +291,9 @@ impl BackupCopy<'_> {
     }
 
     /// Copies the file of one version; the inner error is the reason why this one cannot be copied.
-    fn version(&mut self, blob: &StoredBlob, source: Option<&Path>) -> Result<Result<(), String>, ErrorInfo> {
+    fn copy_version(&mut self, blob: &StoredBlob, source: Option<&Path>) -> Result<Result<(), String>, ErrorInfo> {
         let Some(source) = source else { return Ok(Err("it has no path that can be read".to_owned())) };
-        Ok(match self.file(source, Path::new(&blob.path))? {
+        Ok(match self.copy_file(source, Path::new(&blob.path))? {
             Ok(size) if size == blob.size => Ok(()),
             Ok(size) => Err(format!("it has {size} bytes, and {} were stored", blob.size)),
             Err(error) => Err(error.to_string()),

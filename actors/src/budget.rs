@@ -29,7 +29,7 @@ pub(crate) struct BudgetAccount {
 impl BudgetAccount {
     /// Opens the account of a run below the account of its parent; `None` if no limit applies.
     pub(crate) fn open(run: &RunId, parent: Option<&BudgetAccount>, budget: Budget) -> Option<Self> {
-        if parent.is_none() && budget.is_open() {
+        if parent.is_none() && budget.is_unlimited() {
             return None;
         }
         let tree = parent.map(|parent| Arc::clone(&parent.tree)).unwrap_or_default();
@@ -50,12 +50,12 @@ impl BudgetAccount {
     }
 
     /// Sets the same total after an actor crash, before the new actor decides anything.
-    pub(crate) fn retell(&self, own: Consumed) {
-        self.ledger().retell(&self.run, own);
+    pub(crate) fn restore(&self, own: Consumed) {
+        self.ledger().restore(&self.run, own);
     }
 
     /// Sets the total that a run of the tree used in an earlier process. The run may have ended.
-    pub(crate) fn report_of(&self, run: &RunId, parent: Option<&RunId>, own: Consumed) {
+    pub(crate) fn report_for(&self, run: &RunId, parent: Option<&RunId>, own: Consumed) {
         let mut ledger = self.ledger();
         ledger.open(run, parent, Budget::default());
         ledger.report(run, own);
@@ -88,7 +88,7 @@ impl BudgetAccount {
                         is_settled: false,
                     });
                 }
-                ReserveOutcome::Exceeded(mark) => return Err(exceeded(&mark)),
+                ReserveOutcome::Exceeded(mark) => return Err(budget_exceeded_error(&mark)),
                 ReserveOutcome::Wait => {
                     if !std::mem::replace(&mut has_waited, true) {
                         waits(true);
@@ -100,33 +100,33 @@ impl BudgetAccount {
     }
 
     /// Returns the reservation of a call that was lost in an actor crash; zero if there was none.
-    pub(crate) fn lost(&self) -> Consumed {
-        self.ledger().lost(&self.run)
+    pub(crate) fn lost_reservation(&self) -> Consumed {
+        self.ledger().lost_reservation(&self.run)
     }
 
     /// Counts a tool call, or returns `budget_exceeded` with the limit that is used up.
-    pub(crate) fn take_tool_call(&self) -> Result<(), ErrorInfo> {
-        self.ledger().take_tool_call(&self.run).map_err(|mark| exceeded(&mark))
+    pub(crate) fn count_tool_call(&self) -> Result<(), ErrorInfo> {
+        self.ledger().count_tool_call(&self.run).map_err(|mark| budget_exceeded_error(&mark))
     }
 
     /// Counts `count` sub-agents, or returns `budget_exceeded` with the limit that is used up and counts none of them.
-    pub(crate) fn take_children(&self, count: usize) -> Result<(), ErrorInfo> {
-        self.ledger().take_children(&self.run, count as u64).map_err(|mark| exceeded(&mark))
+    pub(crate) fn count_children(&self, count: usize) -> Result<(), ErrorInfo> {
+        self.ledger().count_children(&self.run, count as u64).map_err(|mark| budget_exceeded_error(&mark))
     }
 
     /// Returns the limits of the run, with the total that it and all runs below it have used.
-    pub(crate) fn shares(&self) -> Vec<Mark> {
-        self.ledger().shares(&self.run)
+    pub(crate) fn limit_statuses(&self) -> Vec<Mark> {
+        self.ledger().limit_statuses(&self.run)
     }
 
     /// Returns a number that changes whenever the result of [`Self::shares`] may have changed.
-    pub(crate) fn stamp(&self) -> u64 {
-        self.ledger().stamp(&self.run)
+    pub(crate) fn revision(&self) -> u64 {
+        self.ledger().revision(&self.run)
     }
 
     /// Returns the limits that are at least 80 % used.
-    pub(crate) fn nearly_used(&self) -> Vec<Mark> {
-        self.ledger().nearly_used(&self.run)
+    pub(crate) fn nearly_exhausted(&self) -> Vec<Mark> {
+        self.ledger().nearly_exhausted(&self.run)
     }
 }
 
@@ -159,14 +159,14 @@ impl Drop for Reservation {
         let run = &self.account.run;
         match self.is_settled {
             true => self.account.ledger().release(run, self.held),
-            false => self.account.ledger().lose(run, self.held),
+            false => self.account.ledger().mark_lost(run, self.held),
         }
         self.account.tree.changed.notify_waiters();
     }
 }
 
 /// Returns the error for a limit that is used up.
-pub(crate) fn exceeded(mark: &Mark) -> ErrorInfo {
+pub(crate) fn budget_exceeded_error(mark: &Mark) -> ErrorInfo {
     let Mark { dimension, used, limit } = mark;
     let name = dimension.as_str();
     let message = format!(
@@ -177,7 +177,7 @@ pub(crate) fn exceeded(mark: &Mark) -> ErrorInfo {
 }
 
 /// Reads the limit from an error made by [`exceeded`].
-pub(crate) fn exceeded_mark(error: &ErrorInfo) -> Option<Mark> {
+pub(crate) fn limit_of_error(error: &ErrorInfo) -> Option<Mark> {
     let text = |key: &str| error.details.get(key)?.as_str().map(str::to_owned);
     let dimension = serde_json::from_value(error.details.get("dimension")?.clone()).ok()?;
     (error.code == ErrorCode::BudgetExceeded).then_some(())?;

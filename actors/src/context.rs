@@ -23,9 +23,10 @@ use soong_protocol::Message;
 
 pub(crate) use self::{
     compaction::plan_compaction,
-    level_one::{is_stand_in, level_one},
+    level_one::{is_replacement, prune},
     request::{
-        CONVERSATION_HEADING, GOALS_HEADING, SUMMARY_PROMPT_START, ask_again, conversation_text, summary_request,
+        CONVERSATION_HEADING, GOALS_HEADING, SUMMARY_PROMPT_START, conversation_text, correction_request,
+        summary_request,
     },
     summary::{SECTIONS, accept_summary, is_summary, plain_summary, saves_too_little, summary_message},
 };

@@ -52,7 +52,7 @@ struct Subscriber {
 }
 
 impl Subscriber {
-    fn is_there(&self) -> bool {
+    fn is_connected(&self) -> bool {
         !self.items.is_closed()
     }
 
@@ -66,15 +66,15 @@ impl Subscriber {
             StreamItem::Delta(delta) => BufferedItem::Delta(Arc::clone(delta)),
             StreamItem::Lost(lost) => {
                 self.lag_state.lost.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(lost));
-                self.look();
-                return self.is_there();
+                self.request_reread();
+                return self.is_connected();
             }
         };
         match self.items.try_send(live) {
             Ok(()) => true,
             Err(mpsc::error::TrySendError::Full(_)) => {
                 // The subscriber may have emptied its buffer meanwhile, and may be waiting.
-                self.look();
+                self.request_reread();
                 true
             }
             Err(mpsc::error::TrySendError::Closed(_)) => false,
@@ -82,7 +82,7 @@ impl Subscriber {
     }
 
     /// Makes the subscriber read from the store and check its [`LagState`].
-    fn look(&self) {
+    fn request_reread(&self) {
         self.lag_state.lagged.store(true, Ordering::Release);
         let _ = self.items.try_send(BufferedItem::Reread);
     }
@@ -106,7 +106,7 @@ pub(crate) struct EventBus {
 impl EventBus {
     /// Returns whether there are subscribers. Checked after a commit, so a subscriber that registers later reads the
     /// commit from the store.
-    pub(crate) fn is_watched(&self) -> bool {
+    pub(crate) fn has_subscribers(&self) -> bool {
         self.subscribers.load(Ordering::Acquire) > 0
     }
 
@@ -125,7 +125,7 @@ impl EventBus {
     pub(crate) fn metrics(&self) -> SubscriberMetrics {
         let mut found = SubscriberMetrics::default();
         let mut take = |listening: &[Subscriber]| {
-            for subscriber in listening.iter().filter(|subscriber| subscriber.is_there()) {
+            for subscriber in listening.iter().filter(|subscriber| subscriber.is_connected()) {
                 let waiting = BUFFER_CAPACITY - subscriber.items.capacity();
                 found.count += 1;
                 found.max_waiting = found.max_waiting.max(count(waiting));
@@ -138,13 +138,13 @@ impl EventBus {
     }
 
     /// Makes all subscribers of a trace and of its session read from the store.
-    pub(crate) fn nudge(&self, trace: &TraceId) {
+    pub(crate) fn reread(&self, trace: &TraceId) {
         let look = |subscriber: &Subscriber| {
-            subscriber.look();
+            subscriber.request_reread();
             true
         };
         self.retain(&self.traces, trace, look);
-        self.retain(&self.sessions, &SessionId::new(root(trace)), look);
+        self.retain(&self.sessions, &SessionId::new(root_id(trace)), look);
     }
 
     fn retain<K, F>(&self, map: &DashMap<K, Vec<Subscriber>>, key: &K, mut keep: F)
@@ -165,10 +165,12 @@ impl EventBus {
     }
 
     /// Removes the subscribers of a scope that are gone.
-    fn sweep(&self, scope: &Scope) {
+    fn remove_closed(&self, scope: &Scope) {
         match scope {
-            Scope::Trace(trace) | Scope::Run { trace, .. } => self.retain(&self.traces, trace, Subscriber::is_there),
-            Scope::Session(session) => self.retain(&self.sessions, session, Subscriber::is_there),
+            Scope::Trace(trace) | Scope::Run { trace, .. } => {
+                self.retain(&self.traces, trace, Subscriber::is_connected)
+            }
+            Scope::Session(session) => self.retain(&self.sessions, session, Subscriber::is_connected),
         }
     }
 
@@ -194,16 +196,16 @@ impl EventBus {
     /// Ends the streams of a session and of its traces: no more events follow.
     pub(crate) fn end_session(&self, session: &SessionId) {
         self.failed_sessions.remove(session);
-        self.end_with(session, |_| {});
+        self.end_streams(session, |_| {});
     }
 
-    fn end_with(&self, session: &SessionId, last: impl Fn(&Subscriber)) {
+    fn end_streams(&self, session: &SessionId, last: impl Fn(&Subscriber)) {
         if let Some((_, listening)) = self.sessions.remove(session) {
             listening.iter().for_each(&last);
             self.subscribers.fetch_sub(listening.len(), Ordering::AcqRel);
         }
         self.traces.retain(|trace, listening| {
-            let is_its = root(trace) == session.as_str();
+            let is_its = root_id(trace) == session.as_str();
             if is_its {
                 listening.iter().for_each(&last);
                 self.subscribers.fetch_sub(listening.len(), Ordering::AcqRel);
@@ -217,13 +219,13 @@ impl EventBus {
     pub(crate) fn fail_session(&self, session: &SessionId, failure: &ErrorInfo) {
         self.failed_sessions.insert(session.clone(), failure.clone());
         self.has_failed_sessions.store(true, Ordering::SeqCst);
-        self.end_with(session, |subscriber| {
+        self.end_streams(session, |subscriber| {
             let _ = subscriber.lag_state.failure.set(failure.clone());
         });
     }
 
     /// Clears the failure of a session, because its runs are executed again.
-    pub(crate) fn session_is_used(&self, session: &SessionId) {
+    pub(crate) fn clear_session_failure(&self, session: &SessionId) {
         if self.has_failed_sessions.load(Ordering::SeqCst) {
             self.failed_sessions.remove(session);
         }
@@ -235,7 +237,7 @@ impl EventBus {
             return None;
         }
         let failed = match scope {
-            Scope::Trace(trace) | Scope::Run { trace, .. } => self.failed_sessions.get(&SessionId::new(root(trace))),
+            Scope::Trace(trace) | Scope::Run { trace, .. } => self.failed_sessions.get(&SessionId::new(root_id(trace))),
             Scope::Session(session) => self.failed_sessions.get(session),
         };
         failed.map(|failure| failure.clone())
@@ -265,22 +267,22 @@ impl EventBus {
 }
 
 /// Returns the error for a cursor after the end of the store; `last` is the number of the last event.
-pub(crate) fn cursor_unknown(cursor: u64, last: u64, store: u32) -> ErrorInfo {
+pub(crate) fn unknown_cursor_error(cursor: u64, last: u64, store: u32) -> ErrorInfo {
     let message = format!(
         "event {cursor} is not one of this store, whose last event is {last}: a backup was restored, or it is another \
          home. Read again from the beginning"
     );
-    let details = json!({ "start_again": 0, "last": last, "store_id": store_name(store) });
+    let details = json!({ "start_again": 0, "last": last, "store_id": format_store_id(store) });
     ErrorInfo { details, ..ErrorInfo::new(ErrorCode::CursorUnknown, message) }
 }
 
 /// Formats the number of a store as clients see it.
-pub(crate) fn store_name(store: u32) -> String {
+pub(crate) fn format_store_id(store: u32) -> String {
     format!("{store:08x}")
 }
 
 /// Returns the id of a trace's root, which is also the id of its session.
-fn root(trace: &TraceId) -> &str {
+fn root_id(trace: &TraceId) -> &str {
     trace.as_str().split('@').next().unwrap_or_default()
 }
 

@@ -34,7 +34,7 @@ pub(crate) fn plan_of(environment: &Environment) -> Result<Option<FaultPlan>, Er
 impl Faults {
     /// Passes a fault point before a file is written. May return an error, like a failing disk.
     pub(crate) fn at_file(&self, point: FaultPoint) -> std::io::Result<()> {
-        let met = self.plan.as_ref().map_or(Ok(()), |plan| plan.meet(point));
+        let met = self.plan.as_ref().map_or(Ok(()), |plan| plan.hit(point));
         met.map_err(|injected| std::io::Error::other(injected.to_string()))
     }
 
@@ -44,7 +44,7 @@ impl Faults {
             hook(run, point);
         }
         if let Some(plan) = &self.plan
-            && let Err(injected) = plan.meet(point)
+            && let Err(injected) = plan.hit(point)
         {
             // Crashes the actor like any other panic, but without calling the panic hook, since this is no defect to
             // report.

@@ -70,7 +70,7 @@ impl<'a> FrontMatter<'a> {
                 return Err(FrontMatterFault::at(1, "the front matter has no end: close it with a line `---`"));
             };
             if is_fence(line) {
-                entries.extend(open.map(finished).transpose()?);
+                entries.extend(open.map(require_value).transpose()?);
                 return Ok(Self { entries, foreign: skipped, body: lines.rest.trim() });
             }
             if skips && (line.starts_with([' ', '\t', '-', ']', '}']) || line.trim().is_empty()) {
@@ -78,7 +78,7 @@ impl<'a> FrontMatter<'a> {
             }
             skips = false;
             if let Some((key, _)) = line.split_once(':').filter(|(key, _)| foreign.contains(key)) {
-                entries.extend(open.take().map(finished).transpose()?);
+                entries.extend(open.take().map(require_value).transpose()?);
                 skipped.push((key, number));
                 skips = true;
                 continue;
@@ -88,14 +88,14 @@ impl<'a> FrontMatter<'a> {
                 continue;
             }
             if let (Some(item), Some(entry)) = (value::item(trimmed), &mut open) {
-                entry.value.push(item).map_err(|message| keyed(number, entry.key, message))?;
+                entry.value.push(item).map_err(|message| fault_for_key(number, entry.key, message))?;
                 continue;
             }
-            entries.extend(open.take().map(finished).transpose()?);
-            let entry = begun(number, line)?;
+            entries.extend(open.take().map(require_value).transpose()?);
+            let entry = parse_entry(number, line)?;
             if let Some(earlier) = entries.iter().find(|earlier| earlier.key == entry.key) {
                 let message = format!("stands in line {} already: keep one of the two", earlier.line);
-                return Err(keyed(number, entry.key, message));
+                return Err(fault_for_key(number, entry.key, message));
             }
             match entry.value {
                 Value::Empty => open = Some(entry),
@@ -105,7 +105,7 @@ impl<'a> FrontMatter<'a> {
     }
 
     /// Rejects keys that are not in `known`.
-    pub(crate) fn only(&self, known: &[&str]) -> Result<(), FrontMatterFault> {
+    pub(crate) fn reject_unknown_keys(&self, known: &[&str]) -> Result<(), FrontMatterFault> {
         match self.entries.iter().find(|entry| !known.contains(&entry.key)) {
             None => Ok(()),
             Some(unknown) => {
@@ -113,7 +113,7 @@ impl<'a> FrontMatter<'a> {
                     .map(|key| format!(", did you mean `{key}`?"));
                 let suggestion = suggestion.unwrap_or_default();
                 let message = format!("there is no such key{suggestion}; there is: {}", known.join(", "));
-                Err(keyed(unknown.line, unknown.key, message))
+                Err(fault_for_key(unknown.line, unknown.key, message))
             }
         }
     }
@@ -125,12 +125,12 @@ impl<'a> FrontMatter<'a> {
 
     /// Returns a fault for the value of a key.
     pub(crate) fn fault(&self, key: &str, message: impl Into<String>) -> FrontMatterFault {
-        keyed(self.entry(key).map_or(1, |entry| entry.line), key, message)
+        fault_for_key(self.entry(key).map_or(1, |entry| entry.line), key, message)
     }
 
     /// Returns a text, or a fault if the key is missing.
     pub(crate) fn required(&self, key: &str) -> Result<&str, FrontMatterFault> {
-        let missing = || keyed(1, key, format!("is missing: add a line `{key}: …` to the front matter"));
+        let missing = || fault_for_key(1, key, format!("is missing: add a line `{key}: …` to the front matter"));
         self.text(key)?.ok_or_else(missing)
     }
 
@@ -181,7 +181,7 @@ impl<'a> FrontMatter<'a> {
         read: impl FnOnce(&'b Value) -> Option<T>,
     ) -> Result<Option<T>, FrontMatterFault> {
         let Some(entry) = self.entry(key) else { return Ok(None) };
-        read(&entry.value).map(Some).ok_or_else(|| keyed(entry.line, key, format!("must be {what}")))
+        read(&entry.value).map(Some).ok_or_else(|| fault_for_key(entry.line, key, format!("must be {what}")))
     }
 }
 
@@ -210,12 +210,12 @@ impl<'a> Iterator for NumberedLines<'a> {
     }
 }
 
-fn keyed(line: usize, key: &str, message: impl Into<String>) -> FrontMatterFault {
+fn fault_for_key(line: usize, key: &str, message: impl Into<String>) -> FrontMatterFault {
     FrontMatterFault { line, key: Some(key.to_owned()), message: message.into() }
 }
 
 /// Parses a line with a key.
-fn begun(number: usize, line: &str) -> Result<FrontMatterEntry<'_>, FrontMatterFault> {
+fn parse_entry(number: usize, line: &str) -> Result<FrontMatterEntry<'_>, FrontMatterFault> {
     let is_key = |key: &str| {
         !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
     };
@@ -224,16 +224,16 @@ fn begun(number: usize, line: &str) -> Result<FrontMatterEntry<'_>, FrontMatterF
         return Err(FrontMatterFault::at(number, message));
     };
     if !value.is_empty() && !value.starts_with([' ', '\t', '\r']) {
-        return Err(keyed(number, key, "wants a blank behind its colon"));
+        return Err(fault_for_key(number, key, "wants a blank behind its colon"));
     }
-    let value = value::of(value.trim()).map_err(|message| keyed(number, key, message))?;
+    let value = value::parse(value.trim()).map_err(|message| fault_for_key(number, key, message))?;
     Ok(FrontMatterEntry { key, line: number, value })
 }
 
 /// Rejects a key whose value was expected on the following lines but is missing.
-fn finished(entry: FrontMatterEntry<'_>) -> Result<FrontMatterEntry<'_>, FrontMatterFault> {
+fn require_value(entry: FrontMatterEntry<'_>) -> Result<FrontMatterEntry<'_>, FrontMatterFault> {
     match entry.value {
-        Value::Empty => Err(keyed(entry.line, entry.key, "has no value: give it one, or leave the key out")),
+        Value::Empty => Err(fault_for_key(entry.line, entry.key, "has no value: give it one, or leave the key out")),
         _ => Ok(entry),
     }
 }

@@ -51,7 +51,7 @@ impl HomeFileError {
 }
 
 /// Returns an error if there are faults. Its message contains the first fault and the number of others.
-pub(crate) fn refuse(faults: &[HomeFileError]) -> Result<(), ErrorInfo> {
+pub(crate) fn into_config_error(faults: &[HomeFileError]) -> Result<(), ErrorInfo> {
     let Some((first, others)) = faults.split_first() else { return Ok(()) };
     let more = match others.len() {
         0 => String::new(),

@@ -54,7 +54,7 @@ impl HookPoint {
         }
     }
 
-    const fn may_refuse(self) -> bool {
+    const fn can_deny(self) -> bool {
         matches!(self, Self::PreToolUse | Self::Stop)
     }
 }
@@ -143,7 +143,7 @@ impl Hooks {
     }
 
     /// Returns whether any hook is configured for an event.
-    pub(crate) fn hear(&self, point: HookPoint) -> bool {
+    pub(crate) fn has_hooks(&self, point: HookPoint) -> bool {
         self.points.contains_key(&point)
     }
 
@@ -152,19 +152,19 @@ impl Hooks {
         let mut heard = HookResult::default();
         let groups = self.points.get(&told.event).into_iter().flatten();
         let input = serde_json::to_vec(told).unwrap_or_default();
-        for hook in groups.filter(|group| fits(&group.matcher, told, project)).flat_map(|group| &group.hooks) {
+        for hook in groups.filter(|group| matches(&group.matcher, told, project)).flat_map(|group| &group.hooks) {
             let limit_ms = hook.timeout_ms.unwrap_or(self.default_timeout_ms);
             match self.run(&hook.command, &input, project, limit_ms).await {
-                Ok(Some(HookAnswer { decision: HookDecision::Deny, reason })) if told.event.may_refuse() => {
-                    heard.denied = Some(reason.unwrap_or_else(|| format!("{} says no", shown(&hook.command))));
+                Ok(Some(HookAnswer { decision: HookDecision::Deny, reason })) if told.event.can_deny() => {
+                    heard.denied = Some(reason.unwrap_or_else(|| format!("{} says no", hook_name(&hook.command))));
                     break;
                 }
                 Ok(Some(HookAnswer { decision: HookDecision::Deny, .. })) => {
-                    let why = format!("{}: {} cannot refuse", shown(&hook.command), told.event.as_str());
+                    let why = format!("{}: {} cannot refuse", hook_name(&hook.command), told.event.as_str());
                     heard.failures.push(why);
                 }
                 Ok(_) => {}
-                Err(why) => heard.failures.push(format!("{}: {why}", shown(&hook.command))),
+                Err(why) => heard.failures.push(format!("{}: {why}", hook_name(&hook.command))),
             }
         }
         heard
@@ -205,37 +205,38 @@ impl Hooks {
 }
 
 /// Returns the name of a hook in messages.
-fn shown(command: &str) -> String {
+fn hook_name(command: &str) -> String {
     format!("hook `{}`", crate::text::shorten(command, 80))
 }
 
 /// Returns whether an event fits every condition of a matcher. A matcher without conditions fits every event.
-fn fits(matcher: &Matcher, told: &HookInput, project: &Path) -> bool {
+fn matches(matcher: &Matcher, told: &HookInput, project: &Path) -> bool {
     let tool = matcher.tool.as_ref().is_none_or(|tool| told.tool.as_ref() == Some(tool));
     let tag = matcher.tag.as_ref().is_none_or(|tag| told.tags.contains(tag));
     let path = matcher.path_prefix.as_ref().is_none_or(|prefix| {
         let prefix = project.join(prefix);
         let asked = told.arguments.as_ref().and_then(|arguments| arguments.get("path")).and_then(Value::as_str);
-        let is_named = asked.is_some_and(|path| plain(&project.join(path)).starts_with(plain(&prefix)));
+        let is_named = asked
+            .is_some_and(|path| normalize_lexically(&project.join(path)).starts_with(normalize_lexically(&prefix)));
         // The opened file is matched too, because the name in the arguments may be a symlink.
-        is_named || told.resolved_path.as_ref().is_some_and(|path| path.starts_with(resolved(&prefix)))
+        is_named || told.resolved_path.as_ref().is_some_and(|path| path.starts_with(canonicalize_existing(&prefix)))
     });
     tool && tag && path
 }
 
 /// Resolves the symlinks in the part of a path that exists.
-pub(crate) fn resolved(path: &Path) -> PathBuf {
+pub(crate) fn canonicalize_existing(path: &Path) -> PathBuf {
     if let Ok(path) = path.canonicalize() {
         return path;
     }
     match (path.parent(), path.file_name()) {
-        (Some(parent), Some(name)) => resolved(parent).join(name),
-        _ => plain(path),
+        (Some(parent), Some(name)) => canonicalize_existing(parent).join(name),
+        _ => normalize_lexically(path),
     }
 }
 
 /// Removes `.` and `..` from a path without accessing the file system.
-fn plain(path: &Path) -> PathBuf {
+fn normalize_lexically(path: &Path) -> PathBuf {
     path.components().fold(PathBuf::new(), |mut plain, part| {
         match part {
             Component::CurDir => {}

@@ -66,7 +66,7 @@ impl JournalHandle {
             if !ack.events.is_empty() {
                 metered.take(&append);
             }
-            if watched.is_watched() {
+            if watched.has_subscribers() {
                 // A closed queue means that the runtime is gone, and all subscribers with it.
                 let _ = sender.send(Publication::Committed(append, ack));
             }
@@ -99,20 +99,20 @@ impl JournalHandle {
     }
 
     /// Returns the error of the last commit if it failed as a whole.
-    pub(crate) fn refusal(&self) -> Option<StoreError> {
-        self.writer.refusal()
+    pub(crate) fn last_error(&self) -> Option<StoreError> {
+        self.writer.last_error()
     }
 
     /// Returns the number of queued appends.
-    pub(crate) fn depth(&self) -> usize {
-        self.writer.depth()
+    pub(crate) fn queue_len(&self) -> usize {
+        self.writer.queue_len()
     }
 
     /// Queues an append; `done` is called on the writer thread once it is durable or rejected.
     ///
     /// It is called in any case: if the writer ends, with [`StoreError::Closed`].
     pub(crate) fn append(&self, mut append: Append, done: AppendCallback) {
-        self.redactor.append(&mut append);
+        self.redactor.redact_append(&mut append);
         let mut answer = CallbackGuard(Some(done));
         let done: AppendCallback = Box::new(move |outcome| {
             if let Some(done) = answer.0.take() {
@@ -127,7 +127,7 @@ impl JournalHandle {
 
     /// Queues an append and waits until it is durable or rejected.
     pub(crate) async fn append_and_wait(&self, mut append: Append) -> Result<Ack, StoreError> {
-        self.redactor.append(&mut append);
+        self.redactor.redact_append(&mut append);
         let (answer, outcome) = oneshot::channel();
         let done: AppendCallback = Box::new(move |result| {
             let _ = answer.send(result.map_err(|(error, _)| error));
@@ -139,7 +139,7 @@ impl JournalHandle {
     /// Like [`Self::append_and_wait`], with one retry if it is unclear whether the append was committed; also returns
     /// whether the result is that of the retry. If the first attempt was committed, the retry fails with
     /// [`StoreError::AlreadyDecided`].
-    pub(crate) async fn append_again(&self, append: impl Fn() -> Append) -> (Result<Ack, StoreError>, bool) {
+    pub(crate) async fn append_with_retry(&self, append: impl Fn() -> Append) -> (Result<Ack, StoreError>, bool) {
         match self.append_and_wait(append()).await {
             Err(error) if error.is_transient() => (self.append_and_wait(append()).await, true),
             outcome => (outcome, false),
@@ -147,14 +147,14 @@ impl JournalHandle {
     }
 
     /// Sends streamed text to the subscribers, after everything that was committed before.
-    pub(crate) fn stream(&self, delta: impl FnOnce() -> LiveDelta) {
-        if self.bus.is_watched() {
+    pub(crate) fn publish_delta(&self, delta: impl FnOnce() -> LiveDelta) {
+        if self.bus.has_subscribers() {
             let _ = self.publications.send(Publication::LiveItem(StreamItem::Delta(Arc::new(delta()))));
         }
     }
 
     /// Notifies the subscribers that no more events of a run follow, after everything that was committed before.
-    pub(crate) fn tell_lost(&self, lost: LostRun) {
+    pub(crate) fn publish_lost_run(&self, lost: LostRun) {
         let _ = self.publications.send(Publication::LiveItem(StreamItem::Lost(Arc::new(lost))));
     }
 
@@ -181,7 +181,7 @@ fn publish(hub: &EventBus, append: Append, ack: Ack) {
         // Recorded by an earlier attempt that was not published: subscribers have to read it from the store.
         for write in &append.writes {
             if let Write::Event(draft) = write {
-                hub.nudge(&draft.trace_id);
+                hub.reread(&draft.trace_id);
             }
         }
         return;
@@ -264,7 +264,7 @@ impl Actor for JournalActor {
             JournalMsg::UpdateStatus if self.journal.writer.is_closed() => {
                 return Err("the writer thread is gone".into());
             }
-            JournalMsg::UpdateStatus => match self.journal.writer.depth() {
+            JournalMsg::UpdateStatus => match self.journal.writer.queue_len() {
                 0 => self.status.show("running", ""),
                 waiting => self.status.show("running", format!("{waiting} appends wait")),
             },

@@ -106,30 +106,30 @@ impl Server {
     }
 
     /// Returns how long a starting run waits for the server, and how long a call waits for it to reconnect.
-    fn start_wait(&self) -> Duration {
+    fn start_timeout(&self) -> Duration {
         Duration::from_millis(self.config.start_timeout_ms)
     }
 
     /// Returns the timeout of `initialize`, which may include the time to download packages.
     fn initialize_timeout(&self) -> Duration {
-        self.timeout().max(self.start_wait())
+        self.timeout().max(self.start_timeout())
     }
 
     /// Returns the client of the server. If the server is starting or reconnecting, waits up to `start_wait`.
-    async fn line(&self) -> Result<ServerClient, ErrorInfo> {
+    async fn client(&self) -> Result<ServerClient, ErrorInfo> {
         let mut standing = self.state.subscribe();
         if matches!(&*standing.borrow(), ServerState::Down { .. }) {
             self.reconnect_now.notify_one();
         }
         let settled = standing.wait_for(|standing| match standing {
-            ServerState::Ready(line) => !line.is_over(),
+            ServerState::Ready(line) => !line.is_closed(),
             ServerState::Down { again, .. } => !again,
             ServerState::Starting => false,
         });
-        let _ = tokio::time::timeout(self.start_wait(), settled).await;
+        let _ = tokio::time::timeout(self.start_timeout(), settled).await;
         let found = self.state.borrow().clone();
         match found {
-            ServerState::Ready(line) if !line.is_over() => Ok(line),
+            ServerState::Ready(line) if !line.is_closed() => Ok(line),
             found => Err(self.unavailable(&found)),
         }
     }
@@ -149,11 +149,11 @@ impl Server {
         self.tools.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn seated(&self) -> Option<Mailbox<McpServerMsg>> {
+    fn actor(&self) -> Option<Mailbox<McpServerMsg>> {
         self.actor.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn sit(&self, actor: Mailbox<McpServerMsg>) {
+    fn set_actor(&self, actor: Mailbox<McpServerMsg>) {
         *self.actor.lock().unwrap_or_else(PoisonError::into_inner) = Some(actor);
     }
 }
@@ -191,18 +191,18 @@ impl McpServers {
 
     /// Waits until each server has answered, failed, or used up its start timeout. Returns immediately if there are
     /// no servers.
-    pub(crate) async fn settled(&self) {
+    pub(crate) async fn wait_started(&self) {
         let each = self.servers.values().map(|server| async move {
             let mut standing = server.state.subscribe();
             let settled = standing.wait_for(|standing| !matches!(standing, ServerState::Starting));
-            let _ = tokio::time::timeout_at(self.opened_at + server.start_wait(), settled).await;
+            let _ = tokio::time::timeout_at(self.opened_at + server.start_timeout(), settled).await;
         });
         futures::future::join_all(each).await;
     }
 
     /// Returns the servers that currently offer no tools because they are not available, with the reason. A server
     /// that is expected to reconnect still offers its tools and is not included.
-    pub(crate) fn absent(&self) -> Vec<(String, ErrorInfo)> {
+    pub(crate) fn unavailable_servers(&self) -> Vec<(String, ErrorInfo)> {
         let absent = |(name, server): (&String, &Arc<Server>)| {
             let has_tools = !server.tools().is_empty();
             let standing = server.state.borrow();
@@ -216,10 +216,10 @@ impl McpServers {
     }
 
     /// Makes an actor of this module crash, for tests. Returns `None` if the kind of actor belongs to another module.
-    pub(crate) fn crash(&self, kind: &str, id: &str) -> Option<bool> {
+    pub(crate) fn inject_crash(&self, kind: &str, id: &str) -> Option<bool> {
         if kind == ActorKind::McpServer.as_str() {
-            let actor = self.servers.get(id).and_then(|server| server.seated());
-            Some(actor.is_some_and(|actor| actor.cast(McpServerMsg::Crash)))
+            let actor = self.servers.get(id).and_then(|server| server.actor());
+            Some(actor.is_some_and(|actor| actor.send(McpServerMsg::Crash)))
         } else if kind == ActorKind::McpSupervisor.as_str() {
             let supervisor = self.supervisor.lock().unwrap_or_else(PoisonError::into_inner).clone();
             Some(supervisor.is_some_and(|actor| actor.cast(McpSupervisorMsg::Crash).is_ok()))
@@ -229,7 +229,7 @@ impl McpServers {
     }
 
     /// Marks a server as ready and publishes its tools.
-    fn opened(&self, server: &Server, line: ServerClient, tools: Vec<Arc<RegisteredTool>>) {
+    fn set_ready(&self, server: &Server, line: ServerClient, tools: Vec<Arc<RegisteredTool>>) {
         let names: Vec<String> = tools.iter().map(|tool| tool.spec.name.clone()).collect();
         for missing in missing_mcp_tools(&self.config, &server.name, &names) {
             tracing::warn!(server = %server.name, missing, "the configuration names a tool that its server does not have");
@@ -244,7 +244,7 @@ impl McpServers {
     /// it up to the start timeout.
     ///
     /// The failure is logged once, even if the same error repeats.
-    fn lost(&self, server: &Server, error: ErrorInfo, again: bool) {
+    fn set_unavailable(&self, server: &Server, error: ErrorInfo, again: bool) {
         let is_known = match &*server.state.borrow() {
             ServerState::Down { error: earlier, again: earlier_again } => {
                 earlier.message == error.message && *earlier_again == again
@@ -268,7 +268,7 @@ impl McpServers {
         *server.tools.lock().unwrap_or_else(PoisonError::into_inner) = tools;
         let mut next = ToolRegistry::clone(&self.built_in);
         for tool in self.servers.values().flat_map(|server| server.tools()) {
-            if let Err(error) = next.enter(tool) {
+            if let Err(error) = next.register_entry(tool) {
                 tracing::warn!(%error, "a tool of an MCP server is left out");
             }
         }
@@ -320,6 +320,6 @@ pub(crate) fn give_up(mcp: &McpServers, observatory: &ActorTree) {
     show(ActorKind::McpSupervisor, SINGLETON_ID);
     for server in mcp.servers.values() {
         show(ActorKind::McpServer, &server.name);
-        mcp.lost(server, error.clone(), false);
+        mcp.set_unavailable(server, error.clone(), false);
     }
 }

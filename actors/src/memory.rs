@@ -20,11 +20,12 @@ mod users;
 
 pub use book::{Changes, ExperienceFault, ExperienceText, NewExperience};
 pub use file::MemoryFile;
-pub use rank::{matching, plain_tag, plain_tags};
+pub use rank::{matching, normalize_tag, normalize_tags};
 pub(crate) use recall::{
-    EXPERIENCES_HEADING, KNOWN_TAGS_HEADING, TAGGER_PROMPT, TASK_HEADING, mend_request, read_tags, tag_request, told,
+    EXPERIENCES_HEADING, KNOWN_TAGS_HEADING, TAGGER_PROMPT, TASK_HEADING, correction_request, format_experiences,
+    read_tags, tag_request,
 };
 pub(crate) use reflect::{
-    REFLECTION_PROMPT_START, read_reflection, reflect_question, reflection_schema, reflector, told_in,
+    REFLECTION_PROMPT_START, experiences_in, read_reflection, reflection_prompt, reflection_question, reflection_schema,
 };
 pub use users::MemoryFiles;

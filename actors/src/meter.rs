@@ -101,15 +101,15 @@ impl MetricsCounter {
                 Event::Run(RunEvent::Failed { .. }) => add(&self.failed, 1),
                 Event::Run(RunEvent::Cancelled { .. }) => add(&self.cancelled, 1),
                 Event::Model(ModelEvent::Started { attempt: 1, .. }) => add(&self.turns, 1),
-                Event::Model(event) => self.used(|stats| stats.take_model(event)),
+                Event::Model(event) => self.used(|stats| stats.add_model_event(event)),
                 Event::Context(
                     event @ (ContextEvent::CompactionCompleted { .. } | ContextEvent::CompactionFailed { .. }),
                 ) => {
-                    self.used(|stats| stats.take_context(event));
+                    self.used(|stats| stats.add_context_event(event));
                 }
-                Event::Memory(event @ MemoryEvent::Injected { .. }) => self.used(|stats| stats.take_memory(event)),
+                Event::Memory(event @ MemoryEvent::Injected { .. }) => self.used(|stats| stats.add_memory_event(event)),
                 Event::Tool(event @ (ToolEvent::Completed { .. } | ToolEvent::Failed { .. })) => {
-                    self.used(|stats| stats.take_tool(event));
+                    self.used(|stats| stats.add_tool_event(event));
                 }
                 _ => {}
             }

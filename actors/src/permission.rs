@@ -99,18 +99,18 @@ impl Permissions {
     }
 
     /// Returns whether an approver is available for the requests of a run.
-    pub(crate) fn can_ask(&self, settings: &RunSettings) -> bool {
+    pub(crate) fn has_approver(&self, settings: &RunSettings) -> bool {
         !settings.unattended && !matches!(self.approver, Approver::None)
     }
 
     /// Returns whether a deny rule forbids every call of a tool.
     pub(crate) fn denies_tool(&self, settings: &RunSettings, tool: &str) -> bool {
-        self.denied(settings).iter().any(|grant| grant.denies_tool(tool))
+        self.effective_deny_rules(settings).iter().any(|grant| grant.denies_tool(tool))
     }
 
     /// Returns whether a deny rule forbids a tool to open a file or folder. Symlinks in `path` are resolved.
     pub(crate) fn denies_path(&self, settings: &RunSettings, project: &Path, tool: &str, path: &Path) -> bool {
-        self.denied(settings).iter().any(|grant| grant.denies_path(tool, path, project))
+        self.effective_deny_rules(settings).iter().any(|grant| grant.denies_path(tool, path, project))
     }
 
     /// Decides about a call by the rules of the configuration and of its run, and by the permissions of its session.
@@ -123,7 +123,7 @@ impl Permissions {
     ) -> CommandVerdict {
         let of_run = settings.allow.iter().filter_map(|text| Grant::parse(text).ok());
         let granted: Vec<Grant> = self.allow_rules.iter().cloned().chain(of_run).collect();
-        let denied = self.denied(settings);
+        let denied = self.effective_deny_rules(settings);
         if tool == BASH {
             return self.command_verdict(session, project, demand, (&granted, &denied));
         }
@@ -131,11 +131,11 @@ impl Permissions {
             return CommandVerdict::Deny;
         }
         let is_granted = granted.iter().any(|grant| grant.covers(tool, demand, project))
-            || self.is_remembered(session, tool, demand);
+            || self.is_granted_for_session(session, tool, demand);
         if is_granted { CommandVerdict::Allow } else { CommandVerdict::Ask }
     }
 
-    fn denied(&self, settings: &RunSettings) -> Vec<Grant> {
+    fn effective_deny_rules(&self, settings: &RunSettings) -> Vec<Grant> {
         let of_run = settings.deny.iter().filter_map(|text| Grant::parse(text).ok());
         self.deny_rules.iter().cloned().chain(of_run).collect()
     }
@@ -149,10 +149,10 @@ impl Permissions {
         (granted, denied): (&[Grant], &[Grant]),
     ) -> CommandVerdict {
         let is_unconfined = demand.scope == Scope::Unconfined;
-        let granted: Vec<&Grant> = granted.iter().filter(|grant| grant.is_of(BASH)).collect();
+        let granted: Vec<&Grant> = granted.iter().filter(|grant| grant.applies_to(BASH)).collect();
         let allows_all = granted.iter().any(|grant| match is_unconfined {
             true => grant.program() == Some(UNCONFINED),
-            false => grant.is_whole(),
+            false => grant.covers_whole_tool(),
         });
         let confined: &[&Grant] = if is_unconfined { &[] } else { &granted };
         let of_session = self.session_grants.get(session).filter(|_| !is_unconfined);
@@ -160,7 +160,7 @@ impl Permissions {
         let scopes: Vec<&Scope> = scopes.filter(|(tool, _)| tool == BASH).map(|(_, scope)| scope).collect();
         let denied_programs: Vec<_> =
             denied.iter().filter_map(Grant::program).map(CommandPattern::of_program).collect();
-        let denied = denied.iter().filter(|grant| grant.is_of(BASH)).filter_map(Grant::pattern);
+        let denied = denied.iter().filter(|grant| grant.applies_to(BASH)).filter_map(Grant::pattern);
         let rules = Rules {
             allows_all,
             patterns: &confined.iter().filter_map(|grant| grant.pattern()).collect::<Vec<_>>(),
@@ -172,27 +172,27 @@ impl Permissions {
     }
 
     /// Whether a permission granted for the session covers a call.
-    pub(crate) fn is_remembered(&self, session: &SessionId, tool: &str, demand: &Demand) -> bool {
+    pub(crate) fn is_granted_for_session(&self, session: &SessionId, tool: &str, demand: &Demand) -> bool {
         let directory = match &demand.scope {
             Scope::Command { directory, .. } | Scope::CommandLine { directory, .. } => directory,
             scope => {
                 let is_same = |(known, granted): &(String, Scope)| known == tool && granted == scope;
-                return demand.can_be_granted()
+                return demand.is_grantable_for_session()
                     && self.session_grants.get(session).is_some_and(|granted| granted.iter().any(is_same));
             }
         };
         self.command_verdict(session, Path::new(directory), demand, (&[], &[])) == CommandVerdict::Allow
     }
 
-    pub(crate) fn remember(&self, asked: &Permission) {
+    pub(crate) fn grant_for_session(&self, asked: &Permission) {
         let Permission { session_id, tool, demand, .. } = asked;
-        if demand.can_be_granted() && !self.is_remembered(session_id, tool, demand) {
+        if demand.is_grantable_for_session() && !self.is_granted_for_session(session_id, tool, demand) {
             self.session_grants.entry(session_id.clone()).or_default().push((tool.clone(), demand.scope.clone()));
         }
     }
 
     /// Removes the permissions granted for a session.
-    pub(crate) fn forget(&self, session: &SessionId) {
+    pub(crate) fn revoke_session_grants(&self, session: &SessionId) {
         self.session_grants.remove(session);
     }
 }
@@ -209,7 +209,7 @@ pub(crate) fn fingerprint(tool: &str, arguments: &str, demand: &Demand, diff: Op
 }
 
 /// Returns the error for a permission request that is already decided or withdrawn.
-pub fn already_decided_permission(asked: &Permission) -> ErrorInfo {
+pub fn already_decided_error(asked: &Permission) -> ErrorInfo {
     let id = &asked.permission_id;
     let message = match asked.status {
         PermissionStatus::Withdrawn => format!("permission {id} is not open any more: its run has ended"),

@@ -90,7 +90,7 @@ impl PresetFiles {
     /// server, because the tools of these servers are not known yet.
     pub fn read(home: &Path, tools: &[&str], config: &Config) -> Self {
         let format = Format { foreign: &FOREIGN_KEYS, in_folders: None };
-        let found = home_file::load(&home.join(FOLDER), format, |name, file| preset(name, file, tools, config));
+        let found = home_file::load(&home.join(FOLDER), format, |name, file| parse(name, file, tools, config));
         Self { presets: found.by_name.into_values().collect(), faults: found.faults, warnings: found.warnings }
     }
 }
@@ -109,8 +109,8 @@ pub fn presets(files: &PresetFiles, config: &Config, registered: &[Preset]) -> V
     all
 }
 
-fn preset(name: &str, file: &FrontMatter<'_>, tools: &[&str], config: &Config) -> Result<Preset, FrontMatterFault> {
-    file.only(&KEYS)?;
+fn parse(name: &str, file: &FrontMatter<'_>, tools: &[&str], config: &Config) -> Result<Preset, FrontMatterFault> {
+    file.reject_unknown_keys(&KEYS)?;
     let of_tools = |key: &str| {
         let list = file.list(key)?;
         let is_of_server = |tool: &str| McpConfig::server_of(tool).is_some_and(|name| config.mcp.contains_key(name));

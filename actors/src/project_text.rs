@@ -18,8 +18,8 @@ use crate::{
     front_matter::FrontMatter,
     home_file,
     skill::{self, Skill, SkillOrigin, Skills},
-    text::{fence_around, visible},
-    tool::{PathPolicy, ToolEnvironment, names_in, read_text},
+    text::{fence_around, strip_invisible},
+    tool::{PathPolicy, ToolEnvironment, list_dir_names, read_text},
 };
 
 /// Files for project notes; the first usable one is read.
@@ -66,7 +66,7 @@ impl ProjectInstructionsCache {
     }
 
     /// Returns the cached texts of a project. Reads them if there are none, such as after a restart.
-    pub(crate) fn known(&self, project: &Path) -> Arc<ProjectInstructions> {
+    pub(crate) fn get(&self, project: &Path) -> Arc<ProjectInstructions> {
         let look = || Arc::new(ProjectInstructions::read(&self.roots, project));
         Arc::clone(&self.known.entry(project.to_owned()).or_insert_with(look))
     }
@@ -75,7 +75,7 @@ impl ProjectInstructionsCache {
 impl ProjectInstructions {
     /// Reads the texts of a project, skipping unusable ones.
     pub(crate) fn read(roots: &PathPolicy, project: &Path) -> Self {
-        let notes = NOTES.into_iter().find_map(|file| notes(roots, project, file));
+        let notes = NOTES.into_iter().find_map(|file| read_notes(roots, project, file));
         let skills = skill_files(roots, project).into_iter().filter_map(|file| read_skill(roots, project, &file).ok());
         Self { notes, skills: skills.collect() }
     }
@@ -101,7 +101,11 @@ impl Skills {
     /// nothing.
     ///
     /// `surroundings` defines which files of the project may be read.
-    pub fn look_around(self: &Arc<Self>, surroundings: &ToolEnvironment, project: &Path) -> (Arc<Self>, Vec<String>) {
+    pub fn with_project_files(
+        self: &Arc<Self>,
+        surroundings: &ToolEnvironment,
+        project: &Path,
+    ) -> (Arc<Self>, Vec<String>) {
         let roots = PathPolicy::new(surroundings);
         let (mut skills, mut faults) = (Vec::new(), Vec::new());
         for file in skill_files(&roots, project) {
@@ -128,18 +132,18 @@ pub(crate) fn read_skill(roots: &PathPolicy, project: &Path, file: &Path) -> Res
     if !is_whole {
         return Err(format!("{}: is larger than {} bytes: shorten it", file.display(), home_file::MAX_BYTES));
     }
-    let text = visible(&text);
+    let text = strip_invisible(&text);
     let parsed = FrontMatter::read(&text, &skill::FOREIGN_KEYS).map_err(|fault| at(fault.line, fault.message))?;
     let skill = parsed.required("name").and_then(|name| {
         home_file::check_name(name).map_err(|message| parsed.fault("name", message))?;
-        skill::of_file(name, &parsed, SkillOrigin::Project(file.to_owned()))
+        skill::parse(name, &parsed, SkillOrigin::Project(file.to_owned()))
     });
     skill.map_err(|fault| at(fault.line, format!("`{}` {}", fault.key.unwrap_or_default(), fault.message)))
 }
 
 /// Returns the files of a project that may be skills, sorted by name.
 pub(crate) fn skill_files(roots: &PathPolicy, project: &Path) -> Vec<PathBuf> {
-    let mut names = names_in(roots, project, skill::FOLDER);
+    let mut names = list_dir_names(roots, project, skill::FOLDER);
     // Reject other names, because they could be misleading when they are shown.
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     names.retain(|name| !name.starts_with('.') && name.bytes().all(is_plain));
@@ -149,13 +153,13 @@ pub(crate) fn skill_files(roots: &PathPolicy, project: &Path) -> Vec<PathBuf> {
         if name.ends_with(".md") {
             return Some(path);
         }
-        let inside = names_in(roots, project, &path.to_string_lossy());
+        let inside = list_dir_names(roots, project, &path.to_string_lossy());
         inside.iter().any(|name| name == skill::FILE_IN_FOLDER).then(|| path.join(skill::FILE_IN_FOLDER))
     });
     files.take(MAX_SKILLS).collect()
 }
 
-fn notes(roots: &PathPolicy, project: &Path, file: &'static str) -> Option<ProjectNotes> {
+fn read_notes(roots: &PathPolicy, project: &Path, file: &'static str) -> Option<ProjectNotes> {
     let (text, is_whole) = match read_text(roots, project, file, NOTES_BYTES) {
         Ok(read) => read,
         Err(error) => {
@@ -165,7 +169,7 @@ fn notes(roots: &PathPolicy, project: &Path, file: &'static str) -> Option<Proje
             return None;
         }
     };
-    let text = visible(&text).trim().to_owned();
+    let text = strip_invisible(&text).trim().to_owned();
     (!text.is_empty()).then_some(ProjectNotes { file, text, is_cut: !is_whole })
 }
 

@@ -82,28 +82,28 @@ impl fmt::Debug for Redactor {
 impl Redactor {
     /// Collects the secrets of an environment, by variable name and by configuration.
     pub fn new(environment: &Environment, config: &Config) -> Self {
-        Self::of(secrets(environment, config).map(|(name, value)| (value, format!("[redacted:{name}]"))))
+        Self::from_secrets(secrets(environment, config).map(|(name, value)| (value, format!("[redacted:{name}]"))))
     }
 
     /// Returns the names of variables whose secrets are too short to be redacted: values under 8 bytes occur in
     /// ordinary words.
-    pub fn too_short<'a>(environment: &'a Environment, config: &'a Config) -> impl Iterator<Item = &'a str> {
+    pub fn too_short_names<'a>(environment: &'a Environment, config: &'a Config) -> impl Iterator<Item = &'a str> {
         let is_too_short = |value: &str| (1..MIN_SECRET_BYTES).contains(&value.trim().len());
         secrets(environment, config).filter(move |(_, value)| is_too_short(value)).map(|(name, _)| name)
     }
 
     /// Makes a redactor that replaces each of the keys by `[key]`.
     #[cfg(any(feature = "openai", feature = "web-tools"))]
-    pub(crate) fn of_keys<'a>(keys: impl IntoIterator<Item = &'a str>) -> Self {
-        Self::of(keys.into_iter().map(|key| (key, "[key]".to_owned())))
+    pub(crate) fn from_keys<'a>(keys: impl IntoIterator<Item = &'a str>) -> Self {
+        Self::from_secrets(keys.into_iter().map(|key| (key, "[key]".to_owned())))
     }
 
     /// Makes a redactor from secrets, each with its replacement.
-    fn of<'a>(secrets: impl Iterator<Item = (&'a str, String)>) -> Self {
+    fn from_secrets<'a>(secrets: impl Iterator<Item = (&'a str, String)>) -> Self {
         let mut forms: Vec<(String, String)> = Vec::new();
         let (mut prefixes, mut prefix_marks): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
         for (value, mark) in secrets {
-            let shortest = prefix::shortest(value.trim());
+            let shortest = prefix::min_prefix_length(value.trim());
             for form in forms_of(value) {
                 if let Some(prefix) = shortest.and_then(|length| form.get(..length)) {
                     prefixes.push(prefix.to_owned());
@@ -119,7 +119,7 @@ impl Redactor {
         let finder = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&forms);
         match finder {
             Ok(finder) if !forms.is_empty() => {
-                let beginnings = beginning::finder(&forms);
+                let beginnings = beginning::partial_matcher(&forms);
                 let prefixes = AhoCorasick::builder().match_kind(MatchKind::LeftmostFirst).build(prefixes).ok();
                 Self {
                     index: Some(Arc::new(SecretIndex {
@@ -140,8 +140,8 @@ impl Redactor {
     pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let known = self.index.as_ref().map_or(Cow::Borrowed(text), |known| known.redacted(text));
         match known {
-            Cow::Borrowed(text) => bearer(text),
-            Cow::Owned(text) => match bearer(&text) {
+            Cow::Borrowed(text) => redact_bearer(text),
+            Cow::Owned(text) => match redact_bearer(&text) {
                 Cow::Borrowed(_) => Cow::Owned(text),
                 Cow::Owned(text) => Cow::Owned(text),
             },
@@ -156,32 +156,32 @@ impl Redactor {
     }
 
     /// Removes the secrets from an optional text in place.
-    pub(crate) fn redact_some(&self, text: &mut Option<String>) {
+    pub(crate) fn redact_optional(&self, text: &mut Option<String>) {
         if let Some(text) = text {
             self.redact(text);
         }
     }
 
     /// Removes the secrets from an error.
-    pub fn error(&self, mut error: ErrorInfo) -> ErrorInfo {
+    pub fn redact_error(&self, mut error: ErrorInfo) -> ErrorInfo {
         self.redact(&mut error.message);
-        self.redact_beginnings(&mut error.message);
-        self.value(&mut error.details);
+        self.redact_partial(&mut error.message);
+        self.redact_json(&mut error.details);
         error
     }
 
     /// Removes the secrets from all strings of a JSON value, including field names.
-    pub(crate) fn value(&self, value: &mut serde_json::Value) {
+    pub(crate) fn redact_json(&self, value: &mut serde_json::Value) {
         use serde_json::Value;
         match value {
             Value::String(text) => self.redact(text),
-            Value::Array(items) => items.iter_mut().for_each(|item| self.value(item)),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.redact_json(item)),
             Value::Object(fields) => {
                 if fields.keys().any(|name| matches!(self.text(name), Cow::Owned(_))) {
                     let taken = std::mem::take(fields);
                     fields.extend(taken.into_iter().map(|(name, value)| (self.text(&name).into_owned(), value)));
                 }
-                fields.values_mut().for_each(|value| self.value(value));
+                fields.values_mut().for_each(|value| self.redact_json(value));
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
@@ -190,7 +190,7 @@ impl Redactor {
 
 /// Returns the variables that contain secrets, each with its value.
 fn secrets<'a>(environment: &'a Environment, config: &Config) -> impl Iterator<Item = (&'a str, &'a str)> {
-    let named: Vec<String> = config.variables().into_iter().map(str::to_owned).collect();
+    let named: Vec<String> = config.secret_variables().into_iter().map(str::to_owned).collect();
     environment.variables().filter(move |(name, _)| is_secret(name) || named.iter().any(|other| other == name))
 }
 
@@ -257,15 +257,15 @@ fn forms_of(value: &str) -> Vec<String> {
     }
     let mut forms = Vec::new();
     for text in texts.into_iter().filter(|text| text.len() >= MIN_SECRET_BYTES) {
-        let once = in_json(text);
+        let once = json_escaped(text);
         // Some JSON encoders escape more characters than `serde_json`.
-        for json in [in_ascii(&once), once.replace('/', "\\/"), once] {
-            forms.push(in_json(&json));
+        for json in [ascii_escaped(&once), once.replace('/', "\\/"), once] {
+            forms.push(json_escaped(&json));
             forms.push(json);
         }
-        let address = in_address(text);
+        let address = percent_encoded(text);
         forms.push(address.replace("%20", "+"));
-        forms.push(in_lower_case(&address));
+        forms.push(lowercase_percent_escapes(&address));
         forms.push(address);
         forms.push(text.to_owned());
     }
@@ -273,13 +273,13 @@ fn forms_of(value: &str) -> Vec<String> {
 }
 
 /// Returns a text in the form that it has between the quotes of a JSON string.
-fn in_json(text: &str) -> String {
+fn json_escaped(text: &str) -> String {
     let json = serde_json::to_string(text).unwrap_or_default();
     json[1..json.len() - 1].to_owned()
 }
 
 /// Escapes all characters of a JSON text that are not ASCII.
-fn in_ascii(json: &str) -> String {
+fn ascii_escaped(json: &str) -> String {
     json.chars().fold(String::with_capacity(json.len()), |mut ascii, c| {
         match c.is_ascii() {
             true => ascii.push(c),
@@ -290,7 +290,7 @@ fn in_ascii(json: &str) -> String {
 }
 
 /// Returns a URL with its percent-escapes in lower case.
-fn in_lower_case(address: &str) -> String {
+fn lowercase_percent_escapes(address: &str) -> String {
     let mut parts = address.split('%');
     let plain = parts.next().unwrap_or_default().to_owned();
     parts.fold(plain, |text, part| {
@@ -300,7 +300,7 @@ fn in_lower_case(address: &str) -> String {
 }
 
 /// Returns a text in the percent-encoding of a URL query.
-fn in_address(text: &str) -> String {
+fn percent_encoded(text: &str) -> String {
     text.bytes().fold(String::with_capacity(text.len()), |mut address, byte| {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => address.push(char::from(byte)),
@@ -311,7 +311,7 @@ fn in_address(text: &str) -> String {
 }
 
 /// Returns the text without the tokens after `Bearer`.
-fn bearer(text: &str) -> Cow<'_, str> {
+fn redact_bearer(text: &str) -> Cow<'_, str> {
     let Some(pattern) = BEARER.as_ref() else { return Cow::Borrowed(text) };
     if !pattern.is_match(text) {
         return Cow::Borrowed(text);

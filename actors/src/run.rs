@@ -50,10 +50,10 @@ pub(crate) use approvals::{Approvals, PendingRow};
 pub use machine::{child_spec::ChildSpec, outcome::RunOutcome};
 pub(crate) use machine::{
     ending::Termination,
-    errors::takes_no_children,
+    errors::run_has_ended,
     input::{ChildRequest, EndInput, ResumeReason, RunInput},
     outcome::one_line,
-    sub_agents::spawn::{check_given, check_results},
+    sub_agents::spawn::{check_initial_messages, check_tool_results},
 };
 pub(crate) use message::{RunMsg, RunStart, RunSupervisorMsg, SpawnReply, SubAgentMsg};
 pub(crate) use registry::{
@@ -69,7 +69,7 @@ pub(crate) use tasks::{
     authorize::Authorizer,
     finalize::{BudgetUsage, Finalizer},
     hook_calls::HookCalls,
-    load::{last_settings, no_head, no_way_back},
+    load::{cannot_be_head, cannot_continue_after, last_settings},
     model_call::ModelCaller,
     tool_call::ToolRunner,
     traffic_dump::TrafficDump,

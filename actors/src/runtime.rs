@@ -173,7 +173,7 @@ impl Runtime {
     pub fn active(&self, trace: &TraceId) -> Option<RunHandle> {
         let open = self.inner.services.runs.select(|run| run.trace_id == *trace);
         // Ids are ordered by creation time.
-        let next = open.into_iter().min_by_key(|run| (run.is_ending(), !run.has_begun(), run.run_id.clone()));
+        let next = open.into_iter().min_by_key(|run| (run.is_ending(), !run.has_started(), run.run_id.clone()));
         next.map(|live| RunHandle::new(Arc::clone(&self.inner.services), live))
     }
 
@@ -188,7 +188,7 @@ impl Runtime {
     /// Sums up the usage of all runs that have started; each run counts its own work only (RUN-6). Runs without a known
     /// price are counted separately; their cost is not estimated (BUD-2).
     pub async fn usage(&self, by: UsageBy, filter: UsageFilter) -> Result<UsageReport, ErrorInfo> {
-        self.inner.services.reader.read(move |reader| reader.usage(by, &filter)).await.map(UsageReport::of)
+        self.inner.services.reader.read(move |reader| reader.usage(by, &filter)).await.map(UsageReport::from_rows)
     }
 
     /// Returns the number of runs that have not ended, including those of sub-agents.
@@ -371,7 +371,7 @@ impl Runtime {
         let (kind, id) = actor_id.split_once(':').unwrap_or((actor_id, ""));
         let crashed = if kind == ActorKind::Run.as_str() {
             let run = services.runs.get(&RunId::new(id));
-            if run.as_ref().is_some_and(|run| !run.has_begun()) {
+            if run.as_ref().is_some_and(|run| !run.has_started()) {
                 let message = format!("{actor_id:?} is queued: its actor starts when its turn comes");
                 return Err(ErrorInfo::new(ErrorCode::NothingRunning, message));
             }
@@ -379,20 +379,20 @@ impl Runtime {
         } else if kind == ActorKind::Session.as_str() {
             services.sessions.send(&SessionId::new(id), SessionMsg::Crash)
         } else if kind == ActorKind::RunSupervisor.as_str() {
-            services.runs.links(&SessionId::new(id)).is_some_and(|links| links.runs.cast(RunSupervisorMsg::Crash))
+            services.runs.links(&SessionId::new(id)).is_some_and(|links| links.runs.send(RunSupervisorMsg::Crash))
         } else if kind == ActorKind::SubAgentSupervisor.as_str() {
-            services.runs.links(&SessionId::new(id)).is_some_and(|links| links.sub_agents.cast(SubAgentMsg::Crash))
+            services.runs.links(&SessionId::new(id)).is_some_and(|links| links.sub_agents.send(SubAgentMsg::Crash))
         } else if kind == ActorKind::ModelGateway.as_str() {
             let gateway = services.resolver.models.get(id);
             gateway.is_some_and(|gateway| gateway.crash())
         } else if kind == ActorKind::WorkingSet.as_str() {
-            services.artifacts.working_sets.crash(&SessionId::new(id))
+            services.artifacts.working_sets.inject_crash(&SessionId::new(id))
         } else if kind == ActorKind::ArtifactStoreSupervisor.as_str() {
             let supervisor = services.artifacts.working_sets.supervisor();
             supervisor.is_some_and(|supervisor| supervisor.cast(ArtifactStoreSupervisorMsg::Crash).is_ok())
         } else if kind == ActorKind::SessionSupervisor.as_str() {
-            services.sessions.to_supervisor(SessionSupervisorMsg::Crash)
-        } else if let Some(crashed) = services.resolver.mcp.crash(kind, id) {
+            services.sessions.send_to_supervisor(SessionSupervisorMsg::Crash)
+        } else if let Some(crashed) = services.resolver.mcp.inject_crash(kind, id) {
             crashed
         } else {
             let message = format!(
@@ -504,11 +504,11 @@ fn not_found(code: ErrorCode, what: &str, id: &str) -> ErrorInfo {
 async fn cancel(services: &Arc<Services>, live: &Arc<RunEntry>) -> Result<(), ErrorInfo> {
     services.runs.cancel(live);
     let after_ms = services.config.runtime.cancel_timeout_ms;
-    match tokio::time::timeout(Duration::from_millis(after_ms), live.outcome()).await {
+    match tokio::time::timeout(Duration::from_millis(after_ms), live.wait_outcome()).await {
         Ok(outcome) => outcome.map(|_| ()),
         Err(_) => {
             services.runs.notify(live, RunInput::End(EndInput::CancelTimeout { after_ms }));
-            live.cancel_recorded().now_or_never().unwrap_or_else(|| Err(cancel_not_recorded(live)))
+            live.wait_cancel_recorded().now_or_never().unwrap_or_else(|| Err(cancel_not_recorded(live)))
         }
     }
 }
@@ -517,7 +517,7 @@ async fn cancel(services: &Arc<Services>, live: &Arc<RunEntry>) -> Result<(), Er
 async fn request_cancel(services: &Arc<Services>, live: &Arc<RunEntry>) -> Result<(), ErrorInfo> {
     services.runs.cancel(live);
     let limit = Duration::from_millis(services.config.runtime.cancel_timeout_ms);
-    let recorded = tokio::time::timeout(limit, live.cancel_recorded()).await;
+    let recorded = tokio::time::timeout(limit, live.wait_cancel_recorded()).await;
     recorded.unwrap_or_else(|_| Err(cancel_not_recorded(live)))
 }
 

@@ -17,7 +17,7 @@ pub(crate) fn on_one_line(text: &str) -> String {
 
 /// Removes control characters, bidirectional formatting characters and invisible tag characters, which could hide or
 /// forge text. Line feeds and tabs are kept.
-pub(crate) fn visible(text: &str) -> String {
+pub(crate) fn strip_invisible(text: &str) -> String {
     let is_dropped = |c: char| {
         // The last range is the tag characters, which can encode whole invisible sentences.
         matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{e0000}'..='\u{e007f}') || c.is_control()
@@ -53,7 +53,7 @@ pub(crate) fn is_json_object(text: &str) -> bool {
 }
 
 /// Returns the JSON object in a JSON string, because some models encode the arguments of a call twice.
-pub(crate) fn wrapped_object(text: &str) -> Option<String> {
+pub(crate) fn unwrap_json_string(text: &str) -> Option<String> {
     serde_json::from_str::<String>(text).ok().filter(|inner| is_json_object(inner))
 }
 

@@ -37,7 +37,7 @@ use std::{
     sync::Arc,
 };
 
-pub(crate) use beneath::{names_in, read_text};
+pub(crate) use beneath::{list_dir_names, read_text};
 pub(crate) use coercion::with_note;
 pub use function::{FunctionTool, function};
 use futures::future::BoxFuture;
@@ -86,7 +86,7 @@ impl Progress {
     }
 
     /// Reports a text. A report also counts as a sign of life (RUN-7).
-    pub fn say(&self, text: impl Into<String>) {
+    pub fn report(&self, text: impl Into<String>) {
         if let Some(told) = &self.0 {
             told(text.into());
         }
@@ -184,7 +184,7 @@ pub trait Tool: Send + Sync + 'static {
 
     /// Returns what the tool lacks in order to work, such as a setting. A tool that lacks something is not offered to
     /// models. The result never changes.
-    fn lacks(&self) -> Option<String> {
+    fn missing_requirement(&self) -> Option<String> {
         None
     }
 
@@ -195,10 +195,10 @@ pub trait Tool: Send + Sync + 'static {
     /// By default, a tool that changes something or uses the network requires permission, with a scope of all its
     /// calls. An error becomes the outcome of the call. An implementation may access the file system, but must not wait
     /// for anything else.
-    fn demand(&self, context: &ToolContext, arguments: &Value) -> Result<Option<Demand>, ErrorInfo> {
+    fn required_access(&self, context: &ToolContext, arguments: &Value) -> Result<Option<Demand>, ErrorInfo> {
         let _ = (context, arguments);
         let spec = self.spec();
-        Ok(spec.needs_leave().then(|| Demand::tool(spec.title.clone())))
+        Ok(spec.requires_permission().then(|| Demand::whole_tool(spec.title.clone())))
     }
 
     /// Returns the file or folder that a call would open, as an absolute path with symlinks resolved; `None` if the

@@ -147,7 +147,7 @@ impl HomeFiles {
     pub(crate) fn look(home: &Path, config: &Config, tools: &[ToolSpec]) -> Self {
         let tools: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
         let files = PresetFiles::read(home, &tools, config);
-        let (skills, of_skills) = Skills::look(home);
+        let (skills, of_skills) = Skills::load_usable(home);
         let presets = presets(&files, config, &[]);
         let warnings = [&files.warnings[..], skills.warnings()].concat();
         Self { presets, skills, faults: [files.faults, of_skills].concat(), warnings }

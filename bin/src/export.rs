@@ -206,7 +206,8 @@ fn folder_name(id: &TraceId, number: usize) -> String {
     if !text.is_empty() && text.len() <= NAME_BYTES && !text.starts_with('.') && text.chars().all(is_plain) {
         return text.to_owned();
     }
-    let safe: String = id.short().chars().map(|c| if is_plain(c) { c } else { '_' }).take(NAME_BYTES / 2).collect();
+    let safe: String =
+        id.last_segment().chars().map(|c| if is_plain(c) { c } else { '_' }).take(NAME_BYTES / 2).collect();
     format!("{number:04}-{safe}")
 }
 

@@ -299,8 +299,13 @@ impl PermissionPrompt {
             first.text.push_str(&format!(" ({})", text::escaped_line(asker)));
         }
         let rows = fitted(rows, columns);
-        let mut shown =
-            Self { rows, paint, shown_rows: 0, page_rows: page, can_be_granted: asked.demand.can_be_granted() };
+        let mut shown = Self {
+            rows,
+            paint,
+            shown_rows: 0,
+            page_rows: page,
+            can_be_granted: asked.demand.is_grantable_for_session(),
+        };
         shown.more();
         shown
     }
@@ -362,7 +367,7 @@ pub(crate) fn described(asked: &Permission) -> Vec<Row> {
         rows.push(format!("asked by {}", chain.join(" > ")));
     }
     rows.extend(demand.note.as_deref().map(text::line));
-    if demand.can_be_granted() {
+    if demand.is_grantable_for_session() {
         rows.push(format!("for the session: {}", text::escaped_line(&demand.scope.to_string())));
     }
     let risk = if demand.is_sensitive { " (sensitive)" } else { "" };

@@ -193,7 +193,7 @@ fn run(event: &RunEvent) -> Option<String> {
 
 /// Returns the name of a child: its agent type and the number that distinguishes it from its siblings.
 fn child_name(agent_type: &str, trace: &TraceId) -> String {
-    let number = trace.short().rsplit('-').next().unwrap_or_default();
+    let number = trace.last_segment().rsplit('-').next().unwrap_or_default();
     text::line(&format!("{agent_type}-{number}"))
 }
 

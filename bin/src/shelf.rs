@@ -44,7 +44,7 @@ pub(crate) async fn may_go(
     wish: &Cleanup,
 ) -> Result<CleanupReport, Failure> {
     match (source, reader(source, settings, environment)?) {
-        (_, Some(reader)) => Ok(reader.may_go(wish).await?),
+        (_, Some(reader)) => Ok(reader.cleanup_candidates(wish).await?),
         (Source::Owner(client, _), None) => Ok(client.clean_up(wish).await?),
         (Source::Disk(_), None) => unreachable!("the disk has its reader"),
     }

@@ -133,7 +133,9 @@ impl Source {
                 let since = since.map_or_else(String::new, |since| format!("&since={since}"));
                 Ok(client.get(&format!("/api/usage?by={}{since}", by.as_str())).await?)
             }
-            Self::Disk(records) => Ok(UsageReport::of(records.reader.usage(by, &UsageFilter { since, uid: None })?)),
+            Self::Disk(records) => {
+                Ok(UsageReport::from_rows(records.reader.usage(by, &UsageFilter { since, uid: None })?))
+            }
         }
     }
 

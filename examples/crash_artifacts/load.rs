@@ -34,7 +34,7 @@ pub(crate) async fn work(home: &Path, seed: u64) -> Result<(), Failed> {
             let fault =
                 if random.below(2) == 0 { Fault::FailBeforeWrite(refused) } else { Fault::FailAfterWrite(refused) };
             // The first commits belong to opening the home: if they fail, the child ends.
-            plan.at(100 + random.below(1_000), fault);
+            plan.inject_at(100 + random.below(1_000), fault);
         }
         builder = builder.wrap_store(move |store| Box::new(FaultStore::new(store, plan)));
     }

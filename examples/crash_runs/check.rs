@@ -215,7 +215,7 @@ fn family(reader: &SqliteReader, ledger: &ReportLedger, wrong: &mut Violations) 
     }
     if let Some(StatsPair { own, tree }) = ended.map(|ended| ended.stats) {
         let mut sum = own;
-        results.iter().for_each(|result| sum.roll_up(&result.stats.tree));
+        results.iter().for_each(|result| sum.add_descendant(&result.stats.tree));
         // The duration of a tree is the duration of its root.
         wrong.unless(sum == Stats { duration_ms: sum.duration_ms, ..tree }, "sums", || {
             format!("{sum:?} is not {tree:?}")

@@ -32,7 +32,8 @@ pub(crate) async fn work(folder: &Path, base_url: &str, slots: usize, counts: bo
     let outcome = runtime.outcome(&root).await?.ok_or("the job has ended and has no outcome")?;
     runtime.close().await;
     if counts {
-        Report::Met(FaultPoint::ALL.into_iter().map(|point| (point.to_string(), counting.met(point))).collect()).say();
+        Report::Met(FaultPoint::ALL.into_iter().map(|point| (point.to_string(), counting.hit_count(point))).collect())
+            .say();
     }
     Report::Ended(Box::new((&outcome).into())).say();
     Ok(())

@@ -299,7 +299,7 @@ pub struct Splice {
 
 impl Splice {
     /// Creates a replacement of the whole text.
-    pub fn whole(before: &str, after: String) -> Self {
+    pub fn replace_all(before: &str, after: String) -> Self {
         Self { start: 0, removed: before.len() as u64, inserted: after }
     }
 
@@ -340,7 +340,7 @@ impl ArtifactSnapshot {
     pub const MAX_CHARS: usize = 256_000;
 
     /// Creates a snapshot of an artifact with this text.
-    pub fn of(artifact: &Artifact, text: &str) -> Self {
+    pub fn new(artifact: &Artifact, text: &str) -> Self {
         // A text never has more characters than bytes.
         let fits = text.len() <= Self::MAX_CHARS || text.chars().nth(Self::MAX_CHARS).is_none();
         let note = || format!("the text is longer than {} characters: read the artifact", Self::MAX_CHARS);

@@ -36,7 +36,7 @@ pub struct Budget {
 
 impl Budget {
     /// Returns whether the budget sets no limit.
-    pub fn is_open(&self) -> bool {
+    pub fn is_unlimited(&self) -> bool {
         *self == Self::default()
     }
 

@@ -34,7 +34,7 @@ use crate::{Budget, Preset};
 const NOT_A_VARIABLE_NAME: &str =
     "must be the name of an environment variable (letters, digits, _), never the key itself";
 
-fn is_variable(text: &str) -> bool {
+fn is_variable_name(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
@@ -256,7 +256,8 @@ impl Config {
     /// Parses a configuration. `file` is used only in error messages.
     pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
         let error = |span: Option<Range<usize>>, key: Option<String>, message: &str| {
-            let (span, message) = (span.unwrap_or(0..0), excerpt::in_words(message.lines().next().unwrap_or("")));
+            let (span, message) =
+                (span.unwrap_or(0..0), excerpt::plain_type_names(message.lines().next().unwrap_or("")));
             let line = setting::line(text, span.clone());
             ConfigError { file: file.to_owned(), line, key, message, excerpt: excerpt::excerpt(text, span) }
         };
@@ -305,13 +306,13 @@ impl Config {
         self.mcp.iter().try_for_each(|(name, server)| server.check(name))?;
         self.model.check().map_err(|why| ("model", why))?;
         for profile in self.model_profiles.values() {
-            profile.over(&self.model).check().map_err(|why| ("model_profiles", why))?;
+            profile.merged_over(&self.model).check().map_err(|why| ("model_profiles", why))?;
         }
-        if !is_variable(&self.model.api_key_env) {
+        if !is_variable_name(&self.model.api_key_env) {
             return Err(("model.api_key_env", NOT_A_VARIABLE_NAME));
         }
         let mut names = self.model_profiles.values().filter_map(|profile| profile.api_key_env.as_deref());
-        if !names.all(is_variable) {
+        if !names.all(is_variable_name) {
             return Err((
                 "model_profiles",
                 "api_key_env must be the name of an environment variable, never the key itself",
@@ -336,7 +337,7 @@ impl Config {
     }
 
     /// Returns the names of all environment variables that the configuration names as holders of secrets.
-    pub fn variables(&self) -> std::collections::BTreeSet<&str> {
+    pub fn secret_variables(&self) -> std::collections::BTreeSet<&str> {
         let profiles = self.model_profiles.values().filter_map(|profile| profile.api_key_env.as_deref());
         let header_env = self.model_profiles.values().filter_map(|profile| profile.header_env.as_ref());
         let headers = header_env.chain([&self.model.header_env]).flat_map(|headers| headers.values());
@@ -350,7 +351,7 @@ impl Config {
     /// Returns the names of the environment variables that are passed to commands: `tools.env_allowlist` without the
     /// variables that hold Soong's own keys and tokens.
     pub fn command_variables(&self) -> Vec<String> {
-        let keys = self.variables();
+        let keys = self.secret_variables();
         let is_key = |name: &&String| keys.contains(name.as_str()) || OWN_SECRETS.contains(&name.as_str());
         self.tools.env_allowlist.iter().filter(|name| !is_key(name)).cloned().collect()
     }
@@ -360,7 +361,7 @@ impl Config {
         if name == "default" {
             return Some(self.model.clone());
         }
-        self.model_profiles.get(name).map(|profile| profile.over(&self.model))
+        self.model_profiles.get(name).map(|profile| profile.merged_over(&self.model))
     }
 }
 

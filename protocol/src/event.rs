@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_reads_back_what_it_wrote() {
+    fn event_round_trips() {
         for event in samples() {
             let data = event.data_json();
             let back = Event::decode(event.kind(), &data);

@@ -59,7 +59,7 @@ pub struct Metrics {
 
 impl Metrics {
     /// Returns the number of helpful ratings minus the number of harmful ones.
-    pub fn worth(self) -> i64 {
+    pub fn score(self) -> i64 {
         i64::from(self.helpful) - i64::from(self.harmful)
     }
 }

@@ -66,7 +66,7 @@ impl GoalStatus {
         matches!(self, Self::Pending | Self::InProgress)
     }
 
-    const fn mark(self) -> &'static str {
+    const fn checkbox(self) -> &'static str {
         match self {
             Self::Pending => "[ ]",
             Self::InProgress => "[→]",
@@ -285,10 +285,10 @@ impl GoalTree {
         if self.get(&goal.id).is_some() {
             return;
         }
-        let parent = goal.parent_id.as_ref().and_then(|id| self.place(id));
-        let at = match after.and_then(|id| self.place(id)) {
-            Some(sibling) => self.behind(sibling),
-            None => parent.map_or(self.goals.len(), |parent| self.behind(parent)),
+        let parent = goal.parent_id.as_ref().and_then(|id| self.position(id));
+        let at = match after.and_then(|id| self.position(id)) {
+            Some(sibling) => self.subtree_end(sibling),
+            None => parent.map_or(self.goals.len(), |parent| self.subtree_end(parent)),
         };
         if self.goals.is_empty() {
             // Most agents have exactly one goal, and there may be many agents.
@@ -299,12 +299,12 @@ impl GoalTree {
         self.renumber();
     }
 
-    fn place(&self, id: &GoalId) -> Option<usize> {
+    fn position(&self, id: &GoalId) -> Option<usize> {
         self.goals.iter().position(|goal| goal.id == *id)
     }
 
     /// Returns the index after a goal and all its descendants.
-    fn behind(&self, place: usize) -> usize {
+    fn subtree_end(&self, place: usize) -> usize {
         let mut below = std::collections::HashSet::from([&self.goals[place].id]);
         let mut end = place + 1;
         while let Some(goal) = self.goals.get(end)
@@ -391,11 +391,11 @@ impl GoalTree {
             }
             events.push(GoalEvent::Added { goal: Box::new(goal), after });
         }
-        self.numbered(events)
+        self.with_display_numbers(events)
     }
 
     /// Sets the display numbers that the planned goals will have.
-    fn numbered(&self, mut events: Vec<GoalEvent>) -> Result<Vec<GoalEvent>, GoalError> {
+    fn with_display_numbers(&self, mut events: Vec<GoalEvent>) -> Result<Vec<GoalEvent>, GoalError> {
         let mut future = self.clone();
         for event in &events {
             future.apply(event);
@@ -411,21 +411,21 @@ impl GoalTree {
     }
 
     /// Returns the open goal that was created from the mission.
-    pub fn open_mission(&self) -> Option<&Goal> {
+    pub fn open_mission_goal(&self) -> Option<&Goal> {
         self.goals.iter().find(|goal| goal.reason == MISSION_GOAL_REASON && goal.status.is_open())
     }
 
     /// Returns whether a run that calls tools without a plan gets a goal for its task.
     ///
     /// This is the case if the tree has no goal yet, or if the last mission goal was abandoned and no goal is open.
-    pub fn lacks_root(&self) -> bool {
+    pub fn needs_mission_goal(&self) -> bool {
         let last = self.goals.iter().rev().find(|goal| goal.reason == MISSION_GOAL_REASON);
         let was_abandoned = last.is_some_and(|goal| goal.status == GoalStatus::Abandoned);
         self.goals.is_empty() || was_abandoned && !self.goals.iter().any(|goal| goal.status.is_open())
     }
 
     /// Plans a focused goal from the task of a run that calls tools without a plan (GOAL-2).
-    pub fn plan_root(&self, task: &str, sequence: u64, at: Timestamp) -> Vec<GoalEvent> {
+    pub fn plan_mission_goal(&self, task: &str, sequence: u64, at: Timestamp) -> Vec<GoalEvent> {
         let description = match one_line(task, MAX_MISSION_GOAL_CHARS) {
             empty if empty.is_empty() => "the task".to_owned(),
             line => line,
@@ -507,7 +507,7 @@ impl GoalTree {
             let depth = goal.number.matches('.').count();
             let focus = if self.current_id.as_ref() == Some(&goal.id) { " ← current" } else { "" };
             text.push_str(&"  ".repeat(depth));
-            text.push_str(&format!("{} {}. {}{focus}\n", goal.status.mark(), goal.number, goal.description));
+            text.push_str(&format!("{} {}. {}{focus}\n", goal.status.checkbox(), goal.number, goal.description));
             if with_summaries && let Some(summary) = &goal.summary {
                 text.push_str(&format!("{}    {}\n", "  ".repeat(depth), one_line(summary, MAX_MISSION_GOAL_CHARS)));
             }
@@ -561,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_goal_is_made_of_is_given_up_with_it() {
+    fn abandoning_a_goal_abandons_descendants() {
         let mut tree = tree(&[("a", None), ("a1", Some("1")), ("a11", Some("1.1")), ("a2", Some("1")), ("b", None)]);
         for event in tree.plan_close(Some("1.2"), GoalStatus::Completed, "ok").unwrap() {
             tree.apply(&event);
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_that_names_no_goal_is_refused() {
+    fn unknown_goal_is_rejected() {
         let tree = tree(&[("a", None), ("b", None)]);
         assert!(matches!(tree.plan_focus("7"), Err(GoalError::NotFound(_))));
         assert!(matches!(tree.plan_close(None, GoalStatus::Completed, ""), Err(GoalError::NotFound(_))));
@@ -588,25 +588,25 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_without_a_plan_gets_its_mission_as_goal() {
+    fn unplanned_trace_gets_mission_goal() {
         let mut tree = GoalTree::new("do it ".repeat(100));
-        assert!(tree.lacks_root());
-        for event in tree.plan_root(&tree.mission.clone(), 0, Timestamp::default()) {
+        assert!(tree.needs_mission_goal());
+        for event in tree.plan_mission_goal(&tree.mission.clone(), 0, Timestamp::default()) {
             tree.apply(&event);
         }
         assert_eq!(tree.goals.len(), 1);
         assert_eq!(tree.current().unwrap().status, GoalStatus::InProgress);
         assert!(tree.goals[0].description.chars().count() <= MAX_MISSION_GOAL_CHARS + 1);
-        assert!(!tree.lacks_root(), "it has one");
+        assert!(!tree.needs_mission_goal(), "it has one");
         tree.set_status(&GoalId::new("1"), GoalStatus::Completed);
-        assert!(!tree.lacks_root(), "its task is done");
+        assert!(!tree.needs_mission_goal(), "its task is done");
         tree.set_status(&GoalId::new("1"), GoalStatus::Abandoned);
-        assert!(tree.lacks_root());
+        assert!(tree.needs_mission_goal());
     }
 
     proptest! {
         #[test]
-        fn any_history_keeps_ids_unique_parents_first_and_the_focus_open(
+        fn any_history_keeps_tree_invariants(
             wishes in prop::collection::vec((0u8..4, 1usize..8, 1usize..8), 0..40)
         ) {
             let mut tree = GoalTree::new("m");

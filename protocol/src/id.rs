@@ -134,7 +134,7 @@ impl TraceId {
     }
 
     /// Returns the last segment, which distinguishes siblings.
-    pub fn short(&self) -> &str {
+    pub fn last_segment(&self) -> &str {
         self.0.rsplit('@').next().unwrap_or(&self.0)
     }
 }
@@ -148,7 +148,7 @@ impl RunId {
 
 impl QuestionId {
     /// Returns the id of the question that a tool call asks. `place` is the index of the call in its message, from 0.
-    pub fn asked_in(trace: &TraceId, sequence: u64, place: usize) -> Self {
+    pub fn for_call(trace: &TraceId, sequence: u64, place: usize) -> Self {
         Self::new(match place {
             0 => format!("{trace}.q{sequence}"),
             _ => format!("{trace}.q{sequence}.{place}"),
@@ -207,7 +207,7 @@ mod tests {
         let at = Timestamp::from_millis(1_763_700_001_234);
         assert_eq!(root.child(ChildMode::Explore, 2, at, 7).as_str(), "s@explore-002-20251121044001-007");
         assert_eq!(root.child(ChildMode::Delegate, 1, at, 12).as_str(), "s@delegate-20251121044001-012");
-        assert_eq!(root.child(ChildMode::Evaluate, 1, at, 3).short(), "evaluate-20251121044001-003");
+        assert_eq!(root.child(ChildMode::Evaluate, 1, at, 3).last_segment(), "evaluate-20251121044001-003");
         assert_eq!(root.child(ChildMode::Delegate, 1, at, 3).child_mode(), Some(ChildMode::Delegate));
         assert_eq!(root.child_mode(), None);
     }

@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_reads_back_what_it_wrote() {
+    fn message_round_trips() {
         let mut message =
             Message::text(TraceId::new("t"), 7, Some(6), Role::Assistant, String::new(), Timestamp::default());
         message.tool_calls =

@@ -77,12 +77,12 @@ pub struct Demand {
 
 impl Demand {
     /// Returns whether a permission for the session would cover more than this call.
-    pub const fn can_be_granted(&self) -> bool {
+    pub const fn is_grantable_for_session(&self) -> bool {
         !self.is_sensitive && !matches!(self.scope, Scope::Call | Scope::Unconfined)
     }
 
     /// Creates a demand whose scope is all calls of the tool.
-    pub fn tool(target: impl Into<String>) -> Self {
+    pub fn whole_tool(target: impl Into<String>) -> Self {
         Self { target: target.into(), scope: Scope::Tool, is_sensitive: false, note: None }
     }
 }
@@ -220,7 +220,7 @@ pub struct PermissionDecision {
 
 impl PermissionDecision {
     /// Returns the decision about a permission request. `None` if it has not been decided.
-    pub fn of(asked: Permission) -> Option<Self> {
+    pub fn from_request(asked: Permission) -> Option<Self> {
         Some(Self {
             permission_id: asked.permission_id,
             decision: asked.decision?,

@@ -157,7 +157,7 @@ pub struct RunSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_output_schema: Option<Value>,
     /// Budget of the run and its descendants. The remaining budget of the parent limits it further (BUD-1).
-    #[serde(default, skip_serializing_if = "Budget::is_open")]
+    #[serde(default, skip_serializing_if = "Budget::is_unlimited")]
     pub budget: Budget,
     /// The part of `budget` that a caller set, for this run or an earlier one of its session. The rest comes from the
     /// configuration. Absent if the configuration adds nothing.
@@ -232,7 +232,7 @@ impl Default for RunSettings {
 
 impl RunSettings {
     /// Returns whether the run returns tool calls to its caller instead of executing them.
-    pub fn hands_out_calls(&self) -> bool {
+    pub fn returns_tool_calls(&self) -> bool {
         self.auto_execute_tools == Some(false)
     }
 }

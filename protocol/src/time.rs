@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_stamp_reads_back_what_it_wrote() {
+    fn timestamp_round_trips() {
         let time = Timestamp::from_millis(1_763_700_001_234);
         let json = serde_json::to_string(&time).unwrap();
         assert_eq!(json, "\"2025-11-21T04:40:01.234Z\"");

@@ -28,7 +28,7 @@ impl ToolEffect {
     }
 
     /// Returns whether a call changes something and therefore runs alone.
-    pub const fn changes(self) -> bool {
+    pub const fn is_mutating(self) -> bool {
         !matches!(self, Self::Read)
     }
 }
@@ -94,14 +94,14 @@ impl ToolSpec {
 
     /// Adds a tag.
     #[must_use]
-    pub fn tagged(mut self, tag: &str) -> Self {
+    pub fn with_tag(mut self, tag: &str) -> Self {
         self.tags.push(tag.to_owned());
         self
     }
 
     /// Adds parameters for which an object is converted to JSON text; see [`ToolSpec::json_as_text`].
     #[must_use]
-    pub fn taking_json(mut self, parameters: &[&str]) -> Self {
+    pub fn with_json_as_text(mut self, parameters: &[&str]) -> Self {
         self.json_as_text.extend(parameters.iter().map(|name| (*name).to_owned()));
         self
     }
@@ -112,7 +112,7 @@ impl ToolSpec {
     }
 
     /// Returns whether calls require permission if the tool does not decide it per call (PERM-1).
-    pub fn needs_leave(&self) -> bool {
-        self.effect.changes() || self.has_tag(NETWORK_TAG)
+    pub fn requires_permission(&self) -> bool {
+        self.effect.is_mutating() || self.has_tag(NETWORK_TAG)
     }
 }

@@ -38,7 +38,7 @@ impl TraceStatus {
     }
 
     /// Returns the status of a trace whose last run has this status.
-    pub const fn of(run: RunStatus) -> Self {
+    pub const fn from_run_status(run: RunStatus) -> Self {
         match run {
             RunStatus::Queued | RunStatus::Running | RunStatus::Waiting => Self::Running,
             RunStatus::Interrupted => Self::Interrupted,

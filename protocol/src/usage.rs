@@ -162,7 +162,7 @@ impl Stats {
     }
 
     /// Adds the tokens and the cost of one model call. Does not change the number of calls.
-    pub fn book(&mut self, usage: &Usage, cost: Option<Usd>) {
+    pub fn add_usage(&mut self, usage: &Usage, cost: Option<Usd>) {
         self.total_tokens = self.total_tokens.saturating_add(usage.total_tokens());
         self.prompt_tokens = self.prompt_tokens.saturating_add(usage.prompt_tokens);
         self.completion_tokens = self.completion_tokens.saturating_add(usage.completion_tokens);
@@ -173,7 +173,7 @@ impl Stats {
     }
 
     /// Adds the statistics of a descendant, except its duration: descendants run while their ancestors are active.
-    pub fn roll_up(&mut self, child: &Stats) {
+    pub fn add_descendant(&mut self, child: &Stats) {
         self.messages = self.messages.saturating_add(child.messages);
         self.total_tokens = self.total_tokens.saturating_add(child.total_tokens);
         self.prompt_tokens = self.prompt_tokens.saturating_add(child.prompt_tokens);
@@ -245,10 +245,10 @@ mod tests {
     #[test]
     fn one_unknown_price_makes_the_sum_unknown() {
         let mut stats = Stats::zero();
-        stats.book(&Usage::default(), Some(Usd::from_nanos(5)));
+        stats.add_usage(&Usage::default(), Some(Usd::from_nanos(5)));
         assert_eq!(stats.cost, Some(Usd::from_nanos(5)));
-        stats.book(&Usage::default(), None);
-        stats.book(&Usage::default(), Some(Usd::from_nanos(5)));
+        stats.add_usage(&Usage::default(), None);
+        stats.add_usage(&Usage::default(), Some(Usd::from_nanos(5)));
         assert_eq!(stats.cost, None);
     }
 }

@@ -124,7 +124,7 @@ impl BlobStore {
     /// bucket fails; then no file is visible at the path. Exception: if the bucket's answer to a small body was lost,
     /// the complete object may exist until the path is deleted.
     pub async fn put(&self, path: &str, bytes: Bytes) -> Result<(), StoreError> {
-        self.write(path, &mut Body::whole(bytes)).await
+        self.write(path, &mut Body::from_bytes(bytes)).await
     }
 
     /// Stores a new version from a stream, and returns its size in bytes.
@@ -153,27 +153,27 @@ impl BlobStore {
     /// As for [`BlobStore::put_stream`]. [`StoreError::SourceUnreadable`] if it is not a regular file.
     pub async fn put_file(&self, path: &str, limit_bytes: u64, source: &FilePath) -> Result<u64, StoreError> {
         let file = body::open_source(source, limit_bytes).await?;
-        self.put_stream(path, limit_bytes, body::pieces_of(file)).await
+        self.put_stream(path, limit_bytes, body::stream_file(file)).await
     }
 
     /// Reads the bytes of a version; `None` if there is no such file.
     pub async fn get(&self, path: &str) -> Result<Option<Bytes>, StoreError> {
-        match self.find(path).await? {
-            Some(found) => found.bytes().await.map(Some).map_err(failed),
+        match self.open_object(path).await? {
+            Some(found) => found.bytes().await.map(Some).map_err(blob_error),
             None => Ok(None),
         }
     }
 
     /// Reads a version as a stream, and returns its size in bytes with it; `None` if there is no such file.
     pub async fn get_stream(&self, path: &str) -> Result<Option<(u64, BlobStream)>, StoreError> {
-        let Some(found) = self.find(path).await? else { return Ok(None) };
+        let Some(found) = self.open_object(path).await? else { return Ok(None) };
         let size = found.meta.size;
         let stream = match found.payload {
             // Reads in larger chunks than `object_store` does.
             GetResultPayload::File(file, _) => {
-                body::pieces_of(file).map_err(|error| StoreError::Blob(error.to_string())).boxed()
+                body::stream_file(file).map_err(|error| StoreError::Blob(error.to_string())).boxed()
             }
-            GetResultPayload::Stream(stream) => stream.map_err(failed).boxed(),
+            GetResultPayload::Stream(stream) => stream.map_err(blob_error).boxed(),
         };
         Ok(Some((size, stream)))
     }
@@ -182,8 +182,8 @@ impl BlobStore {
     ///
     /// Cheap if there is nothing. The removal is durable once the new version is stored. A caller that stores none must
     /// delete the path.
-    pub async fn clear(&self, path: &str) -> Result<(), StoreError> {
-        let (key, turn) = self.turn(path).await?;
+    pub async fn prepare(&self, path: &str) -> Result<(), StoreError> {
+        let (key, turn) = self.lock(path).await?;
         match &self.backend {
             Backend::Files(files) => files.clear(&key, turn).await,
             Backend::Objects(objects) => objects.delete(&key, turn).await,
@@ -215,7 +215,7 @@ impl BlobStore {
             Backend::Files(files) => files,
             Backend::Objects(objects) => {
                 let one = |path: String| async move {
-                    let (key, turn) = self.turn(&path).await?;
+                    let (key, turn) = self.lock(&path).await?;
                     objects.delete(&key, turn).await
                 };
                 let removing = futures::stream::iter(paths.to_vec()).map(one).buffered(MAX_CONCURRENT_DELETES);
@@ -228,7 +228,7 @@ impl BlobStore {
         order.dedup_by_key(|place| &paths[*place]);
         let mut keys = Vec::with_capacity(order.len());
         for place in &order {
-            keys.push(self.turn(&paths[*place]).await?);
+            keys.push(self.lock(&paths[*place]).await?);
         }
         let removed: HashMap<&String, Result<(), StoreError>> =
             order.iter().map(|place| &paths[*place]).zip(files.delete(keys).await?).collect();
@@ -238,37 +238,37 @@ impl BlobStore {
     /// Returns the local path of a version's file, whether or not it exists; `None` if versions are not local files.
     pub fn local_path(&self, path: &str) -> Option<PathBuf> {
         match &self.backend {
-            Backend::Files(files) => files.locate(&parsed(path).ok()?).ok(),
+            Backend::Files(files) => files.local_path(&parse_path(path).ok()?).ok(),
             Backend::Objects(_) => None,
         }
     }
 
     async fn write(&self, path: &str, body: &mut Body<'_>) -> Result<(), StoreError> {
-        let (key, turn) = self.turn(path).await?;
-        self.meet(FaultPoint::BeforeBlob)?;
+        let (key, turn) = self.lock(path).await?;
+        self.hit_fault_point(FaultPoint::BeforeBlob)?;
         match &self.backend {
             Backend::Files(files) => files.put(&key, body, turn).await,
             Backend::Objects(objects) => objects.put(&key, body, turn).await,
         }?;
-        self.meet(FaultPoint::AfterBlob)
+        self.hit_fault_point(FaultPoint::AfterBlob)
     }
 
-    fn meet(&self, point: FaultPoint) -> Result<(), StoreError> {
+    fn hit_fault_point(&self, point: FaultPoint) -> Result<(), StoreError> {
         match &self.faults {
-            Some(plan) => Ok(plan.meet(point)?),
+            Some(plan) => Ok(plan.hit(point)?),
             None => Ok(()),
         }
     }
 
-    async fn turn(&self, path: &str) -> Result<(Path, PathLock), StoreError> {
-        Ok((parsed(path)?, self.locks.take(path).await))
+    async fn lock(&self, path: &str) -> Result<(Path, PathLock), StoreError> {
+        Ok((parse_path(path)?, self.locks.lock(path).await))
     }
 
-    async fn find(&self, path: &str) -> Result<Option<GetResult>, StoreError> {
-        match self.store.get(&parsed(path)?).await {
+    async fn open_object(&self, path: &str) -> Result<Option<GetResult>, StoreError> {
+        match self.store.get(&parse_path(path)?).await {
             Ok(found) => Ok(Some(found)),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(failed(error)),
+            Err(error) => Err(blob_error(error)),
         }
     }
 }
@@ -288,13 +288,13 @@ pub fn version_path(scope: &ArtifactScope, id: &ArtifactId, version: u64, filena
         ArtifactScope::Session { session_id } => ("sessions", session_id.as_str()),
         ArtifactScope::User { uid } => ("users", uid.as_str()),
     };
-    let (owner, id, filename) = (segment(owner), segment(id.as_str()), segment(filename));
+    let (owner, id, filename) = (path_segment(owner), path_segment(id.as_str()), path_segment(filename));
     format!("{kind}/{owner}/artifacts/{id}/v{version}/{filename}")
 }
 
 /// Converts a text to one path segment. Equal texts give equal segments, different texts different ones. Letters of
 /// any script are kept; `Path::from` would encode all of them.
-pub fn segment(text: &str) -> String {
+pub fn path_segment(text: &str) -> String {
     match text {
         // No other text is encoded as a single '%'.
         "" => return "%".to_owned(),
@@ -316,13 +316,13 @@ pub fn segment(text: &str) -> String {
 }
 
 /// Parses a path without encoding it again, because [`version_path`] has already encoded it.
-fn parsed(path: &str) -> Result<Path, StoreError> {
+fn parse_path(path: &str) -> Result<Path, StoreError> {
     if path.is_empty() || path.starts_with('/') || path.ends_with('/') || path.contains('#') {
         return Err(StoreError::Blob(format!("{path:?} is no path of a version")));
     }
     Path::parse(path).map_err(|error| StoreError::Blob(error.to_string()))
 }
 
-fn failed(error: object_store::Error) -> StoreError {
+fn blob_error(error: object_store::Error) -> StoreError {
     StoreError::Blob(error.to_string())
 }

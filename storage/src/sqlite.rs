@@ -77,9 +77,9 @@ impl From<rusqlite::Error> for WriteError {
 
 impl WriteError {
     /// Returns whether the append itself is the cause, and not the disk. Then other appends can still be written.
-    fn is_of_the_append(&self) -> bool {
+    fn is_append_error(&self) -> bool {
         let Self::Sql(error) = self else { return true };
-        error.sqlite_error_code().is_none_or(|code| !is_of_the_disk(code) && !is_of_the_file(code))
+        error.sqlite_error_code().is_none_or(|code| !is_transient(code) && !is_file_damage(code))
     }
 
     fn into_store_error(self) -> StoreError {
@@ -97,8 +97,8 @@ impl WriteError {
 pub(crate) fn store_error(error: rusqlite::Error) -> StoreError {
     use rusqlite::Error as E;
     match (&error, error.sqlite_error_code()) {
-        (_, Some(code)) if is_of_the_file(code) => StoreError::Corrupt(error.to_string()),
-        (_, Some(code)) if is_of_the_disk(code) => StoreError::Io(error.to_string()),
+        (_, Some(code)) if is_file_damage(code) => StoreError::Corrupt(error.to_string()),
+        (_, Some(code)) if is_transient(code) => StoreError::Io(error.to_string()),
         (
             E::FromSqlConversionFailure(..)
             | E::IntegralValueOutOfRange(..)
@@ -111,12 +111,12 @@ pub(crate) fn store_error(error: rusqlite::Error) -> StoreError {
 }
 
 /// Returns whether the file is damaged or not a database.
-fn is_of_the_file(code: ErrorCode) -> bool {
+fn is_file_damage(code: ErrorCode) -> bool {
     matches!(code, ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt)
 }
 
 /// Returns whether the cause is the disk, another process or a lack of memory, so that a retry may succeed.
-fn is_of_the_disk(code: ErrorCode) -> bool {
+fn is_transient(code: ErrorCode) -> bool {
     matches!(
         code,
         ErrorCode::SystemIoFailure
@@ -137,11 +137,11 @@ fn is_of_the_disk(code: ErrorCode) -> bool {
 
 /// Converts an error of SQLite. If the file is damaged, the error names it and says what to do.
 fn store_error_at(path: &Path, error: rusqlite::Error) -> StoreError {
-    damaged(path, store_error(error))
+    with_repair_advice(path, store_error(error))
 }
 
 /// Adds the file and the advice to an error about a damaged file; returns other errors unchanged.
-fn damaged(path: &Path, error: StoreError) -> StoreError {
+fn with_repair_advice(path: &Path, error: StoreError) -> StoreError {
     match error {
         StoreError::Corrupt(why) => StoreError::Corrupt(format!(
             "{} is damaged ({why}): copy the home aside, then restore a backup or rescue what can be read",

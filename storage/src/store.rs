@@ -333,7 +333,7 @@ pub trait Reader: Send + Sync {
     /// omitted.
     fn messages_at(&self, id: &TraceId, sequences: &[u64]) -> Result<Vec<Message>, StoreError>;
     /// Reads a message as a point to resume from; `None` if the conversation cannot be resumed there (see [`ResumePoint`]).
-    fn place(&self, id: &TraceId, sequence: u64) -> Result<Option<ResumePoint>, StoreError>;
+    fn resume_point(&self, id: &TraceId, sequence: u64) -> Result<Option<ResumePoint>, StoreError>;
     /// Reads the goal tree as it was at an lsn, without sub-traces and stats.
     fn goal_tree_at(&self, id: &TraceId, lsn: u64) -> Result<Option<GoalTree>, StoreError>;
     /// Reads the collaborators of a trace as they were at an lsn, in the order of their first appearance; empty if
@@ -353,7 +353,7 @@ pub trait Reader: Send + Sync {
     /// Reads the last run of a trace.
     fn last_run(&self, id: &TraceId) -> Result<Option<Run>, StoreError>;
     /// Reads the last run of a trace that has left its queue and started.
-    fn last_begun_run(&self, id: &TraceId) -> Result<Option<Run>, StoreError>;
+    fn last_started_run(&self, id: &TraceId) -> Result<Option<Run>, StoreError>;
     /// Lists runs that have not ended, of one session or of all, in the order of their start.
     fn live_runs(&self, session: Option<&SessionId>) -> Result<Vec<Run>, StoreError>;
     /// Lists the children of a run in the order of their start.
@@ -380,7 +380,7 @@ pub trait Reader: Send + Sync {
     fn changed_documents(&self, id: &TraceId, since_lsn: u64) -> Result<Vec<ChangedDocument>, StoreError>;
     /// Lists the documents that have edits without a stored version, by name: documents edited by this run or by
     /// ended runs of its session.
-    fn unflushed(&self, run: &RunId) -> Result<Vec<Artifact>, StoreError>;
+    fn unflushed_documents(&self, run: &RunId) -> Result<Vec<Artifact>, StoreError>;
     /// Reads the edits of a document with a revision above `after` and up to `upto`, in order.
     fn edits(&self, id: &ArtifactId, after: u64, upto: u64) -> Result<Vec<DocumentEdit>, StoreError>;
     /// Reads the edits that a run made in one of its turns, in the order of their recording.
@@ -394,22 +394,22 @@ pub trait Reader: Send + Sync {
     fn versions(&self, id: &ArtifactId) -> Result<Vec<ArtifactVersion>, StoreError>;
     /// Returns the path of a version's blob, relative to the home.
     fn blob_path(&self, id: &ArtifactId, version: u64) -> Result<Option<String>, StoreError> {
-        Ok(self.blob(id, version)?.map(|(path, _)| path))
+        Ok(self.blob_path_and_type(id, version)?.map(|(path, _)| path))
     }
     /// Returns the path of a version's blob and its MIME type.
-    fn blob(&self, id: &ArtifactId, version: u64) -> Result<Option<(String, String)>, StoreError>;
+    fn blob_path_and_type(&self, id: &ArtifactId, version: u64) -> Result<Option<(String, String)>, StoreError>;
     /// Lists the paths of the blobs of an artifact's versions, in the order of the versions.
     fn blob_paths(&self, id: &ArtifactId) -> Result<Vec<String>, StoreError>;
     /// Lists the paths of blobs that were announced but never registered.
     fn blob_intents(&self) -> Result<Vec<String>, StoreError>;
     /// Lists the sessions that are being deleted, in the order of their creation.
-    fn removals(&self) -> Result<Vec<SessionDeletion>, StoreError>;
+    fn session_deletions(&self) -> Result<Vec<SessionDeletion>, StoreError>;
     /// Lists the paths of the blobs of a session that is being deleted, relative to the home.
-    fn removal_blobs(&self, id: &SessionId) -> Result<Vec<String>, StoreError>;
+    fn deletion_blob_paths(&self, id: &SessionId) -> Result<Vec<String>, StoreError>;
     /// Reads the start of a run's task journal; `None` if the run has none, or if the journal is complete.
-    fn task_journal(&self, id: &RunId) -> Result<Option<PendingTaskJournal>, StoreError>;
+    fn pending_task_journal(&self, id: &RunId) -> Result<Option<PendingTaskJournal>, StoreError>;
     /// Lists the runs whose task journals are not known to be complete, in the order of their start.
-    fn runs_with_task_journal(&self) -> Result<Vec<Run>, StoreError>;
+    fn runs_with_pending_task_journal(&self) -> Result<Vec<Run>, StoreError>;
     /// Sums up the usage of runs that have started: in order of days if grouped by day, else the highest usage first.
     /// Each run counts its own work only.
     fn usage(&self, by: UsageBy, filter: &UsageFilter) -> Result<Vec<UsageRow>, StoreError>;

@@ -89,11 +89,11 @@ struct WriterCounters {
 }
 
 impl WriterCounters {
-    fn set_refusal(&self, refusal: Option<StoreError>) {
+    fn set_last_error(&self, refusal: Option<StoreError>) {
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = refusal;
     }
 
-    fn committed(&self, batch: usize, appends: usize) {
+    fn record_commit(&self, batch: usize, appends: usize) {
         let count = |length: usize| u64::try_from(length).unwrap_or(u64::MAX);
         let class = BATCH_SIZE_BUCKETS.partition_point(|most| *most < count(batch));
         self.batches[class].fetch_add(1, Relaxed);
@@ -146,12 +146,12 @@ impl WriterHandle {
     }
 
     /// Returns the error of the last commit if it failed as a whole.
-    pub fn refusal(&self) -> Option<StoreError> {
+    pub fn last_error(&self) -> Option<StoreError> {
         self.counters.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns the number of queued appends.
-    pub fn depth(&self) -> usize {
+    pub fn queue_len(&self) -> usize {
         self.queue.max_capacity() - self.queue.capacity()
     }
 }
@@ -192,10 +192,10 @@ where
             match store.commit(&batch) {
                 Ok(outcomes) => {
                     if std::mem::take(&mut refused) {
-                        counts.set_refusal(None);
+                        counts.set_last_error(None);
                         tracing::info!("commits succeed again");
                     }
-                    counts.committed(batch.len(), outcomes.iter().filter(|outcome| outcome.is_ok()).count());
+                    counts.record_commit(batch.len(), outcomes.iter().filter(|outcome| outcome.is_ok()).count());
                     for ((append, done), outcome) in batch.into_iter().zip(callers).zip(outcomes) {
                         match outcome {
                             Ok(ack) => {
@@ -208,7 +208,7 @@ where
                 }
                 Err(error) => {
                     counts.failed_commits.fetch_add(1, Relaxed);
-                    counts.set_refusal(Some(error.clone()));
+                    counts.set_last_error(Some(error.clone()));
                     // Logged once per series of failures, because callers retry.
                     if !std::mem::replace(&mut refused, true) {
                         tracing::error!(%error, appends = batch.len(), "nothing is committed; what waits is tried again");
@@ -245,7 +245,7 @@ mod tests {
         published: Arc<Mutex<Vec<u64>>>,
     }
 
-    fn world() -> TestWriter {
+    fn test_writer() -> TestWriter {
         let dir = tempfile::tempdir().unwrap();
         let mut store = SqliteStore::open(dir.path().join("soong.db"), Durability::Normal).unwrap();
         let (session_id, at) = (SessionId::new("s"), Timestamp::default());
@@ -279,7 +279,7 @@ mod tests {
     }
 
     /// An append of one event, and a receiver for the event's id.
-    fn job() -> (QueuedAppend, tokio::sync::oneshot::Receiver<Result<u64, StoreError>>) {
+    fn event_append() -> (QueuedAppend, tokio::sync::oneshot::Receiver<Result<u64, StoreError>>) {
         let (answer, answered) = tokio::sync::oneshot::channel();
         let event = RunEvent::CancelRequested {};
         let draft = EventDraft::new(TraceId::new("s"), None, Timestamp::default(), event);
@@ -290,10 +290,10 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn what_waits_for_a_commit_goes_into_the_next_one_in_the_order_of_each_submitter() {
-        let TestWriter { plan, writer, thread, published, _dir } = world();
-        plan.hold();
-        let (first, first_answer) = job();
+    async fn appends_queued_during_a_commit_share_the_next_one_in_order() {
+        let TestWriter { plan, writer, thread, published, _dir } = test_writer();
+        plan.block_commits();
+        let (first, first_answer) = event_append();
         writer.submit(first).await;
         plan.wait_for_commits(1);
         let submitters: Vec<_> = (0..50)
@@ -302,7 +302,7 @@ mod tests {
                 tokio::spawn(async move {
                     let mut answers = Vec::new();
                     for _ in 0..5 {
-                        let (job, answer) = job();
+                        let (job, answer) = event_append();
                         writer.submit(job).await;
                         answers.push(answer);
                     }
@@ -314,8 +314,8 @@ mod tests {
         for submitter in submitters {
             answers.push(submitter.await.unwrap());
         }
-        assert_eq!(writer.depth(), 250);
-        plan.release();
+        assert_eq!(writer.queue_len(), 250);
+        plan.unblock_commits();
         assert_eq!(first_answer.await.unwrap(), Ok(1));
         for of_one in answers {
             let mut ids = Vec::new();
@@ -331,11 +331,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_batch_that_fails_is_answered_to_each_and_the_writer_goes_on() {
-        let TestWriter { plan, writer, thread, published, _dir } = world();
-        plan.next(Fault::FailBeforeWrite(StoreError::Io("disk full".into())));
+    async fn failed_batch_is_reported_to_each_caller_and_writer_continues() {
+        let TestWriter { plan, writer, thread, published, _dir } = test_writer();
+        plan.inject_next(Fault::FailBeforeWrite(StoreError::Io("disk full".into())));
         for want in [Err(StoreError::Io("disk full".into())), Ok(1)] {
-            let (job, answer) = job();
+            let (job, answer) = event_append();
             writer.submit(job).await;
             assert_eq!(answer.await.unwrap(), want);
         }
@@ -346,14 +346,14 @@ mod tests {
 
     #[tokio::test]
     async fn an_append_is_published_before_its_caller_is_answered() {
-        let TestWriter { writer, thread, published, _dir, .. } = world();
+        let TestWriter { writer, thread, published, _dir, .. } = test_writer();
         for count in 1..=3 {
             let (answer, answered) = tokio::sync::oneshot::channel();
             let seen = Arc::clone(&published);
             let done: AppendCallback = Box::new(move |outcome| {
                 let _ = answer.send(outcome.map(|_| seen.lock().unwrap().len()).map_err(|(error, _)| error));
             });
-            writer.submit(QueuedAppend { callback: done, ..job().0 }).await;
+            writer.submit(QueuedAppend { callback: done, ..event_append().0 }).await;
             assert_eq!(answered.await.unwrap(), Ok(count));
         }
         drop(writer);
@@ -361,11 +361,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_writer_that_is_gone_says_closed() {
+    async fn ended_writer_returns_closed() {
         let (queue, jobs) = mpsc::channel(1);
         drop(jobs);
         let writer = WriterHandle { queue, counters: Arc::default() };
-        let (job, answer) = job();
+        let (job, answer) = event_append();
         let Err(job) = writer.try_submit(job) else { panic!("there is nobody to take it") };
         writer.submit(job).await;
         assert_eq!(answer.await.unwrap(), Err(StoreError::Closed));

@@ -269,7 +269,7 @@ async fn art_5_a_home_that_is_opened_again_ends_what_was_left_with_its_real_outc
             builder.config(config)
         };
         world.reopen_with(obedient() as Arc<dyn Model>, ending).await;
-        assert_eq!(world.runtime().left_behind().ended, 1);
+        assert_eq!(world.runtime().interrupted_runs().ended, 1);
         let stored_run = world.runtime().run(run.run_id()).await.unwrap();
         assert_eq!((stored_run.status, stored_run.end_reason), (RunStatus::Failed, Some(EndReason::Interrupted)));
         let events = stored(world.runtime(), run.trace_id()).await;

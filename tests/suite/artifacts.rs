@@ -317,7 +317,7 @@ async fn art_13_a_failure_is_listed_and_stops_nothing_else() {
     for key in ["one", "two", "three"] {
         save_debug(&world, &here, key).await;
     }
-    plan.next(Fault::FailBeforeWrite(StoreError::Io("no space left on device".into())));
+    plan.inject_next(Fault::FailBeforeWrite(StoreError::Io("no space left on device".into())));
     let wish = Cleanup { dry_run: false, ..Cleanup::default() };
     let report = world.runtime().cleanup_artifacts(wish).await.unwrap();
     assert_eq!((report.candidates.len(), report.deleted.len(), report.failed.len()), (3, 2, 1));

@@ -277,7 +277,7 @@ async fn a_copy_of_a_run_at_work_is_told_as_cut_off_and_can_go_on() {
     hanging.cancel().await.unwrap();
     world.shut().await;
     let copy = open_copy(&world, &dir).await;
-    assert_eq!(copy.left_behind().ended, 1);
+    assert_eq!(copy.interrupted_runs().ended, 1);
     // The edit that was no version yet was a row, and is one now.
     let plan = copy.artifact(&place("s"), "plan", Some(1)).await.unwrap();
     assert_eq!(plan.text().await.unwrap(), "one");

@@ -96,7 +96,7 @@ async fn dur_6_a_run_whose_journal_refuses_for_good_ends_failed_and_its_session_
         let world = TestRuntime::with(model.clone(), with_faults(&plan)).await;
         let run = begin(&world, &model, "hold").await;
         let from = plan.commits() + 1;
-        (from..from + refused).for_each(|commit| plan.at(commit, damaged()));
+        (from..from + refused).for_each(|commit| plan.inject_at(commit, damaged()));
         told.notify_waiters();
         if ends == RunStatus::Completed {
             patiently("it asks again", || model.calls.load(SeqCst) == 2 && model.in_flight() == 1).await;
@@ -126,7 +126,7 @@ async fn dur_6_where_no_end_can_be_recorded_who_waits_for_a_run_or_its_child_hea
     let children = [parent.spawn(ChildSpec::new("a")).await.unwrap(), parent.spawn(ChildSpec::new("b")).await.unwrap()];
     let (mut own, mut session) = (parent.events().unwrap(), world.runtime().session_events(parent.session_id(), 0));
     patiently("both ask the model", || model.in_flight() == 2).await;
-    plan.always(damaged());
+    plan.inject_always(damaged());
     told.notify_waiters();
     for child in &children {
         says_why(&soon(child.wait()).await.unwrap_err());

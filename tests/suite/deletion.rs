@@ -195,7 +195,7 @@ async fn dur_8_a_long_session_goes_in_pieces_that_let_others_through() {
     let runtime = world.runtime();
     let before = plan.commits();
     // The first piece stands still until others wait for the same commit.
-    plan.hold();
+    plan.block_commits();
     let deletion = tokio::spawn({
         let runtime = runtime.clone();
         async move { runtime.delete_session(&id("s")).await }
@@ -208,7 +208,7 @@ async fn dur_8_a_long_session_goes_in_pieces_that_let_others_through() {
             (soon(run.wait()).await.unwrap(), runtime.session(&id("s")).await.is_ok())
         }
     });
-    plan.release();
+    plan.unblock_commits();
     let (outcome, _) = soon(others).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed);
     soon(deletion).await.unwrap().unwrap();
@@ -232,9 +232,9 @@ async fn dur_8_whatever_commit_a_disk_refuses_the_session_is_whole_or_goes() {
             fill(runtime, "s").await;
             // The last commit of the run: those that follow are of the deletion.
             let reader = SqliteReader::open(home.join("sessions.sqlite")).unwrap();
-            patiently("its task journal ends", || reader.runs_with_task_journal().unwrap().is_empty()).await;
+            patiently("its task journal ends", || reader.runs_with_pending_task_journal().unwrap().is_empty()).await;
             let error = StoreError::Io("no space left on device".into());
-            plan.at(
+            plan.inject_at(
                 plan.commits() + nth,
                 if unclear { Fault::FailAfterWrite(error) } else { Fault::FailBeforeWrite(error) },
             );
@@ -260,21 +260,21 @@ async fn dur_8_a_deletion_that_was_cut_off_is_finished_by_the_next_owner() {
         let mut world = with_events(1_700, &plan).await;
         let (runtime, home) = (world.runtime().clone(), world.home());
         for nth in 1..=100 {
-            plan.at(plan.commits() + written + nth, Fault::FailBeforeWrite(StoreError::Io("pulled out".into())));
+            plan.inject_at(plan.commits() + written + nth, Fault::FailBeforeWrite(StoreError::Io("pulled out".into())));
         }
         let cut_off = plan.commits() + written;
         let deletion = tokio::spawn(async move { runtime.delete_session(&id("s")).await });
         patiently("it comes so far", || plan.commits() > cut_off).await;
         let reader = SqliteReader::open(home.join("sessions.sqlite")).unwrap();
         let stage = if written == 1 { DeletionStage::Files } else { DeletionStage::Rows };
-        assert_eq!(reader.removals().unwrap(), [SessionDeletion { session_id: id("s"), stage }]);
+        assert_eq!(reader.session_deletions().unwrap(), [SessionDeletion { session_id: id("s"), stage }]);
         assert_eq!(left(world.runtime(), &home, "s").await, [""; 0], "a half session is seen");
         let error = soon(world.runtime().start(RunRequest::new("too early").session("s"))).await.unwrap_err();
         assert_eq!((error.code, error.retryable), (ErrorCode::SessionActive, true), "{error}");
 
         world.reopen(ScriptedModel::new(|_| Turn::say("anew"))).await;
         assert_eq!(soon(deletion).await.unwrap().unwrap_err().code, ErrorCode::Closing);
-        patiently("the next owner finishes it", || reader.removals().unwrap().is_empty()).await;
+        patiently("the next owner finishes it", || reader.session_deletions().unwrap().is_empty()).await;
         assert_eq!(left(world.runtime(), &home, "s").await, [""; 0], "after {written} commits");
         check_session(world.runtime(), &id("t")).await;
         // The row is gone a moment before the door is open again.
@@ -306,7 +306,7 @@ async fn a_deletion_that_is_cut_off_among_its_files_goes_on_from_there() {
     std::fs::rename(folder(&home, "s"), folder(&home, ".deleted/s")).unwrap();
     world.reopen(artist()).await;
     let reader = SqliteReader::open(home.join("sessions.sqlite")).unwrap();
-    patiently("the next owner finishes it", || reader.removals().unwrap().is_empty()).await;
+    patiently("the next owner finishes it", || reader.session_deletions().unwrap().is_empty()).await;
     assert_eq!(left(world.runtime(), &home, "s").await, [""; 0]);
     world.finish().await;
 }

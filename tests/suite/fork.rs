@@ -128,9 +128,9 @@ async fn a_fork_is_the_conversation_up_to_its_message_and_goes_its_own_way() {
     };
     assert_eq!(ids, ["1", "3"], "2 was given to what came behind, there");
     // The model is asked again from where the copy ends, without a message.
-    let again = world.runtime().start(RunRequest::go_on("f2")).await.unwrap();
+    let again = world.runtime().start(RunRequest::resume("f2")).await.unwrap();
     assert_eq!(soon(again.wait()).await.unwrap().output, "shown 3");
-    let refused = world.runtime().start(RunRequest::go_on("f9")).await.unwrap_err();
+    let refused = world.runtime().start(RunRequest::resume("f9")).await.unwrap_err();
     assert!(refused.code == ErrorCode::ValidationError && refused.message.contains("has its answer"), "{refused}");
     assert_eq!(everything(&world, "s").await, source);
     world.finish().await;
@@ -212,7 +212,7 @@ async fn a_fork_outlives_its_source() {
     // What is left to do is known without the source, too.
     fork(&world, "f", at(2, "g")).await;
     world.runtime().delete_session(&id("f")).await.unwrap();
-    let run = world.runtime().start(RunRequest::go_on("g")).await.unwrap();
+    let run = world.runtime().start(RunRequest::resume("g")).await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
     world.finish().await;
 }

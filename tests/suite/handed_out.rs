@@ -35,7 +35,7 @@ fn result(id: &str, content: &str) -> GivenMessage {
 }
 
 fn go_on(results: &[GivenMessage]) -> RunRequest {
-    RunRequest { messages: results.to_vec(), ..RunRequest::go_on("s") }
+    RunRequest { messages: results.to_vec(), ..RunRequest::resume("s") }
 }
 
 async fn path(world: &TestRuntime) -> Vec<Message> {

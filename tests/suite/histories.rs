@@ -204,7 +204,7 @@ impl History {
                 let path = self.messages(MessagePath::Main).await;
                 let Some(message) = pick(&path, *part) else { return };
                 self.tell(steps, u64::MAX);
-                let start = if *again { RunRequest::go_on("s") } else { Self::start() };
+                let start = if *again { RunRequest::resume("s") } else { Self::start() };
                 self.run(start.after(message)).await;
             }
             Op::Switch { part } => {
@@ -281,9 +281,9 @@ impl History {
                     else {
                         continue;
                     };
-                    told_own.roll_up(&stats.own);
+                    told_own.add_descendant(&stats.own);
                     if trace.parent_trace_id.is_none() {
-                        told_tree.roll_up(&stats.tree);
+                        told_tree.add_descendant(&stats.tree);
                     }
                 }
             }

@@ -70,7 +70,7 @@ async fn the_next_owner_ends_what_was_cut_off_children_first() {
     let waiting = tokio::spawn(async move { run.wait().await });
     world.reopen_with(ScriptedModel::new(|_| Turn::say("ok")), |builder| builder.config(ending())).await;
     assert_eq!(soon(waiting).await.unwrap().unwrap_err().code, ErrorCode::Closing);
-    assert_eq!(world.runtime().left_behind(), InterruptedRuns { ended: 22, ..InterruptedRuns::default() });
+    assert_eq!(world.runtime().interrupted_runs(), InterruptedRuns { ended: 22, ..InterruptedRuns::default() });
     let runs = stored(world.runtime(), &trace).await;
     assert!(runs.iter().filter(|event| event.event.kind() == "sub_trace_completed").count() == 20);
     let ended = world.runtime().run(queued.run_id()).await.unwrap();
@@ -107,7 +107,7 @@ async fn a_runtime_that_is_dropped_or_closed_twice_frees_its_home_and_tells_who_
             Err(error) => assert_eq!(error.code, ErrorCode::HomeLocked, "{error}"),
         }
     };
-    assert_eq!(runtime.left_behind().resumed, 1);
+    assert_eq!(runtime.interrupted_runs().resumed, 1);
     let second = runtime.clone();
     assert!(!second.is_closing());
     soon(futures::future::join(runtime.close(), second.close())).await;

@@ -215,13 +215,13 @@ async fn sub_9_a_question_of_a_child_survives_the_process_with_its_parent() {
     let handle = world.runtime().handle(run.run_id()).unwrap();
     for question in &questions {
         // As the trace says which of them it is.
-        let answer = question.trace_id.short().to_owned();
+        let answer = question.trace_id.last_segment().to_owned();
         world.runtime().answer_question(&question.question_id, answer).await.unwrap();
     }
     let result: Value = serde_json::from_str(&soon(handle.wait()).await.unwrap().output).unwrap();
     for one in result["results"].as_array().unwrap() {
         let trace = TraceId::new(one["sub_trace_id"].as_str().unwrap());
-        assert_eq!(one["summary"], format!("heard {}", trace.short()));
+        assert_eq!(one["summary"], format!("heard {}", trace.last_segment()));
     }
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;

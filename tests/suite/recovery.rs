@@ -66,7 +66,7 @@ async fn a_tree_goes_on_where_its_process_ended_and_no_child_is_started_twice() 
     // There are fewer slots than there were children at work.
     let second = exploring(24, |_| Turn::say("late"));
     world.reopen_with(second.clone(), narrow(2)).await;
-    assert_eq!(world.runtime().left_behind().resumed, 1 + 22 + 1, "{:?}", world.runtime().left_behind());
+    assert_eq!(world.runtime().interrupted_runs().resumed, 1 + 22 + 1, "{:?}", world.runtime().interrupted_runs());
     let same = resumed(&world, &run);
     assert_eq!(same.run_id(), run.run_id());
     assert_eq!(soon(same.wait()).await.unwrap().output, "got 24");
@@ -162,7 +162,9 @@ async fn a_tree_whose_end_was_asked_for_makes_no_further_step() {
         tokio::spawn(async move { run.cancel().await })
     };
     crate::support::world::until(&mut stream, "cancel_requested").await;
-    fail.always(soong::storage::fault::Fault::FailBeforeWrite(soong::storage::store::StoreError::Io("full".into())));
+    fail.inject_always(soong::storage::fault::Fault::FailBeforeWrite(soong::storage::store::StoreError::Io(
+        "full".into(),
+    )));
     drop(stream);
     let before = world.runtime().run(run.run_id()).await.unwrap();
     let second = exploring(3, |_| Turn::say("late"));
@@ -194,7 +196,7 @@ async fn what_is_not_asked_for_stays_as_it_is_until_its_session_is_used() {
     let nobody = |builder: RuntimeBuilder| builder.recover(RecoveryPolicy::Session(SessionId::new("a")));
     let model = ScriptedModel::new(|request| Turn::say(format!("{} messages", request.messages.len())));
     world.reopen_with(model.clone(), nobody).await;
-    let found = world.runtime().left_behind();
+    let found = world.runtime().interrupted_runs();
     assert_eq!(found, InterruptedRuns { resumed: 1, unchanged: 3, ..InterruptedRuns::default() });
     let runtime = world.runtime();
     if let Some(run) = runtime.active(&TraceId::new("a")) {
@@ -204,7 +206,7 @@ async fn what_is_not_asked_for_stays_as_it_is_until_its_session_is_used() {
     assert_eq!(runtime.run(left[1].run_id()).await.unwrap().status, RunStatus::Interrupted, "nobody has touched it");
 
     // Going on without a message is going on with what was left.
-    let gone_on = runtime.start(RunRequest::go_on("b")).await.unwrap();
+    let gone_on = runtime.start(RunRequest::resume("b")).await.unwrap();
     assert_eq!(gone_on.run_id(), left[1].run_id());
     assert_eq!(soon(gone_on.wait()).await.unwrap().output, "1 messages");
     // A new message waits behind what was left.

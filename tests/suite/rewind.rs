@@ -63,7 +63,7 @@ async fn msg_2_one_entry_continues_goes_back_and_asks_again() {
     let all = world.runtime().messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
     assert_eq!(all.len(), 29);
     // Again: the same question, another answer.
-    ask(&world, RunRequest::go_on("s").after(23)).await;
+    ask(&world, RunRequest::resume("s").after(23)).await;
     assert_eq!(path(&world, "s").await, (1..=8).chain([23]).chain(30..=35).collect::<Vec<u64>>());
     let run = world.runtime().trace(&TraceId::new("s")).await.unwrap();
     assert_eq!((run.head_sequence, run.last_sequence), (35, 35));
@@ -76,10 +76,10 @@ async fn msg_2_one_entry_continues_goes_back_and_asks_again() {
         (RunRequest::new("x").session("s").after(0), "no message"),
         (RunRequest::new("x").session("new").after(1), "no conversation"),
         (RunRequest::new("x").after(1), "no session"),
-        (RunRequest::go_on("s"), "has its answer"),
-        (RunRequest::go_on("s").after(35), "has its answer"),
-        (RunRequest::go_on("s").after(8), "a finished answer"),
-        (RunRequest::go_on("s").after(1), "nobody has asked anything yet"),
+        (RunRequest::resume("s"), "has its answer"),
+        (RunRequest::resume("s").after(35), "has its answer"),
+        (RunRequest::resume("s").after(8), "a finished answer"),
+        (RunRequest::resume("s").after(1), "nobody has asked anything yet"),
     ] {
         let refused = world.runtime().start(start).await.unwrap_err();
         assert_eq!(refused.code, ErrorCode::ValidationError, "{why}: {refused}");
@@ -94,7 +94,7 @@ async fn msg_3_a_cut_into_calls_moves_behind_the_last_of_their_results() {
     for (asked_for, lands) in [(3, 5), (4, 5), (5, 5), (6, 7)] {
         let world = TestRuntime::open(busy()).await;
         ask(&world, RunRequest::new("one").session("s")).await;
-        ask(&world, RunRequest::go_on("s").after(asked_for)).await;
+        ask(&world, RunRequest::resume("s").after(asked_for)).await;
         let sequences = path(&world, "s").await;
         assert!(sequences.starts_with(&(1..=lands).collect::<Vec<u64>>()) && sequences[lands as usize] == 9);
         let events = stored(world.runtime(), &TraceId::new("s")).await;

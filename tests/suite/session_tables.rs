@@ -110,9 +110,9 @@ async fn wishes(world: &TestRuntime) -> Vec<(&'static str, Result<(), ErrorInfo>
     let alone = RunRequest { reject_if_busy: true, ..RunRequest::new("x").session("s") };
     vec![
         ("alone", runtime.start(alone).await.map(drop)),
-        ("go on", runtime.start(RunRequest::go_on("s")).await.map(drop)),
+        ("go on", runtime.start(RunRequest::resume("s")).await.map(drop)),
         ("rewind", runtime.start(RunRequest::new("x").session("s").after(2)).await.map(drop)),
-        ("rewind and go on", runtime.start(RunRequest::go_on("s").after(2)).await.map(drop)),
+        ("rewind and go on", runtime.start(RunRequest::resume("s").after(2)).await.map(drop)),
         ("switch", runtime.switch_head(&id, 2).await.map(drop)),
         ("delete", runtime.delete_session(&id).await),
     ]
@@ -151,11 +151,11 @@ async fn ses_1_ses_4_what_needs_a_session_to_itself_is_refused_while_a_run_is_at
     // Now each of them is taken, one after the other.
     let (runtime, id) = (world.runtime(), SessionId::new("s"));
     let alone = RunRequest { reject_if_busy: true, ..RunRequest::new("x").session("s") };
-    for start in [alone, RunRequest::new("x").session("s").after(2), RunRequest::go_on("s").after(2)] {
+    for start in [alone, RunRequest::new("x").session("s").after(2), RunRequest::resume("s").after(2)] {
         soon(runtime.start(start).await.unwrap().wait()).await.unwrap();
     }
     runtime.switch_head(&id, 2).await.unwrap();
-    soon(runtime.start(RunRequest::go_on("s")).await.unwrap().wait()).await.unwrap();
+    soon(runtime.start(RunRequest::resume("s")).await.unwrap().wait()).await.unwrap();
     check_session(runtime, &id).await;
     runtime.delete_session(&id).await.unwrap();
     drop((at_work, waiting));

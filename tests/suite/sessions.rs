@@ -196,12 +196,12 @@ async fn a_session_goes_on_only_where_that_is_asked_for_and_something_is_left_to
         assert_eq!(error.code, ErrorCode::ValidationError);
         assert_eq!(error.message, "the message is empty: say what is to be done", "{message:?}");
     }
-    let run = world.runtime().start(RunRequest::go_on("s")).await.unwrap();
+    let run = world.runtime().start(RunRequest::resume("s")).await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().output, "did: one");
     let messages = world.runtime().messages(run.trace_id(), soong::MessagePath::Main).await.unwrap();
     let roles: Vec<&str> = messages.iter().map(|message| message.role.as_str()).collect();
     assert_eq!(roles, ["system", "user", "assistant"], "the question is not asked twice");
-    let error = world.runtime().start(RunRequest::go_on("s")).await.unwrap_err();
+    let error = world.runtime().start(RunRequest::resume("s")).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::ValidationError);
     assert!(error.message.contains("has its answer"), "{error}");
     check_session(world.runtime(), run.session_id()).await;
@@ -236,18 +236,18 @@ async fn a_session_that_goes_on_keeps_what_its_last_run_was_given_and_widens_not
     world.reopen(model()).await;
     // Twice: the second goes on from one that inherited everything.
     for _ in 0..2 {
-        let run = world.runtime().start(RunRequest::go_on("s")).await.unwrap();
+        let run = world.runtime().start(RunRequest::resume("s")).await.unwrap();
         assert_eq!(soon(run.wait()).await.unwrap().error, Some(given.clone()));
         assert_eq!(run.record().await.unwrap().settings, want);
     }
-    let other = RunRequest { model: Some("large".into()), max_iterations: Some(9), ..RunRequest::go_on("s") };
+    let other = RunRequest { model: Some("large".into()), max_iterations: Some(9), ..RunRequest::resume("s") };
     let run = world.runtime().start(other).await.unwrap();
     soon(run.wait()).await.unwrap();
     want.model = "large".into();
     want.max_iterations = Some(9);
     assert_eq!(run.record().await.unwrap().settings, want, "what is said counts, the rest stays");
     // Another mode is another leader: it has a preset of its own.
-    let run = world.runtime().start(RunRequest::go_on("s").mode(RunMode::Orchestrator)).await.unwrap();
+    let run = world.runtime().start(RunRequest::resume("s").mode(RunMode::Orchestrator)).await.unwrap();
     soon(run.wait()).await.unwrap();
     want.agent_type = "orchestrator".into();
     assert_eq!(run.record().await.unwrap().settings, want);
@@ -294,7 +294,7 @@ async fn a_session_goes_on_from_the_last_run_that_began() {
     soon(queued.cancel()).await.unwrap();
     patiently("the first one thinks", || model.in_flight() == 1).await;
     soon(began.cancel()).await.unwrap();
-    for start in [RunRequest::go_on("s"), RunRequest::new("one").session("s")] {
+    for start in [RunRequest::resume("s"), RunRequest::new("one").session("s")] {
         let run = world.runtime().start(start).await.unwrap();
         let record = run.record().await.unwrap();
         assert_eq!((record.task.as_str(), record.settings.tools), ("one", Some(vec!["read".to_owned()])));
@@ -339,7 +339,7 @@ async fn of_many_who_want_a_session_for_themselves_at_once_one_gets_it() {
     alone.message = None;
     let run = only_one_of(&world, &alone).await;
     soon(run.cancel()).await.unwrap();
-    let run = only_one_of(&world, &RunRequest::go_on("s")).await;
+    let run = only_one_of(&world, &RunRequest::resume("s")).await;
     soon(run.cancel()).await.unwrap();
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
@@ -376,7 +376,7 @@ async fn of_many_who_go_on_at_once_none_goes_on_from_what_another_has_answered()
         let world = TestRuntime::open(reached_at_the_second_try()).await;
         let run = world.runtime().start(RunRequest::new("one").session("s")).await.unwrap();
         soon(run.wait()).await.unwrap();
-        let starts = (0..8).map(|_| world.runtime().start(RunRequest::go_on("s")));
+        let starts = (0..8).map(|_| world.runtime().start(RunRequest::resume("s")));
         let outcomes = futures::future::join_all(starts).await;
         let accepted: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.as_ref().ok()).collect();
         assert_eq!(accepted.len(), 1);
@@ -455,7 +455,7 @@ async fn wishes_that_break_a_rule_change_nothing() {
         (RunRequest::new("  \n"), "empty"),
         (RunRequest::new(" ").session("s"), "empty"),
         (RunRequest::default(), "no conversation to go on with"),
-        (RunRequest::go_on("s"), "no conversation to go on with"),
+        (RunRequest::resume("s"), "no conversation to go on with"),
         (RunRequest::new("x").session("../x"), "no valid id"),
         (RunRequest::new("x").session("a@b"), "no valid id"),
         (with(&|start| start.agent_type = Some("poet".into())), "no preset"),

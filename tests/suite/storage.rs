@@ -24,7 +24,7 @@ async fn a_disk_that_refuses_any_one_commit_costs_no_run() {
         for nth in 2..=9 {
             let plan = FaultPlan::new();
             let error = StoreError::Io("no space left on device".into());
-            plan.at(nth, if unclear { Fault::FailAfterWrite(error) } else { Fault::FailBeforeWrite(error) });
+            plan.inject_at(nth, if unclear { Fault::FailAfterWrite(error) } else { Fault::FailBeforeWrite(error) });
             let model = ScriptedModel::new(|request| match turn_of(request) {
                 0 => Turn::call("read", json!({"path": "a.txt"})),
                 1 => Turn::call("create_artifact", json!({"name": "r", "content": "text"})),
@@ -59,7 +59,7 @@ async fn a_start_that_the_disk_refuses_is_told_and_leaves_nothing() {
 async fn refuse_a_start(unclear: bool) {
     let plan = FaultPlan::new();
     let error = StoreError::Io("no space left on device".into());
-    plan.at(1, if unclear { Fault::FailAfterWrite(error) } else { Fault::FailBeforeWrite(error) });
+    plan.inject_at(1, if unclear { Fault::FailAfterWrite(error) } else { Fault::FailBeforeWrite(error) });
     let wrapped = plan.clone();
     let world = TestRuntime::with(ScriptedModel::new(|_| Turn::say("ok")), |builder| {
         builder.wrap_store(move |store| Box::new(FaultStore::new(store, wrapped)))
@@ -91,7 +91,7 @@ async fn a_run_that_waits_for_the_disk_can_be_cancelled() {
     })
     .await;
     let run = world.runtime().start(RunRequest::new("x")).await.unwrap();
-    plan.always(Fault::FailBeforeWrite(StoreError::Io("read-only file system".into())));
+    plan.inject_always(Fault::FailBeforeWrite(StoreError::Io("read-only file system".into())));
     let cancelling = tokio::spawn({
         let run = run.clone();
         async move { run.cancel().await }

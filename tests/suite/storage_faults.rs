@@ -186,7 +186,7 @@ fn refuse_each(fault: impl Fn(StoreError) -> Fault + Sync) -> (u64, u64) {
     let told = AtomicU64::new(0);
     let commits = each_in_turn(async |nth| {
         let plan = FaultPlan::new();
-        plan.at(nth, fault(disk_full()));
+        plan.inject_at(nth, fault(disk_full()));
         let world = TestRuntime::with(job(), broken(&plan)).await;
         told.fetch_add(do_the_job(&world, None).await, SeqCst);
         let is_reached = plan.commits() >= nth;
@@ -215,7 +215,7 @@ async fn dur_6_a_command_whose_commit_is_refused_says_so_and_has_changed_nothing
     let plan = FaultPlan::new();
     let world = TestRuntime::with(job(), broken(&plan)).await;
     let runtime = world.runtime();
-    let refuse = || plan.always(Fault::FailBeforeWrite(disk_full()));
+    let refuse = || plan.inject_always(Fault::FailBeforeWrite(disk_full()));
     let insist = async |what: &str, start: &dyn Fn() -> RunRequest| {
         refuse();
         let error = soon(runtime.start(start())).await.unwrap_err();
@@ -247,7 +247,7 @@ fn dur_6_any_one_file_that_cannot_be_written_changes_nothing_of_what_comes_of_a_
             plan.add(&place).unwrap();
             let world = TestRuntime::with(job(), |builder| builder.config(hasty()).faults(plan.clone())).await;
             told.fetch_add(do_the_job(&world, None).await, SeqCst);
-            let is_reached = plan.met(point) >= nth;
+            let is_reached = plan.hit_count(point) >= nth;
             check_home(world, &place).await;
             is_reached
         });
@@ -281,7 +281,7 @@ fn dur_6_a_disk_that_is_full_from_any_commit_on_is_waited_for_and_work_can_be_ca
         let world = TestRuntime::with(model.clone(), |builder| build(builder).config(config)).await;
         // The first is accepted, or there is nothing to cancel.
         let first = nth + 1;
-        (first..first + 1_000).for_each(|commit| plan.at(commit, Fault::FailBeforeWrite(disk_full())));
+        (first..first + 1_000).for_each(|commit| plan.inject_at(commit, Fault::FailBeforeWrite(disk_full())));
         let (runtime, start) = (world.runtime(), RunRequest::new("job").session("s").mode(RunMode::Orchestrator));
         let run = runtime.start(start).await.unwrap();
         patiently("it ends, or waits for the disk", || runtime.live_runs() == 0 || waits_for_storage(&world)).await;

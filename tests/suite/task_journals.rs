@@ -315,7 +315,7 @@ async fn task_1_a_project_that_takes_no_journal_has_it_under_the_home() {
         world.reopen(planner()).await;
         let other = tempfile::tempdir().unwrap();
         assert_eq!(world.runtime().project_tasks(other.path()).await.unwrap(), [], "{what}");
-        let wish = TaskCleanup { dry_run: false, ..TaskCleanup::of(world.project()) };
+        let wish = TaskCleanup { dry_run: false, ..TaskCleanup::dry_run_for(world.project()) };
         let report = world.runtime().cleanup_project_tasks(wish).await.unwrap();
         assert_eq!(report.candidates.len(), 1, "{what}");
         assert!(tasks(&world).is_empty() && !world.home().join("tasks/s").exists(), "{what}");
@@ -363,7 +363,7 @@ async fn task_2_a_cleanup_lists_before_it_deletes_and_leaves_a_run_at_work_alone
     let at_work = RunRequest::new("wait for me").session("at-work").mode(RunMode::Orchestrator);
     let at_work = runtime.start(at_work).await.unwrap();
     patiently("both have begun", || tasks(&world).len() == 2).await;
-    let plain = || TaskCleanup::of(world.project());
+    let plain = || TaskCleanup::dry_run_for(world.project());
     let listed = runtime.cleanup_project_tasks(plain()).await.unwrap();
     assert_eq!((listed.dry_run, listed.candidates.len(), tasks(&world).len()), (true, 1, 2));
     assert!(!listed.candidates[0].deleted && listed.candidates[0].reason.contains("completed"));

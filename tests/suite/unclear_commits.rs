@@ -154,7 +154,10 @@ async fn ask(world: &TestRuntime, plan: &FaultPlan, faults: &[(u64, bool)], comm
         let next = plan.commits();
         for (at, is_stored) in faults {
             let error = StoreError::Io("no space left on device".into());
-            plan.at(next + at, if *is_stored { Fault::FailAfterWrite(error) } else { Fault::FailBeforeWrite(error) });
+            plan.inject_at(
+                next + at,
+                if *is_stored { Fault::FailAfterWrite(error) } else { Fault::FailBeforeWrite(error) },
+            );
         }
     };
     let start = async |message: &str| insist(async || runtime.start(RunRequest::new(message).session("s")).await).await;

@@ -50,7 +50,7 @@ impl Tool for StampTool {
         &self.spec
     }
 
-    fn demand(&self, _: &ToolContext, arguments: &Value) -> Result<Option<Demand>, ErrorInfo> {
+    fn required_access(&self, _: &ToolContext, arguments: &Value) -> Result<Option<Demand>, ErrorInfo> {
         let path = match arguments["place"].as_str() {
             Some("free") => return Ok(None),
             Some(place) => format!("{}/{place}", self.folder.lock().unwrap()),

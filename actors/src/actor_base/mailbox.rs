@@ -24,7 +24,7 @@ impl<M: Message> Mailbox<M> {
     }
 
     /// Sends a message. Returns `false` if the actor has stopped.
-    pub(crate) fn cast(&self, message: M) -> bool {
+    pub(crate) fn send(&self, message: M) -> bool {
         self.status.sent();
         let sent = self.actor.cast(message).is_ok();
         if !sent {
@@ -37,7 +37,7 @@ impl<M: Message> Mailbox<M> {
         &self.actor
     }
 
-    pub(crate) fn gauge(&self) -> &Arc<ActorStatus> {
+    pub(crate) fn status(&self) -> &Arc<ActorStatus> {
         &self.status
     }
 }

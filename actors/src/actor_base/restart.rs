@@ -41,7 +41,7 @@ impl CrashHistory {
     }
 
     /// Returns whether the child has exceeded its restart limit and must not be restarted now.
-    pub(crate) fn is_used_up(&self, now: Instant) -> bool {
+    pub(crate) fn is_exhausted(&self, now: Instant) -> bool {
         let recent = self.times.iter().filter(|time| now.duration_since(**time) <= self.intensity.window);
         recent.count() > self.intensity.restarts as usize
     }

@@ -91,12 +91,12 @@ pub(super) struct Applied {
 
 impl Applied {
     fn whole(before: &str, after: String, update_type: UpdateType) -> Self {
-        let splice = Splice::whole(before, after.clone());
+        let splice = Splice::replace_all(before, after.clone());
         Self { text: after, splice, update_type, old: None, layer: None, similarity: None, replaced: None }
     }
 
     /// Returns the result of the edit for the artifact in its new state.
-    pub(super) fn edited(&self, artifact: Artifact) -> Edited {
+    pub(super) fn into_result(&self, artifact: Artifact) -> Edited {
         Edited {
             artifact,
             update_type: self.update_type,
@@ -118,7 +118,7 @@ pub(super) fn apply(change: &Change, key: &str, before: Option<&str>) -> Result<
             }
             Ok(Applied::whole("", content.clone(), UpdateType::Create))
         }
-        (Change::Create { .. }, Some(_)) => Err(exists(key)),
+        (Change::Create { .. }, Some(_)) => Err(already_exists(key)),
         (_, None) => Err(not_found(key)),
         (Change::Rewrite { content }, Some(before)) => Ok(Applied::whole(before, content.clone(), UpdateType::Rewrite)),
         (Change::Update { old, new }, Some(before)) => {
@@ -141,7 +141,7 @@ pub(super) fn apply(change: &Change, key: &str, before: Option<&str>) -> Result<
 }
 
 /// Returns the error for a name that is taken.
-pub(super) fn exists(key: &str) -> ErrorInfo {
+pub(super) fn already_exists(key: &str) -> ErrorInfo {
     let message = format!("an artifact named {key:?} exists: change it, or choose another name");
     ErrorInfo::new(ErrorCode::ArtifactExists, message)
 }

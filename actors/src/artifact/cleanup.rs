@@ -104,7 +104,7 @@ pub struct CleanupReport {
 impl ArtifactStore {
     /// Lists the candidates, and deletes them unless the request is a dry run.
     pub(crate) async fn clean_up(&self, wish: Cleanup) -> Result<CleanupReport, ErrorInfo> {
-        let (chosen, busy) = self.reader.chosen(&wish).await?;
+        let (chosen, busy) = self.reader.select_candidates(&wish).await?;
         let mut report = CleanupReport { dry_run: wish.dry_run, busy, ..CleanupReport::default() };
         for (artifact, candidate) in chosen {
             let artifact_id = artifact.artifact_id.clone();
@@ -116,7 +116,7 @@ impl ArtifactStore {
             let is_unchanged = |now: &Artifact| {
                 (now.current_version, now.updated_at) == (artifact.current_version, artifact.updated_at)
             };
-            match self.remove(&artifact, is_unchanged).await {
+            match self.delete_artifact(&artifact, is_unchanged).await {
                 Ok(true) => report.deleted.push(artifact_id),
                 Ok(false) => {}
                 Err(error) => report.failed.push(CleanupFailure { artifact_id, error }),
@@ -127,7 +127,11 @@ impl ArtifactStore {
 }
 
 /// Keeps only artifacts of the user's sessions.
-fn of_user(reader: &dyn Reader, all: Vec<(Artifact, u64)>, uid: &str) -> Result<Vec<(Artifact, u64)>, StoreError> {
+fn filter_by_user(
+    reader: &dyn Reader,
+    all: Vec<(Artifact, u64)>,
+    uid: &str,
+) -> Result<Vec<(Artifact, u64)>, StoreError> {
     let mut is_own: HashMap<SessionId, bool> = HashMap::new();
     let mut own = Vec::new();
     for (artifact, bytes) in all {
@@ -148,13 +152,16 @@ fn of_user(reader: &dyn Reader, all: Vec<(Artifact, u64)>, uid: &str) -> Result<
 
 impl ArtifactReader {
     /// Lists the candidates and their reasons. Deletes nothing, even if the request is not a dry run.
-    pub async fn may_go(&self, wish: &Cleanup) -> Result<CleanupReport, ErrorInfo> {
-        let (chosen, busy) = self.chosen(wish).await?;
+    pub async fn cleanup_candidates(&self, wish: &Cleanup) -> Result<CleanupReport, ErrorInfo> {
+        let (chosen, busy) = self.select_candidates(wish).await?;
         let candidates = chosen.into_iter().map(|(_, candidate)| candidate).collect();
         Ok(CleanupReport { dry_run: true, candidates, busy, ..CleanupReport::default() })
     }
 
-    async fn chosen(&self, wish: &Cleanup) -> Result<(Vec<(Artifact, Candidate)>, Vec<BusySession>), ErrorInfo> {
+    async fn select_candidates(
+        &self,
+        wish: &Cleanup,
+    ) -> Result<(Vec<(Artifact, Candidate)>, Vec<BusySession>), ErrorInfo> {
         let uid = wish.uid.clone();
         let (all, busy) = self
             .reads
@@ -162,12 +169,12 @@ impl ArtifactReader {
                 let busy: HashSet<SessionId> = reader.live_runs(None)?.into_iter().map(|run| run.session_id).collect();
                 let mut all = reader.session_artifacts()?;
                 if let Some(uid) = uid {
-                    all = of_user(reader, all, &uid)?;
+                    all = filter_by_user(reader, all, &uid)?;
                 }
                 Ok((all, busy))
             })
             .await?;
-        let (chosen, left_out) = choose(wish, &all, &busy, now());
+        let (chosen, left_out) = select_candidates_from(wish, &all, &busy, now());
         let chosen = chosen.into_iter().map(|(artifact, candidate)| (artifact.clone(), candidate)).collect();
         Ok((chosen, left_out))
     }
@@ -175,7 +182,7 @@ impl ArtifactReader {
 
 /// Selects the candidates from `all`, which is sorted by time of change, the oldest first. Also returns the sessions
 /// that are skipped because they are busy.
-fn choose<'a>(
+fn select_candidates_from<'a>(
     wish: &Cleanup,
     all: &'a [(Artifact, u64)],
     busy: &HashSet<SessionId>,
@@ -207,7 +214,7 @@ fn choose<'a>(
             if age <= limit {
                 continue;
             }
-            reasons.push(format!("it was not changed for {}", in_words(age)));
+            reasons.push(format!("it was not changed for {}", format_duration(age)));
         }
         if let Some(limit) = wish.max_bytes {
             if newer_bytes <= limit {
@@ -232,7 +239,7 @@ fn choose<'a>(
 }
 
 /// Formats a duration in its largest unit.
-fn in_words(millis: u64) -> String {
+fn format_duration(millis: u64) -> String {
     let seconds = Duration::from_millis(millis).as_secs();
     match seconds {
         0..120 => format!("{seconds} s"),
@@ -306,14 +313,14 @@ mod tests {
             ),
             (Cleanup { max_bytes: Some(1_000), ..plain() }, vec![], 1),
         ] {
-            let (chosen, busy) = choose(&wish, &all, &busy, now);
+            let (chosen, busy) = select_candidates_from(&wish, &all, &busy, now);
             assert_eq!(busy.iter().map(|session| session.artifacts).sum::<u64>(), left_out, "{wish:?}");
             let ids: Vec<&str> = chosen.iter().map(|(artifact, _)| artifact.artifact_id.as_str()).collect();
             assert_eq!(ids, want, "{wish:?}");
             assert!(chosen.iter().all(|(_, candidate)| !candidate.reason.is_empty()));
         }
         let wish = Cleanup { max_bytes: Some(20), older_than_ms: hour, ..plain() };
-        let reason = &choose(&wish, &all, &busy, now).0[0].1.reason;
+        let reason = &select_candidates_from(&wish, &all, &busy, now).0[0].1.reason;
         for part in ["defects", "60 min", "more than 20"] {
             assert!(reason.contains(part), "{reason}");
         }

@@ -157,7 +157,7 @@ pub(crate) fn text(label: &str, content_type: &str, bytes: Bytes) -> Result<Stri
 }
 
 /// Collects a stream.
-pub(crate) async fn collect(
+pub(crate) async fn collect_stream(
     mut body: BoxStream<'static, Result<Bytes, ErrorInfo>>,
     size: u64,
 ) -> Result<Bytes, ErrorInfo> {

@@ -54,7 +54,7 @@ impl Document {
     }
 
     /// Returns the size of the text, in bytes.
-    pub(super) fn weight(&self) -> usize {
+    pub(super) fn size_bytes(&self) -> usize {
         self.text.as_ref().map_or(0, |text| text.len())
     }
 }

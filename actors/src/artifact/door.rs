@@ -21,7 +21,7 @@ pub(crate) struct ArtifactHandle {
 
 impl ArtifactHandle {
     /// Runs work that must be completed once it has started.
-    async fn through<T, F>(&self, work: F) -> Result<T, ErrorInfo>
+    async fn run_to_completion<T, F>(&self, work: F) -> Result<T, ErrorInfo>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, ErrorInfo>> + Send + 'static,
@@ -37,14 +37,14 @@ impl ArtifactHandle {
     /// Lists the artifacts that may be deleted, and deletes them unless the request is a dry run (ART-13).
     pub(crate) async fn clean_up(&self, wish: Cleanup) -> Result<CleanupReport, ErrorInfo> {
         let store = Arc::clone(&self.store);
-        self.through(async move { store.clean_up(wish).await }).await
+        self.run_to_completion(async move { store.clean_up(wish).await }).await
     }
 }
 
 impl ArtifactService for ArtifactHandle {
     fn save<'a>(&'a self, place: &'a ArtifactOwner, save: Save) -> BoxFuture<'a, Result<Artifact, ErrorInfo>> {
         let (store, place) = (Arc::clone(&self.store), place.clone());
-        self.through(async move { store.save(&place, save).await }).boxed()
+        self.run_to_completion(async move { store.save(&place, save).await }).boxed()
     }
 
     fn load<'a>(
@@ -93,11 +93,11 @@ impl ArtifactService for ArtifactHandle {
 
     fn delete<'a>(&'a self, place: &'a ArtifactOwner, key: &'a str) -> BoxFuture<'a, Result<bool, ErrorInfo>> {
         let (store, place, key) = (Arc::clone(&self.store), place.clone(), key.to_owned());
-        self.through(async move { store.delete(&place, &key).await }).boxed()
+        self.run_to_completion(async move { store.delete(&place, &key).await }).boxed()
     }
 
     fn edit<'a>(&'a self, place: &'a ArtifactOwner, request: EditRequest) -> BoxFuture<'a, Result<Edited, ErrorInfo>> {
         let (store, place) = (Arc::clone(&self.store), place.clone());
-        self.through(async move { store.edit(&place, request).await }).boxed()
+        self.run_to_completion(async move { store.edit(&place, request).await }).boxed()
     }
 }

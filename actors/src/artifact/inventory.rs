@@ -27,7 +27,7 @@ pub(super) struct Inventories {
 
 impl Inventories {
     /// Returns the cached inventory of a scope, if any.
-    pub(super) fn known(&self, scope: &ArtifactScope) -> Option<Option<Arc<str>>> {
+    pub(super) fn cached(&self, scope: &ArtifactScope) -> Option<Option<Arc<str>>> {
         self.rendered.get(scope).map(|known| known.value().clone())
     }
 
@@ -37,7 +37,7 @@ impl Inventories {
     }
 
     /// Caches an inventory, unless there was a change after `changes` was read.
-    pub(super) fn keep(&self, scope: &ArtifactScope, text: Option<Arc<str>>, changes: u64) {
+    pub(super) fn insert_unless_changed(&self, scope: &ArtifactScope, text: Option<Arc<str>>, changes: u64) {
         self.rendered.insert(scope.clone(), text);
         if self.changes() != changes {
             self.rendered.remove(scope);
@@ -45,7 +45,7 @@ impl Inventories {
     }
 
     /// Removes the cached inventory of a scope after a change.
-    pub(super) fn void(&self, scope: &ArtifactScope) {
+    pub(super) fn invalidate(&self, scope: &ArtifactScope) {
         self.changes.fetch_add(1, Ordering::AcqRel);
         self.rendered.remove(scope);
     }

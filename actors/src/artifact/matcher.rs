@@ -109,7 +109,7 @@ pub fn find(content: &str, old: &str, is_over: &mut dyn FnMut() -> bool) -> Resu
         return Err(MatchError::EmptyOld);
     }
     let mut patience = WorkBudget::new(is_over);
-    if let Some(range) = exact(content, old, &mut patience)? {
+    if let Some(range) = find_exact(content, old, &mut patience)? {
         return Ok(Match { layer: Layer::Exact, similarity: 1.0, range });
     }
     if let Some(found) = normalised::find(content, old, &mut patience)? {
@@ -118,13 +118,18 @@ pub fn find(content: &str, old: &str, is_over: &mut dyn FnMut() -> bool) -> Resu
     approximate::find(content, old, &mut patience)
 }
 
-fn exact(content: &str, old: &str, patience: &mut WorkBudget<'_>) -> Result<Option<Range<usize>>, MatchError> {
-    let found = only(content, old, Layer::Exact, patience)?;
+fn find_exact(content: &str, old: &str, patience: &mut WorkBudget<'_>) -> Result<Option<Range<usize>>, MatchError> {
+    let found = find_unique(content, old, Layer::Exact, patience)?;
     Ok(found.map(|start| start..start + old.len()))
 }
 
 /// Returns the position of `wanted` if it occurs exactly once. Overlapping occurrences are not counted.
-fn only(text: &str, wanted: &str, layer: Layer, patience: &mut WorkBudget<'_>) -> Result<Option<usize>, MatchError> {
+fn find_unique(
+    text: &str,
+    wanted: &str,
+    layer: Layer,
+    patience: &mut WorkBudget<'_>,
+) -> Result<Option<usize>, MatchError> {
     let mut places = text.match_indices(wanted).map(|(start, _)| start);
     let first = places.next();
     patience.spend(text.len() / 8)?;
@@ -157,12 +162,12 @@ impl<'a> WorkBudget<'a> {
                 self.left = left;
                 Ok(())
             }
-            None => self.ask(),
+            None => self.check_time(),
         }
     }
 
     #[cold]
-    fn ask(&mut self) -> Result<(), MatchError> {
+    fn check_time(&mut self) -> Result<(), MatchError> {
         self.left = WORK_PER_TIME_CHECK;
         if (self.is_over)() { Err(MatchError::OutOfTime) } else { Ok(()) }
     }

@@ -31,7 +31,7 @@ pub struct ArtifactReader {
     blobs: BlobStore,
 }
 
-fn failed(error: StoreError) -> ErrorInfo {
+fn store_error(error: StoreError) -> ErrorInfo {
     ErrorInfo::from(&error)
 }
 
@@ -44,8 +44,9 @@ impl ArtifactReader {
     pub fn open(home: &Path, store: &str, environment: &Environment) -> Result<Self, ErrorInfo> {
         let place = BlobLocation::parse(store)
             .map_err(|error| ErrorInfo::new(ErrorCode::ConfigError, format!("artifacts.store: {error}")))?;
-        let reader = SqliteReader::open(home.join(DATABASE)).map_err(failed)?;
-        let blobs = BlobStore::open(home, &place, &|name| environment.get(name).map(str::to_owned)).map_err(failed)?;
+        let reader = SqliteReader::open(home.join(DATABASE)).map_err(store_error)?;
+        let blobs =
+            BlobStore::open(home, &place, &|name| environment.get(name).map(str::to_owned)).map_err(store_error)?;
         Ok(Self::new(StoreReader::new(Arc::new(reader)), blobs))
     }
 
@@ -64,9 +65,9 @@ impl ArtifactReader {
     /// Loads the current content of an artifact, including edits, or a stored version. Fails with
     /// `artifact_not_found` or `version_not_found`.
     pub async fn find(&self, place: &ArtifactOwner, key: &str, version: Option<u64>) -> Result<Loaded, ErrorInfo> {
-        match self.load_knowing(place, key, version, |_| None).await? {
+        match self.load_with_cache(place, key, version, |_| None).await? {
             Some(loaded) => Ok(loaded),
-            None => Err(self.missing(place, key, version).await?),
+            None => Err(self.not_found_error(place, key, version).await?),
         }
     }
 
@@ -120,7 +121,7 @@ impl ArtifactReader {
     }
 
     /// Returns the error for a load that found nothing: the artifact or the version is missing.
-    pub(crate) async fn missing(
+    pub(crate) async fn not_found_error(
         &self,
         place: &ArtifactOwner,
         key: &str,
@@ -136,7 +137,7 @@ impl ArtifactReader {
 
     /// Loads the current content of an artifact or a stored version. `known` returns the current text if it is
     /// cached.
-    pub(super) async fn load_knowing(
+    pub(super) async fn load_with_cache(
         &self,
         place: &ArtifactOwner,
         key: &str,
@@ -159,11 +160,11 @@ impl ArtifactReader {
         }
         let version = version.unwrap_or(artifact.stored_version);
         let id = artifact.artifact_id.clone();
-        let found = self.reads.read(move |reader| reader.blob(&id, version)).await?;
+        let found = self.reads.read(move |reader| reader.blob_path_and_type(&id, version)).await?;
         let Some((path, content_type)) = found else { return Ok(None) };
-        let opened = self.blobs.get_stream(&path).await.map_err(failed)?;
+        let opened = self.blobs.get_stream(&path).await.map_err(store_error)?;
         let (size, pieces) = opened.ok_or_else(|| file_is_missing(&artifact, &path))?;
-        let body = pieces.map(|piece| piece.map_err(failed)).boxed();
+        let body = pieces.map(|piece| piece.map_err(store_error)).boxed();
         Ok(Some(Loaded { version, content_type, size, body, artifact }))
     }
 
@@ -179,18 +180,18 @@ impl ArtifactReader {
             })
             .await?;
         if edits.len() as u64 != current - stored {
-            return Err(damaged(artifact, "it was deleted meanwhile"));
+            return Err(unreadable(artifact, "it was deleted meanwhile"));
         }
         let base = match path {
             None if stored == 0 => String::new(),
-            None => return Err(damaged(artifact, &format!("version {stored} is not registered"))),
+            None => return Err(unreadable(artifact, &format!("version {stored} is not registered"))),
             Some(path) => {
                 let missing = || file_is_missing(artifact, &path);
-                let bytes = self.blobs.get(&path).await.map_err(failed)?.ok_or_else(missing)?;
+                let bytes = self.blobs.get(&path).await.map_err(store_error)?.ok_or_else(missing)?;
                 match String::from_utf8(bytes.into()) {
                     Ok(text) => text,
                     Err(_) if edits.is_empty() => return Ok(None),
-                    Err(error) => return Err(damaged(artifact, &error.to_string())),
+                    Err(error) => return Err(unreadable(artifact, &error.to_string())),
                 }
             }
         };
@@ -215,12 +216,12 @@ fn replay(artifact: &Artifact, mut text: String, edits: &[DocumentEdit]) -> Resu
         text = edit
             .splice
             .apply(&text)
-            .ok_or_else(|| damaged(artifact, &format!("edit {} is not of its text", edit.revision)))?;
+            .ok_or_else(|| unreadable(artifact, &format!("edit {} is not of its text", edit.revision)))?;
     }
     Ok(text)
 }
 
-pub(super) fn damaged(artifact: &Artifact, why: &str) -> ErrorInfo {
+pub(super) fn unreadable(artifact: &Artifact, why: &str) -> ErrorInfo {
     let message = format!("what artifact {:?} holds cannot be read: {why}", artifact.key());
     ErrorInfo::new(ErrorCode::StorageError, message)
 }

@@ -40,7 +40,7 @@ use super::{
     inventory::Inventories,
     working_set::{DocumentAccess, WorkingSets},
 };
-use crate::artifact::change::exists;
+use crate::artifact::change::already_exists;
 use crate::artifact::change::{Change, EditRequest, Edited};
 use crate::{clock::now, journal::JournalHandle, reading::StoreReader, redaction::Redactor};
 
@@ -87,7 +87,7 @@ pub(super) enum Precondition {
     Version(u64),
 }
 
-pub(super) fn failed(error: StoreError) -> ErrorInfo {
+pub(super) fn store_error(error: StoreError) -> ErrorInfo {
     ErrorInfo::from(&error)
 }
 
@@ -125,7 +125,7 @@ impl ArtifactStore {
     }
 
     /// Waits for exclusive write access to the name.
-    pub(super) async fn alone(&self, scope: &ArtifactScope, name: impl Hash) -> tokio::sync::MutexGuard<'_, ()> {
+    pub(super) async fn lock_name(&self, scope: &ArtifactScope, name: impl Hash) -> tokio::sync::MutexGuard<'_, ()> {
         let place = self.hasher.hash_one((scope, name)) as usize % LOCKS;
         self.name_locks[place].lock().await
     }
@@ -157,10 +157,10 @@ impl ArtifactStore {
         let (content, save) = (save.content, Save { content: Content::Bytes(Bytes::new()), ..save });
         // Receive the body before taking the lock, because its sender may be slow.
         let label = name.as_ref().map_or("the output", ArtifactName::as_str).to_owned();
-        let body = self.take_in(&scope, &label, is_text(&save.content_type), content).await?;
+        let body = self.receive(&scope, &label, is_text(&save.content_type), content).await?;
         let outcome = self.put_body(scope, name, save, update_type, &body, expect).await;
         if let ReceivedContent::Staged(path) = &body
-            && let Err(error) = self.discard(path).await
+            && let Err(error) = self.delete_blob(path).await
         {
             tracing::warn!(path, %error, "what a save was taken in by stays until the home is opened again");
         }
@@ -182,7 +182,7 @@ impl ArtifactStore {
             // No other writer can use an artifact without a name, so no lock is needed.
             let (alone, existing) = match &name {
                 Some(name) => {
-                    let alone = self.alone(&scope, name.as_str()).await;
+                    let alone = self.lock_name(&scope, name.as_str()).await;
                     (Some(alone), self.row(&scope, name.as_str()).await?)
                 }
                 None => (None, None),
@@ -199,7 +199,7 @@ impl ArtifactStore {
                     if is_repeated && artifact.current_version == 1 {
                         return Ok(Some(existing.unwrap_or_else(|| unreachable!("it was just seen"))));
                     }
-                    return Err(exists(&artifact.key()));
+                    return Err(already_exists(&artifact.key()));
                 }
                 (Some(_), IfExists::Rename, _) => {
                     name = self.free_name(&scope, wanted.as_ref()).await?;
@@ -208,12 +208,12 @@ impl ArtifactStore {
                 _ => {}
             }
             if let Some(artifact) = existing.as_ref().filter(|artifact| artifact.dirty) {
-                self.flush_alone(artifact, None).await?;
+                self.flush_locked(artifact, None).await?;
             }
-            let mut artifact = next(&scope, name.as_ref(), &save, existing.as_ref());
+            let mut artifact = next_version(&scope, name.as_ref(), &save, existing.as_ref());
             let path = version_path(&scope, &artifact.artifact_id, artifact.current_version, &artifact.filename);
             if existing.is_none() {
-                self.need_session(&scope).await?;
+                self.require_session(&scope).await?;
             }
             artifact.size = self.write_blob(&path, body, &artifact).await?;
             if artifact.summary.is_none() && is_text(&artifact.content_type) {
@@ -228,24 +228,24 @@ impl ArtifactStore {
                 update_type: update_type.unwrap_or(first),
                 path: path.clone(),
             };
-            match self.append(registration(version)).await {
+            match self.append(registration_writes(version)).await {
                 Ok(()) => {
-                    self.inventories.void(&scope);
-                    self.working_sets.void(&artifact);
+                    self.inventories.invalidate(&scope);
+                    self.working_sets.invalidate(&artifact);
                     return Ok(Some(artifact));
                 }
                 // An edit took the number: retry with the next one. The file must be deleted while this name is
                 // locked, because the file of the edit's version will have the same path.
                 Err(StoreError::AlreadyExists(_)) => {
                     overtaken += 1;
-                    self.discard(&path).await?;
+                    self.delete_blob(&path).await?;
                 }
                 // It is unknown whether the registration was committed, so the file is kept. If it was not committed,
                 // the next owner of the home finds the announcement and deletes the file.
-                Err(error) if error.is_transient() || error == StoreError::Closed => return Err(failed(error)),
+                Err(error) if error.is_transient() || error == StoreError::Closed => return Err(store_error(error)),
                 Err(error) => {
-                    self.discard(&path).await?;
-                    return Err(failed(error));
+                    self.delete_blob(&path).await?;
+                    return Err(store_error(error));
                 }
             }
             drop(alone);
@@ -269,7 +269,7 @@ impl ArtifactStore {
     }
 
     /// Receives the content to be stored. A large stream is staged in a blob of its own.
-    async fn take_in(
+    async fn receive(
         &self,
         scope: &ArtifactScope,
         label: &str,
@@ -281,7 +281,7 @@ impl ArtifactStore {
             Content::File(file) => return Ok(ReceivedContent::File(file)),
             Content::Stream(stream) => stream,
         };
-        let broken = |error: ErrorInfo| failed(StoreError::SourceUnreadable(error.message));
+        let broken = |error: ErrorInfo| store_error(StoreError::SourceUnreadable(error.message));
         let mut head = BytesMut::new();
         while head.len() <= MAX_IN_MEMORY_BYTES {
             match stream.next().await {
@@ -293,17 +293,17 @@ impl ArtifactStore {
             }
         }
         let path = version_path(scope, &ArtifactId::generate(), 1, "body");
-        self.announce(&path).await?;
+        self.record_write_intent(&path).await?;
         let rest = stream.map(|piece| piece.map_err(|error| std::io::Error::other(error.message)));
         let pieces = futures::stream::once(async move { Ok(head.freeze()) }).chain(rest);
         let written = self.blobs.put_stream(&path, self.limit(is_text).0, pieces.boxed()).await;
-        self.written(&path, label, is_text, written).await?;
+        self.finish_write(&path, label, is_text, written).await?;
         Ok(ReceivedContent::Staged(path))
     }
 
     /// Announces a blob and writes it. Returns its size.
     async fn write_blob(&self, path: &str, body: &ReceivedContent, artifact: &Artifact) -> Result<u64, ErrorInfo> {
-        self.announce(path).await?;
+        self.record_write_intent(path).await?;
         let is_text = is_text(&artifact.content_type);
         let (limit, _) = self.limit(is_text);
         let written = match body {
@@ -311,16 +311,16 @@ impl ArtifactStore {
             ReceivedContent::File(file) => self.blobs.put_file(path, limit, file).await,
             ReceivedContent::Staged(aside) => {
                 let missing = || ErrorInfo::new(ErrorCode::StorageError, format!("{aside} is gone"));
-                let (_, pieces) = self.blobs.get_stream(aside).await.map_err(failed)?.ok_or_else(missing)?;
+                let (_, pieces) = self.blobs.get_stream(aside).await.map_err(store_error)?.ok_or_else(missing)?;
                 let pieces = pieces.map(|piece| piece.map_err(std::io::Error::other));
                 self.blobs.put_stream(path, limit, pieces.boxed()).await
             }
         };
-        self.written(path, artifact.label(), is_text, written).await
+        self.finish_write(path, artifact.label(), is_text, written).await
     }
 
     /// Returns the result of a write. If it failed, the blob is deleted.
-    async fn written(
+    async fn finish_write(
         &self,
         path: &str,
         label: &str,
@@ -332,8 +332,8 @@ impl ArtifactStore {
             Err(error) => error,
         };
         // If the disk rejects the deletion too, the announcement remains, and the next owner deletes the blob.
-        let _ = self.discard(path).await;
-        let mut info = failed(error);
+        let _ = self.delete_blob(path).await;
+        let mut info = store_error(error);
         if info.code == ErrorCode::PayloadTooLarge {
             let (limit, key) = self.limit(is_text);
             info.message = format!("{label:?} has more bytes than artifacts.{key} ({limit}) allows");
@@ -342,7 +342,7 @@ impl ArtifactStore {
     }
 
     /// Fails if the session of the scope does not exist, before anything is written.
-    async fn need_session(&self, scope: &ArtifactScope) -> Result<(), ErrorInfo> {
+    async fn require_session(&self, scope: &ArtifactScope) -> Result<(), ErrorInfo> {
         let ArtifactScope::Session { session_id } = scope else { return Ok(()) };
         let id = session_id.clone();
         let known = self.reads.read(move |reader| reader.session(&id)).await?.is_some();
@@ -352,18 +352,18 @@ impl ArtifactStore {
 
     /// Announces a blob, and deletes an unregistered file with the same path. That file is left over from a failed
     /// save, because no other writer uses this path now.
-    pub(super) async fn announce(&self, path: &str) -> Result<(), ErrorInfo> {
-        self.append(vec![Write::BlobIntent { path: path.to_owned(), at: now() }]).await.map_err(failed)?;
-        self.blobs.clear(path).await.map_err(failed)
+    pub(super) async fn record_write_intent(&self, path: &str) -> Result<(), ErrorInfo> {
+        self.append(vec![Write::BlobIntent { path: path.to_owned(), at: now() }]).await.map_err(store_error)?;
+        self.blobs.prepare(path).await.map_err(store_error)
     }
 
     pub(super) async fn read_summary(&self, path: &str) -> Result<Option<String>, ErrorInfo> {
-        let Some((_, mut pieces)) = self.blobs.get_stream(path).await.map_err(failed)? else { return Ok(None) };
+        let Some((_, mut pieces)) = self.blobs.get_stream(path).await.map_err(store_error)? else { return Ok(None) };
         let mut head: Vec<u8> = Vec::new();
         while head.len() < SUMMARY_INPUT_BYTES
             && let Some(piece) = pieces.next().await
         {
-            head.extend_from_slice(&piece.map_err(failed)?);
+            head.extend_from_slice(&piece.map_err(store_error)?);
         }
         Ok(summary(&head))
     }
@@ -384,7 +384,7 @@ impl ArtifactStore {
             (ArtifactScope::Session { session_id }, Some(effect)) => {
                 self.edit_document(&session_id, name, request, effect).await
             }
-            (scope, _) => self.edit_at_once(scope, name, request).await,
+            (scope, _) => self.edit_directly(scope, name, request).await,
         }
     }
 
@@ -410,13 +410,13 @@ impl ArtifactStore {
         key: &str,
         version: Option<u64>,
     ) -> Result<Option<Loaded>, ErrorInfo> {
-        self.reader.load_knowing(place, key, version, |artifact| self.working_text(artifact)).await
+        self.reader.load_with_cache(place, key, version, |artifact| self.cached_text(artifact)).await
     }
 
     pub(super) async fn delete(&self, place: &ArtifactOwner, key: &str) -> Result<bool, ErrorInfo> {
         let (scope, name) = place.split(key);
         let Some(artifact) = self.row(&scope, &name).await? else { return Ok(false) };
-        self.remove(&artifact, |_| true).await
+        self.delete_artifact(&artifact, |_| true).await
     }
 }
 
@@ -435,7 +435,7 @@ fn summary(bytes: &[u8]) -> Option<String> {
 }
 
 /// Returns the writes that register a version: its row, and the event in the trace of its producer.
-fn registration(version: NewVersion) -> Vec<Write> {
+fn registration_writes(version: NewVersion) -> Vec<Write> {
     let artifact = &version.artifact;
     let trace = artifact.provenance.trace_id.clone().or_else(|| match &artifact.scope {
         ArtifactScope::Session { session_id } => Some(TraceId::root(session_id)),
@@ -443,13 +443,18 @@ fn registration(version: NewVersion) -> Vec<Write> {
         ArtifactScope::User { .. } => None,
     });
     let told = trace.map(|trace| {
-        Write::Event(EventDraft::new(trace, artifact.provenance.run_id.clone(), artifact.updated_at, saved(artifact)))
+        Write::Event(EventDraft::new(
+            trace,
+            artifact.provenance.run_id.clone(),
+            artifact.updated_at,
+            saved_event(artifact),
+        ))
     });
     [Write::ArtifactVersion(Box::new(version))].into_iter().chain(told).collect()
 }
 
 /// Returns the event for the current version of an artifact.
-pub(super) fn saved(artifact: &Artifact) -> ArtifactEvent {
+pub(super) fn saved_event(artifact: &Artifact) -> ArtifactEvent {
     ArtifactEvent::Saved {
         name: artifact.name.as_ref().map(|_| artifact.key()),
         artifact_id: artifact.artifact_id.clone(),
@@ -461,7 +466,12 @@ pub(super) fn saved(artifact: &Artifact) -> ArtifactEvent {
 }
 
 /// Returns the artifact with its next version. Size and summary are filled in later.
-fn next(scope: &ArtifactScope, name: Option<&ArtifactName>, save: &Save, existing: Option<&Artifact>) -> Artifact {
+fn next_version(
+    scope: &ArtifactScope,
+    name: Option<&ArtifactName>,
+    save: &Save,
+    existing: Option<&Artifact>,
+) -> Artifact {
     let at = now();
     let version = existing.map_or(0, |artifact| artifact.current_version) + 1;
     let title = match (save.title.as_str(), name) {

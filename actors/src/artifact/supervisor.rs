@@ -60,10 +60,10 @@ impl Actor for ArtifactStoreSupervisorActor {
 
     async fn pre_start(&self, myself: ActorRef<Self::Msg>, (): ()) -> Result<SupervisorState, ActorProcessingErr> {
         // The sets of an earlier incarnation ended with it. They are started again on demand.
-        for session in self.sets.take_all() {
+        for session in self.sets.clear() {
             self.observatory.leave(ActorKind::WorkingSet, session.as_str());
         }
-        self.sets.supervised_by(myself);
+        self.sets.set_supervisor(myself);
         self.gauge.show("running", "");
         Ok(SupervisorState::default())
     }
@@ -77,7 +77,7 @@ impl Actor for ArtifactStoreSupervisorActor {
         self.gauge.took();
         match message {
             ArtifactStoreSupervisorMsg::Open(open) => self.open(&myself, sets, *open).await?,
-            ArtifactStoreSupervisorMsg::Idle(idle) => self.let_go(sets, &idle),
+            ArtifactStoreSupervisorMsg::Idle(idle) => self.passivate(sets, &idle),
             ArtifactStoreSupervisorMsg::Close(session) => self.close(sets, &session),
             ArtifactStoreSupervisorMsg::Crash => return Err("crashed on request".into()),
         }
@@ -116,7 +116,9 @@ impl ArtifactStoreSupervisorActor {
         match &kept.running {
             Some(seat) if Some(seat.mailbox.actor().get_id()) == open.dead => kept.waiting.push(open.reply),
             Some(seat) => drop(open.reply.send(Ok(seat.clone()))),
-            None if kept.crashes.is_used_up(Instant::now()) => drop(open.reply.send(Err(given_up(&open.session)))),
+            None if kept.crashes.is_exhausted(Instant::now()) => {
+                drop(open.reply.send(Err(restart_limit_exceeded(&open.session))))
+            }
             None => {
                 let seat = self.spawn(myself, sets, &open.session).await?;
                 let _ = open.reply.send(Ok(seat));
@@ -166,13 +168,13 @@ impl ArtifactStoreSupervisorActor {
         let (seat, waiting) = (kept.running.take(), std::mem::take(&mut kept.waiting));
         let may_return = kept.crashes.record(Instant::now()).is_some();
         if let Some(seat) = seat {
-            seat.mailbox.gauge().restarted(error);
+            seat.mailbox.status().restarted(error);
         }
         if !may_return {
             self.sets.running.remove(&session);
             self.observatory.leave(ActorKind::WorkingSet, session.as_str());
             for reply in waiting {
-                let _ = reply.send(Err(given_up(&session)));
+                let _ = reply.send(Err(restart_limit_exceeded(&session)));
             }
             return Ok(());
         }
@@ -184,10 +186,10 @@ impl ArtifactStoreSupervisorActor {
     }
 
     /// Stops a set that is still idle. A request that arrives meanwhile finds it stopped, and has it started again.
-    fn let_go(&self, sets: &mut SupervisorState, idle: &IdleReport) {
+    fn passivate(&self, sets: &mut SupervisorState, idle: &IdleReport) {
         let is_idle = |kept: &SetEntry| {
             let seat = kept.running.as_ref().filter(|seat| seat.mailbox.actor().get_id() == idle.actor);
-            seat.is_some_and(|seat| seat.mailbox.gauge().handled() == idle.handled)
+            seat.is_some_and(|seat| seat.mailbox.status().handled() == idle.handled)
         };
         if !sets.entries.get(&idle.session).is_some_and(is_idle) {
             return;
@@ -205,7 +207,7 @@ impl ArtifactStoreSupervisorActor {
     }
 }
 
-fn given_up(session: &SessionId) -> ErrorInfo {
+fn restart_limit_exceeded(session: &SessionId) -> ErrorInfo {
     let message = format!(
         "the documents of session {session} cannot be edited for now: what edits them crashed more often than it may \
          ({})",

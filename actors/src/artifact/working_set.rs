@@ -104,7 +104,7 @@ impl WorkingSets {
     }
 
     /// Sets the supervisor, which may be a restarted one.
-    pub(super) fn supervised_by(&self, supervisor: ActorRef<ArtifactStoreSupervisorMsg>) {
+    pub(super) fn set_supervisor(&self, supervisor: ActorRef<ArtifactStoreSupervisorMsg>) {
         let slot = self.supervisor.get_or_init(|| RwLock::new(supervisor.clone()));
         *slot.write().unwrap_or_else(PoisonError::into_inner) = supervisor;
     }
@@ -116,34 +116,34 @@ impl WorkingSets {
     }
 
     /// Removes all sets. Returns their sessions.
-    pub(super) fn take_all(&self) -> Vec<SessionId> {
+    pub(super) fn clear(&self) -> Vec<SessionId> {
         let sessions: Vec<SessionId> = self.running.iter().map(|seat| seat.key().clone()).collect();
         self.running.clear();
         sessions
     }
 
     /// Removes an artifact from the cache of its set, after a change made outside the set.
-    pub(super) fn void(&self, artifact: &Artifact) {
+    pub(super) fn invalidate(&self, artifact: &Artifact) {
         if let (ArtifactScope::Session { session_id }, Some(name)) = (&artifact.scope, &artifact.name) {
-            self.forget(session_id, name);
+            self.evict(session_id, name);
         }
     }
 
     /// Removes a document from the cache of its set, so that the next request reads it again.
-    pub(super) fn forget(&self, session: &SessionId, name: &str) {
+    pub(super) fn evict(&self, session: &SessionId, name: &str) {
         if let Some(seat) = self.running.get(session) {
             seat.documents.remove(name);
         }
     }
 
     /// Returns a document from the cache of its set.
-    pub(super) fn known(&self, session: &SessionId, name: &str) -> Option<Arc<Document>> {
+    pub(super) fn cached(&self, session: &SessionId, name: &str) -> Option<Arc<Document>> {
         self.running.get(session)?.documents.get(name).map(|document| Arc::clone(&document))
     }
 
     /// Makes a set crash, for tests. Returns `false` if it is not running.
-    pub(crate) fn crash(&self, session: &SessionId) -> bool {
-        self.running.get(session).is_some_and(|seat| seat.mailbox.cast(WorkingSetMsg::Crash))
+    pub(crate) fn inject_crash(&self, session: &SessionId) -> bool {
+        self.running.get(session).is_some_and(|seat| seat.mailbox.send(WorkingSetMsg::Crash))
     }
 
     /// Requests a set from the supervisor. `dead` is the actor that did not answer, if any.
@@ -173,8 +173,8 @@ pub(super) struct WorkingSetHandle<'a> {
 
 impl WorkingSetHandle<'_> {
     /// Returns the current state of a document, or `None` if no document has this name.
-    pub(super) async fn look(&self, name: &str) -> Result<Option<Arc<Document>>, ErrorInfo> {
-        if let Some(known) = self.sets.known(self.session, name) {
+    pub(super) async fn read(&self, name: &str) -> Result<Option<Arc<Document>>, ErrorInfo> {
+        if let Some(known) = self.sets.cached(self.session, name) {
             return Ok(Some(known));
         }
         self.ask(|reply| WorkingSetMsg::Read { name: name.to_owned(), reply }).await
@@ -200,7 +200,7 @@ impl WorkingSetHandle<'_> {
                 None => self.sets.open(self.session, dead).await?,
             };
             let (reply, answer) = oneshot::channel();
-            if seat.mailbox.cast(message(reply))
+            if seat.mailbox.send(message(reply))
                 && let Ok(outcome) = answer.await
             {
                 return outcome;

@@ -12,23 +12,23 @@ use std::{
 
 use soong_protocol::{ErrorCode, ErrorInfo};
 
-use super::{BackupCopy, failed};
+use super::{BackupCopy, storage_error};
 
 /// Number of bytes read at a time; a cancelled backup ends after at most this much.
 const BUFFER_BYTES: usize = 1024 * 1024;
 
 impl BackupCopy<'_> {
     /// Copies the file or folder `name` of the home, if it exists.
-    pub(super) fn by_hand(&mut self, name: &str, left_out: &mut Vec<String>) -> Result<bool, ErrorInfo> {
+    pub(super) fn copy_entry(&mut self, name: &str, left_out: &mut Vec<String>) -> Result<bool, ErrorInfo> {
         let path = self.home.join(name);
         match fs::metadata(&path) {
-            Ok(found) if found.is_dir() => self.folder(PathBuf::from(name), left_out).map(|()| true),
+            Ok(found) if found.is_dir() => self.copy_folder(PathBuf::from(name), left_out).map(|()| true),
             Ok(found) if found.is_file() => {
-                let copied = self.file(&path, Path::new(name))?;
-                copied.map(|_| true).map_err(|error| failed(&path, &error))
+                let copied = self.copy_file(&path, Path::new(name))?;
+                copied.map(|_| true).map_err(|error| storage_error(&path, &error))
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(failed(&path, &error)),
+            Err(error) => Err(storage_error(&path, &error)),
             Ok(_) => {
                 left_out.push(name.to_owned());
                 Ok(false)
@@ -38,20 +38,22 @@ impl BackupCopy<'_> {
 
     /// Copies a folder of the home. Linked files are copied as files. Linked folders are skipped, because they may
     /// form a cycle.
-    fn folder(&mut self, top: PathBuf, left_out: &mut Vec<String>) -> Result<(), ErrorInfo> {
+    fn copy_folder(&mut self, top: PathBuf, left_out: &mut Vec<String>) -> Result<(), ErrorInfo> {
         let mut open = vec![top];
         while let Some(relative) = open.pop() {
-            self.make(&relative)?;
+            self.create_folder(&relative)?;
             let folder = self.home.join(&relative);
-            for entry in fs::read_dir(&folder).map_err(|error| failed(&folder, &error))? {
-                let entry = entry.map_err(|error| failed(&folder, &error))?;
+            for entry in fs::read_dir(&folder).map_err(|error| storage_error(&folder, &error))? {
+                let entry = entry.map_err(|error| storage_error(&folder, &error))?;
                 let (path, name) = (entry.path(), relative.join(entry.file_name()));
                 let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
                 // Links are followed here.
                 let is_file = fs::metadata(&path).is_ok_and(|known| known.is_file());
                 match (is_folder, is_file) {
                     (true, _) => open.push(name),
-                    (false, true) => self.file(&path, &name)?.map(|_| ()).map_err(|error| failed(&path, &error))?,
+                    (false, true) => {
+                        self.copy_file(&path, &name)?.map(|_| ()).map_err(|error| storage_error(&path, &error))?
+                    }
                     (false, false) => left_out.push(name.display().to_string()),
                 }
             }
@@ -61,16 +63,16 @@ impl BackupCopy<'_> {
 
     /// Copies a file with its mode to its path in the copy; returns its size. The inner error is a read error; then
     /// no file remains at that path.
-    pub(super) fn file(&mut self, source: &Path, relative: &Path) -> Result<io::Result<u64>, ErrorInfo> {
-        let mut from = match open(source) {
+    pub(super) fn copy_file(&mut self, source: &Path, relative: &Path) -> Result<io::Result<u64>, ErrorInfo> {
+        let mut from = match open_regular_file(source) {
             Ok(from) => from,
             Err(error) => return Ok(Err(error)),
         };
         if let Some(above) = relative.parent() {
-            self.make(above)?;
+            self.create_folder(above)?;
         }
         let target = self.root.join(relative);
-        let broken = |error: io::Error| failed(&target, &error);
+        let broken = |error: io::Error| storage_error(&target, &error);
         let mut to = File::create_new(&target).map_err(broken)?;
         let mut size = 0;
         loop {
@@ -98,12 +100,12 @@ impl BackupCopy<'_> {
     }
 
     /// Creates a folder of the copy, and its parents.
-    fn make(&mut self, relative: &Path) -> Result<(), ErrorInfo> {
+    fn create_folder(&mut self, relative: &Path) -> Result<(), ErrorInfo> {
         let folder = self.root.join(relative);
         if self.unsynced_folders.contains(&folder) {
             return Ok(());
         }
-        fs::create_dir_all(&folder).map_err(|error| failed(&folder, &error))?;
+        fs::create_dir_all(&folder).map_err(|error| storage_error(&folder, &error))?;
         self.unsynced_folders.extend(relative.ancestors().map(|above| self.root.join(above)));
         Ok(())
     }
@@ -111,17 +113,17 @@ impl BackupCopy<'_> {
     /// Makes the names of all copied files durable.
     pub(super) fn sync_folders(&self) -> Result<(), ErrorInfo> {
         let sync = |folder: &PathBuf| File::open(folder).and_then(|opened| opened.sync_all());
-        self.unsynced_folders.iter().try_for_each(|folder| sync(folder).map_err(|error| failed(folder, &error)))
+        self.unsynced_folders.iter().try_for_each(|folder| sync(folder).map_err(|error| storage_error(folder, &error)))
     }
 }
 
 /// Allocates the read buffer.
-pub(super) fn piece() -> Vec<u8> {
+pub(super) fn new_buffer() -> Vec<u8> {
     vec![0; BUFFER_BYTES]
 }
 
 /// Opens a regular file; opening another kind of file could block forever.
-fn open(path: &Path) -> io::Result<File> {
+fn open_regular_file(path: &Path) -> io::Result<File> {
     match fs::metadata(path)?.is_file() {
         true => File::open(path),
         false => Err(io::Error::other("it is no ordinary file")),

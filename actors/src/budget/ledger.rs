@@ -94,7 +94,7 @@ impl ReserveRequest {
         Some(fits)
     }
 
-    fn least_output(&self) -> u64 {
+    fn min_output(&self) -> u64 {
         self.max_output_tokens.min(MIN_OUTPUT_TOKENS)
     }
 }
@@ -163,21 +163,21 @@ impl Ledger {
     pub(crate) fn report(&mut self, run: &RunId, own: Consumed) {
         let Some(account) = self.accounts.get_mut(run) else { return };
         let before = std::mem::replace(&mut account.own, own).plus(std::mem::take(&mut account.lost));
-        self.change(run, |account| account.used = account.used.minus(before).plus(own));
+        self.update_with_ancestors(run, |account| account.used = account.used.minus(before).plus(own));
     }
 
     /// Sets the same total after an actor crash. Lost reservations still count until the run reports them.
-    pub(crate) fn retell(&mut self, run: &RunId, own: Consumed) {
+    pub(crate) fn restore(&mut self, run: &RunId, own: Consumed) {
         let Some(account) = self.accounts.get_mut(run) else { return };
         let before = std::mem::replace(&mut account.own, own);
-        self.change(run, |account| account.used = account.used.minus(before).plus(own));
+        self.update_with_ancestors(run, |account| account.used = account.used.minus(before).plus(own));
     }
 
     /// Reserves the maximum that a model call may use. If no other reservation is in the way, shortens the answer to
     /// the remaining budget.
     pub(crate) fn reserve(&mut self, run: &RunId, want: &ReserveRequest) -> ReserveOutcome {
         let (mut output, mut waits, mut short_of) = (want.max_output_tokens, false, None);
-        for account in self.above(run) {
+        for account in self.with_ancestors(run) {
             let (used, held) = (account.used, account.reserved);
             let mut check = |free_at_best: bool, free_now: Option<u64>, is_held: bool, mark: Mark| {
                 if !free_at_best {
@@ -192,27 +192,27 @@ impl Ledger {
             };
             if let Some(limit) = account.budget.model_calls {
                 let now = (used.model_calls + held.model_calls < limit).then_some(u64::MAX);
-                let mark = mark(BudgetDimension::ModelCalls, used.model_calls, limit);
+                let mark = limit_status_of(BudgetDimension::ModelCalls, used.model_calls, limit);
                 if let Some(verdict) = check(used.model_calls < limit, now, held.model_calls > 0, mark) {
                     return verdict;
                 }
             }
             if let Some(limit) = account.budget.tokens {
                 let room = |used: u64| limit.checked_sub(used)?.checked_sub(want.prompt_tokens);
-                let at_best = room(used.tokens).is_some_and(|room| room >= want.least_output());
+                let at_best = room(used.tokens).is_some_and(|room| room >= want.min_output());
                 let now = room(used.tokens.saturating_add(held.tokens));
-                let mark = mark(BudgetDimension::Tokens, used.tokens, limit);
+                let mark = limit_status_of(BudgetDimension::Tokens, used.tokens, limit);
                 if let Some(verdict) = check(at_best, now, held.tokens > 0, mark) {
                     return verdict;
                 }
             }
             if let Some(limit) = account.budget.usd {
                 let room = |used: u64| want.output_for(Usd::from_nanos(limit.as_nanos().checked_sub(used)?));
-                let at_best = room(used.usd.as_nanos()).is_some_and(|room| room >= want.least_output());
+                let at_best = room(used.usd.as_nanos()).is_some_and(|room| room >= want.min_output());
                 // A free model may continue when all the money is spent, but not if the limit is zero.
                 let at_best = at_best && limit > Usd::default();
                 let now = room(used.usd.as_nanos().saturating_add(held.usd.as_nanos()));
-                let mark = mark(BudgetDimension::Usd, used.usd, limit);
+                let mark = limit_status_of(BudgetDimension::Usd, used.usd, limit);
                 if let Some(verdict) = check(at_best, now, held.usd > Usd::default(), mark) {
                     return verdict;
                 }
@@ -223,47 +223,51 @@ impl Ledger {
         }
         let tokens = want.prompt_tokens.saturating_add(output);
         let held = Consumed { tokens, usd: want.cost(output), model_calls: 1, ..Consumed::default() };
-        self.change(run, |account| account.reserved = account.reserved.plus(held));
+        self.update_with_ancestors(run, |account| account.reserved = account.reserved.plus(held));
         ReserveOutcome::Granted { held, max_output_tokens: output, short_of }
     }
 
     /// Releases a reservation.
     pub(crate) fn release(&mut self, run: &RunId, held: Consumed) {
-        self.change(run, |account| account.reserved = account.reserved.minus(held));
+        self.update_with_ancestors(run, |account| account.reserved = account.reserved.minus(held));
     }
 
     /// Counts a reservation as used: the actor that made the call crashed, and its successor will report the use.
-    pub(crate) fn lose(&mut self, run: &RunId, held: Consumed) {
+    pub(crate) fn mark_lost(&mut self, run: &RunId, held: Consumed) {
         let Some(account) = self.accounts.get_mut(run) else { return };
         account.lost = account.lost.plus(held);
-        self.change(run, |account| {
+        self.update_with_ancestors(run, |account| {
             account.reserved = account.reserved.minus(held);
             account.used = account.used.plus(held);
         });
     }
 
     /// Returns the reservations of a run that were lost in a crash.
-    pub(crate) fn lost(&self, run: &RunId) -> Consumed {
+    pub(crate) fn lost_reservation(&self, run: &RunId) -> Consumed {
         self.accounts.get(run).map(|account| account.lost).unwrap_or_default()
     }
 
     /// Counts `count` sub-agents, or none if that exceeds a limit.
-    pub(crate) fn take_children(&mut self, run: &RunId, count: u64) -> Result<(), Mark> {
+    pub(crate) fn count_children(&mut self, run: &RunId, count: u64) -> Result<(), Mark> {
         let used = |spent: &Consumed| spent.children;
-        self.take(run, Consumed { children: count, ..Consumed::default() }, BudgetDimension::Children, used, |budget| {
-            budget.children
-        })
+        self.count(
+            run,
+            Consumed { children: count, ..Consumed::default() },
+            BudgetDimension::Children,
+            used,
+            |budget| budget.children,
+        )
     }
 
     /// Counts a tool call.
-    pub(crate) fn take_tool_call(&mut self, run: &RunId) -> Result<(), Mark> {
+    pub(crate) fn count_tool_call(&mut self, run: &RunId) -> Result<(), Mark> {
         let used = |spent: &Consumed| spent.tool_calls;
-        self.take(run, Consumed { tool_calls: 1, ..Consumed::default() }, BudgetDimension::ToolCalls, used, |budget| {
+        self.count(run, Consumed { tool_calls: 1, ..Consumed::default() }, BudgetDimension::ToolCalls, used, |budget| {
             budget.tool_calls
         })
     }
 
-    fn take(
+    fn count(
         &mut self,
         run: &RunId,
         wish: Consumed,
@@ -271,10 +275,10 @@ impl Ledger {
         used: impl Fn(&Consumed) -> u64,
         limit: impl Fn(&Budget) -> Option<u64>,
     ) -> Result<(), Mark> {
-        for account in self.above(run) {
+        for account in self.with_ancestors(run) {
             let (used, wish) = (used(&account.used), used(&wish));
             if let Some(limit) = limit(&account.budget).filter(|limit| used.saturating_add(wish) > *limit) {
-                return Err(mark(dimension, used, limit));
+                return Err(limit_status_of(dimension, used, limit));
             }
         }
         if let Some(own) = self.accounts.get(run).map(|account| account.own) {
@@ -285,14 +289,14 @@ impl Ledger {
 
     /// Returns the limits of a run and of those above it that are at least four fifths used: one per dimension, the
     /// nearest first.
-    pub(crate) fn nearly_used(&self, run: &RunId) -> Vec<Mark> {
+    pub(crate) fn nearly_exhausted(&self, run: &RunId) -> Vec<Mark> {
         let mut marks = Vec::new();
-        for account in self.above(run) {
+        for account in self.with_ancestors(run) {
             for (dimension, used, limit) in account.limits() {
                 let is_near = u128::from(used) * u128::from(WARN_AT.1) >= u128::from(limit) * u128::from(WARN_AT.0);
                 let is_new = marks.iter().all(|known: &Mark| known.dimension != dimension);
                 if is_near && is_new {
-                    marks.push(share(dimension, used, limit));
+                    marks.push(limit_status(dimension, used, limit));
                 }
             }
         }
@@ -300,13 +304,13 @@ impl Ledger {
     }
 
     /// Returns the limits of a run, with the total that it and all runs below it have used.
-    pub(crate) fn shares(&self, run: &RunId) -> Vec<Mark> {
+    pub(crate) fn limit_statuses(&self, run: &RunId) -> Vec<Mark> {
         let limits = self.accounts.get(run).into_iter().flat_map(Account::limits);
-        limits.map(|(dimension, used, limit)| share(dimension, used, limit)).collect()
+        limits.map(|(dimension, used, limit)| limit_status(dimension, used, limit)).collect()
     }
 
     /// Returns a number that changes when the total of a run and of all runs below it changes.
-    pub(crate) fn stamp(&self, run: &RunId) -> u64 {
+    pub(crate) fn revision(&self, run: &RunId) -> u64 {
         self.accounts.get(run).map(|account| account.revision).unwrap_or_default()
     }
 
@@ -317,12 +321,12 @@ impl Ledger {
     }
 
     /// Returns the account of a run and those above it, the nearest first.
-    fn above<'l>(&'l self, run: &RunId) -> impl Iterator<Item = &'l Account> {
+    fn with_ancestors<'l>(&'l self, run: &RunId) -> impl Iterator<Item = &'l Account> {
         let parent = |account: &&'l Account| self.accounts.get(account.parent.as_ref()?);
         std::iter::successors(self.accounts.get(run), parent)
     }
 
-    fn change(&mut self, run: &RunId, change: impl Fn(&mut Account)) {
+    fn update_with_ancestors(&mut self, run: &RunId, change: impl Fn(&mut Account)) {
         let mut next = Some(run.clone());
         while let Some(account) = next.take().and_then(|run| self.accounts.get_mut(&run)) {
             change(account);
@@ -333,14 +337,14 @@ impl Ledger {
 }
 
 /// Formats a limit of an account.
-fn share(dimension: BudgetDimension, used: u64, limit: u64) -> Mark {
+fn limit_status(dimension: BudgetDimension, used: u64, limit: u64) -> Mark {
     match dimension {
-        BudgetDimension::Usd => mark(dimension, Usd::from_nanos(used), Usd::from_nanos(limit)),
-        _ => mark(dimension, used, limit),
+        BudgetDimension::Usd => limit_status_of(dimension, Usd::from_nanos(used), Usd::from_nanos(limit)),
+        _ => limit_status_of(dimension, used, limit),
     }
 }
 
-fn mark(dimension: BudgetDimension, used: impl ToString, limit: impl ToString) -> Mark {
+fn limit_status_of(dimension: BudgetDimension, used: impl ToString, limit: impl ToString) -> Mark {
     Mark { dimension, used: used.to_string(), limit: limit.to_string() }
 }
 

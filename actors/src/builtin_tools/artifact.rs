@@ -19,7 +19,7 @@ use crate::{
 /// Maximum length of the replaced text that a result repeats, in characters.
 const REPLACED_CHARS: usize = 2_000;
 
-fn place(context: &ToolContext) -> ArtifactOwner {
+fn artifact_owner(context: &ToolContext) -> ArtifactOwner {
     ArtifactOwner { session_id: context.session_id.clone(), uid: context.uid.to_string() }
 }
 
@@ -31,7 +31,7 @@ fn escape(text: &str) -> String {
 /// Returns the result of an edit: short XML, and a reference to the artifact (ART-4).
 ///
 /// Also used for a call whose outcome was lost although its effect was recorded: the result is the same.
-pub(crate) fn written(edited: &Edited) -> ToolOutput {
+pub(crate) fn edit_output(edited: &Edited) -> ToolOutput {
     let artifact = &edited.artifact;
     let (version, key) = (artifact.current_version, artifact.key());
     let verb = match edited.update_type {

@@ -58,8 +58,8 @@ impl Tool for LoadSkill {
             let Arguments { name } = arguments(value)?;
             let of_project = || ProjectInstructions::read(&roots, &context.project_dir).skills;
             let all = if skills.get(&name).is_some() { skills } else { skills.with_project(&of_project()) };
-            let skill = all.get(&name).ok_or_else(|| all.missing(&name))?;
-            Ok(ToolOutput::text(format!("skill {name}"), format!("## Skill: {name}\n\n{}", skill.told())))
+            let skill = all.get(&name).ok_or_else(|| all.not_found(&name))?;
+            Ok(ToolOutput::text(format!("skill {name}"), format!("## Skill: {name}\n\n{}", skill.prompt_text())))
         })
         .boxed()
     }

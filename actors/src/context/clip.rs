@@ -3,7 +3,7 @@
 use crate::model::tokens::estimate_tokens;
 
 /// Truncates a text to about `max` characters: three quarters from its beginning, the rest from its end.
-pub(super) fn clip(text: &str, max: usize) -> String {
+pub(super) fn truncate_middle(text: &str, max: usize) -> String {
     // A text has at most as many characters as bytes, so they need not be counted.
     if text.len() <= max {
         return text.to_owned();
@@ -20,7 +20,7 @@ pub(super) fn clip(text: &str, max: usize) -> String {
 }
 
 /// Truncates a text so that its estimate is at most `max_tokens`.
-pub(super) fn clip_tokens(text: &str, max_tokens: u64) -> String {
+pub(super) fn truncate_tokens(text: &str, max_tokens: u64) -> String {
     let mut chars = text.chars().count();
     let mut cut = text.to_owned();
     loop {
@@ -34,6 +34,6 @@ pub(super) fn clip_tokens(text: &str, max_tokens: u64) -> String {
         // Reduce by at least an eighth each time, so that the loop ends soon, but not by much more than needed.
         let wanted = u128::from(max_tokens) * chars as u128 / u128::from(tokens);
         chars = usize::try_from(wanted).unwrap_or(chars).min(chars - chars.div_ceil(8));
-        cut = clip(text, chars);
+        cut = truncate_middle(text, chars);
     }
 }

@@ -6,7 +6,7 @@
 
 use soong_protocol::Role;
 
-use super::{SizedMessage, summary::is_summary, unit::units};
+use super::{SizedMessage, summary::is_summary, unit::message_groups};
 
 /// The part covered by a summary: `entries[..covered]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(crate) fn plan_compaction(
     let recent = entries.len().saturating_sub(keep_recent);
     let mut covered = entries.len();
     let mut kept_tokens = 0;
-    for unit in units(entries).into_iter().rev() {
+    for unit in message_groups(entries).into_iter().rev() {
         let is_last = covered == entries.len();
         kept_tokens += entries[unit.range.clone()].iter().map(|entry| entry.tokens).sum::<u64>();
         if !is_last && (unit.range.end <= recent || kept_tokens > budget_tokens / 2) {

@@ -14,7 +14,7 @@ use soong_protocol::{Goal, GoalId, GoalStatus, GoalTree, Message, Role};
 
 use super::{
     SizedMessage,
-    unit::{MessageGroup, units},
+    unit::{MessageGroup, message_groups},
 };
 
 /// Beginning of a replacement message, before the number of its goal.
@@ -35,7 +35,7 @@ pub(crate) struct PrunedContext {
 }
 
 /// Returns whether a text replaces omitted messages of goals.
-pub(crate) fn is_stand_in(text: &str) -> bool {
+pub(crate) fn is_replacement(text: &str) -> bool {
     let rest = text
         .strip_prefix(REPLACEMENT_MARK)
         .map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.'));
@@ -44,23 +44,23 @@ pub(crate) fn is_stand_in(text: &str) -> bool {
 
 /// Builds the messages for a model from `path`. The last `keep_recent` messages are always kept. `count` returns the
 /// tokens of the replacement messages.
-pub(crate) fn level_one(
+pub(crate) fn prune(
     path: &[SizedMessage],
     goals: &GoalTree,
     keep_recent: usize,
     count: impl Fn(&Message) -> u64,
 ) -> PrunedContext {
-    let over = goals_to_leave_out(goals);
+    let over = goals_to_omit(goals);
     let recent = path.len().saturating_sub(keep_recent);
     let mut built = PrunedContext { messages: Vec::with_capacity(path.len()), tokens: 0, omitted: 0 };
     let mut stand_ins = Replacements { replaced: vec![false; goals.goals.len()], pending: None };
-    for unit in units(path) {
-        let left_out = if unit.range.end > recent { None } else { goal_left_out(path, &unit, &over) };
+    for unit in message_groups(path) {
+        let left_out = if unit.range.end > recent { None } else { omitting_goal(path, &unit, &over) };
         let entries = &path[unit.range.clone()];
         if unit.is_orphan || left_out.is_some() {
             built.omitted += entries.len();
             if let Some(place) = left_out {
-                stand_ins.leave_out(place, goals, &entries[0].message);
+                stand_ins.add(place, goals, &entries[0].message);
             }
             continue;
         }
@@ -75,7 +75,7 @@ pub(crate) fn level_one(
 }
 
 /// Returns the goals whose messages are omitted, with their indexes: closed goals that are not on the focus path.
-fn goals_to_leave_out(goals: &GoalTree) -> HashMap<&GoalId, usize> {
+fn goals_to_omit(goals: &GoalTree) -> HashMap<&GoalId, usize> {
     let places: HashMap<&GoalId, usize> =
         goals.goals.iter().enumerate().map(|(place, goal)| (&goal.id, place)).collect();
     let parents: Vec<Option<usize>> =
@@ -98,7 +98,7 @@ fn goals_to_leave_out(goals: &GoalTree) -> HashMap<&GoalId, usize> {
 }
 
 /// Returns the index of the goal because of which a unit is omitted, or `None` if it is kept.
-fn goal_left_out(path: &[SizedMessage], unit: &MessageGroup, over: &HashMap<&GoalId, usize>) -> Option<usize> {
+fn omitting_goal(path: &[SizedMessage], unit: &MessageGroup, over: &HashMap<&GoalId, usize>) -> Option<usize> {
     let first = &path[unit.range.start].message;
     match first.role {
         Role::User | Role::System => return None,
@@ -113,13 +113,15 @@ fn goal_left_out(path: &[SizedMessage], unit: &MessageGroup, over: &HashMap<&Goa
     let place = *over.get(first.goal_id.as_ref()?)?;
     let is_over = |result: &SizedMessage| {
         let goal = result.message.goal_id.as_ref();
-        goal == first.goal_id.as_ref() || goal.is_some_and(|goal| over.contains_key(goal)) || is_of_plan(first, result)
+        goal == first.goal_id.as_ref()
+            || goal.is_some_and(|goal| over.contains_key(goal))
+            || is_plan_call(first, result)
     };
     path[unit.range.start + 1..unit.range.end].iter().all(is_over).then_some(place)
 }
 
 /// Returns whether `result` answers a call of `asking` that only changed the plan.
-fn is_of_plan(asking: &Message, result: &SizedMessage) -> bool {
+fn is_plan_call(asking: &Message, result: &SizedMessage) -> bool {
     let id = result.message.tool_call_id.as_deref();
     asking.tool_calls.iter().any(|call| Some(call.id.as_str()) == id && call.name == PLAN_TOOL)
 }
@@ -133,11 +135,11 @@ struct Replacements {
 }
 
 impl Replacements {
-    fn leave_out(&mut self, place: usize, goals: &GoalTree, first: &Message) {
+    fn add(&mut self, place: usize, goals: &GoalTree, first: &Message) {
         if std::mem::replace(&mut self.replaced[place], true) {
             return;
         }
-        let text = told(&goals.goals[place]);
+        let text = replacement_text(&goals.goals[place]);
         match &mut self.pending {
             Some(message) => message.content = format!("{}\n\n{text}", message.content),
             None => {
@@ -155,7 +157,7 @@ impl Replacements {
     }
 }
 
-fn told(goal: &Goal) -> String {
+fn replacement_text(goal: &Goal) -> String {
     let end = OUTCOMES[usize::from(goal.status == GoalStatus::Abandoned)];
     let head = format!("{REPLACEMENT_MARK}{}{end}{}]", goal.number, goal.description);
     match goal.summary.as_deref().map(str::trim).filter(|summary| !summary.is_empty()) {

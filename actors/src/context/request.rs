@@ -7,9 +7,9 @@ use soong_protocol::GoalTree;
 
 use super::{
     SizedMessage,
-    clip::clip_tokens,
+    clip::truncate_tokens,
     summary::SECTIONS,
-    transcript::{MessageKind, Transcript, indented},
+    transcript::{MessageKind, Transcript, indent},
 };
 use crate::model::tokens::estimate_tokens;
 
@@ -36,7 +36,7 @@ pub(crate) fn summary_request(covered: &[SizedMessage], goals: &GoalTree, budget
     let conversation = conversation(covered, budget.saturating_sub(frame));
     let user = format!("{plan}{conversation}{CLOSING_INSTRUCTION}");
     // The estimate of a whole can exceed the sum of the estimates of its parts, so the result is truncated again.
-    let user = clip_tokens(&user, budget);
+    let user = truncate_tokens(&user, budget);
     (system, user)
 }
 
@@ -70,7 +70,7 @@ fn system() -> String {
 }
 
 /// Returns the request for a second attempt, after the first answer was rejected.
-pub(crate) fn ask_again(user: &str, why: &str) -> String {
+pub(crate) fn correction_request(user: &str, why: &str) -> String {
     format!(
         "{user}\n\nYour last answer could not be used: {why}. Write the summary again, with all sections and their headings."
     )
@@ -78,11 +78,11 @@ pub(crate) fn ask_again(user: &str, why: &str) -> String {
 
 /// Returns the plan with its summaries if it fits, else without them, else truncated.
 fn plan(goals: &GoalTree, max_tokens: u64) -> String {
-    let full = indented(&goals.render(true));
+    let full = indent(&goals.render(true));
     if estimate_tokens(&full) <= max_tokens {
         return full;
     }
-    clip_tokens(&indented(&goals.render(false)), max_tokens)
+    truncate_tokens(&indent(&goals.render(false)), max_tokens)
 }
 
 /// Formats as many messages as fit: first those that must be kept, then from the newest backwards.
@@ -90,10 +90,10 @@ fn conversation(covered: &[SizedMessage], budget: u64) -> String {
     let transcript = Transcript::new(covered);
     let mut written: Vec<Option<String>> = vec![None; transcript.len()];
     let mut room = budget.saturating_sub(MAX_NOTES * NOTE_TOKENS);
-    for (place, share) in staying(&transcript) {
+    for (place, share) in pinned_messages(&transcript) {
         let mut text = transcript.text(place);
         if estimate_tokens(&text) > room / share {
-            text = format!("{}\n", clip_tokens(text.trim_end(), (room / share).saturating_sub(1)));
+            text = format!("{}\n", truncate_tokens(text.trim_end(), (room / share).saturating_sub(1)));
         }
         room = room.saturating_sub(estimate_tokens(&text));
         written[place] = Some(text);
@@ -107,12 +107,12 @@ fn conversation(covered: &[SizedMessage], budget: u64) -> String {
         room = rest;
         written[place] = Some(text);
     }
-    joined(&written)
+    join_with_notes(&written)
 }
 
 /// Returns the messages that are always kept, each with the divisor that gives its share of the budget: the last
 /// summary, the last user request, and the first one.
-fn staying(transcript: &Transcript<'_>) -> Vec<(usize, u64)> {
+fn pinned_messages(transcript: &Transcript<'_>) -> Vec<(usize, u64)> {
     let places = || 0..transcript.len();
     let summary = places().rev().find(|place| transcript.kind(*place) == MessageKind::Summary);
     let last = places().rev().find(|place| transcript.kind(*place) == MessageKind::Request);
@@ -121,21 +121,21 @@ fn staying(transcript: &Transcript<'_>) -> Vec<(usize, u64)> {
     [(summary, 2), (last, 3), (first, 4)].into_iter().filter_map(|(place, share)| Some((place?, share))).collect()
 }
 
-fn joined(written: &[Option<String>]) -> String {
+fn join_with_notes(written: &[Option<String>]) -> String {
     let mut text = String::new();
     let mut gone = 0;
     for message in written {
         match message {
             Some(message) => {
-                text.push_str(&note(std::mem::take(&mut gone)));
+                text.push_str(&omission_note(std::mem::take(&mut gone)));
                 text.push_str(message);
             }
             None => gone += 1,
         }
     }
-    text + &note(gone)
+    text + &omission_note(gone)
 }
 
-fn note(gone: usize) -> String {
+fn omission_note(gone: usize) -> String {
     if gone == 0 { String::new() } else { format!("[… {gone} messages left out …]\n") }
 }

@@ -4,7 +4,7 @@
 
 use soong_protocol::{ErrorCode, ErrorInfo, GoalTree, Message};
 
-use super::clip::clip;
+use super::clip::truncate_middle;
 
 /// Sections of a summary, in order.
 pub(crate) const SECTIONS: [&str; 7] = [
@@ -31,25 +31,25 @@ const MAX_GOALS_CHARS: usize = 6_000;
 ///
 /// It must contain at least three of the sections and some text below the headings. The content is not judged.
 pub(crate) fn accept_summary(answer: &str) -> Result<String, ErrorInfo> {
-    let text = unfenced(answer.trim());
+    let text = strip_code_fence(answer.trim());
     if text.is_empty() {
-        return Err(no_summary("it is empty"));
+        return Err(invalid_summary("it is empty"));
     }
     let found = SECTIONS.iter().filter(|section| text.lines().any(|line| is_heading_of(line, section))).count();
     if found < MIN_SECTIONS {
         let all = SECTIONS.len();
-        return Err(no_summary(&format!("only {found} of its {all} sections are there")));
+        return Err(invalid_summary(&format!("only {found} of its {all} sections are there")));
     }
-    if !says_something(text) {
-        return Err(no_summary("its sections are empty"));
+    if !has_content(text) {
+        return Err(invalid_summary("its sections are empty"));
     }
     Ok(text.to_owned())
 }
 
 /// Returns an answer without the requested sections as a summary with a note, or `None` if it contains only headings.
 pub(crate) fn plain_summary(answer: &str) -> Option<String> {
-    let text = unfenced(answer.trim());
-    says_something(text).then(|| format!("{NO_SECTIONS_NOTE}\n\n{text}"))
+    let text = strip_code_fence(answer.trim());
+    has_content(text).then(|| format!("{NO_SECTIONS_NOTE}\n\n{text}"))
 }
 
 /// Returns the error for a summary that saves less than 20 % of the messages. Both counts are tokens of messages.
@@ -64,14 +64,14 @@ pub(crate) fn saves_too_little(before: u64, after: u64) -> ErrorInfo {
 }
 
 /// Returns whether a text contains anything except section headings.
-fn says_something(text: &str) -> bool {
+fn has_content(text: &str) -> bool {
     text.lines().any(|line| {
         let is_heading = SECTIONS.iter().any(|section| is_heading_of(line, section));
         !is_heading && line.chars().any(char::is_alphanumeric)
     })
 }
 
-fn no_summary(why: &str) -> ErrorInfo {
+fn invalid_summary(why: &str) -> ErrorInfo {
     ErrorInfo::retryable(
         ErrorCode::ProviderError,
         format!("the model's answer is no summary: {why}; nothing was compacted, the messages stay as they are"),
@@ -79,7 +79,7 @@ fn no_summary(why: &str) -> ErrorInfo {
 }
 
 /// Removes a code fence around the whole text.
-fn unfenced(text: &str) -> &str {
+fn strip_code_fence(text: &str) -> &str {
     let inside = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));
     match inside.and_then(|inside| inside.split_once('\n')) {
         Some((language, inside)) if !language.trim().contains(' ') => inside.trim(),
@@ -107,7 +107,7 @@ pub(crate) fn summary_message(summary: &str, first: u64, last: u64, goals: &Goal
     );
     if !goals.goals.is_empty() {
         text.push_str(GOALS_HEADING);
-        text.push_str(clip(&goals.render(true), MAX_GOALS_CHARS).trim_end());
+        text.push_str(truncate_middle(&goals.render(true), MAX_GOALS_CHARS).trim_end());
     }
     text
 }

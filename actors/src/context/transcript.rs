@@ -9,7 +9,7 @@ use soong_protocol::Role;
 
 use super::{
     SizedMessage,
-    clip::clip,
+    clip::truncate_middle,
     summary::{is_summary, without_goals},
 };
 
@@ -70,29 +70,29 @@ impl<'a> Transcript<'a> {
         let goal = message.goal_id.as_ref().map(|goal| format!(" (goal id {goal})")).unwrap_or_default();
         let content = &message.content;
         let mut text = match (self.kind(place), message.role) {
-            (MessageKind::Summary, _) => format!("[{number}] earlier summary:\n{}", indented(without_goals(content))),
-            (_, Role::User | Role::System) => said(number, message.role.as_str(), content, MAX_USER_CHARS),
+            (MessageKind::Summary, _) => format!("[{number}] earlier summary:\n{}", indent(without_goals(content))),
+            (_, Role::User | Role::System) => format_message(number, message.role.as_str(), content, MAX_USER_CHARS),
             (_, Role::Tool) => {
                 let tool = self.tools[place].unwrap_or("a tool");
-                said(number, &format!("result of {tool}{goal}"), content, MAX_OUTPUT_CHARS)
+                format_message(number, &format!("result of {tool}{goal}"), content, MAX_OUTPUT_CHARS)
             }
             (_, Role::Assistant) if content.is_empty() && !message.tool_calls.is_empty() => String::new(),
-            (_, Role::Assistant) => said(number, &format!("assistant{goal}"), content, MAX_ANSWER_CHARS),
+            (_, Role::Assistant) => format_message(number, &format!("assistant{goal}"), content, MAX_ANSWER_CHARS),
         };
         for call in &message.tool_calls {
             let who = format!("assistant calls {}{goal}", call.name);
-            text.push_str(&said(number, &who, &call.arguments, MAX_ARGUMENTS_CHARS));
+            text.push_str(&format_message(number, &who, &call.arguments, MAX_ARGUMENTS_CHARS));
         }
         text
     }
 }
 
-fn said(number: u64, who: &str, text: &str, max_chars: usize) -> String {
-    format!("[{number}] {who}:\n{}", indented(&clip(text.trim(), max_chars)))
+fn format_message(number: u64, who: &str, text: &str, max_chars: usize) -> String {
+    format!("[{number}] {who}:\n{}", indent(&truncate_middle(text.trim(), max_chars)))
 }
 
 /// Indents each line. The result ends with a line feed.
-pub(super) fn indented(text: &str) -> String {
+pub(super) fn indent(text: &str) -> String {
     text.lines().fold(String::with_capacity(text.len() + 32), |mut all, line| {
         all.push_str("  ");
         all.push_str(line);

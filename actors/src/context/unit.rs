@@ -18,7 +18,7 @@ pub(super) struct MessageGroup {
 }
 
 /// Splits a path into its units, in order and without gaps.
-pub(super) fn units(path: &[SizedMessage]) -> Vec<MessageGroup> {
+pub(super) fn message_groups(path: &[SizedMessage]) -> Vec<MessageGroup> {
     let mut units: Vec<MessageGroup> = Vec::with_capacity(path.len());
     let mut takes_results = false;
     for (place, entry) in path.iter().enumerate() {

@@ -10,7 +10,7 @@ use soong_protocol::{ErrorCode, ErrorInfo, EventRecord};
 use soong_storage::store::{Reader, StoreError};
 use tokio::sync::mpsc;
 
-use super::{BufferedItem, EventBus, LagState, LostRun, Scope, StreamItem, cursor_unknown};
+use super::{BufferedItem, EventBus, LagState, LostRun, Scope, StreamItem, unknown_cursor_error};
 use crate::reading::StoreReader;
 
 /// Maximum number of stored events read at once.
@@ -70,7 +70,7 @@ impl EventStream {
     }
 
     /// Notifies a stream that its run is lost, if it was opened too late to be notified by the hub.
-    pub(crate) fn is_lost(&self, lost: LostRun) {
+    pub(crate) fn mark_lost(&self, lost: LostRun) {
         self.lag_state.lost.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(lost));
     }
 
@@ -84,15 +84,15 @@ impl EventStream {
     pub async fn next(&mut self) -> Option<Result<StreamItem, ErrorInfo>> {
         while !self.ended {
             if let Some(record) = self.stored.pop_front() {
-                if let Some(item) = self.pass(record) {
+                if let Some(item) = self.advance(record) {
                     return Some(Ok(item));
                 }
             } else if self.needs_read {
-                if let Err(error) = self.read_on().await {
+                if let Err(error) = self.read_page().await {
                     // The store may be unreadable because it is damaged, and then the run is lost.
-                    return Some(self.next_lost().map_or(Err(error), |lost| Ok(StreamItem::Lost(lost))));
+                    return Some(self.take_lost_run().map_or(Err(error), |lost| Ok(StreamItem::Lost(lost))));
                 }
-            } else if let Some(lost) = self.next_lost() {
+            } else if let Some(lost) = self.take_lost_run() {
                 return Some(Ok(StreamItem::Lost(lost)));
             } else if std::mem::take(&mut self.check_end) {
                 match self.has_ended().await {
@@ -131,7 +131,7 @@ impl EventStream {
     }
 
     /// Removes and returns a lost run, after all its stored events have been passed.
-    fn next_lost(&mut self) -> Option<Arc<LostRun>> {
+    fn take_lost_run(&mut self) -> Option<Arc<LostRun>> {
         let mut lost = self.lag_state.lost.lock().unwrap_or_else(PoisonError::into_inner);
         let wanted = |lost: &Arc<LostRun>| !matches!(&self.scope, Scope::Run { run, .. } if *run != lost.run_id);
         let place = lost.iter().position(wanted)?;
@@ -163,7 +163,7 @@ impl EventStream {
         Ok(found.status.is_terminal())
     }
 
-    async fn read_on(&mut self) -> Result<(), ErrorInfo> {
+    async fn read_page(&mut self) -> Result<(), ErrorInfo> {
         let (scope, cursor, lsn, is_first) = (self.scope.clone(), self.cursor, self.lsn, !self.cursor_checked);
         let (lsn, page, unknown) = self
             .store
@@ -184,7 +184,7 @@ impl EventStream {
         self.cursor_checked = true;
         if let Some((last, store)) = unknown {
             self.ended = true;
-            return Err(cursor_unknown(cursor, last, store.unwrap_or_default()));
+            return Err(unknown_cursor_error(cursor, last, store.unwrap_or_default()));
         }
         self.needs_read = page.len() == PAGE_EVENTS;
         self.lsn = page.last().map_or(lsn, |record| Some(record.lsn));
@@ -218,7 +218,7 @@ impl EventStream {
                     return Some(None);
                 }
                 self.lsn = self.lsn.max(Some(record.lsn));
-                Some(self.pass(record))
+                Some(self.advance(record))
             }
             BufferedItem::Delta(delta) => {
                 let wanted = !matches!(&self.scope, Scope::Run { run, .. } if *run != delta.run_id);
@@ -235,7 +235,7 @@ impl EventStream {
     }
 
     /// Moves the cursor; returns the event if it is new and wanted.
-    fn pass(&mut self, record: Arc<EventRecord>) -> Option<StreamItem> {
+    fn advance(&mut self, record: Arc<EventRecord>) -> Option<StreamItem> {
         let number = self.number(&record);
         if number <= self.cursor {
             return None;
@@ -255,7 +255,7 @@ impl EventStream {
 impl Drop for EventStream {
     fn drop(&mut self) {
         self.live.close();
-        self.hub.sweep(&self.scope);
+        self.hub.remove_closed(&self.scope);
     }
 }
 
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_with_a_late_cursor_begins_right_there() {
+    async fn stream_starts_at_its_cursor() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("db");
         let last = 3 * PAGE_EVENTS as u64 + 5;
@@ -318,7 +318,7 @@ mod tests {
         for scope in [Scope::Session(SessionId::new("s")), Scope::Trace(TraceId::new("s"))] {
             for since in [0, 1, PAGE_EVENTS as u64, last - 1, last] {
                 let mut stream = EventStream::open(Arc::default(), reading.clone(), scope.clone(), since);
-                stream.read_on().await.unwrap();
+                stream.read_page().await.unwrap();
                 let first = stream.stored.front().map(|record| record.session_seq);
                 assert_eq!(first, (since < last).then_some(since + 1), "{scope:?} since {since}: its first page");
             }

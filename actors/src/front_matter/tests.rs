@@ -99,7 +99,7 @@ fn a_value_of_another_kind_is_refused() {
         read.number::<u32>("q", "a number", |_| true).err(),
         read.number::<u32>("n", "a small number", |n| *n < 5).err(),
         read.required("none").err(),
-        read.only(&["n", "q", "t", "l"]).err(),
+        read.reject_unknown_keys(&["n", "q", "t", "l"]).err(),
     ];
     let said: Vec<String> = faults
         .into_iter()

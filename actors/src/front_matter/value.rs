@@ -37,7 +37,7 @@ impl Value {
 
     /// Adds an item that is on a line of its own.
     pub(crate) fn push(&mut self, text: &str) -> Result<(), String> {
-        let item = match of(text)? {
+        let item = match parse(text)? {
             Self::Plain(item) | Self::Quoted(item) => item,
             Self::Empty => return Err("has an item without a value: give it one, or take the line out".into()),
             Self::List(_) => return Err("has a list within a list: write one text to an item".into()),
@@ -59,13 +59,13 @@ pub(crate) fn item(line: &str) -> Option<&str> {
 }
 
 /// Parses the value of a key or of an item, without surrounding whitespace.
-pub(crate) fn of(text: &str) -> Result<Value, String> {
+pub(crate) fn parse(text: &str) -> Result<Value, String> {
     match text.chars().next() {
         None | Some('#') => Ok(Value::Empty),
         Some('[') => list(&text[1..]),
         Some(quote @ ('"' | '\'')) => {
             let (inner, rest) = quoted(&text[1..], quote)?;
-            ends(rest).map(|()| Value::Quoted(inner))
+            require_end(rest).map(|()| Value::Quoted(inner))
         }
         Some(_) => plain(text).map(|text| Value::Plain(text.to_owned())),
     }
@@ -113,7 +113,7 @@ fn list(text: &str) -> Result<Value, String> {
     let unclosed = || "has no closing ] in its line; for a list over several lines write `- a` in each".to_owned();
     loop {
         if let Some(behind) = rest.strip_prefix(']') {
-            return ends(behind).map(|()| Value::List(items));
+            return require_end(behind).map(|()| Value::List(items));
         }
         let quote = rest.chars().next().ok_or_else(unclosed)?;
         if matches!(quote, '"' | '\'') {
@@ -139,7 +139,7 @@ fn list(text: &str) -> Result<Value, String> {
 }
 
 /// Checks that a value is followed by nothing except a comment.
-fn ends(rest: &str) -> Result<(), String> {
+fn require_end(rest: &str) -> Result<(), String> {
     let text = rest.trim_start();
     match text.is_empty() || (text.starts_with('#') && text.len() < rest.len()) {
         true => Ok(()),

@@ -64,7 +64,7 @@ enum Kind {
 /// Reads the file; a missing file means no hooks.
 pub(super) fn read(path: &Path) -> Result<BTreeMap<HookPoint, Vec<Group>>, ErrorInfo> {
     let refuse = |why: String| ErrorInfo::new(ErrorCode::ConfigError, format!("{}: {why}", path.display()));
-    let text = match look(path) {
+    let text = match read_file(path) {
         Ok(Some(text)) => text,
         Ok(None) => return Ok(BTreeMap::new()),
         Err(error) => return Err(refuse(format!("it cannot be read: {error}"))),
@@ -83,7 +83,7 @@ pub(super) fn read(path: &Path) -> Result<BTreeMap<HookPoint, Vec<Group>>, Error
     Ok(file.hooks.into_iter().filter(|(_, groups)| !groups.is_empty()).collect())
 }
 
-fn look(path: &Path) -> io::Result<Option<String>> {
+fn read_file(path: &Path) -> io::Result<Option<String>> {
     let known = match fs::metadata(path) {
         // The code that opens the home reports a home that is not a directory.
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {

@@ -121,7 +121,7 @@ fn hook_1_a_matcher_wants_all_that_it_names() {
         (json!({"tool": "write", "tag": "mcp"}), false),
     ] {
         let read: Matcher = serde_json::from_value(matcher.clone()).unwrap();
-        assert_eq!(fits(&read, &told(HookPoint::PreToolUse), project), fit, "{matcher}");
+        assert_eq!(matches(&read, &told(HookPoint::PreToolUse), project), fit, "{matcher}");
     }
 }
 
@@ -143,7 +143,7 @@ fn a_path_prefix_matches_the_file_that_is_opened() {
         let matcher: Matcher = serde_json::from_value(json!({ "path_prefix": prefix })).unwrap();
         // The name in the arguments does not show the opened file.
         let told = HookInput { resolved_path: Some(project.join(opened)), ..told(HookPoint::PreToolUse) };
-        assert_eq!(fits(&matcher, &told, &project), fit, "{prefix} {opened}");
+        assert_eq!(matches(&matcher, &told, &project), fit, "{prefix} {opened}");
     }
 }
 
@@ -175,7 +175,7 @@ fn hook_1_a_file_that_cannot_be_used_is_refused_with_its_place() {
     config.hooks.enabled = false;
     assert!(home.load(&config).is_ok(), "what is switched off is not looked at");
     fs::remove_file(&path).unwrap();
-    assert!(!home.load(&Config::default()).unwrap().hear(HookPoint::Stop));
+    assert!(!home.load(&Config::default()).unwrap().has_hooks(HookPoint::Stop));
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;

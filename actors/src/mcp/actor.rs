@@ -44,7 +44,7 @@ impl Actor for McpServerActor {
     async fn pre_start(&self, myself: ActorRef<McpServerMsg>, (): ()) -> Result<McpServerState, ActorProcessingErr> {
         self.status.show("starting", "connecting");
         let actor = Mailbox::new(myself, Arc::clone(&self.status));
-        self.server.sit(actor.clone());
+        self.server.set_actor(actor.clone());
         let cut_off = CancellationToken::new();
         self.connect(actor, cut_off.clone(), Duration::ZERO);
         Ok(McpServerState { _guard: cut_off.clone().drop_guard(), cancel: cut_off, failures: 0 })
@@ -62,7 +62,7 @@ impl Actor for McpServerActor {
             McpServerMsg::Opened { line, tools } => {
                 at_work.failures = 0;
                 self.status.show("running", count(tools.len()));
-                mcp.opened(&self.server, line, tools);
+                mcp.set_ready(&self.server, line, tools);
             }
             McpServerMsg::Listed(tools) => {
                 self.status.show("running", count(tools.len()));
@@ -70,14 +70,14 @@ impl Actor for McpServerActor {
             }
             McpServerMsg::Lost(lost) if !lost.is_retryable => {
                 self.status.show("failed", lost.error.message.as_str());
-                mcp.lost(&self.server, lost.error, false);
+                mcp.set_unavailable(&self.server, lost.error, false);
             }
             McpServerMsg::Lost(lost) => {
                 let wait = backoff(at_work.failures);
                 at_work.failures = at_work.failures.saturating_add(1);
                 self.status.restarted(&lost.error.message);
                 self.status.show("connecting", format!("not available: {}", lost.error.message));
-                mcp.lost(&self.server, lost.error, true);
+                mcp.set_unavailable(&self.server, lost.error, true);
                 self.connect(Mailbox::new(myself, Arc::clone(&self.status)), at_work.cancel.clone(), wait);
             }
             McpServerMsg::Crash => return Err("crashed on request".into()),

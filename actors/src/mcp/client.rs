@@ -20,7 +20,7 @@ use soong_protocol::{ErrorCode, ErrorInfo};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::{listing::clean, process::MAX_LINE_BYTES};
+use super::{listing::sanitize, process::MAX_LINE_BYTES};
 use crate::tool::Progress;
 
 /// Protocol version to request: the newest one that starts with `initialize`, which all servers support.
@@ -43,7 +43,7 @@ impl ServerClient {
     /// Resolves with an error when the server sends a message over the size limit, after this call.
     ///
     /// Such a message cannot be matched to a request, so every pending request fails.
-    pub(super) fn too_long(&self, what: &'static str) -> impl Future<Output = ErrorInfo> + use<> {
+    pub(super) fn oversized_message(&self, what: &'static str) -> impl Future<Output = ErrorInfo> + use<> {
         let mut messages = self.long_messages.clone();
         messages.mark_unchanged();
         async move {
@@ -56,7 +56,7 @@ impl ServerClient {
     }
 
     /// Returns whether no request can be sent any more, even if the actor of the server has not noticed it yet.
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn is_closed(&self) -> bool {
         self.closed.is_cancelled() || self.peer.is_transport_closed()
     }
 }
@@ -67,15 +67,15 @@ pub(super) struct ProgressListeners(Mutex<HashMap<ProgressToken, Progress>>);
 
 impl ProgressListeners {
     /// Forwards the progress of a call to `progress` until the returned guard is dropped.
-    pub(super) fn listen(self: &Arc<Self>, token: ProgressToken, progress: Progress) -> ProgressSubscription {
+    pub(super) fn subscribe(self: &Arc<Self>, token: ProgressToken, progress: Progress) -> ProgressSubscription {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(token.clone(), progress);
         ProgressSubscription { listeners: Arc::clone(self), token }
     }
 
-    fn tell(&self, news: &ProgressNotificationParam) {
+    fn notify(&self, news: &ProgressNotificationParam) {
         let listener = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&news.progress_token).cloned();
         if let Some(listener) = listener {
-            listener.say(told(news));
+            listener.report(format_progress(news));
         }
     }
 }
@@ -92,12 +92,12 @@ impl Drop for ProgressSubscription {
     }
 }
 
-fn told(news: &ProgressNotificationParam) -> String {
+fn format_progress(news: &ProgressNotificationParam) -> String {
     let far = match news.total {
         Some(total) => format!("{} of {total}", news.progress),
         None => news.progress.to_string(),
     };
-    match news.message.as_deref().map(|message| clean(message, MAX_PROGRESS_CHARS)) {
+    match news.message.as_deref().map(|message| sanitize(message, MAX_PROGRESS_CHARS)) {
         Some(message) if !message.is_empty() => format!("{message} ({far})"),
         _ => far,
     }
@@ -117,7 +117,7 @@ impl ClientHandler for NotificationHandler {
     }
 
     async fn on_progress(&self, news: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
-        self.listeners.tell(&news);
+        self.listeners.notify(&news);
     }
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {

@@ -20,7 +20,7 @@ use super::{
     Server,
     client::{NotificationHandler, ProgressListeners, ServerClient},
     http,
-    listing::{ListedTool, MAX_TOOLS, ToolPage, accept, clean},
+    listing::{ListedTool, MAX_TOOLS, ToolPage, convert_tool, sanitize},
     means::Target,
     process::{Pipes, Process},
     task_tools::TaskTools,
@@ -81,7 +81,7 @@ impl Connection {
         let guard = CancelOnDrop::default();
         let (listeners, changed) = (Arc::<ProgressListeners>::default(), Arc::<Notify>::default());
         let client = NotificationHandler { listeners: Arc::clone(&listeners), changed: Arc::clone(&changed) };
-        let means = Target::of(&server.name, &server.config, tools, environment).map_err(fatal)?;
+        let means = Target::resolve(&server.name, &server.config, tools, environment).map_err(fatal)?;
         let task_tools = TaskTools::default();
         let (hello, process, over, long_messages) = match means {
             Target::Program { command, args, variables } => {
@@ -101,7 +101,7 @@ impl Connection {
                 // The process may have ended before or during the handshake.
                 use ClientInitializeError::{ConnectionClosed, TransportError};
                 if let Ok(Err(ConnectionClosed(_) | TransportError { .. })) = &hello {
-                    let error = ErrorInfo::new(ErrorCode::ProviderError, process.obituary().await);
+                    let error = ErrorInfo::new(ErrorCode::ProviderError, process.exit_reason().await);
                     return Err(ConnectionError { error, is_retryable: true });
                 }
                 (hello, Some(process), over, long_lines)
@@ -120,7 +120,7 @@ impl Connection {
                 let service = Some(service.waiting().map(drop).boxed());
                 Ok(Self { client: line, changed, service, stop, process, task_tools, _guard: guard })
             }
-            Ok(Err(error)) => Err(ConnectionError { error: refused(&error), is_retryable: true }),
+            Ok(Err(error)) => Err(ConnectionError { error: initialize_error(&error), is_retryable: true }),
             Err(_) => {
                 let limit = server.initialize_timeout().as_millis();
                 let message =
@@ -131,7 +131,7 @@ impl Connection {
     }
 
     /// Returns the client for calls.
-    pub(super) fn line(&self) -> ServerClient {
+    pub(super) fn client(&self) -> ServerClient {
         self.client.clone()
     }
 
@@ -151,7 +151,7 @@ impl Connection {
         for _ in 0..MAX_PAGES {
             let page = self.page(server, cursor.take()).await?;
             for offered in page.tools {
-                match offered.and_then(|offered| accept(&server.name, &server.config, offered)) {
+                match offered.and_then(|offered| convert_tool(&server.name, &server.config, offered)) {
                     Ok(tool) if self.task_tools.contains(&tool.remote_name) => {
                         left_out(format!(
                             "tool {}: it can only be called as an MCP task, which Soong does not do",
@@ -183,14 +183,14 @@ impl Connection {
         let params = PaginatedRequestParams::default().with_cursor(cursor);
         let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(params));
         let options = PeerRequestOptions::with_timeout(server.timeout());
-        let too_long = self.client.too_long("tools/list");
+        let too_long = self.client.oversized_message("tools/list");
         let answer = async {
             let pending = self.client.peer.send_cancellable_request(request, options).await?;
             pending.await_response().await
         };
         let result = tokio::select! {
             biased;
-            answer = answer => answer.map_err(|error| failed("tools/list", &error))?,
+            answer = answer => answer.map_err(|error| request_error("tools/list", &error))?,
             error = too_long => return Err(error),
         };
         ToolPage::read(result).ok_or_else(|| {
@@ -208,7 +208,7 @@ impl Connection {
             }
         }
         match &mut self.process {
-            Some(process) => process.obituary().await,
+            Some(process) => process.exit_reason().await,
             None if self.service.is_some() => "nobody answers at its address any more".to_owned(),
             None => "its connection ended".to_owned(),
         }
@@ -229,22 +229,22 @@ impl Connection {
 }
 
 /// Returns the reason why the handshake failed.
-fn refused(error: &ClientInitializeError) -> ErrorInfo {
+fn initialize_error(error: &ClientInitializeError) -> ErrorInfo {
     let said = match error {
-        ClientInitializeError::TransportError { error, .. } => causes(&*error.error),
+        ClientInitializeError::TransportError { error, .. } => format_error_chain(&*error.error),
         ClientInitializeError::JsonRpcError(data) => format!("it refused `initialize`: {}", data.message),
         ClientInitializeError::ExpectedInitResult(_) => "its answer to `initialize` makes no sense".to_owned(),
         other => other.to_string(),
     };
-    ErrorInfo::new(ErrorCode::ProviderError, clean(&said, MAX_MESSAGE_CHARS))
+    ErrorInfo::new(ErrorCode::ProviderError, sanitize(&said, MAX_MESSAGE_CHARS))
 }
 
 /// Returns the reason why a request failed.
-pub(super) fn failed(what: &str, error: &ServiceError) -> ErrorInfo {
+pub(super) fn request_error(what: &str, error: &ServiceError) -> ErrorInfo {
     let (code, said) = match error {
         ServiceError::McpError(data) => (ErrorCode::ProviderError, format!("it refused `{what}`: {}", data.message)),
         ServiceError::TransportSend(error) => {
-            (ErrorCode::ProviderError, format!("`{what}` could not be sent: {}", causes(&*error.error)))
+            (ErrorCode::ProviderError, format!("`{what}` could not be sent: {}", format_error_chain(&*error.error)))
         }
         ServiceError::TransportClosed => {
             (ErrorCode::Interrupted, format!("its connection ended during `{what}`: what that has done is not known"))
@@ -254,7 +254,7 @@ pub(super) fn failed(what: &str, error: &ServiceError) -> ErrorInfo {
         }
         other => (ErrorCode::ProviderError, format!("`{what}` failed: {other}")),
     };
-    ErrorInfo::new(code, clean(&said, MAX_MESSAGE_CHARS))
+    ErrorInfo::new(code, sanitize(&said, MAX_MESSAGE_CHARS))
 }
 
 /// Returns whether a request certainly did not reach the server, because no connection was established.
@@ -264,7 +264,7 @@ pub(super) fn is_unsent(error: &ServiceError) -> bool {
 }
 
 /// Formats an error with its causes, without repeating a text.
-fn causes(error: &dyn Error) -> String {
+fn format_error_chain(error: &dyn Error) -> String {
     let mut said = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

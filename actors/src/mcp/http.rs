@@ -87,7 +87,7 @@ type EventStream = BoxStream<'static, Result<Sse, SseError>>;
 type Headers = HashMap<HeaderName, HeaderValue>;
 
 impl CancellableHttpClient {
-    async fn unless_given_up<T>(
+    async fn or_cancelled<T>(
         &self,
         request: impl Future<Output = Result<T, TransportError>>,
     ) -> Result<T, TransportError> {
@@ -102,7 +102,7 @@ impl CancellableHttpClient {
         answer
     }
 
-    fn cut(&self, stream: EventStream) -> EventStream {
+    fn until_cancelled(&self, stream: EventStream) -> EventStream {
         stream.take_until(self.cancel.clone().cancelled_owned()).boxed()
     }
 }
@@ -137,15 +137,15 @@ impl StreamableHttpClient for CancellableHttpClient {
         };
         let has_session = session.is_some();
         let request = client.post_message_with_max_sse_event_size(uri, message, session, auth, headers, max_bytes);
-        Ok(match self.unless_given_up(request).await {
+        Ok(match self.or_cancelled(request).await {
             Ok(StreamableHttpPostResponse::Sse(stream, session)) => {
                 let task_tools = self.task_tools.clone();
-                let stream = self.cut(stream).inspect(move |event| {
+                let stream = self.until_cancelled(stream).inspect(move |event| {
                     if let Ok(Sse { data: Some(data), .. }) = event {
-                        task_tools.look(data.as_bytes());
+                        task_tools.inspect(data.as_bytes());
                     }
                 });
-                let stream = answered(stream.boxed(), id);
+                let stream = with_missing_response(stream.boxed(), id);
                 StreamableHttpPostResponse::Sse(stream, session)
             }
             // An error that answers no request of this client: the SDK would wait for the answer forever.
@@ -168,7 +168,7 @@ impl StreamableHttpClient for CancellableHttpClient {
         auth: Option<String>,
         headers: Headers,
     ) -> Result<(), TransportError> {
-        self.unless_given_up(self.client.delete_session(uri, session, auth, headers)).await
+        self.or_cancelled(self.client.delete_session(uri, session, auth, headers)).await
     }
 
     async fn get_stream(
@@ -193,17 +193,17 @@ impl StreamableHttpClient for CancellableHttpClient {
     ) -> Result<EventStream, TransportError> {
         let (client, takes_up) = (&self.client, last_event.is_some());
         let request = client.get_stream_with_max_sse_event_size(uri, session, last_event, auth, headers, max_bytes);
-        let stream = self.unless_given_up(request).await;
+        let stream = self.or_cancelled(request).await;
         if takes_up && stream.is_err() {
             self.cancel.cancel();
         }
-        Ok(self.cut(stream?))
+        Ok(self.until_cancelled(stream?))
     }
 }
 
 /// Inserts an error response if the stream of a request ends without a response and cannot be resumed, or if an event
 /// is too large. Otherwise the SDK would wait for the response, or end the connection for all requests.
-fn answered(stream: EventStream, id: Option<RequestId>) -> EventStream {
+fn with_missing_response(stream: EventStream, id: Option<RequestId>) -> EventStream {
     let Some(id) = id else { return stream };
     let state = Some((stream, false));
     let next = move |state: Option<(EventStream, bool)>| {
@@ -213,17 +213,19 @@ fn answered(stream: EventStream, id: Option<RequestId>) -> EventStream {
             let event = stream.next().await;
             match event {
                 None if is_over => None,
-                None => Some((Ok(answer(&id, "its connection ended before the answer")), None)),
+                None => Some((Ok(error_response(&id, "its connection ended before the answer")), None)),
                 Some(Err(SseError::Body(error))) if error.to_string().contains("exceeded the maximum size") => {
                     let message = format!("the answer is longer than {MAX_EVENT_BYTES} bytes");
-                    Some((Ok(answer(&id, &message)), Some((stream, true))))
+                    Some((Ok(error_response(&id, &message)), Some((stream, true))))
                 }
                 Some(Ok(event)) => {
                     // A stream whose events have ids can be resumed after this event.
-                    let is_over = is_over || event.id.is_some() || answers(&event, &id);
+                    let is_over = is_over || event.id.is_some() || is_response_to(&event, &id);
                     Some((Ok(event), Some((stream, is_over))))
                 }
-                Some(Err(_)) if !is_over => Some((Ok(answer(&id, "its connection broke before the answer")), None)),
+                Some(Err(_)) if !is_over => {
+                    Some((Ok(error_response(&id, "its connection broke before the answer")), None))
+                }
                 Some(Err(error)) => Some((Err(error), Some((stream, is_over)))),
             }
         }
@@ -232,7 +234,7 @@ fn answered(stream: EventStream, id: Option<RequestId>) -> EventStream {
 }
 
 /// Returns whether an event is the response to a request.
-fn answers(event: &Sse, id: &RequestId) -> bool {
+fn is_response_to(event: &Sse, id: &RequestId) -> bool {
     #[derive(Deserialize)]
     struct Answer {
         id: Option<RequestId>,
@@ -244,7 +246,7 @@ fn answers(event: &Sse, id: &RequestId) -> bool {
 }
 
 /// Returns an error response to a request.
-fn answer(id: &RequestId, message: &str) -> Sse {
+fn error_response(id: &RequestId, message: &str) -> Sse {
     let answer = json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32_000, "message": message}});
     Sse::default().data(answer.to_string())
 }

@@ -55,7 +55,7 @@ impl ToolPage {
                 let Form { tools, next_cursor } = custom.result_as().ok()?;
                 let read = |value: Value| {
                     let name = value["name"].as_str().unwrap_or("(without a name)").to_owned();
-                    serde_json::from_value(value).map_err(|error| format!("tool {}: {error}", clean(&name, 100)))
+                    serde_json::from_value(value).map_err(|error| format!("tool {}: {error}", sanitize(&name, 100)))
                 };
                 Some(Self { tools: tools.into_iter().map(read).collect(), next: next_cursor })
             }
@@ -65,9 +65,9 @@ impl ToolPage {
 }
 
 /// Converts a tool of a server. An error is the reason why it is omitted.
-pub(super) fn accept(server: &str, config: &McpConfig, offered: Offered) -> Result<ListedTool, String> {
+pub(super) fn convert_tool(server: &str, config: &McpConfig, offered: Offered) -> Result<ListedTool, String> {
     let remote_name = offered.name.into_owned();
-    let shown = clean(&remote_name, 100);
+    let shown = sanitize(&remote_name, 100);
     if shown.is_empty() {
         return Err("a tool has no name".to_owned());
     }
@@ -82,11 +82,11 @@ pub(super) fn accept(server: &str, config: &McpConfig, offered: Offered) -> Resu
     }
     let hints = offered.annotations.unwrap_or_default();
     let title = offered.title.or(hints.title).unwrap_or_default();
-    let title = match clean(&title, MAX_TITLE_CHARS) {
+    let title = match sanitize(&title, MAX_TITLE_CHARS) {
         title if title.is_empty() => shown,
         title => title,
     };
-    let description = clean_lines(&offered.description.unwrap_or_default(), MAX_DESCRIPTION_CHARS);
+    let description = sanitize_lines(&offered.description.unwrap_or_default(), MAX_DESCRIPTION_CHARS);
     let description = if description.is_empty() { title.clone() } else { description };
     // Only a hint of the server. Calls require permission in any case, because they reach beyond this machine.
     let reads = hints.read_only_hint == Some(true);
@@ -106,19 +106,19 @@ pub(super) fn accept(server: &str, config: &McpConfig, offered: Offered) -> Resu
 }
 
 /// Returns untrusted text on one line, without control characters and with at most `max_chars` characters.
-pub(super) fn clean(text: &str, max_chars: usize) -> String {
+pub(super) fn sanitize(text: &str, max_chars: usize) -> String {
     let words: Vec<&str> =
         text.split(|c: char| c.is_control() || c.is_whitespace()).filter(|w| !w.is_empty()).collect();
-    cut(&words.join(" "), max_chars)
+    truncate(&words.join(" "), max_chars)
 }
 
 /// Same as [`clean`], but keeps the lines.
-fn clean_lines(text: &str, max_chars: usize) -> String {
+fn sanitize_lines(text: &str, max_chars: usize) -> String {
     let kept: String = text.chars().filter(|c| !c.is_control() || *c == '\n' || *c == '\t').collect();
-    cut(kept.trim(), max_chars)
+    truncate(kept.trim(), max_chars)
 }
 
-fn cut(text: &str, max_chars: usize) -> String {
+fn truncate(text: &str, max_chars: usize) -> String {
     match text.char_indices().nth(max_chars) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),

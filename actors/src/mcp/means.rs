@@ -30,7 +30,7 @@ pub(super) enum Target {
 
 impl Target {
     /// Looks up all values. An error names the value to set and the key that refers to it.
-    pub(super) fn of(
+    pub(super) fn resolve(
         server: &str,
         config: &McpConfig,
         tools: &ToolsConfig,

@@ -37,7 +37,7 @@ pub async fn probe(
     let listed = connection.list(&server, |why| left_out.push(why)).await;
     connection.close().await;
     let mut tools = listed?;
-    let usable = tool::registered(&server, tools.clone(), |error| left_out.push(error.to_string()));
+    let usable = tool::register_all(&server, tools.clone(), |error| left_out.push(error.to_string()));
     tools.retain(|tool| usable.iter().any(|usable| usable.spec.name == tool.spec.name));
     let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     Ok(Probe { tools, left_out, took_ms })

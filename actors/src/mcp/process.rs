@@ -22,7 +22,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::{listing::clean, task_tools::TaskTools};
+use super::{listing::sanitize, task_tools::TaskTools};
 use soong_sandbox::{ProcessTree, SpawnOptions, StartedProgram};
 
 /// Maximum length of a line of output, in bytes. The SDK discards longer lines.
@@ -75,10 +75,10 @@ impl ProcessOutput {
         self.oversized_lines.subscribe()
     }
 
-    fn measure(&mut self, bytes: &[u8]) {
+    fn inspect(&mut self, bytes: &[u8]) {
         for (place, piece) in bytes.split(|byte| *byte == b'\n').enumerate() {
             if place > 0 {
-                self.task_tools.look(&self.line);
+                self.task_tools.inspect(&self.line);
                 self.line.clear();
             }
             let room = MAX_LIST_BYTES.saturating_sub(self.line.len()).min(piece.len());
@@ -105,7 +105,7 @@ impl AsyncRead for ProcessOutput {
         if is_over {
             self.closed.cancel();
         }
-        self.measure(&into.filled()[filled..]);
+        self.inspect(&into.filled()[filled..]);
         read
     }
 }
@@ -129,7 +129,7 @@ impl Process {
         let started = launch.start().await.map_err(|error| failed(error.to_string()))?;
         let StartedProgram { stdin, stdout, stderr, process_tree: family } = started;
         let last_words = Arc::<Mutex<Vec<u8>>>::default();
-        let logging = log(server.to_owned(), stderr, Arc::clone(&last_words));
+        let logging = log_stderr(server.to_owned(), stderr, Arc::clone(&last_words));
         let stderr = Some(AbortOnDropHandle::new(tokio::spawn(logging)));
         let Some(stdin) = stdin else { return Err(failed("it has no standard input".to_owned())) };
         let stdout = ProcessOutput::new(stdout, task_tools.clone());
@@ -137,13 +137,13 @@ impl Process {
     }
 
     /// Returns the end of standard error, on one line.
-    pub(super) fn last_words(&self) -> String {
+    pub(super) fn stderr_tail(&self) -> String {
         let words = self.stderr_tail.lock().unwrap_or_else(PoisonError::into_inner);
-        clean(&String::from_utf8_lossy(&words), STDERR_TAIL_BYTES)
+        sanitize(&String::from_utf8_lossy(&words), STDERR_TAIL_BYTES)
     }
 
     /// Waits up to `GRACE` for a program that is about to exit, and returns how it ended.
-    pub(super) async fn obituary(&mut self) -> String {
+    pub(super) async fn exit_reason(&mut self) -> String {
         let how = match tokio::time::timeout(EXIT_TIMEOUT, self.process_tree.wait()).await {
             Ok(Ok(status)) => format!("its process ended ({status})"),
             Ok(Err(error)) => format!("its process cannot be waited for ({error})"),
@@ -154,7 +154,7 @@ impl Process {
             let _ = tokio::time::timeout(Duration::from_millis(100), logging).await;
             self.stderr = None;
         }
-        match self.last_words() {
+        match self.stderr_tail() {
             words if words.is_empty() => how,
             words => format!("{how}; it said: {words}"),
         }
@@ -172,11 +172,11 @@ impl Process {
 }
 
 /// Logs standard error until it is closed, and keeps its end.
-async fn log(server: String, mut stderr: ChildStderr, last_words: Arc<Mutex<Vec<u8>>>) {
+async fn log_stderr(server: String, mut stderr: ChildStderr, last_words: Arc<Mutex<Vec<u8>>>) {
     let mut piece = vec![0; READ_BYTES];
     while let Ok(count @ 1..) = stderr.read(&mut piece).await {
         let said = &piece[..count];
-        let text = clean(&String::from_utf8_lossy(said), READ_BYTES);
+        let text = sanitize(&String::from_utf8_lossy(said), READ_BYTES);
         tracing::debug!(server, text, "an MCP server wrote to standard error");
         let mut words = last_words.lock().unwrap_or_else(PoisonError::into_inner);
         words.extend_from_slice(said);

@@ -7,9 +7,9 @@
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents, ServerResult};
 use soong_protocol::{ErrorCode, ErrorInfo};
 
-use super::listing::clean;
+use super::listing::sanitize;
 use crate::{
-    text::visible,
+    text::strip_invisible,
     tool::{ToolOutput, ToolResult},
 };
 
@@ -21,12 +21,12 @@ const MAX_ERROR_BYTES: usize = 16 * 1024;
 const MAX_NAME_CHARS: usize = 300;
 
 /// Converts a response to `tools/call`.
-pub(super) fn outcome(server: &str, title: &str, result: ServerResult) -> ToolResult {
+pub(super) fn convert(server: &str, title: &str, result: ServerResult) -> ToolResult {
     match result {
-        ServerResult::CallToolResult(result) => of_call(server, title, result),
+        ServerResult::CallToolResult(result) => convert_call(server, title, result),
         // Content of an unknown kind is passed on as JSON, because the model may understand it.
         ServerResult::CustomResult(custom) if custom.0.get("content").is_some() => {
-            Ok(ToolOutput::text(title, bounded(&custom.0.to_string(), MAX_OUTPUT_BYTES)))
+            Ok(ToolOutput::text(title, sanitize_and_truncate(&custom.0.to_string(), MAX_OUTPUT_BYTES)))
         }
         ServerResult::InputRequiredResult(_) => {
             let message = format!("MCP server {server:?} wants input in the middle of the call, which is not offered");
@@ -43,7 +43,7 @@ pub(super) fn outcome(server: &str, title: &str, result: ServerResult) -> ToolRe
     }
 }
 
-fn of_call(server: &str, title: &str, result: CallToolResult) -> ToolResult {
+fn convert_call(server: &str, title: &str, result: CallToolResult) -> ToolResult {
     let has_text =
         result.content.iter().any(|block| matches!(block, ContentBlock::Text(text) if !text.text.is_empty()));
     let mut parts: Vec<String> = result.content.into_iter().map(text_of).filter(|part| !part.is_empty()).collect();
@@ -53,21 +53,25 @@ fn of_call(server: &str, title: &str, result: CallToolResult) -> ToolResult {
     }
     let text = parts.join("\n");
     if result.is_error == Some(true) {
-        let said = if text.is_empty() { "it does not say which".to_owned() } else { bounded(&text, MAX_ERROR_BYTES) };
+        let said = if text.is_empty() {
+            "it does not say which".to_owned()
+        } else {
+            sanitize_and_truncate(&text, MAX_ERROR_BYTES)
+        };
         return Err(ErrorInfo::new(
             ErrorCode::ProviderError,
             format!("MCP server {server:?} answered an error: {said}"),
         ));
     }
     let text = if text.is_empty() { "(no output)".to_owned() } else { text };
-    Ok(ToolOutput::text(title, bounded(&text, MAX_OUTPUT_BYTES)))
+    Ok(ToolOutput::text(title, sanitize_and_truncate(&text, MAX_OUTPUT_BYTES)))
 }
 
 fn text_of(block: ContentBlock) -> String {
     let named = |kind: &str, media: Option<&str>, base64: &str, what: &str| {
         // Four characters of base64 encode three bytes.
         let size = base64.len() / 4 * 3;
-        let media = media.map_or_else(|| "of unknown type".to_owned(), |media| clean(media, MAX_NAME_CHARS));
+        let media = media.map_or_else(|| "of unknown type".to_owned(), |media| sanitize(media, MAX_NAME_CHARS));
         format!("[{kind} {media}, about {size} bytes{what}; not shown]")
     };
     match block {
@@ -76,17 +80,18 @@ fn text_of(block: ContentBlock) -> String {
         ContentBlock::Audio(audio) => named("audio", Some(&audio.mime_type), &audio.data, ""),
         ContentBlock::Resource(embedded) => match embedded.resource {
             ResourceContents::TextResourceContents { uri, text, .. } => {
-                format!("[resource {}]\n{text}", clean(&uri, MAX_NAME_CHARS))
+                format!("[resource {}]\n{text}", sanitize(&uri, MAX_NAME_CHARS))
             }
             ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
-                named("resource", mime_type.as_deref(), &blob, &format!(", {}", clean(&uri, MAX_NAME_CHARS)))
+                named("resource", mime_type.as_deref(), &blob, &format!(", {}", sanitize(&uri, MAX_NAME_CHARS)))
             }
             _ => "[a resource of an unknown kind; not shown]".to_owned(),
         },
         ContentBlock::ResourceLink(link) => {
             let size = link.size.map_or_else(String::new, |size| format!(", {size} bytes"));
-            let media = link.mime_type.map_or_else(String::new, |media| format!(", {}", clean(&media, MAX_NAME_CHARS)));
-            let (uri, name) = (clean(&link.uri, MAX_NAME_CHARS), clean(&link.name, MAX_NAME_CHARS));
+            let media =
+                link.mime_type.map_or_else(String::new, |media| format!(", {}", sanitize(&media, MAX_NAME_CHARS)));
+            let (uri, name) = (sanitize(&link.uri, MAX_NAME_CHARS), sanitize(&link.name, MAX_NAME_CHARS));
             format!("[resource {name}, {uri}{media}{size}; not read]")
         }
         _ => "[content of an unknown kind; not shown]".to_owned(),
@@ -94,8 +99,8 @@ fn text_of(block: ContentBlock) -> String {
 }
 
 /// Removes control and invisible characters. Truncates a text that is too long, and appends a note.
-fn bounded(text: &str, max_bytes: usize) -> String {
-    let mut text = visible(text);
+fn sanitize_and_truncate(text: &str, max_bytes: usize) -> String {
+    let mut text = strip_invisible(text);
     let size = text.len();
     if size > max_bytes {
         text.truncate(text.floor_char_boundary(max_bytes));

@@ -150,11 +150,11 @@ impl McpSupervisorActor {
         let Some(number) = crash else {
             let error = format!("{error} (it failed more often than it may, {})", restart::MCP_SERVER.label);
             kept.status.show("failed", error.as_str());
-            self.mcp.lost(&kept.server, ErrorInfo::new(ErrorCode::ActorCrashed, error), false);
+            self.mcp.set_unavailable(&kept.server, ErrorInfo::new(ErrorCode::ActorCrashed, error), false);
             return;
         };
         kept.status.restarted(error);
-        self.mcp.lost(&kept.server, ErrorInfo::new(ErrorCode::ProviderError, error), true);
+        self.mcp.set_unavailable(&kept.server, ErrorInfo::new(ErrorCode::ProviderError, error), true);
         let (myself, name, wait) = (myself.clone(), Arc::clone(name), backoff(number));
         kept.timer = Some(AbortOnDropHandle::new(tokio::spawn(async move {
             tokio::time::sleep(wait).await;

@@ -21,7 +21,7 @@ impl TaskTools {
     }
 
     /// Inspects a message of the server. Messages other than tool lists are ignored.
-    pub(super) fn look(&self, message: &[u8]) {
+    pub(super) fn inspect(&self, message: &[u8]) {
         #[derive(Deserialize)]
         struct Message {
             result: List,
@@ -75,7 +75,7 @@ mod tests {
             (list("required"), true),
             (json!({"result": {"taskSupport": 1}}).to_string(), true),
         ] {
-            tools.look(message.as_bytes());
+            tools.inspect(message.as_bytes());
             assert_eq!((tools.contains("a"), tools.contains("b")), (want, false), "{message}");
         }
     }

@@ -7,10 +7,10 @@ use soong_protocol::{Config, ErrorCode, McpConfig, ToolEffect, ToolsConfig};
 
 use super::{
     Server,
-    listing::{ListedTool, ToolPage, accept, clean},
+    listing::{ListedTool, ToolPage, convert_tool, sanitize},
     means::Target,
-    result::outcome,
-    tool::registered,
+    result::convert,
+    tool::register_all,
 };
 use crate::environment::Environment;
 
@@ -22,7 +22,7 @@ fn means(table: &str) -> Result<Target, String> {
     let variables = [("PATH", "/bin"), ("HOME", "/home/x"), ("KEY", "k3y"), ("SECRET", "s3cret"), ("BAD", "a\nb")];
     let environment = Environment::of(variables);
     let tools = ToolsConfig { env_allowlist: vec!["PATH".into(), "LANG".into()], ..ToolsConfig::default() };
-    Target::of("s", &config(table), &tools, &environment).map_err(|error| {
+    Target::resolve("s", &config(table), &tools, &environment).map_err(|error| {
         assert_eq!(error.code, ErrorCode::ConfigError, "{error}");
         error.message
     })
@@ -73,10 +73,10 @@ fn what_cannot_be_had_is_told_with_variable_and_key() {
 fn taken(tool: Value) -> Result<ListedTool, String> {
     let result: ServerResult = serde_json::from_value(json!({"tools": [tool]})).unwrap();
     let offered = ToolPage::read(result).unwrap().tools.remove(0);
-    let listed = accept("s", &config("command = \"x\"\ntimeout_ms = 7"), offered?)?;
+    let listed = convert_tool("s", &config("command = \"x\"\ntimeout_ms = 7"), offered?)?;
     let server = Server::new("s", &McpConfig::default());
     let mut left_out = None;
-    match registered(&server, vec![listed.clone()], |error| left_out = Some(error.to_string())).pop() {
+    match register_all(&server, vec![listed.clone()], |error| left_out = Some(error.to_string())).pop() {
         Some(_) => Ok(listed),
         None => Err(left_out.unwrap()),
     }
@@ -115,7 +115,7 @@ fn perm_1_every_tool_of_a_server_asks_whatever_it_says_of_itself() {
         }
         let listed = taken(tool).unwrap();
         assert_eq!((listed.spec.effect, listed.spec.idempotent), (effect, effect == ToolEffect::Read), "{annotations}");
-        assert!(listed.spec.needs_leave(), "{annotations}");
+        assert!(listed.spec.requires_permission(), "{annotations}");
         assert_eq!((listed.spec.title.as_str(), listed.spec.description.as_str()), ("t", "t"), "it says nothing");
     }
 }
@@ -155,7 +155,7 @@ fn a_page_that_is_none_is_refused_and_a_tool_that_is_none_hides_no_other() {
 
 fn of(result: Value) -> Result<String, (ErrorCode, String)> {
     let result: ServerResult = serde_json::from_value(result).unwrap();
-    outcome("s", "Title", result).map(|output| output.output).map_err(|error| (error.code, error.message))
+    convert("s", "Title", result).map(|output| output.output).map_err(|error| (error.code, error.message))
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn an_answer_that_is_too_long_is_cut_and_says_so() {
     let long = "ä".repeat(3 * 1024 * 1024);
     let mut result = CallToolResult::default();
     result.content = vec![rmcp::model::ContentBlock::text(long)];
-    let output = outcome("s", "t", ServerResult::CallToolResult(result)).unwrap().output;
+    let output = convert("s", "t", ServerResult::CallToolResult(result)).unwrap().output;
     assert!(output.ends_with("\n[cut: the answer has 6291456 bytes, and the first 4194304 are kept]"));
     assert!(output.len() < 4 * 1024 * 1024 + 100);
 }
@@ -215,7 +215,7 @@ fn foreign_text_is_one_line_without_control_characters() {
         ("äöü!", 3, "äöü…"),
         ("äöü", 3, "äöü"),
     ] {
-        assert_eq!(clean(text, most), want, "{text:?}");
+        assert_eq!(sanitize(text, most), want, "{text:?}");
     }
 }
 

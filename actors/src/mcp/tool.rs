@@ -17,7 +17,7 @@ use soong_protocol::{Demand, ErrorCode, ErrorInfo, ToolSpec};
 
 use super::{
     Server,
-    connection::{failed, is_unsent},
+    connection::{is_unsent, request_error},
     listing::ListedTool,
     result,
 };
@@ -30,7 +30,7 @@ struct McpTool {
 }
 
 /// Validates the tools of a server. Calls `left_out` with the error for each tool whose schema cannot be used.
-pub(super) fn registered(
+pub(super) fn register_all(
     server: &Arc<Server>,
     listed: Vec<ListedTool>,
     mut left_out: impl FnMut(RegisterError),
@@ -52,8 +52,8 @@ impl Tool for McpTool {
     }
 
     /// Every call requires permission, whatever the server declares: the server and its hints are untrusted (PERM-1).
-    fn demand(&self, _: &ToolContext, _: &Value) -> Result<Option<Demand>, ErrorInfo> {
-        Ok(Some(Demand::tool(self.listed.spec.name.clone())))
+    fn required_access(&self, _: &ToolContext, _: &Value) -> Result<Option<Demand>, ErrorInfo> {
+        Ok(Some(Demand::whole_tool(self.listed.spec.name.clone())))
     }
 
     fn call(&self, context: ToolContext, arguments: Value) -> BoxFuture<'static, ToolResult> {
@@ -66,23 +66,23 @@ impl Tool for McpTool {
                 _ => None,
             };
             let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
-            let told = |error| ErrorInfo { message: told(&server.name, &error), ..error };
-            let failed = |error| told(failed("tools/call", &error));
-            let mut line = server.line().await?;
-            let mut too_long = line.too_long("tools/call");
+            let told = |error| ErrorInfo { message: with_server_name(&server.name, &error), ..error };
+            let failed = |error| told(request_error("tools/call", &error));
+            let mut line = server.client().await?;
+            let mut too_long = line.oversized_message("tools/call");
             let options = PeerRequestOptions::no_options;
             let pending = match line.peer.send_cancellable_request(request.clone(), options()).await {
                 // No connection was established, so the server has not received the call. It may be back by now.
                 Err(error) if is_unsent(&error) => {
-                    line = server.line().await?;
-                    too_long = line.too_long("tools/call");
+                    line = server.client().await?;
+                    too_long = line.oversized_message("tools/call");
                     line.peer.send_cancellable_request(request, options()).await
                 }
                 sent => sent,
             };
             let pending = pending.map_err(failed)?;
             let mut guard = CancelOnDrop { peer: line.peer.clone(), id: Some(pending.id.clone()) };
-            let _listening = line.listeners.listen(pending.progress_token.clone(), context.progress.clone());
+            let _listening = line.listeners.subscribe(pending.progress_token.clone(), context.progress.clone());
             let answer = tokio::select! {
                 biased;
                 () = context.cancel.cancelled() => return Err(ErrorInfo::new(ErrorCode::Cancelled, "cancelled")),
@@ -90,13 +90,13 @@ impl Tool for McpTool {
                 error = too_long => return Err(told(error)),
             };
             guard.id = None;
-            result::outcome(&server.name, &title, answer.map_err(failed)?)
+            result::convert(&server.name, &title, answer.map_err(failed)?)
         }
         .boxed()
     }
 }
 
-fn told(server: &str, error: &ErrorInfo) -> String {
+fn with_server_name(server: &str, error: &ErrorInfo) -> String {
     format!("MCP server {server:?}: {}", error.message)
 }
 

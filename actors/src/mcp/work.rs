@@ -50,7 +50,7 @@ impl ConnectionTask {
         };
         let lost = match opened {
             Ok(mut connection) => {
-                let lost = self.stay(&mut connection).await;
+                let lost = self.serve(&mut connection).await;
                 connection.close().await;
                 lost
             }
@@ -58,12 +58,12 @@ impl ConnectionTask {
         };
         drop(turn);
         if let Some(lost) = lost {
-            self.actor.cast(McpServerMsg::Lost(Box::new(lost)));
+            self.actor.send(McpServerMsg::Lost(Box::new(lost)));
         }
     }
 
     /// Keeps the connection open. Returns the reason when it is no longer usable, or `None` if the task is cancelled.
-    async fn stay(&self, connection: &mut Connection) -> Option<ConnectionError> {
+    async fn serve(&self, connection: &mut Connection) -> Option<ConnectionError> {
         let mut is_open = false;
         loop {
             let tools = tokio::select! {
@@ -72,10 +72,10 @@ impl ConnectionTask {
                 tools = self.tools(connection) => tools,
             };
             match tools {
-                Ok(tools) if is_open => drop(self.actor.cast(McpServerMsg::Listed(tools))),
+                Ok(tools) if is_open => drop(self.actor.send(McpServerMsg::Listed(tools))),
                 Ok(tools) => {
                     is_open = true;
-                    self.actor.cast(McpServerMsg::Opened { line: connection.line(), tools });
+                    self.actor.send(McpServerMsg::Opened { line: connection.client(), tools });
                 }
                 // Keep the previously listed tools.
                 Err(error) if is_open && error.code != ErrorCode::Interrupted => {
@@ -100,16 +100,16 @@ impl ConnectionTask {
 
     async fn tools(&self, connection: &mut Connection) -> Result<Vec<Arc<RegisteredTool>>, ErrorInfo> {
         let name = &self.server.name;
-        let listed = connection.list(&self.server, |why| leave_out(name, &why)).await?;
+        let listed = connection.list(&self.server, |why| log_omitted(name, &why)).await?;
         let server = Arc::clone(&self.server);
         // Compiling the schemas is slow: they are untrusted and may be numerous.
-        let check = move || tool::registered(&server, listed, |error| leave_out(&server.name, &error.to_string()));
+        let check = move || tool::register_all(&server, listed, |error| log_omitted(&server.name, &error.to_string()));
         tokio::task::spawn_blocking(check).await.map_err(|_| {
             ErrorInfo::new(ErrorCode::ProviderError, "the schemas of its tools cannot be read: they break the reader")
         })
     }
 }
 
-fn leave_out(server: &str, why: &str) {
+fn log_omitted(server: &str, why: &str) {
     tracing::warn!(server, why, "a tool of an MCP server is left out");
 }

@@ -13,7 +13,7 @@ use soong_protocol::{Experience, ExperienceId, Metrics, Tags, Timestamp, TraceId
 use super::{
     date::read_date,
     head::{self, Metadata},
-    rank::{plain_category, plain_tags},
+    rank::{normalize_category, normalize_tags},
 };
 use crate::front_matter::value::Value;
 
@@ -163,11 +163,11 @@ impl ExperienceText {
 
     /// Returns the content of the file after these changes. Also returns an id for each new experience, and whether
     /// it was added: if its text is already known, the id is that of the known experience.
-    pub(crate) fn with(&self, changes: &Changes) -> (Vec<u8>, Vec<(ExperienceId, bool)>) {
+    pub(crate) fn apply(&self, changes: &Changes) -> (Vec<u8>, Vec<(ExperienceId, bool)>) {
         let (mut rates, mut added, mut blocks) = (Vec::new(), Vec::new(), Vec::new());
         let mut number = self.last_number;
         for new in &changes.new {
-            let text = without_fences(&new.text);
+            let text = escape_fences(&new.text);
             let mut all = self.experiences.iter().zip(&self.positions);
             match all.find(|(known, _)| same_text(&known.text, &text)) {
                 Some((known, place)) => {
@@ -186,16 +186,16 @@ impl ExperienceText {
             }
         }
         rates.extend(changes.rated.iter().cloned());
-        let mut bytes = self.rated(&rates, &changes.reflection);
+        let mut bytes = self.apply_ratings(&rates, &changes.reflection);
         for block in blocks {
-            bytes = appended(bytes, &block);
+            bytes = append_block(bytes, &block);
         }
         (bytes, added)
     }
 
     /// Increments the counters of the rated experiences, each once. Blocks that this reflection has changed before,
     /// and blocks with more than `MAX_CHANGED_LINES` lines, are left unchanged.
-    fn rated(&self, rates: &[(ExperienceId, bool)], reflection: &str) -> Vec<u8> {
+    fn apply_ratings(&self, rates: &[(ExperienceId, bool)], reflection: &str) -> Vec<u8> {
         let mut edits: Vec<(Range<usize>, String)> = Vec::new();
         for (at, (known, place)) in self.experiences.iter().zip(&self.positions).enumerate() {
             let Some((_, helped)) = rates.iter().find(|(id, _)| *id == known.id) else { continue };
@@ -208,7 +208,7 @@ impl ExperienceText {
             } else {
                 harmful = harmful.saturating_add(1);
             }
-            place.rate(helpful, harmful, reflection, &mut edits);
+            place.rating_edits(helpful, harmful, reflection, &mut edits);
         }
         edits.sort_by_key(|(range, _)| (range.start, range.end));
         let mut bytes = Vec::with_capacity(self.bytes.len() + 64 * edits.len());
@@ -225,7 +225,7 @@ impl ExperienceText {
 
 impl BlockPositions {
     /// Adds the edits that write new counters and the id of the reflection into the block.
-    fn rate(&self, helpful: u32, harmful: u32, reflection: &str, edits: &mut Vec<(Range<usize>, String)>) {
+    fn rating_edits(&self, helpful: u32, harmful: u32, reflection: &str, edits: &mut Vec<(Range<usize>, String)>) {
         let mut behind = String::new();
         let mut set =
             |spot: &ValuePosition, text: String| spot.range.clone().map(|range| edits.push((range, text))).is_some();
@@ -314,7 +314,7 @@ impl<'a> FileLines<'a> {
                 continue;
             }
             let rest = line + 1..self.count().min(line + 1 + MAX_HEAD_LINES);
-            let end = rest.clone().find(|next| !head::is_possible(self.text(*next)));
+            let end = rest.clone().find(|next| !head::is_metadata_line(self.text(*next)));
             let last = end.filter(|end| self.is_fence(*end));
             let lines = line + 1..end.unwrap_or(rest.end);
             let names_id = lines.clone().any(|line| self.text(line).starts_with("id:"));
@@ -377,7 +377,7 @@ impl<'a> FileLines<'a> {
             id: ExperienceId::new(id),
             trace_id: head.text("trace_id")?.map(TraceId::new),
             category: head.text("category")?.unwrap_or("other").to_owned(),
-            tags: plain_tags(&head.list("tags.intent"), &head.list("tags.state")),
+            tags: normalize_tags(&head.list("tags.intent"), &head.list("tags.state")),
             metrics: Metrics {
                 helpful: head.number("metrics.helpful")?.unwrap_or_default(),
                 harmful: head.number("metrics.harmful")?.unwrap_or_default(),
@@ -404,7 +404,7 @@ impl<'a> FileLines<'a> {
 
 /// Formats the block of a new experience. Its values are normalized, so none can be parsed as a fence or a key.
 fn block(id: &ExperienceId, new: &NewExperience, text: &str, changes: &Changes) -> String {
-    let (category, tags) = (plain_category(&new.category), plain_tags(&new.tags.intent, &new.tags.state));
+    let (category, tags) = (normalize_category(&new.category), normalize_tags(&new.tags.intent, &new.tags.state));
     let trace = changes.trace_id.as_ref().map(|trace| format!("trace_id: {trace}\n")).unwrap_or_default();
     format!(
         "{FENCE}\nid: {id}\n{trace}category: {}\ntags:\n  intent: [{}]\n  state: [{}]\nmetrics:\n  helpful: 1\n  \
@@ -419,13 +419,13 @@ fn block(id: &ExperienceId, new: &NewExperience, text: &str, changes: &Changes) 
 }
 
 /// Replaces lines that could be parsed as a fence by another form of horizontal rule.
-fn without_fences(text: &str) -> String {
+fn escape_fences(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(|line| if line.trim_end() == FENCE { "***" } else { line }).collect();
     lines.join("\n")
 }
 
 /// Appends a block. Everything before it keeps its meaning, even if a block there is not closed.
-fn appended(bytes: Vec<u8>, block: &str) -> Vec<u8> {
+fn append_block(bytes: Vec<u8>, block: &str) -> Vec<u8> {
     let before = ExperienceText::read(bytes);
     let mut whole = before.bytes.clone();
     match whole.last() {

@@ -83,7 +83,7 @@ impl MemoryFile {
     }
 
     /// Returns whether the file exists and is not empty, after a single `stat` call.
-    pub(crate) fn may_hold_any(&self) -> bool {
+    pub(crate) fn is_not_empty(&self) -> bool {
         self.path.metadata().is_ok_and(|metadata| metadata.len() > 0)
     }
 
@@ -146,11 +146,11 @@ impl MemoryFile {
         let folder = path.parent().ok_or(io::ErrorKind::NotFound)?;
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let _lock = Lock::take(&path)?;
-        remove_drafts(&path);
+        remove_stale_temp_files(&path);
         for _ in 0..MAX_ATTEMPTS {
             let (stamp, bytes) = self.load()?;
             let book = ExperienceText::read(bytes);
-            let (after, added) = book.with(changes);
+            let (after, added) = book.apply(changes);
             if after == book.bytes() {
                 return Ok(added);
             }
@@ -158,7 +158,7 @@ impl MemoryFile {
             let draft = TempFile::write(&path, &after, mode)?;
             // The file may have been saved by an editor in the meantime.
             if path.metadata().ok().map(|metadata| FileVersion::of(&metadata)) == stamp {
-                draft.place(&path)?;
+                draft.rename_over(&path)?;
                 return Ok(added);
             }
         }
@@ -196,7 +196,8 @@ struct Lock(File);
 
 impl Lock {
     fn take(path: &Path) -> io::Result<Self> {
-        let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(beside(path, ".lock"))?;
+        let file =
+            File::options().create(true).truncate(false).write(true).mode(0o600).open(sibling_path(path, ".lock"))?;
         let until = Instant::now() + LOCK_TIMEOUT;
         loop {
             match file.try_lock() {
@@ -226,7 +227,7 @@ struct TempFile {
 
 impl TempFile {
     fn write(of: &Path, bytes: &[u8], mode: u32) -> io::Result<Self> {
-        let path = beside(of, &format!(".{}.tmp", Uuid::now_v7().simple()));
+        let path = sibling_path(of, &format!(".{}.tmp", Uuid::now_v7().simple()));
         let mut file = File::options().create_new(true).write(true).mode(mode).open(&path)?;
         let draft = Self { path, is_renamed: false };
         file.write_all(bytes)?;
@@ -234,7 +235,7 @@ impl TempFile {
         Ok(draft)
     }
 
-    fn place(mut self, over: &Path) -> io::Result<()> {
+    fn rename_over(mut self, over: &Path) -> io::Result<()> {
         fs::rename(&self.path, over)?;
         self.is_renamed = true;
         // Sync the folder too, so that the rename is as durable as the content.
@@ -255,7 +256,7 @@ impl Drop for TempFile {
 }
 
 /// Removes copies left by a crash. The caller holds the lock, so no other writer has one.
-fn remove_drafts(path: &Path) {
+fn remove_stale_temp_files(path: &Path) {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else { return };
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let other = entry.file_name();
@@ -268,7 +269,7 @@ fn remove_drafts(path: &Path) {
     }
 }
 
-fn beside(path: &Path, ending: &str) -> PathBuf {
+fn sibling_path(path: &Path, ending: &str) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}{ending}"))
 }

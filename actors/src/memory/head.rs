@@ -80,8 +80,8 @@ impl Metadata {
                 above = None;
                 continue;
             }
-            let range = from..from + extent(text.trim());
-            match value::of(text.trim()).map_err(|message| at(format!("`{key}` {message}")))? {
+            let range = from..from + value_length(text.trim());
+            match value::parse(text.trim()).map_err(|message| at(format!("`{key}` {message}")))? {
                 Value::Empty if is_below => {
                     open = Some(MetadataEntry { key, value: Value::Empty, range, is_inline: false, line: number });
                 }
@@ -144,7 +144,7 @@ impl Metadata {
         let wrong = |message: &str| (line, format!("`{outer}` {message}"));
         let Some((inner, _)) = inner.rsplit_once('}') else { return Err(wrong("has no closing } in its line")) };
         let mut at = 0;
-        for part in parts(inner) {
+        for part in split_at_commas(inner) {
             let from = start + at;
             at += part.len() + 1;
             if part.trim().is_empty() {
@@ -155,7 +155,7 @@ impl Metadata {
                 return Err(wrong("wants `key: value` between its commas"));
             }
             let key = format!("{outer}.{}", key.trim());
-            let value = value::of(text.trim()).map_err(|message| (line, format!("`{key}` {message}")))?;
+            let value = value::parse(text.trim()).map_err(|message| (line, format!("`{key}` {message}")))?;
             let begin = from + part.len() - text.trim_start().len();
             self.add(MetadataEntry { key, value, range: begin..begin + text.trim().len(), is_inline: true, line })?;
         }
@@ -164,13 +164,13 @@ impl Metadata {
 }
 
 /// Returns the length of the value in a line. A quoted value may be followed by a comment.
-fn extent(text: &str) -> usize {
+fn value_length(text: &str) -> usize {
     let quote = text.chars().next().filter(|c| matches!(c, '"' | '\''));
     quote.and_then(|quote| Some(text[1..].find(quote)? + 2)).unwrap_or(text.len())
 }
 
 /// Splits a text at commas that are not within brackets or quotes.
-fn parts(text: &str) -> Vec<&str> {
+fn split_at_commas(text: &str) -> Vec<&str> {
     let (mut parts, mut begin, mut depth, mut quote) = (Vec::new(), 0, 0_i32, None);
     for (at, c) in text.char_indices() {
         match (quote, c) {
@@ -191,7 +191,7 @@ fn parts(text: &str) -> Vec<&str> {
 }
 
 /// Returns whether a line can be part of front matter.
-pub(super) fn is_possible(line: &str) -> bool {
+pub(super) fn is_metadata_line(line: &str) -> bool {
     let trimmed = line.trim();
     trimmed.is_empty()
         || trimmed.starts_with('#')

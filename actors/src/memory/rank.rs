@@ -24,7 +24,7 @@ pub fn matching<'a>(experiences: &'a [Experience], wanted: &Tags, limit: usize) 
         (shared != (0, 0)).then_some((shared, known))
     });
     let mut ranked: Vec<((usize, usize), &Experience)> = ranked.collect();
-    ranked.sort_by_key(|(shared, known)| Reverse((*shared, known.metrics.worth())));
+    ranked.sort_by_key(|(shared, known)| Reverse((*shared, known.metrics.score())));
     ranked.into_iter().take(limit).map(|(_, known)| known).collect()
 }
 
@@ -38,7 +38,7 @@ fn shared(tags: &[String], wanted: &HashSet<&str>) -> usize {
 
 /// Normalizes a tag: lowercase letters and digits, with one `-` for every other sequence of characters. The result is
 /// empty if nothing remains.
-pub fn plain_tag(text: &str) -> String {
+pub fn normalize_tag(text: &str) -> String {
     let mut tag = String::new();
     for c in text.chars().flat_map(char::to_lowercase) {
         match c.is_alphanumeric() {
@@ -52,17 +52,17 @@ pub fn plain_tag(text: &str) -> String {
 }
 
 /// Normalizes a category: lowercase letters, digits and `_`. Returns `other` if nothing remains.
-pub(super) fn plain_category(text: &str) -> String {
-    let plain = plain_tag(text).replace('-', "_");
+pub(super) fn normalize_category(text: &str) -> String {
+    let plain = normalize_tag(text).replace('-', "_");
     let cut: String = plain.chars().take(MAX_CATEGORY_CHARS).collect();
     if cut.is_empty() { "other".to_owned() } else { cut }
 }
 
 /// Normalizes tags, removes duplicates, and keeps at most `MAX_TAGS` of each kind.
-pub fn plain_tags(intent: &[String], state: &[String]) -> Tags {
+pub fn normalize_tags(intent: &[String], state: &[String]) -> Tags {
     let plain = |texts: &[String]| {
         let mut tags: Vec<String> = Vec::new();
-        for tag in texts.iter().map(|text| plain_tag(text)).filter(|tag| !tag.is_empty()) {
+        for tag in texts.iter().map(|text| normalize_tag(text)).filter(|tag| !tag.is_empty()) {
             if tags.len() < MAX_TAGS && !tags.contains(&tag) {
                 tags.push(tag);
             }

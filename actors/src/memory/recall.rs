@@ -6,7 +6,7 @@ use std::{cmp::Reverse, collections::HashMap};
 
 use soong_protocol::{Experience, Tags};
 
-use super::rank::plain_tags;
+use super::rank::normalize_tags;
 use crate::text::{find_json, on_one_line, shorten};
 
 /// Beginning of the system prompt of every such request.
@@ -46,17 +46,17 @@ pub(crate) fn read_tags(answer: &str) -> Result<Tags, String> {
     let (_, value) = find_json(answer).ok_or("it is no JSON, neither alone nor in a code fence")?;
     let tags: Tags = serde_json::from_value(value)
         .map_err(|error| format!("it is not {{\"intent\": [texts], \"state\": [texts]}}: {error}"))?;
-    let tags = plain_tags(&tags.intent, &tags.state);
+    let tags = normalize_tags(&tags.intent, &tags.state);
     if tags.is_empty() { Err("it holds no tag".to_owned()) } else { Ok(tags) }
 }
 
 /// Returns the message that asks the model to correct its answer. It is sent at most once.
-pub(crate) fn mend_request(why: &str) -> String {
+pub(crate) fn correction_request(why: &str) -> String {
     format!("Your answer does not fit: {why}. Answer again, with the JSON object and nothing else.")
 }
 
 /// Formats the experiences that are added to the first message of a conversation.
-pub(crate) fn told(found: &[&Experience]) -> String {
+pub(crate) fn format_experiences(found: &[&Experience]) -> String {
     let lines: Vec<String> = found
         .iter()
         .map(|known| {

@@ -11,10 +11,10 @@ use soong_protocol::{ExperienceId, Message, Role, Tags};
 
 use super::{
     book::NewExperience,
-    rank::{plain_category, plain_tags},
+    rank::{normalize_category, normalize_tags},
     recall::EXPERIENCES_HEADING,
 };
-use crate::text::visible;
+use crate::text::strip_invisible;
 
 /// Beginning of the system prompt of every reflection run.
 pub(crate) const REFLECTION_PROMPT_START: &str =
@@ -25,7 +25,7 @@ const MAX_NEW: usize = 8;
 const MAX_TEXT_CHARS: usize = 4_000;
 
 /// Returns the system prompt.
-pub(crate) fn reflector() -> String {
+pub(crate) fn reflection_prompt() -> String {
     format!(
         "{REFLECTION_PROMPT_START}\n\nAsk yourself what was not known before and cost effort: which tool did not do what was expected, \
          which order of steps worked, which fact about the surroundings decided, which mistake was made twice. Keep only \
@@ -43,7 +43,7 @@ pub(crate) fn reflector() -> String {
 }
 
 /// Returns the question to the model. It is stored as the first message of the side branch.
-pub(crate) fn reflect_question(focus: Option<&str>) -> String {
+pub(crate) fn reflection_question(focus: Option<&str>) -> String {
     let focus = focus.map(|focus| format!(" Look above all at this: {}", focus.trim())).unwrap_or_default();
     format!("What was learned here that later work can use?{focus}")
 }
@@ -105,10 +105,10 @@ pub(crate) fn read_reflection(answer: &str, told: &HashSet<String>) -> (Vec<NewE
     let Ok(answer) = serde_json::from_str::<ReflectionAnswer>(answer) else { return (Vec::new(), Vec::new()) };
     let mut texts = HashSet::new();
     let new = answer.experiences.into_iter().filter_map(|LearnedExperience { category, tags, text }| {
-        let text: String = visible(&text).trim().chars().take(MAX_TEXT_CHARS).collect();
-        let tags = plain_tags(&tags.intent, &tags.state);
+        let text: String = strip_invisible(&text).trim().chars().take(MAX_TEXT_CHARS).collect();
+        let tags = normalize_tags(&tags.intent, &tags.state);
         (!text.is_empty() && texts.insert(text.clone())).then(|| NewExperience {
-            category: plain_category(&category),
+            category: normalize_category(&category),
             tags,
             text,
         })
@@ -119,7 +119,7 @@ pub(crate) fn read_reflection(answer: &str, told: &HashSet<String>) -> (Vec<NewE
 }
 
 /// Returns the ids of the experiences that were added to a conversation or that it looked up.
-pub(crate) fn told_in<'a>(messages: impl IntoIterator<Item = &'a Message>) -> HashSet<String> {
+pub(crate) fn experiences_in<'a>(messages: impl IntoIterator<Item = &'a Message>) -> HashSet<String> {
     let mut told = HashSet::new();
     let mut asks: HashSet<&str> = HashSet::new();
     for message in messages {

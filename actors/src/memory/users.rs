@@ -7,7 +7,7 @@ use std::{
 
 use dashmap::DashMap;
 use soong_protocol::Config;
-use soong_storage::blob::segment;
+use soong_storage::blob::path_segment;
 
 use super::MemoryFile;
 use crate::environment::Environment;
@@ -36,7 +36,7 @@ impl MemoryFiles {
         if uid == LOCAL {
             return Arc::clone(&self.local);
         }
-        let folder = self.home.join("users").join(segment(uid)).join("memory");
+        let folder = self.home.join("users").join(path_segment(uid)).join("memory");
         let fresh = || Arc::new(MemoryFile::at(folder.join("experiences.md")));
         Arc::clone(self.by_user.entry(uid.to_owned()).or_insert_with(fresh).value())
     }

@@ -112,7 +112,7 @@ impl OpenAi {
                 host: base_url.port().map_or(host.clone(), |port| format!("{host}:{port}")),
                 is_local: http::is_loopback(&base_url),
                 has_key: key.is_some() || headers.carries_key(),
-                redactor: Redactor::of_keys(key.as_deref().into_iter().chain(headers.secrets())),
+                redactor: Redactor::from_keys(key.as_deref().into_iter().chain(headers.secrets())),
                 key_env: config.api_key_env.clone(),
                 timeout,
             },

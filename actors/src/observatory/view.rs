@@ -228,7 +228,7 @@ impl ActorView {
     /// Removes secrets from the view and its descendants.
     pub(crate) fn redact(&mut self, redactor: &Redactor) {
         redactor.redact(&mut self.activity);
-        redactor.redact_some(&mut self.last_error);
+        redactor.redact_optional(&mut self.last_error);
         self.children.iter_mut().for_each(|child| child.redact(redactor));
     }
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use soong_protocol::{ErrorCode, Message, Role};
 
 use crate::{
-    context::{is_stand_in, is_summary},
+    context::{is_replacement, is_summary},
     memory::EXPERIENCES_HEADING,
     model::ModelRequest,
 };
@@ -133,7 +133,7 @@ fn task_index(messages: &[&Message]) -> Option<usize> {
     // A user writes first or after an answer; context follows the user's message or tool results.
     let follows_on = |index: usize| index > 0 && messages[index - 1].role != Role::Assistant;
     let is_marked = |index: usize| CONTEXT_MARKS.iter().any(|mark| messages[index].content.starts_with(mark));
-    let stands_for_others = |index: usize| is_summary(messages[index]) || is_stand_in(&messages[index].content);
+    let stands_for_others = |index: usize| is_summary(messages[index]) || is_replacement(&messages[index].content);
     let is_context = |index: &usize| stands_for_others(*index) || follows_on(*index) && is_marked(*index);
     users().rev().find(|index| !is_context(index)).or_else(|| users().next())
 }

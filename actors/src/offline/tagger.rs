@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use super::{Turn, conversation::Conversation};
-use crate::memory::{KNOWN_TAGS_HEADING, TAGGER_PROMPT, TASK_HEADING, plain_tag};
+use crate::memory::{KNOWN_TAGS_HEADING, TAGGER_PROMPT, TASK_HEADING, normalize_tag};
 
 /// Words that indicate the intent of a task.
 const INTENT_WORDS: [&str; 14] = [
@@ -59,7 +59,9 @@ pub(super) fn tags(in_use: &str, task: &str) -> Value {
 
 /// Returns the words of a text in the form of tags.
 fn plain_words(text: &str) -> Vec<String> {
-    text.split_whitespace().flat_map(|word| plain_tag(word).split('-').map(str::to_owned).collect::<Vec<_>>()).collect()
+    text.split_whitespace()
+        .flat_map(|word| normalize_tag(word).split('-').map(str::to_owned).collect::<Vec<_>>())
+        .collect()
 }
 
 /// Returns whether a word equals `part` except for an ending: `tests` and `test`, `fixed` and `fix`.

@@ -98,7 +98,7 @@ impl CommandPattern {
                 && (self.allows_more_words || reading.arguments.len() == arguments.len()))
                 || (program == "git" && self.denies_git_program(reading))
         };
-        self.matches(&part.words) || part.readings().iter().any(is_same)
+        self.matches(&part.words) || part.invocations().iter().any(is_same)
     }
 
     /// Whether the pattern of a git command also matches the separate program that git has for it, such as `git-push`.
@@ -117,7 +117,7 @@ pub(crate) fn decide(command: &str, directory: &str, rules: Rules<'_>) -> Comman
     if parts.iter().any(|part| rules.denied.iter().any(|pattern| pattern.denies(part))) {
         return CommandVerdict::Deny;
     }
-    let hides_words = parsed.is_none() || parts.iter().any(|part| part.readings().iter().any(tables::runs_text));
+    let hides_words = parsed.is_none() || parts.iter().any(|part| part.invocations().iter().any(tables::executes_text));
     if !rules.denied.is_empty() && hides_words {
         return CommandVerdict::AskUncheckable;
     }
@@ -139,7 +139,7 @@ pub(crate) fn decide(command: &str, directory: &str, rules: Rules<'_>) -> Comman
         return CommandVerdict::Ask;
     }
     let of_session = |part: &SimpleCommand| match tables::harmless(part) {
-        Some(name) => rules.session.iter().any(|scope| is_command(scope, &name, directory)),
+        Some(name) => rules.session.iter().any(|scope| is_command_scope(scope, &name, directory)),
         None => false,
     };
     match line.parts.iter().all(|part| of_start(part) || of_program(part) || of_session(part)) {
@@ -154,7 +154,7 @@ fn by_exact_line(command: &str, directory: &str, rules: Rules<'_>) -> CommandVer
     if rules.session.contains(&&wanted) { CommandVerdict::Allow } else { CommandVerdict::Ask }
 }
 
-fn is_command(scope: &Scope, name: &str, in_directory: &str) -> bool {
+fn is_command_scope(scope: &Scope, name: &str, in_directory: &str) -> bool {
     matches!(scope, Scope::Command { executable, directory } if executable == name && directory == in_directory)
 }
 
@@ -179,7 +179,7 @@ pub(crate) fn session_scope(command: &str, directory: &str) -> Scope {
 pub(crate) fn exact_patterns(command: &str) -> Option<Vec<String>> {
     let line = CommandLine::parse(command)?;
     let is_fed_shell = |part: &SimpleCommand| {
-        part.reads_pipe && part.readings().iter().any(|reading| tables::is_shell(&reading.program))
+        part.reads_pipe && part.invocations().iter().any(|reading| tables::is_shell(&reading.program))
     };
     if line.parts.iter().any(is_fed_shell) {
         return None;

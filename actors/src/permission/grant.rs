@@ -104,7 +104,7 @@ impl Grant {
         let server = McpConfig::server_of(&self.tool);
         server.is_some()
             && tools.iter().any(|tool| McpConfig::server_of(tool) == server)
-            && !tools.iter().any(|tool| self.is_of(tool))
+            && !tools.iter().any(|tool| self.applies_to(tool))
     }
 
     /// Returns the name of its tool, which may end in `*`.
@@ -113,19 +113,19 @@ impl Grant {
     }
 
     /// Whether it applies to a tool.
-    pub(crate) fn is_of(&self, tool: &str) -> bool {
-        is_named(&self.tool, tool)
+    pub(crate) fn applies_to(&self, tool: &str) -> bool {
+        matches_name(&self.tool, tool)
     }
 
     /// Whether it covers every call of its tool.
-    pub(crate) fn is_whole(&self) -> bool {
+    pub(crate) fn covers_whole_tool(&self) -> bool {
         self.scope.is_none()
     }
 
     /// Returns the program that it names, if it is a grant for commands.
     pub(crate) fn program(&self) -> Option<&str> {
         match &self.scope {
-            Some(GrantScope::Named(name)) if self.is_of(BASH) => Some(name),
+            Some(GrantScope::Named(name)) if self.applies_to(BASH) => Some(name),
             _ => None,
         }
     }
@@ -140,15 +140,15 @@ impl Grant {
 
     /// Whether, as a deny rule, it forbids every call of a tool.
     pub(crate) fn denies_tool(&self, tool: &str) -> bool {
-        self.is_of(tool) && self.is_whole()
+        self.applies_to(tool) && self.covers_whole_tool()
     }
 
     /// Whether, as a deny rule, it forbids a call. A directory forbids everything in it, including sensitive paths.
     pub(crate) fn denies(&self, tool: &str, demand: &Demand, project: &Path) -> bool {
         let Some(GrantScope::Named(scope)) = &self.scope else { return self.denies_tool(tool) };
-        self.is_of(tool)
+        self.applies_to(tool)
             && match &demand.scope {
-                Scope::Host { host } => is_host(scope, host),
+                Scope::Host { host } => matches_host(scope, host),
                 _ => self.denies_path(tool, Path::new(&demand.target), project),
             }
     }
@@ -157,7 +157,9 @@ impl Grant {
     pub(crate) fn denies_path(&self, tool: &str, path: &Path, project: &Path) -> bool {
         let Some(GrantScope::Named(scope)) = &self.scope else { return self.denies_tool(tool) };
         let folder = project.join(scope);
-        self.is_of(tool) && (path.starts_with(plain(&folder)) || path.starts_with(crate::hook::resolved(&folder)))
+        self.applies_to(tool)
+            && (path.starts_with(normalize_lexically(&folder))
+                || path.starts_with(crate::hook::canonicalize_existing(&folder)))
     }
 
     /// Returns whether it permits a call. A relative directory is resolved against the project.
@@ -165,7 +167,7 @@ impl Grant {
     /// A sensitive path is covered only by a grant whose scope is exactly that path. Commands are decided in
     /// `command.rs`.
     pub(crate) fn covers(&self, tool: &str, demand: &Demand, project: &Path) -> bool {
-        if !self.is_of(tool) {
+        if !self.applies_to(tool) {
             return false;
         }
         let scope = match &self.scope {
@@ -177,14 +179,14 @@ impl Grant {
             return scope == UNCONFINED;
         }
         if demand.is_sensitive {
-            return plain(&project.join(scope)) == Path::new(&demand.target);
+            return normalize_lexically(&project.join(scope)) == Path::new(&demand.target);
         }
         match &demand.scope {
             Scope::Directory { path } => {
-                let named = plain(&project.join(scope));
+                let named = normalize_lexically(&project.join(scope));
                 Path::new(path).starts_with(&named) || Path::new(&demand.target) == named
             }
-            Scope::Host { host } => is_host(scope, host),
+            Scope::Host { host } => matches_host(scope, host),
             Scope::Tool | Scope::Call | Scope::Unconfined | Scope::Command { .. } | Scope::CommandLine { .. } => false,
         }
     }
@@ -208,7 +210,7 @@ pub(crate) fn exact_grants(tool: &str, demand: &Demand) -> Vec<String> {
 }
 
 /// Whether a name, which may end in `*`, matches a tool.
-fn is_named(name: &str, tool: &str) -> bool {
+fn matches_name(name: &str, tool: &str) -> bool {
     match name.strip_suffix('*') {
         Some(prefix) => tool.starts_with(prefix),
         None => tool == name,
@@ -217,7 +219,7 @@ fn is_named(name: &str, tool: &str) -> bool {
 
 /// Checks that a tool exists; the name may end in `*`. Names of MCP tools are accepted unchecked.
 pub(crate) fn check_tool(name: &str, tools: &[String]) -> Result<(), GrantError> {
-    if name.starts_with(MCP_PREFIX) || tools.iter().any(|tool| is_named(name, tool)) {
+    if name.starts_with(MCP_PREFIX) || tools.iter().any(|tool| matches_name(name, tool)) {
         return Ok(());
     }
     let similar = suggestion::nearest(name, tools.iter().map(String::as_str));
@@ -226,7 +228,7 @@ pub(crate) fn check_tool(name: &str, tools: &[String]) -> Result<(), GrantError>
 }
 
 /// Returns whether a host has the given name, or is a subdomain of it if the name starts with `*.`.
-pub(crate) fn is_host(named: &str, host: &str) -> bool {
+pub(crate) fn matches_host(named: &str, host: &str) -> bool {
     let named = named.to_ascii_lowercase();
     match named.strip_prefix("*.") {
         Some(above) => host.strip_suffix(above).is_some_and(|below| below.ends_with('.')),
@@ -235,7 +237,7 @@ pub(crate) fn is_host(named: &str, host: &str) -> bool {
 }
 
 /// Removes `.` and `..` from a path without accessing the file system.
-fn plain(path: &Path) -> PathBuf {
+fn normalize_lexically(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
         match part {
@@ -252,7 +254,7 @@ mod tests {
     use super::*;
 
     fn demand(target: &str, scope: Scope) -> Demand {
-        Demand { scope, ..Demand::tool(target) }
+        Demand { scope, ..Demand::whole_tool(target) }
     }
 
     fn directory(path: &str) -> Demand {
@@ -289,9 +291,9 @@ mod tests {
             ("bash:unconfined", "bash", unconfined.clone(), true),
             ("b*:unconfined", "bash", unconfined.clone(), true),
             ("write:unconfined", "bash", unconfined, false),
-            ("mcp.files.*", "mcp.files.list", Demand::tool("x"), true),
-            ("mcp.files.*", "mcp.other.list", Demand::tool("x"), false),
-            ("mcp.files.list:x", "mcp.files.list", Demand::tool("x"), false),
+            ("mcp.files.*", "mcp.files.list", Demand::whole_tool("x"), true),
+            ("mcp.files.*", "mcp.other.list", Demand::whole_tool("x"), false),
+            ("mcp.files.list:x", "mcp.files.list", Demand::whole_tool("x"), false),
         ] {
             let known = Grant::parse(grant).unwrap();
             assert_eq!(known.covers(tool, &demand, Path::new("/p")), covered, "{grant} against {tool} {demand:?}");

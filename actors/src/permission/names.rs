@@ -14,7 +14,7 @@ pub fn unknown_tools(config: &Config, tools: &[String]) -> Vec<String> {
         let checked = name.and_then(|name| check_tool(&name, tools));
         checked.err().map(|error| format!("{key}: {error}"))
     };
-    named(config).filter_map(unknown).collect()
+    configured_names(config).filter_map(unknown).collect()
 }
 
 /// Returns the configured tool names of an MCP server that the server does not offer. `tools` are the offered ones.
@@ -28,11 +28,11 @@ pub(crate) fn missing_mcp_tools(config: &Config, server: &str, tools: &[String])
         });
         (!is_there).then(|| format!("{key}: {name}"))
     };
-    named(config).filter_map(missing).collect()
+    configured_names(config).filter_map(missing).collect()
 }
 
 /// Lists all tool names of the configuration, each with its key.
-fn named(config: &Config) -> impl Iterator<Item = (String, Result<String, GrantError>)> {
+fn configured_names(config: &Config) -> impl Iterator<Item = (String, Result<String, GrantError>)> {
     let of_grants = |key: &'static str, texts: &'_ [String]| -> Vec<(String, Result<String, GrantError>)> {
         let tool = |text: &String| Grant::parse(text).map(|grant| grant.tool().to_owned());
         texts.iter().map(|text| (key.to_owned(), tool(text))).collect()

@@ -14,19 +14,19 @@ const MIN_PARTIAL_BYTES: usize = 12;
 const TRUNCATION_MARKERS: [&str; 3] = ["…", "\n[cut", "\n[left out"];
 
 /// Returns a matcher for the first bytes of these forms; `None` if it cannot be built.
-pub(super) fn finder(forms: &[String]) -> Option<AhoCorasick> {
-    let beginnings = forms.iter().filter(|form| form.len() > MIN_PARTIAL_BYTES).map(|form| beginning(form));
+pub(super) fn partial_matcher(forms: &[String]) -> Option<AhoCorasick> {
+    let beginnings = forms.iter().filter(|form| form.len() > MIN_PARTIAL_BYTES).map(|form| first_part(form));
     AhoCorasick::builder().match_kind(MatchKind::LeftmostFirst).build(beginnings).ok()
 }
 
 /// Returns the shortest first part of a form that is redacted.
-fn beginning(form: &str) -> &str {
+fn first_part(form: &str) -> &str {
     &form[..form.ceil_char_boundary(MIN_PARTIAL_BYTES)]
 }
 
 impl Redactor {
     /// Removes the first parts of secrets that were cut off. Whole secrets must already be removed.
-    pub(crate) fn redact_beginnings(&self, text: &mut String) {
+    pub(crate) fn redact_partial(&self, text: &mut String) {
         let Some(known) = &self.index else { return };
         let Some(finder) = &known.partial_forms else { return };
         let (mut clean, mut done) = (String::new(), 0);
@@ -35,7 +35,7 @@ impl Redactor {
                 continue;
             }
             let rest = &text[found.start()..];
-            if let Some((length, mark)) = known.cut_off(rest) {
+            if let Some((length, mark)) = known.truncated_match(rest) {
                 clean.push_str(&text[done..found.start()]);
                 clean.push_str(mark);
                 done = found.start() + length;
@@ -51,7 +51,7 @@ impl Redactor {
 impl SecretIndex {
     /// Returns the length of the secret's part at the start of a text, and its replacement; `None` if the part is not
     /// followed by a cut.
-    fn cut_off(&self, text: &str) -> Option<(usize, &str)> {
+    fn truncated_match(&self, text: &str) -> Option<(usize, &str)> {
         let alike = |form: &String| text.bytes().zip(form.bytes()).take_while(|(a, b)| a == b).count();
         let lengths = self.forms.iter().zip(&self.replacements).map(|(form, mark)| (alike(form), mark.as_str()));
         let (length, mark) = lengths.max_by_key(|(length, _)| *length)?;

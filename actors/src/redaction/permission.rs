@@ -9,11 +9,11 @@ use super::Redactor;
 
 impl Redactor {
     /// Removes the secrets from a permission request. Its fingerprint was computed from the original text.
-    pub(crate) fn permission(&self, asked: &mut Permission) {
+    pub(crate) fn redact_permission(&self, asked: &mut Permission) {
         self.redact(&mut asked.arguments);
         self.redact(&mut asked.demand.target);
-        self.redact_some(&mut asked.demand.note);
-        self.redact_some(&mut asked.diff);
+        self.redact_optional(&mut asked.demand.note);
+        self.redact_optional(&mut asked.diff);
         match &mut asked.demand.scope {
             Scope::Directory { path } => self.redact(path),
             Scope::Host { host } => self.redact(host),

@@ -65,15 +65,15 @@ const MAX_WORD_BYTES: usize = 1_024;
 ///
 /// Only the whole secret is redacted for sentences, URLs, paths, JSON and certificates: their first bytes are the same
 /// whatever they contain.
-pub(super) fn shortest(secret: &str) -> Option<usize> {
+pub(super) fn min_prefix_length(secret: &str) -> Option<usize> {
     let lower = secret.to_ascii_lowercase();
     let scheme = SCHEMES.into_iter().find(|scheme| lower.starts_with(scheme)).map_or(0, str::len);
     let token = &secret[scheme..];
     let is_path = ["/", "~", "./", "../"].iter().any(|start| token.starts_with(start));
-    if is_path || token.contains("://") || !token.bytes().all(is_of_token) {
+    if is_path || token.contains("://") || !token.bytes().all(is_token_byte) {
         return None;
     }
-    let public = public(token);
+    let public = public_prefix_length(token);
     let behind = &token.as_bytes()[public..];
     let first = &behind[..behind.len().min(MIN_PREFIX_BYTES)];
     let least =
@@ -86,10 +86,10 @@ pub(super) fn shortest(secret: &str) -> Option<usize> {
 /// Redacting only the matching bytes would show a model how much of a guess is right, so that it could find the rest
 /// byte by byte.
 pub(super) fn word_length(text: &str) -> usize {
-    text.bytes().take(MAX_WORD_BYTES).take_while(|byte| is_of_token(*byte) || *byte == b'\\').count()
+    text.bytes().take(MAX_WORD_BYTES).take_while(|byte| is_token_byte(*byte) || *byte == b'\\').count()
 }
 
-fn is_of_token(byte: u8) -> bool {
+fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~+/=!#$%&*@^|:".contains(&byte)
 }
 
@@ -103,7 +103,7 @@ fn reads_like_a_word(bytes: &[u8]) -> bool {
 }
 
 /// Returns the length of the public prefix of a token, in bytes.
-fn public(token: &str) -> usize {
+fn public_prefix_length(token: &str) -> usize {
     // The header of a JSON Web Token only states how the token is signed.
     let header = token.split_once('.').filter(|(header, rest)| header.starts_with("eyJ") && rest.contains('.'));
     if let Some((header, _)) = header {
@@ -149,7 +149,7 @@ mod tests {
             ("correct horse battery staple", None),
             ("pässwörd0123456789", None),
         ] {
-            assert_eq!(shortest(secret).map(|length| &secret[..length]), want, "{secret}");
+            assert_eq!(min_prefix_length(secret).map(|length| &secret[..length]), want, "{secret}");
         }
     }
 }

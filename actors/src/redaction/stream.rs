@@ -31,7 +31,7 @@ impl StreamRedactor {
     /// Adds a piece and returns the text that can be shown now.
     pub(crate) fn push(&mut self, piece: &str) -> String {
         self.pending.push_str(piece);
-        let clear = self.clear_to();
+        let clear = self.safe_end();
         // A secret that ends after the clear part also starts after it, so it is not split.
         let shown = self.redactor.text(&self.pending[..clear]).into_owned();
         self.pending.drain(..clear);
@@ -45,7 +45,7 @@ impl StreamRedactor {
     }
 
     /// Returns the position up to which the text can no longer become part of a secret.
-    fn clear_to(&self) -> usize {
+    fn safe_end(&self) -> usize {
         let by_form = self.redactor.index.as_ref().map_or(self.pending.len(), |known| {
             let longest = known.forms.iter().map(String::len).max().unwrap_or(0);
             let from = self.pending.len().saturating_sub(longest.saturating_sub(1));
@@ -56,7 +56,7 @@ impl StreamRedactor {
             };
             starts.into_iter().find(may_begin).unwrap_or(self.pending.len())
         });
-        let clear = by_form.min(self.before_token());
+        let clear = by_form.min(self.token_start());
         // A whole secret or token that crosses the boundary is held back up to its end. A word that starts like a
         // secret is held back until its end arrives.
         let is_across =
@@ -73,7 +73,7 @@ impl StreamRedactor {
     }
 
     /// Returns the position at which a header, or a token after `Bearer`, starts that may be incomplete.
-    fn before_token(&self) -> usize {
+    fn token_start(&self) -> usize {
         let mut from = self.pending.len().saturating_sub(MAX_TOKEN_BYTES);
         while !self.pending.is_char_boundary(from) {
             from += 1;

@@ -12,7 +12,7 @@ use super::Redactor;
 
 impl Redactor {
     /// Removes the secrets from an append.
-    pub(crate) fn append(&self, append: &mut Append) {
+    pub(crate) fn redact_append(&self, append: &mut Append) {
         append.writes.iter_mut().for_each(|write| self.write(write));
     }
 
@@ -21,7 +21,7 @@ impl Redactor {
             Write::Session(new) => self.new_session(new),
             Write::Fork(new) => self.new_session(&mut new.session),
             Write::Trace(new) | Write::FirstTask(new) => self.new_trace(new),
-            Write::Run(run) => self.run(run),
+            Write::Run(run) => self.redact_run(run),
             Write::Message(message) => self.shared_message(message),
             Write::Event(draft) => self.draft(draft),
             Write::ChildResult(result) => {
@@ -29,12 +29,12 @@ impl Redactor {
                 result.findings.iter_mut().for_each(|finding| self.redact(finding));
                 result.artifacts.iter_mut().for_each(|artifact| self.redact(&mut artifact.summary));
                 if let Some(error) = result.error.take() {
-                    result.error = Some(self.error(error));
+                    result.error = Some(self.redact_error(error));
                 }
             }
             Write::Answer { answer, .. } => self.redact(answer),
-            Write::PermissionRequest(asked) => self.permission(asked),
-            Write::PermissionDecision(ruling) => self.redact_some(&mut ruling.reason),
+            Write::PermissionRequest(asked) => self.redact_permission(asked),
+            Write::PermissionDecision(ruling) => self.redact_optional(&mut ruling.reason),
             Write::ArtifactVersion(new) => self.artifact(&mut new.artifact),
             Write::ArtifactCopy(new) => self.artifact(&mut new.version.artifact),
             Write::Edit(new) => self.artifact(&mut new.artifact),
@@ -52,7 +52,7 @@ impl Redactor {
     }
 
     fn new_session(&self, new: &mut NewSession) {
-        self.redact_some(&mut new.name);
+        self.redact_optional(&mut new.name);
     }
 
     fn new_trace(&self, new: &mut NewTrace) {
@@ -61,37 +61,37 @@ impl Redactor {
     }
 
     /// Removes the secrets from the task and the settings of a run.
-    pub(crate) fn run(&self, run: &mut Run) {
+    pub(crate) fn redact_run(&self, run: &mut Run) {
         self.redact(&mut run.task);
         self.settings(&mut run.settings);
     }
 
     fn settings(&self, settings: &mut RunSettings) {
-        self.redact_some(&mut settings.system_prompt);
-        self.redact_some(&mut settings.context);
+        self.redact_optional(&mut settings.system_prompt);
+        self.redact_optional(&mut settings.context);
         settings.messages.iter_mut().for_each(|message| self.redact(&mut message.content));
         if let Some(schema) = &mut settings.expected_output_schema {
-            self.value(schema);
+            self.redact_json(schema);
         }
     }
 
     fn artifact(&self, artifact: &mut Artifact) {
         self.redact(&mut artifact.title);
-        self.redact_some(&mut artifact.summary);
+        self.redact_optional(&mut artifact.summary);
         for value in artifact.metadata.values_mut() {
-            self.value(value);
+            self.redact_json(value);
         }
     }
 
     fn shared_message(&self, message: &mut Arc<Message>) {
-        if self.is_in(message) {
+        if self.contains_secret(message) {
             let mut clean = Message::clone(message);
-            self.message(&mut clean);
+            self.redact_message(&mut clean);
             *message = Arc::new(clean);
         }
     }
 
-    fn is_in(&self, message: &Message) -> bool {
+    fn contains_secret(&self, message: &Message) -> bool {
         let is_in = |text: &str| matches!(self.text(text), Cow::Owned(_));
         is_in(&message.content)
             || is_in(&message.description)
@@ -101,11 +101,11 @@ impl Redactor {
     }
 
     /// Removes the secrets from a message.
-    pub(crate) fn message(&self, message: &mut Message) {
+    pub(crate) fn redact_message(&self, message: &mut Message) {
         self.redact(&mut message.content);
         self.redact(&mut message.description);
-        self.redact_some(&mut message.reasoning);
-        self.redact_some(&mut message.long_term_memory);
+        self.redact_optional(&mut message.reasoning);
+        self.redact_optional(&mut message.long_term_memory);
         message.tool_calls.iter_mut().for_each(|call| self.redact(&mut call.arguments));
     }
 
@@ -117,7 +117,7 @@ impl Redactor {
     }
 
     /// Removes the secrets from an event.
-    pub(crate) fn event(&self, event: Event) -> Event {
+    pub(crate) fn redact_event(&self, event: Event) -> Event {
         match self.text(&event.data_json()) {
             Cow::Owned(data) => Event::decode(event.kind(), &data),
             Cow::Borrowed(_) => event,

@@ -43,7 +43,7 @@ use crate::{
             outcome,
             spec::RunSpec,
             state::RunState,
-            view::patience_ms,
+            view::stall_timeout_ms,
         },
         message::{LoadedRun, RunMsg, RunStart, SpawnReply, SubAgentMsg},
         registry::{
@@ -51,7 +51,7 @@ use crate::{
             entry::{RunEntry, RunPhase},
             view,
         },
-        step::decide,
+        step::run_step,
         tasks::{RunTasks, TaskServices, finalize::Finalizer},
     },
     task_journal::TaskJournals,
@@ -117,7 +117,7 @@ pub(crate) struct RunActorState {
 
 impl RunActorState {
     /// Returns whether nothing is in flight: no append, no task, no reply to a caller.
-    pub(in crate::run) fn is_at_rest(&self) -> bool {
+    pub(in crate::run) fn is_idle(&self) -> bool {
         self.in_flight.is_none()
             && self.failed_append.is_none()
             && self.accepted.is_none()
@@ -127,7 +127,7 @@ impl RunActorState {
             && self.reservations.is_empty()
             && self.recorded_reservations.is_empty()
             && self.slot_wait.is_none()
-            && self.tasks.is_done()
+            && self.tasks.is_empty()
     }
 }
 
@@ -160,12 +160,12 @@ impl Actor for RunActor {
             is_passivating: false,
             passivation_attempt: 0,
         };
-        self.open_door(&myself, &mut state);
+        self.connect_address(&myself, &mut state);
         match start {
             RunStart::New { rows, accepted } => {
                 state.accepted = accepted;
-                state.run = Some(RunState::fresh(Arc::clone(&self.spec)));
-                self.open(&myself, &mut state, rows);
+                state.run = Some(RunState::new(Arc::clone(&self.spec)));
+                self.start(&myself, &mut state, rows);
                 // The run may have been cancelled before its actor had a mailbox.
                 if self.entry.token.is_cancelled() {
                     state.inputs.push_back(RunInput::End(EndInput::Cancel));
@@ -190,15 +190,15 @@ impl Actor for RunActor {
     ) -> Result<(), ActorProcessingErr> {
         self.entry.status.took();
         if state.is_passivating && !matches!(message, RunMsg::FinishPassivation(_) | RunMsg::Passivate) {
-            self.stay(&myself, state);
+            self.abort_passivation(&myself, state);
         }
         match message {
             RunMsg::Input(news) => {
-                self.meet_effect(&news);
+                self.hit_fault_point(&news);
                 state.inputs.push_back(*news);
             }
             RunMsg::ModelCallEnded { news, held } => {
-                self.meet_effect(&news);
+                self.hit_fault_point(&news);
                 state.reservations.extend(held);
                 state.inputs.push_back(*news);
             }
@@ -213,11 +213,11 @@ impl Actor for RunActor {
                 self.loaded(*loaded, state);
                 if state.run.as_ref().is_some_and(RunState::is_ended) {
                     // It crashed after its end was recorded and before anyone was notified.
-                    self.ended(&myself, state);
+                    self.notify_end(&myself, state);
                 }
             }
-            RunMsg::LoadFailed(error) => self.end_without_state(&myself, *error),
-            RunMsg::RetryAppend => self.try_again(&myself, state),
+            RunMsg::LoadFailed(error) => self.finalize_and_stop(&myself, *error),
+            RunMsg::RetryAppend => self.retry_append(&myself, state),
             RunMsg::SlotGranted => {
                 state.slot_returned = false;
                 state.slot_wait = None;
@@ -225,37 +225,37 @@ impl Actor for RunActor {
                 let effects = std::mem::take(&mut state.deferred_effects);
                 self.perform(&myself, effects, state);
             }
-            RunMsg::Passivate => self.begin_to_leave(&myself, state),
-            RunMsg::FinishPassivation(departure) => self.leave(&myself, departure, state),
+            RunMsg::Passivate => self.begin_passivation(&myself, state),
+            RunMsg::FinishPassivation(departure) => self.finish_passivation(&myself, departure, state),
             RunMsg::Crash => {
                 tracing::warn!(run = %self.entry.run_id, "crashing on request");
                 return Err("crashed on request".into());
             }
         }
-        self.pump(&myself, state);
+        self.handle_inputs(&myself, state);
         Ok(())
     }
 }
 
 impl RunActor {
     /// Makes the first append of a run of which nothing is stored except its rows.
-    fn open(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState, rows: Vec<Write>) {
+    fn start(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState, rows: Vec<Write>) {
         let Some(run) = &mut state.run else { return };
-        let mut step = decide(run, RunInput::Start, Some(&self.entry));
+        let mut step = run_step(run, RunInput::Start, Some(&self.entry));
         let mut writes = rows;
         writes.push(Write::NewEpoch(self.entry.run_id.clone()));
         writes.append(&mut step.writes);
         state.in_flight = Some(step.effects);
-        self.entry.begin();
-        self.show(state);
+        self.entry.set_started();
+        self.update_status(state);
         self.submit(myself, Append { fence: None, writes });
     }
 
     fn loaded(&self, loaded: LoadedRun, state: &mut RunActorState) {
         // The children of a passivated run are running already.
         if !matches!(state.resume_reason, Some(ResumeReason::Reactivated)) {
-            self.entry.clock.renew_time_limit();
-            self.revive(loaded.children);
+            self.entry.clock.reset_time_limit();
+            self.restore_children(loaded.children);
         }
         state.epoch = loaded.epoch;
         let begun = loaded.stored.started_at.is_some();
@@ -268,7 +268,7 @@ impl RunActor {
         };
         state.has_started = begun;
         let first = if begun { RunInput::Resume(again) } else { RunInput::Start };
-        self.entry.begin();
+        self.entry.set_started();
         state.inputs.push_front(first);
         if let Some(summary) = self.entry.published().finish_summary.clone() {
             state.inputs.push_back(RunInput::End(EndInput::Finish { summary }));
@@ -280,22 +280,22 @@ impl RunActor {
             self.entry.set_cancel_recorded();
         }
         if let Some(purse) = &self.entry.budget {
-            purse.retell(Consumed::of(&run.own_with_calls_on_their_way(), run.child_count()));
+            purse.restore(Consumed::of(&run.own_stats_with_running_calls(), run.child_count()));
         }
         state.run = Some(run);
     }
 
     /// Restores children that an earlier incarnation recorded but did not start.
-    fn revive(&self, children: Vec<Run>) {
+    fn restore_children(&self, children: Vec<Run>) {
         let lost: Vec<Run> = children.into_iter().filter(|run| !self.services.runs.contains(&run.run_id)).collect();
         if let Some(links) = self.services.runs.links(&self.entry.session_id).filter(|_| !lost.is_empty()) {
             let again = ResumeReason::Crashed { count: 0, error: "its parent's actor crashed".to_owned() };
-            links.sub_agents.cast(SubAgentMsg::Restore { runs: lost, again });
+            links.sub_agents.send(SubAgentMsg::Restore { runs: lost, again });
         }
     }
 
     /// Handles all queued inputs, unless an append is in flight.
-    fn pump(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
+    fn handle_inputs(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
         if state.in_flight.is_some() || state.failed_append.is_some() || state.inputs.is_empty() {
             return;
         }
@@ -304,10 +304,10 @@ impl RunActor {
             state.reservations.drain(..).for_each(Reservation::settle);
             // These inputs are too late; only programs get an answer.
             for news in state.inputs.drain(..) {
-                let step = decide(run, news, None);
+                let step = run_step(run, news, None);
                 for effect in step.effects {
                     if let Effect::Child(ChildEffect::AnswerSpawn { ticket, answer }) = effect {
-                        self.answer_spawn(&mut state.pending_spawns, ticket, answer);
+                        self.reply_to_spawn(&mut state.pending_spawns, ticket, answer);
                     }
                 }
             }
@@ -320,14 +320,14 @@ impl RunActor {
         }
         let (mut writes, mut effects) = (Vec::new(), Vec::new());
         for news in state.inputs.drain(..) {
-            let step = decide(run, news, Some(&self.entry));
+            let step = run_step(run, news, Some(&self.entry));
             writes.extend(step.writes);
             effects.extend(step.effects);
         }
         // 0 means that no value is stored.
         let used_ms = run.used_ms().max(1);
-        self.show(state);
-        if let Some(trouble) = view::trouble(&writes) {
+        self.update_status(state);
+        if let Some(trouble) = view::last_error(&writes) {
             self.entry.status.went_wrong(trouble);
         }
         // Reservations are settled when the usage of their calls is recorded.
@@ -356,7 +356,7 @@ impl RunActor {
     fn submit(&self, myself: &ActorRef<RunMsg>, append: Append) {
         let mailbox = self.mailbox(myself);
         let done: AppendCallback = Box::new(move |outcome| {
-            mailbox.cast(RunMsg::Appended(Box::new(outcome)));
+            mailbox.send(RunMsg::Appended(Box::new(outcome)));
         });
         self.services.journal.append(append, done);
     }
@@ -372,7 +372,7 @@ impl RunActor {
                 state.failed_append = None;
                 ack
             }
-            Err((error, append)) => return self.refused(myself, error, append, state),
+            Err((error, append)) => return self.append_failed(myself, error, append, state),
         };
         if let Some(epoch) = ack.epoch {
             state.epoch = epoch;
@@ -393,20 +393,20 @@ impl RunActor {
         }
         state.has_started = true;
         self.entry.set_interrupted(false);
-        if self.entry.begins_journal() {
-            self.services.task_journals.follow(&self.entry.run_id);
+        if self.entry.claim_journal() {
+            self.services.task_journals.start(&self.entry.run_id);
         }
         let effects = state.in_flight.take().unwrap_or_default();
         self.services.faults.hit(&self.entry.run_id, FaultPoint::AfterAppend);
         self.perform(myself, effects, state);
         if state.run.as_ref().is_some_and(RunState::is_ended) {
-            self.ended(myself, state);
+            self.notify_end(myself, state);
         }
         Ok(())
     }
 
     /// Handles an append that did not become durable.
-    fn refused(
+    fn append_failed(
         &self,
         myself: &ActorRef<RunMsg>,
         error: StoreError,
@@ -417,7 +417,7 @@ impl RunActor {
             // The caller gets the error. If the run was recorded anyway, it is ended.
             let error = ErrorInfo::from(&error);
             let _ = accepted.send(Err(error.clone()));
-            self.end_without_state(myself, error);
+            self.finalize_and_stop(myself, error);
             return Ok(());
         }
         match error {
@@ -454,7 +454,7 @@ impl RunActor {
     }
 
     /// Stops the actor, and has the finalizer end the run from its stored state.
-    fn end_without_state(&self, myself: &ActorRef<RunMsg>, error: ErrorInfo) {
+    fn finalize_and_stop(&self, myself: &ActorRef<RunMsg>, error: ErrorInfo) {
         if error.code != ErrorCode::Closing {
             let ending = Termination { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error) };
             self.services.finalizer.finalize_orphan(Arc::clone(&self.entry), ending);
@@ -462,7 +462,7 @@ impl RunActor {
         myself.stop(None);
     }
 
-    fn try_again(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
+    fn retry_append(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
         if let Some((append, _)) = &state.failed_append {
             let append = append.clone();
             self.submit(myself, append);
@@ -470,22 +470,22 @@ impl RunActor {
     }
 
     /// Notifies all callers that wait for the end of the run, and stops the actor.
-    fn ended(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
+    fn notify_end(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
         self.services.faults.hit(&self.entry.run_id, FaultPoint::Ended);
         let Some(run) = &state.run else { return };
         if let Some((outcome, result)) = outcome::run_outcome(run) {
             self.services.runs.run_ended(&self.entry, outcome, result);
         }
         for (_, reply) in state.pending_spawns.drain() {
-            reply.send(Err(errors::takes_no_children()));
+            reply.send(Err(errors::run_has_ended()));
         }
         myself.stop(None);
     }
 
     /// Updates the published status of the run.
-    fn show(&self, state: &mut RunActorState) {
+    fn update_status(&self, state: &mut RunActorState) {
         let Some(run) = &state.run else { return };
-        self.entry.clock.set_patience(patience_ms(run, self.services.stuck_after_ms));
+        self.entry.clock.set_stall_timeout(stall_timeout_ms(run, self.services.stuck_after_ms));
         let waits_for_people = run.is_waiting();
         self.entry.set_phase(match run.only_waits_for_others() {
             _ if run.is_ended() => RunPhase::Ending,
@@ -495,13 +495,13 @@ impl RunActor {
             false => RunPhase::Running,
         });
         if waits_for_people != state.user_wait.is_some() {
-            state.user_wait = waits_for_people.then(|| self.entry.clock.stop());
+            state.user_wait = waits_for_people.then(|| self.entry.clock.pause());
         }
         if let Some(purse) = &self.entry.budget {
-            purse.report(Consumed::of(&run.own_with_calls_on_their_way(), run.child_count()));
+            purse.report(Consumed::of(&run.own_stats_with_running_calls(), run.child_count()));
         }
         let (look, activity) = run.activity();
         self.entry.status.show(look, activity);
-        self.entry.status.show_run(|view| run.show_in(view));
+        self.entry.status.show_run(|view| run.update_view(view));
     }
 }

@@ -25,7 +25,7 @@ use crate::{
     actor_base::Lifetime,
     clock::now,
     journal::JournalHandle,
-    permission::{ApprovalDecision, Approver, PermissionHandler, Permissions, already_decided_permission},
+    permission::{ApprovalDecision, Approver, PermissionHandler, Permissions, already_decided_error},
     reading::StoreReader,
     run::{RunInput, registry::RunRegistry},
 };
@@ -66,7 +66,7 @@ impl Approvals {
         let id = ruling.permission_id.clone();
         let (asked, awaited) = (self.read(&id).await?, PendingRow::Permission(id.clone()));
         let write = || Append { fence: None, writes: vec![Write::PermissionDecision(ruling.clone())] };
-        let (written, is_second) = self.journal.append_again(write).await;
+        let (written, is_second) = self.journal.append_with_retry(write).await;
         match written {
             Ok(_) => {}
             Err(StoreError::AlreadyDecided(_)) => {
@@ -75,7 +75,7 @@ impl Approvals {
                 if !is_second || !is_same || stored.by.as_ref() != Some(&ruling.decided_by) {
                     // The first call may have failed after its decision was stored, without notifying the run.
                     self.notify(awaited).await;
-                    return Err(already_decided_permission(&stored));
+                    return Err(already_decided_error(&stored));
                 }
             }
             Err(error) => {
@@ -87,15 +87,15 @@ impl Approvals {
             self.runs.notify(&run, RunInput::Tool(ToolInput::PermissionDecided(Box::new(ruling))));
         }
         let decided = self.read(&id).await?;
-        self.settle(&decided).await?;
+        self.apply_session_grant(&decided).await?;
         Ok(decided)
     }
 
     /// Remembers a decision that applies to the session, and allows the other pending requests that it covers.
-    pub(crate) async fn settle(self: &Arc<Self>, decided: &Permission) -> Result<(), ErrorInfo> {
+    pub(crate) async fn apply_session_grant(self: &Arc<Self>, decided: &Permission) -> Result<(), ErrorInfo> {
         let is_for_session = decided.decision == Some(Decision::AllowForSession) && self.remembers;
         if is_for_session {
-            self.permissions.remember(decided);
+            self.permissions.grant_for_session(decided);
             self.grant_others(decided).await?;
         }
         Ok(())
@@ -110,7 +110,7 @@ impl Approvals {
         };
         let waiting = self.reader.read(move |reader| reader.permissions(&filter)).await?;
         let is_covered =
-            |asked: &Permission| self.permissions.is_remembered(&asked.session_id, &asked.tool, &asked.demand);
+            |asked: &Permission| self.permissions.is_granted_for_session(&asked.session_id, &asked.tool, &asked.demand);
         for asked in waiting.into_iter().filter(is_covered) {
             let ruling = PermissionDecision {
                 permission_id: asked.permission_id,
@@ -154,7 +154,7 @@ impl Approvals {
                 let asked = approvals.read(&id).await?;
                 if asked.status != PermissionStatus::Pending {
                     if let (Some(run), Some(ruling)) =
-                        (approvals.runs.get(&asked.run_id), PermissionDecision::of(asked))
+                        (approvals.runs.get(&asked.run_id), PermissionDecision::from_request(asked))
                     {
                         approvals.runs.notify(&run, RunInput::Tool(ToolInput::PermissionDecided(Box::new(ruling))));
                     }
@@ -165,7 +165,7 @@ impl Approvals {
                     // The request stays pending: its run is cancelled, or resumes in a later process.
                     () = approvals.lifetime.closing().cancelled() => return Ok(()),
                     () = gone.cancelled() => return Ok(()),
-                    answered = answer(&asked, handler, timeout_s) => answered,
+                    answered = wait_for_decision(&asked, handler, timeout_s) => answered,
                 };
                 let ApprovalDecision { decision, reason } = answer;
                 let ruling = PermissionDecision {
@@ -190,7 +190,7 @@ impl Approvals {
 }
 
 /// Waits for an answer of the program's handler, or for the timeout.
-async fn answer(
+async fn wait_for_decision(
     asked: &Permission,
     handler: Option<Arc<dyn PermissionHandler>>,
     timeout_s: u64,

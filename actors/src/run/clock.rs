@@ -80,7 +80,7 @@ impl Default for RunClock {
 
 impl RunClock {
     /// Stops the clock until the returned guard is dropped.
-    pub(crate) fn stop(self: &Arc<Self>) -> ClockPause {
+    pub(crate) fn pause(self: &Arc<Self>) -> ClockPause {
         let mut state = self.state();
         state.pauses.holders += 1;
         state.pauses.since.get_or_insert_with(Instant::now);
@@ -88,12 +88,12 @@ impl RunClock {
     }
 
     /// Returns whether the clock is stopped.
-    pub(crate) fn is_stopped(&self) -> bool {
+    pub(crate) fn is_paused(&self) -> bool {
         self.state().pauses.holders > 0
     }
 
     /// Starts measuring active time, with `used_ms` milliseconds already used. Has no effect if measuring has started.
-    pub(crate) fn begin(&self, used_ms: u64) {
+    pub(crate) fn start(&self, used_ms: u64) {
         let mut state = self.state();
         let begun = Measurement {
             started_at: Instant::now(),
@@ -137,24 +137,24 @@ impl RunClock {
     }
 
     /// Sets the maximum time without progress, in milliseconds; `None` if unlimited.
-    pub(crate) fn set_patience(&self, patience_ms: Option<u64>) {
+    pub(crate) fn set_stall_timeout(&self, patience_ms: Option<u64>) {
         self.state().stall_timeout_ms = patience_ms;
     }
 
     /// Returns the maximum time without progress, in milliseconds; `None` if unlimited.
-    pub(crate) fn patience_ms(&self) -> Option<u64> {
+    pub(crate) fn stall_timeout_ms(&self) -> Option<u64> {
         self.state().stall_timeout_ms
     }
 
     /// Returns whether the current stall has been reported already, and marks it as reported.
-    pub(crate) fn is_told_of_silence(&self) -> bool {
+    pub(crate) fn mark_stall_reported(&self) -> bool {
         let mut state = self.state();
         let silence = Some(state.progress);
         std::mem::replace(&mut state.reported_stall, silence) == silence
     }
 
     /// Returns whether the caller must watch the time limit, because no task watches it yet.
-    pub(crate) fn begins_time_limit(&self) -> bool {
+    pub(crate) fn claim_time_limit(&self) -> bool {
         let mut state = self.state();
         let begins = state.time_limit == TimeLimit::Unwatched;
         if begins {
@@ -169,7 +169,7 @@ impl RunClock {
     }
 
     /// Resets the time limit after a crash if the actor had been notified, so that the next actor is notified too.
-    pub(crate) fn renew_time_limit(&self) {
+    pub(crate) fn reset_time_limit(&self) {
         let mut state = self.state();
         if state.time_limit == TimeLimit::Notified {
             state.time_limit = TimeLimit::Unwatched;
@@ -199,7 +199,7 @@ impl Drop for ClockPause {
 mod tests {
     use super::*;
 
-    fn stood_still(clock: &RunClock) -> u64 {
+    fn paused_seconds(clock: &RunClock) -> u64 {
         clock.state().pauses.total().as_secs()
     }
 
@@ -207,18 +207,18 @@ mod tests {
     async fn sub_7_the_clock_stands_still_as_long_as_anybody_holds_it() {
         let clock = Arc::new(RunClock::default());
         let wait = |seconds| tokio::time::advance(Duration::from_secs(seconds));
-        let first = clock.stop();
+        let first = clock.pause();
         wait(2).await;
-        let second = clock.stop();
+        let second = clock.pause();
         wait(3).await;
         drop(first);
         wait(4).await;
-        assert_eq!((stood_still(&clock), clock.is_stopped()), (9, true));
+        assert_eq!((paused_seconds(&clock), clock.is_paused()), (9, true));
         drop(second);
         wait(5).await;
-        assert_eq!((stood_still(&clock), clock.is_stopped()), (9, false));
-        drop(clock.stop());
-        assert_eq!(stood_still(&clock), 9);
+        assert_eq!((paused_seconds(&clock), clock.is_paused()), (9, false));
+        drop(clock.pause());
+        assert_eq!(paused_seconds(&clock), 9);
     }
 
     #[tokio::test(start_paused = true)]
@@ -235,10 +235,10 @@ mod tests {
         assert_eq!((clock.quiet_ms(), clock.last_progress()), (0, at(3)));
         wait(5).await;
         assert_eq!(clock.quiet_ms(), 5_000);
-        assert_eq!([clock.is_told_of_silence(), clock.is_told_of_silence()], [false, true]);
+        assert_eq!([clock.mark_stall_reported(), clock.mark_stall_reported()], [false, true]);
         clock.progress(at(8));
         wait(1).await;
-        assert!(!clock.is_told_of_silence());
+        assert!(!clock.mark_stall_reported());
     }
 
     #[tokio::test(start_paused = true)]
@@ -247,10 +247,10 @@ mod tests {
         let wait = |seconds| tokio::time::advance(Duration::from_secs(seconds));
         wait(9).await;
         assert_eq!(clock.used_ms(), 0, "it has not begun");
-        clock.begin(4_000);
+        clock.start(4_000);
         wait(2).await;
-        clock.begin(0);
-        let waiting = clock.stop();
+        clock.start(0);
+        let waiting = clock.pause();
         wait(7).await;
         assert_eq!(clock.used_ms(), 6_000);
         drop(waiting);

@@ -28,7 +28,7 @@ use crate::{
         registry::{
             address::SendOutcome,
             entry::{RunEntry, RunPhase},
-            view::{RunStatusSource, first_view},
+            view::{RunStatusSource, initial_view},
         },
         spans,
     },
@@ -113,7 +113,7 @@ impl RunRegistry {
         let parent = run.parent_run_id.as_ref().and_then(|id| self.get(id));
         let purse = parent.as_ref().and_then(|parent| parent.budget.as_ref());
         let purse = BudgetAccount::open(&run.run_id, purse, run.settings.budget);
-        let span = spans::of_run(run, parent.as_ref().map(|parent| parent.span()).as_ref());
+        let span = spans::run_span(run, parent.as_ref().map(|parent| parent.span()).as_ref());
         let clock = Arc::new(RunClock::default());
         clock.progress(now());
         let supervisor = match run.parent_run_id {
@@ -125,9 +125,9 @@ impl RunRegistry {
             run.run_id.as_str(),
             Some(ActorStatus::actor_id(supervisor, run.session_id.as_str())),
             restart::RUN.label,
-            Some(first_view(run)),
+            Some(initial_view(run)),
         );
-        let budget = purse.clone().filter(|_| !run.settings.budget.is_open());
+        let budget = purse.clone().filter(|_| !run.settings.budget.is_unlimited());
         let wall_time_s = run.settings.budget.wall_time_s;
         gauge.set_face(RunStatusSource { clock: Arc::clone(&clock), budget, wall_time_s });
         gauge.show("queued", "");
@@ -139,10 +139,10 @@ impl RunRegistry {
     pub(crate) fn deregister(&self, live: &RunEntry, phase: RunPhase) {
         self.runs.remove(&live.run_id);
         match &phase {
-            RunPhase::Ended(outcome) => self.observatory.leave_ended(outcome.end()),
+            RunPhase::Ended(outcome) => self.observatory.leave_ended(outcome.run_end()),
             _ => self.observatory.leave(ActorKind::Run, live.run_id.as_str()),
         }
-        live.end(phase);
+        live.set_ended(phase);
     }
 
     /// Interrupts and removes all registered runs of a session. Does not stop their actors.
@@ -166,7 +166,7 @@ impl RunRegistry {
 
     /// Removes a run whose end cannot be recorded. Callers that wait for it get `error`. The store still shows the run
     /// as open, so the next process that opens the home resumes it.
-    pub(crate) fn run_lost(&self, live: &RunEntry, error: ErrorInfo) {
+    pub(crate) fn run_unrecorded(&self, live: &RunEntry, error: ErrorInfo) {
         tracing::error!(run = %live.run_id, %error, "a run ended, and that cannot be recorded");
         let result = live.parent_run_id.as_ref().and(live.trace_id.child_mode()).map(|mode| {
             Box::new(ChildResult {
@@ -183,7 +183,7 @@ impl RunRegistry {
             })
         });
         self.deregister(live, RunPhase::Unrecorded(error.clone()));
-        self.journal.tell_lost(live.lost(error));
+        self.journal.publish_lost_run(live.unrecorded_report(error));
         self.notify_supervisors(live, result);
     }
 
@@ -200,7 +200,7 @@ impl RunRegistry {
         match (self.links(&live.session_id), parent) {
             (Some(links), None) => links.session.run_ended(run_id),
             (Some(links), parent) => {
-                links.sub_agents.cast(SubAgentMsg::Ended { run_id, parent, result });
+                links.sub_agents.send(SubAgentMsg::Ended { run_id, parent, result });
             }
             // Without a session there is no supervisor, but there may be a parent.
             (None, Some(parent)) => self.notify_parent(&parent, result),
@@ -228,8 +228,8 @@ impl RunRegistry {
             && let Some(links) = self.links(&live.session_id)
         {
             match live.parent_run_id {
-                Some(_) => links.sub_agents.cast(SubAgentMsg::Activate(live.run_id.clone())),
-                None => links.runs.cast(RunSupervisorMsg::Activate(live.run_id.clone())),
+                Some(_) => links.sub_agents.send(SubAgentMsg::Activate(live.run_id.clone())),
+                None => links.runs.send(RunSupervisorMsg::Activate(live.run_id.clone())),
             };
         }
         sent != SendOutcome::Dropped
@@ -239,13 +239,13 @@ impl RunRegistry {
     pub(crate) fn cancel(&self, live: &RunEntry) {
         live.token.cancel();
         live.status.show("cancelling", "");
-        if live.has_begun() {
+        if live.has_started() {
             self.notify(live, RunInput::End(EndInput::Cancel));
             return;
         }
         if let Some(links) = self.links(&live.session_id) {
             match live.parent_run_id {
-                Some(_) => drop(links.sub_agents.cast(SubAgentMsg::Cancel(live.run_id.clone()))),
+                Some(_) => drop(links.sub_agents.send(SubAgentMsg::Cancel(live.run_id.clone()))),
                 None => links.session.cancel_queued(live.run_id.clone()),
             }
         }

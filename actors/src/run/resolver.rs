@@ -74,7 +74,7 @@ impl RunResolver {
     /// `validation_error`, `tool_not_available` or `config_error` if the run names something that does not exist or
     /// cannot be used.
     pub(crate) fn resolve(&self, run: &Run, project: &Path) -> Result<RunSpec, ErrorInfo> {
-        self.resolve_with(run, project, &self.projects.known(project))
+        self.resolve_with(run, project, &self.projects.get(project))
     }
 
     fn resolve_with(&self, run: &Run, project: &Path, text: &ProjectInstructions) -> Result<RunSpec, ErrorInfo> {
@@ -87,11 +87,11 @@ impl RunResolver {
         let system_prompt = match &settings.system_prompt {
             // A caller that writes the prompt gets the skills that it names, and no others.
             Some(prompt) => {
-                let named = skills.chosen(settings.skills.as_deref(), Some(&[]))?;
+                let named = skills.select(settings.skills.as_deref(), Some(&[]))?;
                 format!("{prompt}{}", skill::render(&named))
             }
             None => {
-                let chosen = skills.chosen(settings.skills.as_deref(), preset.skills.as_deref())?;
+                let chosen = skills.select(settings.skills.as_deref(), preset.skills.as_deref())?;
                 self.system_prompt(&preset, &tools.specs, project, text, (&skills, &chosen))
             }
         };
@@ -109,7 +109,7 @@ impl RunResolver {
             tools,
             catalog: Catalog {
                 registry,
-                absent_servers: if run.depth == 0 { self.mcp.absent() } else { Vec::new() },
+                absent_servers: if run.depth == 0 { self.mcp.unavailable_servers() } else { Vec::new() },
                 presets: Arc::clone(&self.presets),
                 skills,
             },
@@ -138,7 +138,7 @@ impl RunResolver {
     fn offered_tools(&self, run: &Run, preset: &Preset) -> Result<(OfferedTools, Arc<ToolRegistry>), ErrorInfo> {
         let (config, settings) = (&*self.config, &run.settings);
         let registry = self.mcp.registry();
-        let ceiling = ceiling(&registry, config, settings.tools.as_deref())?;
+        let ceiling = allowed_tools(&registry, config, settings.tools.as_deref())?;
         let may_spawn = run.depth < config.agents.max_depth && settings.budget.depth != Some(0);
         let is_offered = |spec: &&Arc<ToolSpec>| {
             ceiling.contains(&spec.name)
@@ -160,7 +160,7 @@ impl RunResolver {
             && !settings.driven
             // A budget in USD cannot include a model whose price is unknown.
             && (settings.budget.usd.is_none() || utility.prices.is_some())
-            && self.memory.of(&run.uid).may_hold_any()
+            && self.memory.of(&run.uid).is_not_empty()
     }
 
     /// Resolves a run only to end it or to read its outcome; settings that are no longer valid are dropped.
@@ -195,7 +195,7 @@ impl RunResolver {
         let mut prompt = preset.instructions.clone();
         prompt.push_str(&skill::render(chosen));
         if has("skill") {
-            prompt.push_str(&skill::render_others(all, chosen));
+            prompt.push_str(&skill::render_list(all, chosen));
         }
         prompt.push_str(&format!("\n\nThe project is the folder {}; paths are relative to it.", project.display()));
         if has("agent") {
@@ -261,7 +261,7 @@ fn answer_schema(run: &Run) -> Result<Option<OutputSchema>, ErrorInfo> {
     Ok(match (&run.settings.expected_output_schema, run.trace_id.child_mode()) {
         _ if run.settings.reflects.is_some() => Some(OutputSchema::reflection()),
         (Some(schema), _) => Some(OutputSchema::new(schema)?),
-        (None, Some(ChildMode::Evaluate)) => Some(OutputSchema::judgement()),
+        (None, Some(ChildMode::Evaluate)) => Some(OutputSchema::evaluation()),
         (None, _) => None,
     })
 }
@@ -269,10 +269,15 @@ fn answer_schema(run: &Run) -> Result<Option<OutputSchema>, ErrorInfo> {
 /// Returns the tools that a run and all below it may ever use; `None` = everything configured (SUB-6).
 ///
 /// A tool of a configured server that is not connected now is left out without an error, because servers come and go.
-fn ceiling(registry: &ToolRegistry, config: &Config, wanted: Option<&[String]>) -> Result<Vec<String>, ErrorInfo> {
+fn allowed_tools(
+    registry: &ToolRegistry,
+    config: &Config,
+    wanted: Option<&[String]>,
+) -> Result<Vec<String>, ErrorInfo> {
     let all: Vec<&Arc<ToolSpec>> =
-        registry.entries().filter(|entry| entry.lacks().is_none()).map(|entry| &entry.spec).collect();
-    let without_means = wanted.unwrap_or_default().iter().find_map(|name| Some((name, registry.get(name)?.lacks()?)));
+        registry.entries().filter(|entry| entry.missing_requirement().is_none()).map(|entry| &entry.spec).collect();
+    let without_means =
+        wanted.unwrap_or_default().iter().find_map(|name| Some((name, registry.get(name)?.missing_requirement()?)));
     if let Some((name, what)) = without_means {
         let message = format!("tool {name:?} cannot be used: {what}");
         return Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message));

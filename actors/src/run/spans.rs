@@ -13,7 +13,7 @@ use crate::{model::Completion, run::machine::spec::RunSpec};
 pub(crate) const TARGET: &str = "soong::gen_ai";
 
 /// Creates the span of a run, as a child of the parent run's span.
-pub(crate) fn of_run(run: &Run, parent: Option<&Span>) -> Span {
+pub(crate) fn run_span(run: &Run, parent: Option<&Span>) -> Span {
     let parent_id = parent.and_then(Span::id);
     let span = info_span!(
         target: TARGET,
@@ -42,11 +42,11 @@ pub(crate) fn of_run(run: &Run, parent: Option<&Span>) -> Span {
 /// Records the outcome of a run in its span.
 pub(crate) fn run_ended(span: &Span, status: &str, error: Option<&ErrorInfo>) {
     span.record("soong.status", status);
-    failed(span, error);
+    record_error(span, error);
 }
 
 /// Creates the span of a model call.
-pub(crate) fn of_model(spec: &RunSpec, run: &Span) -> Span {
+pub(crate) fn model_span(spec: &RunSpec, run: &Span) -> Span {
     let span = debug_span!(
         target: TARGET,
         parent: run,
@@ -80,11 +80,11 @@ pub(crate) fn model_ended(span: &Span, outcome: &Result<Completion, ErrorInfo>) 
             span.record("gen_ai.usage.output_tokens", usage.completion_tokens);
         }
     }
-    failed(span, outcome.as_ref().err());
+    record_error(span, outcome.as_ref().err());
 }
 
 /// Creates the span of a tool call.
-pub(crate) fn of_tool(id: &str, name: &str, run: &Span) -> Span {
+pub(crate) fn tool_span(id: &str, name: &str, run: &Span) -> Span {
     let span = debug_span!(
         target: TARGET,
         parent: run,
@@ -102,7 +102,7 @@ pub(crate) fn of_tool(id: &str, name: &str, run: &Span) -> Span {
 }
 
 /// Records the code of an error, if there is one.
-pub(crate) fn failed(span: &Span, error: Option<&ErrorInfo>) {
+pub(crate) fn record_error(span: &Span, error: Option<&ErrorInfo>) {
     if let Some(error) = error {
         span.record("error.type", error.code.as_str());
     }

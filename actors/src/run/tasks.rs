@@ -52,7 +52,7 @@ use crate::{
             hook_calls::HookCalls,
             load::{last_settings, read_stored},
             model_call::{CallObserver, ModelCaller},
-            panicked::panicked,
+            panicked::panic_error,
             tool_call::{ToolAttempt, ToolRunner, resolved_path},
             tool_output::TextSource,
         },
@@ -93,12 +93,12 @@ impl RunTasks {
     }
 
     /// Returns whether no task is running.
-    pub(crate) fn is_done(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.tracker.is_empty()
     }
 
     /// Cancels all running tasks, and every task that starts later.
-    pub(crate) fn cut_off(&self) {
+    pub(crate) fn abort(&self) {
         self.token.cancel();
     }
 
@@ -113,9 +113,9 @@ impl RunTasks {
         self.tracker.spawn(async move {
             let mut line = CallObserver::new(&services.journal, &live, &spec, Some(mailbox.clone()));
             let start = Instant::now();
-            let span = spans::of_model(&spec, &live.span());
-            let calling = services.models.complete(&spec, call, &mut line).instrument(span.clone());
-            let outcome = until_cut_off((&token, &services.redactor), calling).await;
+            let span = spans::model_span(&spec, &live.span());
+            let calling = services.models.call_model(&spec, call, &mut line).instrument(span.clone());
+            let outcome = until_cancelled((&token, &services.redactor), calling).await;
             spans::model_ended(&span, &outcome);
             let waited_ms = line.waited_ms;
             let news = match outcome {
@@ -125,7 +125,7 @@ impl RunTasks {
                     RunInput::Model(ModelInput::Answered { completion, duration_ms, waited_ms, short_of })
                 }
                 Err(error) => {
-                    let error = spec.redactor.error(error);
+                    let error = spec.redactor.redact_error(error);
                     RunInput::Model(ModelInput::Failed {
                         error,
                         partial: line.partial,
@@ -134,7 +134,7 @@ impl RunTasks {
                     })
                 }
             };
-            mailbox.cast(RunMsg::ModelCallEnded { news: Box::new(news), held: line.reservation });
+            mailbox.send(RunMsg::ModelCallEnded { news: Box::new(news), held: line.reservation });
         });
     }
 
@@ -146,11 +146,12 @@ impl RunTasks {
             let mut line = CallObserver::new(&services.journal, &live, &spec, None);
             let mut recalled = RecallResult::default();
             let memory = services.memory.of(&spec.identity.uid);
-            let look = recall::look((&services.models, memory, services.max_recalled), &spec, &mut line, &mut recalled);
-            let found = until_cut_off((&token, &services.redactor), look).await;
+            let look =
+                recall::search((&services.models, memory, services.max_recalled), &spec, &mut line, &mut recalled);
+            let found = until_cancelled((&token, &services.redactor), look).await;
             recalled.has_pending_request = line.was_sent;
-            recalled.error = found.err().map(|error| spec.redactor.error(error));
-            mailbox.cast(RunMsg::ModelCallEnded {
+            recalled.error = found.err().map(|error| spec.redactor.redact_error(error));
+            mailbox.send(RunMsg::ModelCallEnded {
                 news: Box::new(RunInput::Memory(MemoryInput::Recalled(Box::new(recalled)))),
                 held: line.reservation,
             });
@@ -158,16 +159,16 @@ impl RunTasks {
     }
 
     /// Writes learned experiences to the memory file; reports the outcome. Cancellation does not stop it.
-    pub(crate) fn learn(&self, myself: ActorRef<RunMsg>, spec: &RunSpec, changes: Changes) {
+    pub(crate) fn write_experiences(&self, myself: ActorRef<RunMsg>, spec: &RunSpec, changes: Changes) {
         let (memory, mailbox) = (self.services.memory.of(&spec.identity.uid), self.mailbox(myself));
         let redactor = self.services.redactor.clone();
         self.tracker.spawn(async move {
             let written = tokio::task::spawn_blocking(move || (memory.change(&changes), changes)).await;
             let (outcome, changes) = written.unwrap_or_else(|failed| {
                 let panic = failed.try_into_panic().unwrap_or_else(|_| Box::new("it was cut off"));
-                (Err(panicked(&redactor, "the memory", &*panic)), Changes::default())
+                (Err(panic_error(&redactor, "the memory", &*panic)), Changes::default())
             });
-            mailbox.cast(RunMsg::Input(Box::new(RunInput::Memory(MemoryInput::Learned {
+            mailbox.send(RunMsg::Input(Box::new(RunInput::Memory(MemoryInput::Learned {
                 changes: Box::new(changes),
                 outcome,
             }))));
@@ -175,19 +176,19 @@ impl RunTasks {
     }
 
     /// Requests a summary of the older part of the conversation; reports the summary or the error.
-    pub(crate) fn sum_up(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, call: SummaryCall) {
+    pub(crate) fn summarize(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, call: SummaryCall) {
         let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.tracker.spawn(async move {
             let mut line = CallObserver::new(&services.journal, &live, &spec, None);
             let news =
-                match until_cut_off((&token, &services.redactor), services.models.summarise(&spec, call, &mut line))
+                match until_cancelled((&token, &services.redactor), services.models.summarize(&spec, call, &mut line))
                     .await
                 {
                     Ok(completion) => RunInput::Summary(SummaryInput::Completed(Box::new(completion))),
                     Err(error) => RunInput::Summary(SummaryInput::Failed { error, was_sent: line.was_sent }),
                 };
-            mailbox.cast(RunMsg::ModelCallEnded { news: Box::new(news), held: line.reservation });
+            mailbox.send(RunMsg::ModelCallEnded { news: Box::new(news), held: line.reservation });
         });
     }
 
@@ -197,35 +198,35 @@ impl RunTasks {
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.tracker.spawn(async move {
             let start = Instant::now();
-            let (id, turn, writes) = (job.id.clone(), job.turn, job.spec.effect.changes());
+            let (id, turn, writes) = (job.id.clone(), job.turn, job.spec.effect.is_mutating());
             // Writes that the call has started are completed before its outcome is reported, whatever the outcome is.
             let storing = TaskTracker::new();
             let context = services.tools.context(&live, &spec, &job, &token, &storing);
             let after = hook_calls::after_call(&spec, &job, resolved_path(&spec, &job, &context));
             let note = |event| {
-                mailbox.cast(RunMsg::Input(Box::new(RunInput::Hook(HookReport::Event(Box::new(event))))));
+                mailbox.send(RunMsg::Input(Box::new(RunInput::Hook(HookReport::Event(Box::new(event))))));
             };
-            let span = spans::of_tool(&job.id, &job.spec.name, &live.span());
+            let span = spans::tool_span(&job.id, &job.spec.name, &live.span());
             let work = services.tools.run(&spec, job, context, &token, note).instrument(span.clone());
             let work = AssertUnwindSafe(work).catch_unwind();
             let ran = tokio::select! {
                 biased;
                 () = token.cancelled() => ToolAttempt::Ended(Box::new(Err(cancelled()))),
                 ran = work => ran.unwrap_or_else(|panic| {
-                    ToolAttempt::Ended(Box::new(Err(panicked(&services.redactor, "the tool", &*panic))))
+                    ToolAttempt::Ended(Box::new(Err(panic_error(&services.redactor, "the tool", &*panic))))
                 }),
             };
             let result = match ran {
                 ToolAttempt::Ended(result) => {
-                    spans::failed(&span, result.as_ref().as_ref().err());
+                    spans::record_error(&span, result.as_ref().as_ref().err());
                     *result
                 }
                 ToolAttempt::HooksAllowed => {
-                    mailbox.cast(RunMsg::Input(Box::new(RunInput::Tool(ToolInput::HooksPassed { id }))));
+                    mailbox.send(RunMsg::Input(Box::new(RunInput::Tool(ToolInput::HooksPassed { id }))));
                     return;
                 }
                 ToolAttempt::ApprovalRequired(asked) => {
-                    mailbox.cast(RunMsg::Input(Box::new(RunInput::Tool(ToolInput::PermissionRequired(asked)))));
+                    mailbox.send(RunMsg::Input(Box::new(RunInput::Tool(ToolInput::PermissionRequired(asked)))));
                     return;
                 }
             };
@@ -241,7 +242,7 @@ impl RunTasks {
             }
             let news =
                 RunInput::Tool(ToolInput::Ended { id, result: Box::new(result), duration_ms: elapsed_ms(start) });
-            mailbox.cast(RunMsg::Input(Box::new(news)));
+            mailbox.send(RunMsg::Input(Box::new(news)));
         });
     }
 
@@ -257,13 +258,13 @@ impl RunTasks {
                 settings = read => settings,
             };
             if !services.lifetime.is_closing() {
-                mailbox.cast(RunMsg::Input(Box::new(RunInput::Tool(ToolInput::SettingsRead { id, settings }))));
+                mailbox.send(RunMsg::Input(Box::new(RunInput::Tool(ToolInput::SettingsRead { id, settings }))));
             }
         });
     }
 
     /// Asks stop hooks whether the run may end; reports their answer.
-    pub(crate) fn ask_to_stop(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, answer: String) {
+    pub(crate) fn call_stop_hooks(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, answer: String) {
         let (services, mailbox, spec, token) =
             (Arc::clone(&self.services), self.mailbox(myself), Arc::clone(spec), self.token.clone());
         self.tracker.spawn(async move {
@@ -272,19 +273,19 @@ impl RunTasks {
                 () = token.cancelled() => HookResult::default(),
                 heard = services.hooks.before_end(&spec, answer) => heard,
             };
-            mailbox.cast(RunMsg::Input(Box::new(RunInput::Hook(HookReport::Stop(heard)))));
+            mailbox.send(RunMsg::Input(Box::new(RunInput::Hook(HookReport::Stop(heard)))));
         });
     }
 
     /// Stores the documents that the run edited as versions. Cancelled runs flush too: cancellation does not stop it.
-    pub(crate) fn flush(&self, myself: ActorRef<RunMsg>) {
+    pub(crate) fn flush_documents(&self, myself: ActorRef<RunMsg>) {
         let (services, live, mailbox) = (Arc::clone(&self.services), Arc::clone(&self.live), self.mailbox(myself));
         self.tracker.spawn(async move {
             let flush = || services.artifacts.flush_run(&live.trace_id, &live.run_id);
             let flushed =
-                services.lifetime.keep_trying("storing a run's documents", flush).await.unwrap_or_else(not_found_out);
+                services.lifetime.keep_trying("storing a run's documents", flush).await.unwrap_or_else(unknown_flush);
             if !services.lifetime.is_closing() {
-                mailbox.cast(RunMsg::Input(Box::new(RunInput::Stored(StoredInput::Edits(flushed)))));
+                mailbox.send(RunMsg::Input(Box::new(RunInput::Stored(StoredInput::Edits(flushed)))));
             }
         });
     }
@@ -297,23 +298,23 @@ impl RunTasks {
             let OversizedResults { id, message_sequence: asked_in, title, full_text: whole, shortened_text: short } =
                 results;
             let about = TextSource { title: &title, message_sequence: asked_in, tool_call_id: Some(&id) };
-            let output = match tool_output::keep(&services.artifacts, &spec, &about, whole).await {
+            let output = match tool_output::store_text(&services.artifacts, &spec, &about, whole).await {
                 Ok(reference) => {
                     let note = tool_output::shortened_note(&reference, spec.tool("read_artifact").is_some());
                     ToolOutput {
                         artifact_ref: Some(reference),
-                        ..ToolOutput::text(title, outcome::noted(&note, &short))
+                        ..ToolOutput::text(title, outcome::with_note(&note, &short))
                     }
                 }
                 // The results are recorded with the children, so a failure to store them does not fail the call.
                 Err(error) => {
                     let note = format!("summaries are shortened; the whole could not be stored: {error}");
-                    ToolOutput::text(title, outcome::noted(&note, &short))
+                    ToolOutput::text(title, outcome::with_note(&note, &short))
                 }
             };
             let news =
                 RunInput::Tool(ToolInput::Ended { id, result: Box::new(Ok(output)), duration_ms: elapsed_ms(start) });
-            mailbox.cast(RunMsg::Input(Box::new(news)));
+            mailbox.send(RunMsg::Input(Box::new(news)));
         });
     }
 
@@ -323,8 +324,8 @@ impl RunTasks {
         let (services, mailbox, spec) = (Arc::clone(&self.services), self.mailbox(myself), Arc::clone(spec));
         self.tracker.spawn(async move {
             let about = TextSource { title: "answer", message_sequence: None, tool_call_id: None };
-            let stored = tool_output::keep(&services.artifacts, &spec, &about, answer).await;
-            mailbox.cast(RunMsg::Input(Box::new(RunInput::Stored(StoredInput::Answer(stored)))));
+            let stored = tool_output::store_text(&services.artifacts, &spec, &about, answer).await;
+            mailbox.send(RunMsg::Input(Box::new(RunInput::Stored(StoredInput::Answer(stored)))));
         });
     }
 
@@ -344,7 +345,7 @@ impl RunTasks {
                 }
                 loaded
             };
-            mailbox.cast(match services.lifetime.keep_trying("reading a run", attempt).await {
+            mailbox.send(match services.lifetime.keep_trying("reading a run", attempt).await {
                 Ok(loaded) => RunMsg::Loaded(Box::new(loaded)),
                 Err(error) => RunMsg::LoadFailed(Box::new(error)),
             });
@@ -353,7 +354,7 @@ impl RunTasks {
 }
 
 /// Awaits a model call until it ends or is cancelled. A panic of the provider becomes a failed call.
-async fn until_cut_off<T>(
+async fn until_cancelled<T>(
     (token, redactor): (&CancellationToken, &Redactor),
     call: impl Future<Output = Result<T, ErrorInfo>>,
 ) -> Result<T, ErrorInfo> {
@@ -361,12 +362,12 @@ async fn until_cut_off<T>(
     tokio::select! {
         biased;
         () = token.cancelled() => Err(cancelled()),
-        outcome = call => outcome.unwrap_or_else(|panic| Err(panicked(redactor, "the model provider", &*panic))),
+        outcome = call => outcome.unwrap_or_else(|panic| Err(panic_error(redactor, "the model provider", &*panic))),
     }
 }
 
 /// Returns the outcome of a flush whose documents cannot be determined.
-pub(crate) fn not_found_out(error: ErrorInfo) -> FlushReport {
+pub(crate) fn unknown_flush(error: ErrorInfo) -> FlushReport {
     let name = "(what it edited cannot be read)".to_owned();
     FlushReport { failed: vec![FlushFailure { name, error }], ..FlushReport::default() }
 }
@@ -380,7 +381,7 @@ fn elapsed_ms(start: Instant) -> u64 {
 }
 
 /// Returns the owner of the artifacts that a run writes.
-pub(crate) fn place(spec: &RunSpec) -> ArtifactOwner {
+pub(crate) fn artifact_owner(spec: &RunSpec) -> ArtifactOwner {
     ArtifactOwner { session_id: spec.identity.session_id.clone(), uid: spec.identity.uid.to_string() }
 }
 
@@ -394,7 +395,7 @@ async fn load(services: &TaskServices, live: &RunEntry) -> Result<LoadedRun, Err
         .await?;
     if let Some(Ok(way_back)) = &mut stored.rewind {
         let by = (&live.run_id, Some(&live.run_id));
-        match services.artifacts.plan_to_go_back(&live.trace_id, by, way_back.lsn).await {
+        match services.artifacts.plan_restore(&live.trace_id, by, way_back.lsn).await {
             Ok(moved) => {
                 (way_back.document_writes, way_back.restored, way_back.unchanged) =
                     (moved.writes, moved.restored, moved.unchanged);

@@ -51,7 +51,7 @@ impl Runtime {
         }
         // Wait until MCP servers have connected or failed, so that the first run has their tools.
         tokio::select! {
-            () = services.resolver.mcp.settled() => {}
+            () = services.resolver.mcp.wait_started() => {}
             () = services.lifetime.closing().cancelled() => return Err(closing()),
         }
         let (request, reply) = self.prepare(start).await?;
@@ -59,7 +59,7 @@ impl Runtime {
             request.history != SessionHistory::None || matches!(request.rows.first(), Some(Write::FirstTask(_)));
         self.ensure_gateways(&request.run).await?;
         let run = request.run.clone();
-        if !services.sessions.to_supervisor(SessionSupervisorMsg::Start(Box::new(request))) {
+        if !services.sessions.send_to_supervisor(SessionSupervisorMsg::Start(Box::new(request))) {
             return Err(services.lifetime.interruption());
         }
         let live = match reply.await {
@@ -174,8 +174,8 @@ impl Runtime {
         let settings = settings::resolve(&start, mode, goes_on, before.as_ref(), &services.config.budget);
         let settings = RunSettings { after_sequence, ..settings };
         match stored.as_ref().and_then(|known| known.resume_point.as_ref()) {
-            Some(left_off) if goes_on => crate::run::check_results(&settings.messages, &left_off.head)?,
-            _ => crate::run::check_given(&settings.messages)?,
+            Some(left_off) if goes_on => crate::run::check_tool_results(&settings.messages, &left_off.head)?,
+            _ => crate::run::check_initial_messages(&settings.messages)?,
         }
         check_params(&settings.llm_params)?;
         if settings.temperature.is_some_and(|temperature| !(0.0..=2.0).contains(&temperature)) {
@@ -224,7 +224,7 @@ impl Runtime {
         let trace_id = TraceId::root(&session_id);
         let queued = Run::queued(session_id.clone(), trace_id.clone(), message.clone(), settings, uid.clone(), at);
         let mut run = Run { mode, ..queued };
-        services.resolver.redactor.run(&mut run);
+        services.resolver.redactor.redact_run(&mut run);
         services.resolver.projects.refresh(&project_dir).await;
         // Check the settings before the run is accepted.
         let spec = services.resolver.resolve(&run, &project_dir);
@@ -336,7 +336,7 @@ fn read_known(
         None => last_before(reader, &root)?,
     };
     let place = match after {
-        Some(sequence) => reader.place(&root, sequence)?,
+        Some(sequence) => reader.resume_point(&root, sequence)?,
         None => None,
     };
     let left_off = if goes_on { read_left_off(reader, &root, place.as_ref())? } else { None };
@@ -373,7 +373,7 @@ fn read_left_off(
 pub(super) fn last_before(reader: &dyn Reader, root: &TraceId) -> Result<Option<InheritedSettings>, StoreError> {
     let mut trace = root.clone();
     for _ in 0..MAX_COPY_DEPTH {
-        if let Some(run) = reader.last_begun_run(&trace)? {
+        if let Some(run) = reader.last_started_run(&trace)? {
             return Ok(Some(InheritedSettings::of(&run)));
         }
         match reader.events(&trace, 0, 1)?.pop().map(|first| first.event) {
@@ -393,7 +393,7 @@ fn last_begun_run(reader: &dyn Reader, root: &TraceId) -> Result<Option<Run>, St
     let mut trace = root.clone();
     // The number of steps is limited: since ids can be reused, the chain of copies can form a cycle.
     for _ in 0..MAX_COPY_DEPTH {
-        if let Some(run) = reader.last_begun_run(&trace)? {
+        if let Some(run) = reader.last_started_run(&trace)? {
             return Ok(Some(run));
         }
         match reader.events(&trace, 0, 1)?.pop().map(|first| first.event) {
@@ -415,7 +415,7 @@ impl ExistingSession {
     fn way_back(&self, sequence: u64) -> Result<Option<u64>, ErrorInfo> {
         match &self.target_message {
             Some(place) if place.is_on_path => Ok((place.sequence != place.head).then_some(sequence)),
-            _ => Err(crate::run::no_way_back(&TraceId::root(&self.session.session_id), sequence)),
+            _ => Err(crate::run::cannot_continue_after(&TraceId::root(&self.session.session_id), sequence)),
         }
     }
 

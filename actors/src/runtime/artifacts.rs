@@ -111,7 +111,7 @@ impl Runtime {
         if let Some(loaded) = door.load(place, key, version).await? {
             return Ok(loaded);
         }
-        Err(door.store.reader.missing(place, key, version).await?)
+        Err(door.store.reader.not_found_error(place, key, version).await?)
     }
 
     /// Lists the stored versions of an artifact in order. Error: `artifact_not_found`.
@@ -130,7 +130,7 @@ impl Runtime {
         let found = door.get_version(place, key, version).await?;
         match found {
             Some(found) => Ok(found),
-            None => Err(door.store.reader.missing(place, key, Some(version)).await?),
+            None => Err(door.store.reader.not_found_error(place, key, Some(version)).await?),
         }
     }
 

@@ -282,10 +282,10 @@ impl RuntimeBuilder {
         let wired = wiring::wire(open, Settings { home, resolver, permissions, faults, task_place })?;
         let (services, threads) = (Arc::new(wired.services), wired.threads);
         let mended = async {
-            services.artifacts.repair().await?;
-            let found = self.recover.look(&services).await?;
-            let journals = services.task_journals.left_behind().await?;
-            Ok((found, journals, services.reader.read(|reader| reader.removals()).await?))
+            services.artifacts.delete_unregistered_blobs().await?;
+            let found = self.recover.find_interrupted(&services).await?;
+            let journals = services.task_journals.incomplete_ended_runs().await?;
+            Ok((found, journals, services.reader.read(|reader| reader.session_deletions()).await?))
         };
         let ((left_behind, unfinished), journals, removals) = match mended.await {
             Ok(found) => found,
@@ -295,10 +295,10 @@ impl RuntimeBuilder {
             }
         };
         let root = start_tree(&services, wired.sessions).await?;
-        services.task_journals.complete(journals);
+        services.task_journals.complete_ended(journals);
         // Deletions that an earlier owner started continue in the background.
         for SessionDeletion { session_id: session, .. } in removals {
-            services.sessions.to_supervisor(SessionSupervisorMsg::Delete { session, reply: oneshot::channel().0 });
+            services.sessions.send_to_supervisor(SessionSupervisorMsg::Delete { session, reply: oneshot::channel().0 });
         }
         let (threads, lock) = (Mutex::new(Some(threads)), Mutex::new(Some(lock)));
         let project_dir = project_dir.into();
@@ -319,9 +319,9 @@ impl RuntimeBuilder {
         };
         let runtime = Runtime { inner: Arc::new(inner) };
         if !unfinished.is_empty() {
-            runtime.inner.services.resolver.mcp.settled().await;
+            runtime.inner.services.resolver.mcp.wait_started().await;
         }
-        recovery::take_up(&runtime.inner.services, &unfinished).await?;
+        recovery::resume_runs(&runtime.inner.services, &unfinished).await?;
         Ok(runtime)
     }
 
@@ -411,7 +411,7 @@ impl RuntimeBuilder {
                 PresetFiles::read(home, &names, config)
             }
         };
-        home_file::refuse(&files.faults)?;
+        home_file::into_config_error(&files.faults)?;
         let known_presets = preset::presets(&files, config, &self.presets);
         let presets: BTreeMap<String, Preset> =
             known_presets.iter().map(|known| (known.preset.name.clone(), known.preset.clone())).collect();

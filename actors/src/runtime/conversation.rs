@@ -6,7 +6,7 @@ use soong_protocol::{ErrorCode, ErrorInfo, EventDraft, MessageEvent, SessionId, 
 use soong_storage::store::{Append, ResumePoint, StoreError};
 
 use super::Runtime;
-use crate::{artifact::RestorePlan, clock::now, run::no_head};
+use crate::{artifact::RestorePlan, clock::now, run::cannot_be_head};
 
 /// Maximum number of attempts if a document is changed concurrently.
 const MAX_ATTEMPTS: usize = 20;
@@ -55,7 +55,7 @@ impl Runtime {
         let (place, last, before, (then, collaborators)) = services
             .reader
             .read(move |reader| {
-                let place = reader.place(&wanted, sequence)?;
+                let place = reader.resume_point(&wanted, sequence)?;
                 let before = reader.goal_tree(&wanted)?.unwrap_or_default();
                 let then = match &place {
                     Some(place) => {
@@ -64,10 +64,10 @@ impl Runtime {
                     }
                     None => (None, None),
                 };
-                Ok((place, reader.last_begun_run(&wanted)?, before, then))
+                Ok((place, reader.last_started_run(&wanted)?, before, then))
             })
             .await?;
-        let Some(place) = place else { return Err(no_head(trace, sequence)) };
+        let Some(place) = place else { return Err(cannot_be_head(trace, sequence)) };
         let ResumePoint { sequence, lsn, head, .. } = place;
         if sequence == head {
             let (restored, left) = (Vec::new(), Vec::new());
@@ -76,7 +76,7 @@ impl Runtime {
         let mut goal_tree = then.unwrap_or_default();
         goal_tree.rewind(sequence);
         let moved = match &last {
-            Some(last) => services.artifacts.plan_to_go_back(trace, (&last.run_id, None), lsn).await?,
+            Some(last) => services.artifacts.plan_restore(trace, (&last.run_id, None), lsn).await?,
             None => RestorePlan::default(), // a copy without runs: it has no edits
         };
         let event = MessageEvent::HeadSwitched {
@@ -95,7 +95,7 @@ impl Runtime {
             Err(StoreError::AlreadyExists(_)) => return Ok(None),
             Err(error) => return Err(ErrorInfo::from(&error)),
         }
-        services.artifacts.have_moved(id, &moved.restored);
+        services.artifacts.evict_restored(id, &moved.restored);
         Ok(Some(HeadSwitched {
             sequence,
             from_sequence: head,

@@ -15,7 +15,7 @@ use soong_protocol::{
 use soong_storage::store::{Append, Reader, StoreError};
 
 use super::{Runtime, admission::last_before, not_found, services::Services};
-use crate::{actor_base::closing, artifact::registered, clock::now, run::no_head};
+use crate::{actor_base::closing, artifact::registration_writes, clock::now, run::cannot_be_head};
 
 /// Options of a fork. Every option has a default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -102,16 +102,18 @@ fn read(
         let message = format!("session {id} has no messages yet: there is nothing to copy");
         return Ok(Some(Err(ErrorInfo::new(ErrorCode::ValidationError, message))));
     }
-    let Some(place) = reader.place(&trace, wanted)? else { return Ok(Some(Err(no_head(&trace, wanted)))) };
+    let Some(place) = reader.resume_point(&trace, wanted)? else {
+        return Ok(Some(Err(cannot_be_head(&trace, wanted))));
+    };
     // Edits that an active run made after its last message belong to its next message.
     let is_as_now = at.is_none() && source.live_runs == 0;
     let artifacts = reader.artifacts_at(id, if is_as_now { u64::MAX } else { place.lsn })?;
     let goal_tree = match is_as_now {
-        true => reader.goal_tree(&trace)?.unwrap_or_default().bare(),
+        true => reader.goal_tree(&trace)?.unwrap_or_default().without_computed_fields(),
         false => {
             // Ids of goals that were created later stay reserved, so that they are not assigned again.
             let mut goals = reader.goal_tree(&trace)?.unwrap_or_default();
-            goals.replace(reader.goal_tree_at(&trace, place.until_lsn)?.unwrap_or_default());
+            goals.restore(reader.goal_tree_at(&trace, place.until_lsn)?.unwrap_or_default());
             goals.rewind(place.sequence);
             goals
         }
@@ -139,7 +141,7 @@ async fn copy(
         created_at: time,
     };
     let event = RunEvent::SessionForked { source: trace.clone(), at, goal_tree: Box::new(goal_tree), settings };
-    let (made, told) = registered(copies, &trace_id);
+    let (made, told) = registration_writes(copies, &trace_id);
     let fork = Write::Fork(Box::new(NewFork {
         session,
         trace_id: trace_id.clone(),
@@ -163,7 +165,7 @@ async fn copy(
     }
     Err(match error {
         StoreError::AlreadyExists(_) => taken(&session_id),
-        StoreError::NotFound(_) => no_head(&trace, at),
+        StoreError::NotFound(_) => cannot_be_head(&trace, at),
         error => ErrorInfo::from(&error),
     })
 }

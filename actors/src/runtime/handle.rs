@@ -12,7 +12,7 @@ use crate::{
     events::{EventStream, Scope},
     run::{
         ChildRequest, ChildSpec, EndInput, RunEntry, RunInput, RunMsg, RunOutcome, RunPhase, SpawnReply, last_settings,
-        takes_no_children,
+        run_has_ended,
     },
     text::find_json,
 };
@@ -95,14 +95,14 @@ impl RunHandle {
         let since = live.published().first_event.saturating_sub(1);
         let stream = EventStream::open(Arc::clone(&self.services.hub), self.services.reader.clone(), scope, since);
         if let RunPhase::Unrecorded(error) = &live.published().phase {
-            stream.is_lost(live.lost(error.clone()));
+            stream.mark_lost(live.unrecorded_report(error.clone()));
         }
         stream
     }
 
     /// Waits for the end of the run. Fails with `closing` if the runtime closes first.
     pub async fn wait(&self) -> Result<Arc<RunOutcome>, ErrorInfo> {
-        self.entry.outcome().await
+        self.entry.wait_outcome().await
     }
 
     /// Cancels the run and all its descendants, and waits for its end.
@@ -180,7 +180,7 @@ impl RunHandle {
     pub async fn spawn(&self, spec: impl Into<ChildSpec>) -> Result<RunHandle, ErrorInfo> {
         let mut children = self.spawn_all([spec.into()]).await?;
         // One child per spec, so there is exactly one.
-        children.0.pop().ok_or_else(takes_no_children)
+        children.0.pop().ok_or_else(run_has_ended)
     }
 
     /// Adds several children, all or none, in one commit. They run concurrently.
@@ -207,9 +207,9 @@ impl RunHandle {
             let _ = sender.send(rows.map(register)); // the caller may be gone
         });
         let is_open = || !self.entry.published().phase.is_final();
-        while self.entry.address.is_shut() {
+        while self.entry.address.is_closed() {
             if !is_open() {
-                return Err(takes_no_children());
+                return Err(run_has_ended());
             }
             // The actor is being restarted, or the run is queued.
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -219,7 +219,7 @@ impl RunHandle {
             let message = "the run's actor crashed before it answered: the child may have been started, see `children`";
             ErrorInfo::retryable(ErrorCode::InternalError, message)
         };
-        let live = answer.await.map_err(|_| if is_open() { crashed() } else { takes_no_children() })??;
+        let live = answer.await.map_err(|_| if is_open() { crashed() } else { run_has_ended() })??;
         Ok(Children(live.into_iter().map(|live| Self::new(Arc::clone(&self.services), live)).collect()))
     }
 

@@ -8,7 +8,7 @@ use soong_protocol::{ErrorInfo, Write};
 use soong_storage::store::Append;
 
 use super::Runtime;
-use crate::events::{cursor_unknown, store_name};
+use crate::events::{format_store_id, unknown_cursor_error};
 
 /// Maximum time to write a page; a slower disk counts as rejecting writes.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -19,7 +19,7 @@ impl Runtime {
     /// # Errors
     /// `storage_error`.
     pub async fn store_id(&self) -> Result<String, ErrorInfo> {
-        self.inner.services.reader.read(|reader| reader.store_id()).await.map(store_name)
+        self.inner.services.reader.read(|reader| reader.store_id()).await.map(format_store_id)
     }
 
     /// Rejects a cursor of another store, or one beyond `last`, the number of the last event.
@@ -31,8 +31,8 @@ impl Runtime {
             return Ok(());
         }
         let store = self.inner.services.reader.read(|reader| reader.store_id()).await?;
-        let is_other = store_id.is_some_and(|id| id != store_name(store));
-        if is_other || cursor > last { Err(cursor_unknown(cursor, last, store)) } else { Ok(()) }
+        let is_other = store_id.is_some_and(|id| id != format_store_id(store));
+        if is_other || cursor > last { Err(unknown_cursor_error(cursor, last, store)) } else { Ok(()) }
     }
 
     /// Returns why the runtime accepts no new work, if it has permanently lost a part that it needs
@@ -47,7 +47,7 @@ impl Runtime {
     /// `storage_error`, retryable.
     pub async fn check_storage(&self) -> Result<(), ErrorInfo> {
         let journal = &self.inner.services.journal;
-        let Some(refusal) = journal.refusal() else { return Ok(()) };
+        let Some(refusal) = journal.last_error() else { return Ok(()) };
         let probe = journal.append_and_wait(Append { fence: None, writes: vec![Write::Probe] });
         match tokio::time::timeout(PROBE_TIMEOUT, probe).await {
             Ok(written) => written.map(|_| ()).map_err(|error| ErrorInfo::from(&error)),

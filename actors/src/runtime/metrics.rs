@@ -38,7 +38,7 @@ pub(super) fn read(services: &Services) -> Metrics {
         queued_runs,
         queued_children,
         gateways: gateways.map(|gateway| (gateway.profile.to_string(), gateway.metrics())).collect(),
-        queued_appends: count(services.journal.depth()),
+        queued_appends: count(services.journal.queue_len()),
         journal: services.journal.stats(),
         subscribers: services.hub.metrics(),
         restarts: restarts.collect(),

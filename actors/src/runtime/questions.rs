@@ -40,7 +40,7 @@ impl Runtime {
         let (at, awaited) = (now(), PendingRow::Question(id.clone()));
         let write = || Write::Answer { question_id: id.clone(), answer: answer.clone(), at };
         let append = || Append { fence: None, writes: vec![write()] };
-        let (written, is_second) = services.journal.append_again(append).await;
+        let (written, is_second) = services.journal.append_with_retry(append).await;
         match &written {
             Ok(_) | Err(StoreError::AlreadyDecided(_)) => {}
             Err(error) => {

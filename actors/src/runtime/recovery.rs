@@ -42,7 +42,7 @@ pub struct InterruptedRuns {
 }
 
 impl RecoveryPolicy {
-    fn takes(&self, run: &Run) -> bool {
+    fn includes(&self, run: &Run) -> bool {
         match self {
             Self::All => true,
             Self::Session(id) => run.session_id == *id,
@@ -51,10 +51,13 @@ impl RecoveryPolicy {
     }
 
     /// Finds interrupted runs, and ends them if `runtime.recovery = "fail"`. Returns the runs to resume.
-    pub(super) async fn look(&self, services: &Arc<Services>) -> Result<(InterruptedRuns, Vec<Run>), ErrorInfo> {
+    pub(super) async fn find_interrupted(
+        &self,
+        services: &Arc<Services>,
+    ) -> Result<(InterruptedRuns, Vec<Run>), ErrorInfo> {
         let found = services.reader.read(|reader| reader.live_runs(None)).await?;
         let all = found.len();
-        let taken: Vec<Run> = found.into_iter().filter(|run| self.takes(run)).collect();
+        let taken: Vec<Run> = found.into_iter().filter(|run| self.includes(run)).collect();
         let untouched = all - taken.len();
         if services.config.runtime.recovery == RecoveryMode::Fail {
             let ended = taken.len();
@@ -66,7 +69,7 @@ impl RecoveryPolicy {
 }
 
 /// Resumes runs that no actor executes. Returns when they are in the registry.
-pub(super) async fn take_up(services: &Arc<Services>, runs: &[Run]) -> Result<(), ErrorInfo> {
+pub(super) async fn resume_runs(services: &Arc<Services>, runs: &[Run]) -> Result<(), ErrorInfo> {
     let sessions: HashSet<SessionId> = runs.iter().map(|run| run.session_id.clone()).collect();
     let wanted: Vec<SessionId> = sessions.into_iter().collect();
     let found = services
@@ -79,7 +82,7 @@ pub(super) async fn take_up(services: &Arc<Services>, runs: &[Run]) -> Result<()
     for session in found.into_iter().flatten() {
         let project_dir: Arc<Path> = Path::new(&session.project_dir).into();
         let lost = SessionKey { session_id: session.session_id, project_dir };
-        if !services.sessions.to_supervisor(SessionSupervisorMsg::Recover(lost)) {
+        if !services.sessions.send_to_supervisor(SessionSupervisorMsg::Recover(lost)) {
             return Err(closing());
         }
     }
@@ -88,7 +91,7 @@ pub(super) async fn take_up(services: &Arc<Services>, runs: &[Run]) -> Result<()
 
 impl Runtime {
     /// Returns the number of interrupted runs that were found when the home was opened.
-    pub fn left_behind(&self) -> InterruptedRuns {
+    pub fn interrupted_runs(&self) -> InterruptedRuns {
         self.inner.interrupted_runs
     }
 
@@ -118,11 +121,11 @@ impl Runtime {
         if services.config.runtime.recovery == RecoveryMode::Fail {
             let ids = runs.iter().map(|run| run.run_id.clone()).collect();
             services.finalizer.finalize_interrupted(runs).await?;
-            services.task_journals.complete(ids);
+            services.task_journals.complete_ended(ids);
             return Ok(None);
         }
-        services.resolver.mcp.settled().await;
-        take_up(services, &runs).await?;
+        services.resolver.mcp.wait_started().await;
+        resume_runs(services, &runs).await?;
         Ok(self.active(&TraceId::root(id)))
     }
 
@@ -154,8 +157,8 @@ impl Runtime {
             let ending = Termination { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
             services.finalizer.finalize(&ended.run_id, &ended.trace_id, ending).await?;
         }
-        services.task_journals.complete(vec![run.run_id.clone()]);
-        services.hub.session_is_used(&trace.session_id);
+        services.task_journals.complete_ended(vec![run.run_id.clone()]);
+        services.hub.clear_session_failure(&trace.session_id);
         self.run(&run.run_id).await
     }
 

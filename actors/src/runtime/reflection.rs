@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::{RunRequest, Runtime, admission::PreparedStart};
 use crate::{
     clock::now,
-    memory::{reflect_question, reflector},
+    memory::{reflection_prompt, reflection_question},
     session::{SessionHistory, StartRequest},
 };
 
@@ -31,7 +31,7 @@ impl Runtime {
         let (wanted, root) = (id.clone(), TraceId::root(&id));
         let read = move |reader: &dyn soong_storage::store::Reader| {
             let head = reader.trace(&root)?.map_or(0, |trace| trace.head_sequence);
-            Ok((reader.session(&wanted)?, head, reader.live_runs(Some(&wanted))?, reader.last_begun_run(&root)?))
+            Ok((reader.session(&wanted)?, head, reader.live_runs(Some(&wanted))?, reader.last_started_run(&root)?))
         };
         let (session, head, live, last) = services.reader.read(read).await?;
         let uid = start.uid.clone().unwrap_or_else(|| "local".to_owned());
@@ -50,7 +50,7 @@ impl Runtime {
             model: model.unwrap_or_else(|| "default".to_owned()),
             max_iterations: Some(MAX_TURNS),
             tools: Some(Vec::new()),
-            system_prompt: Some(reflector()),
+            system_prompt: Some(reflection_prompt()),
             budget: start.budget.or(services.config.budget),
             timeout_ms: start.timeout_ms,
             unattended: true,
@@ -59,8 +59,8 @@ impl Runtime {
             ..RunSettings::default()
         };
         let root = TraceId::root(&id);
-        let mut run = Run::queued(id, root, reflect_question(focus), settings, uid, now());
-        services.resolver.redactor.run(&mut run);
+        let mut run = Run::queued(id, root, reflection_question(focus), settings, uid, now());
+        services.resolver.redactor.redact_run(&mut run);
         let project_dir: Arc<Path> = Path::new(&session.project_dir).into();
         services.resolver.resolve(&run, &project_dir)?;
         let (reply, answer) = oneshot::channel();

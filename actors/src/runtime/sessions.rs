@@ -45,7 +45,7 @@ impl Runtime {
             return Err(closing());
         }
         let (reply, gone) = oneshot::channel();
-        if !services.sessions.to_supervisor(SessionSupervisorMsg::Delete { session: id.clone(), reply }) {
+        if !services.sessions.send_to_supervisor(SessionSupervisorMsg::Delete { session: id.clone(), reply }) {
             return Err(closing());
         }
         gone.await.unwrap_or_else(|_| {

@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_run_without_a_message_keeps_schema_and_time_limit() {
-        let (_, settings) = further(RunRequest::go_on("s"), &full());
+        let (_, settings) = further(RunRequest::resume("s"), &full());
         assert!(settings.goes_on);
         assert_eq!(settings.timeout_ms, Some(9));
         assert!(settings.expected_output_schema.is_some());

@@ -139,7 +139,7 @@ impl RunRequest {
     ///
     /// Settings that are not set here are inherited from the last run. If the session has an interrupted run, that
     /// run is resumed unchanged, and the settings made here are ignored (DUR-3).
-    pub fn go_on(session: impl Into<String>) -> Self {
+    pub fn resume(session: impl Into<String>) -> Self {
         Self::default().session(session)
     }
 

@@ -166,7 +166,7 @@ impl Actor for SessionActor {
                 state.is_holding = false;
                 state.start_mode = if born { StartMode::Stored } else { StartMode::New };
                 state.last_run = state.last_run.take().filter(|_| born);
-                self.release(&myself, state);
+                self.start_held(&myself, state);
             }
             SessionMsg::Recorded { run_id, outcome } => self.recorded(state, &run_id, outcome),
             SessionMsg::QueryIdle(reply) => state.idle_queries.push(reply),
@@ -180,14 +180,14 @@ impl Actor for SessionActor {
                 self.restored(state, runs, &used);
                 state.is_holding = false;
                 state.start_mode = if known { StartMode::Stored } else { StartMode::New };
-                self.release(&myself, state);
+                self.start_held(&myself, state);
             }
             SessionMsg::LoadFailed(error) => self.unreadable(state, &error),
             SessionMsg::Idle { generation } => {
                 if generation == state.generation {
                     let session = self.key.session_id.clone();
                     let actor = myself.get_id();
-                    self.services.sessions.to_supervisor(SessionSupervisorMsg::Idle {
+                    self.services.sessions.send_to_supervisor(SessionSupervisorMsg::Idle {
                         session,
                         actor,
                         starts: state.starts,
@@ -223,7 +223,7 @@ pub(crate) fn deleted_meanwhile(id: &SessionId) -> ErrorInfo {
 }
 
 /// Ends the runs of a session that an earlier process left unfinished.
-async fn end_left_behind(services: &SessionServices, id: &SessionId) -> Result<(), ErrorInfo> {
+async fn fail_interrupted(services: &SessionServices, id: &SessionId) -> Result<(), ErrorInfo> {
     let wanted = id.clone();
     let runs = services.reader.read(move |reader| reader.live_runs(Some(&wanted))).await?;
     services.finalizer.finalize_interrupted(runs).await
@@ -235,7 +235,7 @@ impl SessionActor {
             state.held_requests.push(request);
             return;
         }
-        if let Err(error) = self.check(state, &request) {
+        if let Err(error) = self.check_start(state, &request) {
             let _ = request.reply.send(Err(error));
             return;
         }
@@ -266,7 +266,7 @@ impl SessionActor {
         let done: AppendCallback = Box::new(move |outcome| {
             let outcome =
                 outcome.map(|ack| ack.events.first().map_or(0, |event| event.event_id)).map_err(|(error, _)| error);
-            session.cast(SessionMsg::Recorded { run_id, outcome });
+            session.send(SessionMsg::Recorded { run_id, outcome });
         });
         state.queue.push_back(QueuedRun { run, reply: Some(reply), recorded: false });
         self.services.journal.append(Append { fence: None, writes }, done);
@@ -274,7 +274,7 @@ impl SessionActor {
 
     /// Rejects a run that must not wait while the session is busy, or that continues a run that is no longer the
     /// session's last one.
-    fn check(&self, state: &SessionState, request: &StartRequest) -> Result<(), ErrorInfo> {
+    fn check_start(&self, state: &SessionState, request: &StartRequest) -> Result<(), ErrorInfo> {
         let id = &self.key.session_id;
         let message = if self.is_busy(state) && (request.reject_if_busy || request.expected_last_run.is_some()) {
             match self.services.runs.sessions_awaiting_input().contains(id) {
@@ -310,18 +310,18 @@ impl SessionActor {
         self.services.lifetime.spawn(async move {
             match outcome.await {
                 Ok(outcome) => {
-                    session.cast(SessionMsg::Created(outcome.is_ok()));
+                    session.send(SessionMsg::Created(outcome.is_ok()));
                     let _ = reply.send(outcome.map(|()| live));
                 }
                 // The run's actor crashed before it replied. The store knows whether the session exists, and the caller
                 // looks up its run there.
                 Err(_) => {
-                    session.cast(SessionMsg::Crash);
+                    session.send(SessionMsg::Crash);
                 }
             }
         });
         let start = RunStart::New { rows, accepted: Some(accepted) };
-        state.runs.cast(RunSupervisorMsg::Start { run: Box::new(run), start });
+        state.runs.send(RunSupervisorMsg::Start { run: Box::new(run), start });
     }
 
     fn recorded(&self, state: &mut SessionState, run_id: &RunId, outcome: Result<u64, StoreError>) {
@@ -404,7 +404,7 @@ impl SessionActor {
             }
             state.active = Some(queued.run.run_id.clone());
             let start = RunStart::Load { restarted: None };
-            state.runs.cast(RunSupervisorMsg::Start { run: Box::new(queued.run), start });
+            state.runs.send(RunSupervisorMsg::Start { run: Box::new(queued.run), start });
         }
         if state.active.is_some() || state.is_holding || !state.queue.is_empty() {
             state.generation += 1;
@@ -418,12 +418,12 @@ impl SessionActor {
             let session = Mailbox::new(myself.clone(), Arc::clone(&self.status));
             state.idle_timer = Some(AbortOnDropHandle::new(tokio::spawn(async move {
                 tokio::time::sleep(after).await;
-                session.cast(SessionMsg::Idle { generation });
+                session.send(SessionMsg::Idle { generation });
             })));
         }
     }
 
-    fn release(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState) {
+    fn start_held(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState) {
         for request in std::mem::take(&mut state.held_requests) {
             self.start(myself, state, request);
         }
@@ -438,7 +438,7 @@ impl SessionActor {
             let _ = services.journal.append_and_wait(Append::default()).await;
             let attempt = || async {
                 if recovers && services.config.runtime.recovery == RecoveryMode::Fail {
-                    end_left_behind(&services, &id).await?;
+                    fail_interrupted(&services, &id).await?;
                 }
                 let wanted = id.clone();
                 let read = move |reader: &dyn Reader| {
@@ -448,7 +448,7 @@ impl SessionActor {
                 let used = services.finalizer.read_used(&runs).await?;
                 Ok((known, runs, used))
             };
-            session.cast(match services.lifetime.keep_trying("reading a session", attempt).await {
+            session.send(match services.lifetime.keep_trying("reading a session", attempt).await {
                 Ok((known, runs, used)) => SessionMsg::Restored { known, runs, used },
                 Err(error) => SessionMsg::LoadFailed(error),
             });
@@ -465,7 +465,7 @@ impl SessionActor {
         for request in std::mem::take(&mut state.held_requests) {
             let _ = request.reply.send(Err(error.clone()));
         }
-        for live in self.alive(|_| true) {
+        for live in self.live_runs(|_| true) {
             let ending =
                 Termination { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error.clone()) };
             self.services.finalizer.finalize_orphan(live, ending);
@@ -473,13 +473,13 @@ impl SessionActor {
     }
 
     /// Returns the live runs of the session that match `wanted`.
-    fn alive(&self, wanted: impl Fn(&RunId) -> bool) -> Vec<Arc<RunEntry>> {
+    fn live_runs(&self, wanted: impl Fn(&RunId) -> bool) -> Vec<Arc<RunEntry>> {
         self.services.runs.select(|run| run.session_id == self.key.session_id && wanted(&run.run_id))
     }
 
     fn restored(&self, state: &mut SessionState, runs: Vec<Run>, used: &BudgetUsage) {
         let known: HashSet<&RunId> = runs.iter().map(|run| &run.run_id).collect();
-        for live in self.alive(|run| !known.contains(run)) {
+        for live in self.live_runs(|run| !known.contains(run)) {
             // Either never recorded, or recorded as ended before anyone was notified: the store shows which.
             let ending = Termination { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
             self.services.finalizer.finalize_orphan(live, ending);
@@ -492,7 +492,7 @@ impl SessionActor {
         };
         // Children first, so that their parents find them running.
         if !children.is_empty() {
-            state.sub_agents.cast(SubAgentMsg::Restore { runs: children, again: again.clone() });
+            state.sub_agents.send(SubAgentMsg::Restore { runs: children, again: again.clone() });
         }
         for run in own {
             if run.status == RunStatus::Queued {
@@ -500,7 +500,7 @@ impl SessionActor {
             } else {
                 state.active = Some(run.run_id.clone());
                 let start = RunStart::Load { restarted: Some(again.clone()) };
-                state.runs.cast(RunSupervisorMsg::Start { run: Box::new(run), start });
+                state.runs.send(RunSupervisorMsg::Start { run: Box::new(run), start });
             }
         }
         let cancelled = |queued: &QueuedRun| self.services.runs.register(&queued.run).token.is_cancelled();

@@ -61,7 +61,7 @@ impl SessionRegistry {
     /// Sends a message to the actor of a session; returns `false` if it has none.
     pub(crate) fn send(&self, id: &SessionId, message: SessionMsg) -> bool {
         let session = self.sessions.get(id).map(|entry| entry.session.clone());
-        session.is_some_and(|session| session.cast(message))
+        session.is_some_and(|session| session.send(message))
     }
 
     /// Returns the data with which a restarted supervisor restores the sessions that have actors.
@@ -109,8 +109,8 @@ impl SessionRegistry {
     }
 
     /// Sends a message to the session supervisor; returns `false` if there is none.
-    pub(crate) fn to_supervisor(&self, message: SessionSupervisorMsg) -> bool {
-        self.supervisor().is_some_and(|supervisor| supervisor.cast(message))
+    pub(crate) fn send_to_supervisor(&self, message: SessionSupervisorMsg) -> bool {
+        self.supervisor().is_some_and(|supervisor| supervisor.send(message))
     }
 }
 
@@ -123,14 +123,14 @@ pub(super) struct RunSessionHandle {
 
 impl RunSession for RunSessionHandle {
     fn run_ended(&self, run: RunId) {
-        self.session.cast(SessionMsg::RunEnded(run));
+        self.session.send(SessionMsg::RunEnded(run));
     }
 
     fn cancel_queued(&self, run: RunId) {
-        self.session.cast(SessionMsg::CancelQueued(run));
+        self.session.send(SessionMsg::CancelQueued(run));
     }
 
     fn interrupt(&self, failure: ErrorInfo) {
-        self.sessions.to_supervisor(SessionSupervisorMsg::Interrupt { session: self.id.clone(), failure });
+        self.sessions.send_to_supervisor(SessionSupervisorMsg::Interrupt { session: self.id.clone(), failure });
     }
 }

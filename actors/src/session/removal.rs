@@ -48,10 +48,10 @@ impl SessionDeleter {
     /// one.
     ///
     /// The caller must have registered the deletion, so that nothing is started in the session meanwhile.
-    pub(super) fn begin(self: &Arc<Self>, id: SessionId, session: Option<Mailbox<SessionMsg>>) {
+    pub(super) fn start(self: &Arc<Self>, id: SessionId, session: Option<Mailbox<SessionMsg>>) {
         let deleter = Arc::clone(self);
         self.lifetime.spawn(async move {
-            let outcome = deleter.remove(&id, session).await;
+            let outcome = deleter.delete(&id, session).await;
             match &outcome {
                 Ok(()) => tracing::info!(session = %id, "a session was deleted"),
                 Err(error) => tracing::info!(session = %id, %error, "a session was not deleted"),
@@ -62,10 +62,10 @@ impl SessionDeleter {
         });
     }
 
-    async fn remove(&self, id: &SessionId, session: Option<Mailbox<SessionMsg>>) -> Result<(), ErrorInfo> {
+    async fn delete(&self, id: &SessionId, session: Option<Mailbox<SessionMsg>>) -> Result<(), ErrorInfo> {
         if let Some(session) = session {
             let (reply, free) = oneshot::channel();
-            session.cast(SessionMsg::QueryIdle(reply));
+            session.send(SessionMsg::QueryIdle(reply));
             // If the actor crashed while it handled this message, its accepted runs are in the store, which is checked
             // next.
             if !free.await.unwrap_or(true) {
@@ -73,16 +73,16 @@ impl SessionDeleter {
             }
         }
         self.mark(id).await?;
-        self.sessions.to_supervisor(SessionSupervisorMsg::Deleted(id.clone()));
-        self.artifacts.close(id);
-        self.permissions.forget(id);
-        let stage = self.lifetime.keep_trying("reading how far a deletion came", || self.stage(id)).await;
+        self.sessions.send_to_supervisor(SessionSupervisorMsg::Deleted(id.clone()));
+        self.artifacts.evict_session(id);
+        self.permissions.revoke_session_grants(id);
+        let stage = self.lifetime.keep_trying("reading how far a deletion came", || self.read_stage(id)).await;
         match stage? {
             Some(DeletionStage::Files) => self.remove_files(id).await?,
             Some(DeletionStage::Rows) => {}
             None => return Ok(()),
         }
-        while self.lifetime.keep_trying("removing rows of a session", || self.remove_piece(id)).await? {}
+        while self.lifetime.keep_trying("removing rows of a session", || self.remove_batch(id)).await? {}
         self.hub.end_session(id);
         Ok(())
     }
@@ -91,8 +91,8 @@ impl SessionDeleter {
         self.journal.append_and_wait(Append { fence: None, writes: vec![write] }).await.map(|_| ())
     }
 
-    async fn stage(&self, id: &SessionId) -> Result<Option<DeletionStage>, ErrorInfo> {
-        let all = self.reader.read(|reader| reader.removals()).await?;
+    async fn read_stage(&self, id: &SessionId) -> Result<Option<DeletionStage>, ErrorInfo> {
+        let all = self.reader.read(|reader| reader.session_deletions()).await?;
         Ok(all.into_iter().find(|removal| removal.session_id == *id).map(|removal| removal.stage))
     }
 
@@ -103,7 +103,7 @@ impl SessionDeleter {
                 Err(ErrorInfo::new(ErrorCode::SessionNotFound, format!("there is no session {id}")))
             }
             // The mark may have been written anyway.
-            Err(error) if error.is_transient() && matches!(self.stage(id).await, Ok(Some(_))) => Ok(()),
+            Err(error) if error.is_transient() && matches!(self.read_stage(id).await, Ok(Some(_))) => Ok(()),
             Err(error) => Err(ErrorInfo::from(&error)),
         }
     }
@@ -112,7 +112,7 @@ impl SessionDeleter {
     async fn remove_files(&self, id: &SessionId) -> Result<(), ErrorInfo> {
         let attempt = || {
             let wanted = id.clone();
-            self.reader.read(move |reader| reader.removal_blobs(&wanted))
+            self.reader.read(move |reader| reader.deletion_blob_paths(&wanted))
         };
         let versions = self.lifetime.keep_trying("reading where files lie", attempt).await?;
         let Err(failed) = self.artifacts.remove_session(id, &versions).await else { return Ok(()) };
@@ -127,9 +127,9 @@ impl SessionDeleter {
     }
 
     /// Removes a batch of rows. Returns whether rows remain.
-    async fn remove_piece(&self, id: &SessionId) -> Result<bool, ErrorInfo> {
+    async fn remove_batch(&self, id: &SessionId) -> Result<bool, ErrorInfo> {
         match self.append(Write::RemoveRows { session_id: id.clone(), limit: BATCH_ROWS }).await {
-            Ok(()) => Ok(self.stage(id).await?.is_some()),
+            Ok(()) => Ok(self.read_stage(id).await?.is_some()),
             // Removed by an earlier append whose reply was lost.
             Err(StoreError::NotFound(_)) => Ok(false),
             Err(error) => Err(ErrorInfo::from(&error)),

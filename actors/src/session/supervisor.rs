@@ -89,7 +89,7 @@ impl Actor for SessionSupervisorActor {
                 let is_idle = |kept: &Child| kept.session.actor().get_id() == actor && kept.starts == starts;
                 let idle = sessions.children.get(&session).is_some_and(is_idle);
                 if idle {
-                    self.let_go(sessions, &session);
+                    self.passivate(sessions, &session);
                 }
             }
             SessionSupervisorMsg::Recover(lost) => {
@@ -104,7 +104,7 @@ impl Actor for SessionSupervisorActor {
             }
             SessionSupervisorMsg::Delete { session, reply } => self.delete(sessions, session, reply),
             SessionSupervisorMsg::Interrupt { session, failure } => self.interrupt(sessions, &session, &failure).await,
-            SessionSupervisorMsg::Deleted(session) => self.let_go(sessions, &session),
+            SessionSupervisorMsg::Deleted(session) => self.passivate(sessions, &session),
             SessionSupervisorMsg::Crash => return Err("crashed on request".into()),
         }
         Ok(())
@@ -124,10 +124,10 @@ impl Actor for SessionSupervisorActor {
             let error = error.to_string();
             tracing::warn!(session = %id, error, "a session's actor crashed");
             if kept.crashes.record(Instant::now()).is_some() {
-                kept.session.gauge().restarted(&error);
+                kept.session.status().restarted(&error);
                 self.spawn(&myself, sessions, kept.key, StartMode::Restore, kept.crashes).await?;
             } else {
-                self.give_up(&kept, &error);
+                self.fail_session(&kept, &error);
             }
         }
         Ok(())
@@ -159,7 +159,7 @@ impl SessionSupervisorActor {
         }
         if let Some(kept) = sessions.children.get_mut(&id) {
             kept.starts += 1;
-            kept.session.cast(SessionMsg::Start(Box::new(request)));
+            kept.session.send(SessionMsg::Start(Box::new(request)));
         }
         Ok(())
     }
@@ -169,14 +169,14 @@ impl SessionSupervisorActor {
     fn delete(&self, sessions: &SessionSupervisorState, id: SessionId, reply: oneshot::Sender<Result<(), ErrorInfo>>) {
         if self.services.sessions.begin_deletion(&id, reply) {
             let session = sessions.children.get(&id).map(|kept| kept.session.clone());
-            self.services.deleter.begin(id, session);
+            self.services.deleter.start(id, session);
         }
     }
 
-    fn let_go(&self, sessions: &mut SessionSupervisorState, id: &SessionId) {
+    fn passivate(&self, sessions: &mut SessionSupervisorState, id: &SessionId) {
         if let Some(kept) = sessions.children.remove(id) {
             sessions.by_actor.remove(&kept.session.actor().get_id());
-            self.forget(id);
+            self.deregister(id);
             kept.session.actor().stop(None);
         }
     }
@@ -196,7 +196,7 @@ impl SessionSupervisorActor {
         for live in runs {
             self.services.runs.deregister(&live, RunPhase::Interrupted(failure.clone()));
         }
-        self.forget(id);
+        self.deregister(id);
         self.services.hub.fail_session(id, failure);
     }
 
@@ -213,7 +213,7 @@ impl SessionSupervisorActor {
         crashes: CrashHistory,
     ) -> Result<(), ActorProcessingErr> {
         let id = lost.session_id.clone();
-        self.services.hub.session_is_used(&id);
+        self.services.hub.clear_session_failure(&id);
         let parent = ActorStatus::actor_id(ActorKind::SessionSupervisor, "0");
         let gauge = self.services.observatory.enter(
             ActorKind::Session,
@@ -231,20 +231,20 @@ impl SessionSupervisorActor {
         Ok(())
     }
 
-    fn forget(&self, session: &SessionId) {
+    fn deregister(&self, session: &SessionId) {
         self.services.sessions.remove(session);
         self.services.runs.unlink_session(session);
-        self.services.artifacts.forget(session);
+        self.services.artifacts.evict_inventory(session);
         for kind in [ActorKind::Session, ActorKind::RunSupervisor, ActorKind::SubAgentSupervisor] {
             self.services.observatory.leave(kind, session.as_str());
         }
     }
 
     /// Ends the runs of a session that crashed too often. Other sessions are not affected.
-    fn give_up(&self, kept: &Child, error: &str) {
+    fn fail_session(&self, kept: &Child, error: &str) {
         let id = &kept.key.session_id;
         let orphans = self.runs_of(id);
-        self.forget(id);
+        self.deregister(id);
         let message = format!(
             "the session's actor crashed more often than it may ({}); last: {error}",
             restart::SUPERVISOR.label

@@ -32,12 +32,12 @@ fn mem_1_the_calls_list_wins_over_the_presets_and_that_over_what_is_built_in() {
     ];
     for (call, preset, want) in cases {
         let owned = |names: Names<'_>| names.map(|names| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>());
-        let chosen = skills.chosen(owned(call).as_deref(), owned(preset).as_deref()).unwrap();
+        let chosen = skills.select(owned(call).as_deref(), owned(preset).as_deref()).unwrap();
         let names: Vec<&str> = chosen.iter().map(|skill| skill.name.as_str()).collect();
         assert_eq!(names, want, "{call:?} {preset:?}");
     }
     let unknown = ["a".to_owned(), "c".to_owned()];
-    let error = skills.chosen(Some(&unknown), None).unwrap_err();
+    let error = skills.select(Some(&unknown), None).unwrap_err();
     assert_eq!(
         error.to_string(),
         "skill_not_found: there is no skill \"c\"; there is: a, b, browser, planning, research"
@@ -53,7 +53,7 @@ fn mem_1_a_file_of_the_home_stands_in_for_what_is_built_in() {
         (own.text.as_str(), &own.origin),
         ("Text of planning.", &SkillOrigin::Home(home.path().join("skills/x.md")))
     );
-    assert_eq!(skills.chosen(None, None).unwrap().iter().filter(|skill| skill.name == "planning").count(), 1);
+    assert_eq!(skills.select(None, None).unwrap().iter().filter(|skill| skill.name == "planning").count(), 1);
     assert_eq!(Skills::default().get("planning").unwrap().origin, SkillOrigin::BuiltIn);
 }
 
@@ -61,17 +61,17 @@ fn mem_1_a_file_of_the_home_stands_in_for_what_is_built_in() {
 fn mem_1_each_is_a_section_of_the_prompt_and_the_others_are_listed() {
     let home = home(&[("x.md", &file("a")), ("y.md", &file("b"))]);
     let skills = Arc::new(Skills::load(home.path()).unwrap());
-    let chosen = skills.chosen(Some(&["a".to_owned(), "b".to_owned()]), None).unwrap();
+    let chosen = skills.select(Some(&["a".to_owned(), "b".to_owned()]), None).unwrap();
     assert_eq!(render(&chosen), "\n\n## Skill: a\n\nText of a.\n\n## Skill: b\n\nText of b.");
     assert_eq!(render(&[]), "");
     let of_project = Skill { origin: SkillOrigin::Project("skills/p.md".into()), ..skills.get("a").unwrap().clone() };
     let all = skills.with_project(&[Skill { name: "p".to_owned(), ..of_project }]);
-    let others = render_others(&all, &all.chosen(None, None).unwrap());
+    let others = render_list(&all, &all.select(None, None).unwrap());
     assert_eq!(
         others,
         "\n\nFurther skills; load one with `skill` where it fits:\n- a: about a\n- b: about b\n- p: about a (of the project)"
     );
-    assert_eq!(render_others(&Skills::default(), &Skills::default().chosen(None, None).unwrap()), "");
+    assert_eq!(render_list(&Skills::default(), &Skills::default().select(None, None).unwrap()), "");
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_file_that_does_not_fit_is_refused_and_the_others_are_counted() {
         let error = Skills::load(home.path()).unwrap_err();
         assert_eq!(error.code, ErrorCode::ConfigError);
         assert!(error.message.contains(want), "{want:?}: {error}");
-        assert_eq!(Skills::look(home.path()).1.len(), files.len());
+        assert_eq!(Skills::load_usable(home.path()).1.len(), files.len());
     }
     let home = home(&[("a.md", &large[..65_536])]);
     assert_eq!(Skills::load(home.path()).unwrap().list().count(), 4);

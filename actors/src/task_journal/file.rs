@@ -48,7 +48,7 @@ enum FileTail {
 }
 
 /// Parses the content of a run's journal.
-fn look(bytes: &[u8], run: &RunId) -> ParsedFile {
+fn parse(bytes: &[u8], run: &RunId) -> ParsedFile {
     let (mut lines, mut good_bytes) = (VecDeque::new(), 0);
     let mut rest = bytes;
     while !rest.is_empty() {
@@ -82,10 +82,10 @@ impl JournalFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        let mut found = look(before.as_deref().unwrap_or_default(), run);
+        let mut found = parse(before.as_deref().unwrap_or_default(), run);
         if found.tail == FileTail::Corrupt {
-            set_aside(&path)?;
-            found = look(&[], run);
+            rename_damaged(&path)?;
+            found = parse(&[], run);
         }
         let file = File::options().append(true).create(true).open(&path)?;
         if found.tail == FileTail::Truncated {
@@ -108,8 +108,8 @@ impl JournalFile {
         let mut text = Vec::new();
         for line in lines {
             match self.unverified_lines.pop_front() {
-                Some(known) if known.is_of(line) => {}
-                Some(_) => return Err(self.foreign()),
+                Some(known) if known.matches(line) => {}
+                Some(_) => return Err(self.reject_foreign_lines()),
                 None => {
                     serde_json::to_writer(&mut text, line)?;
                     text.push(b'\n');
@@ -122,9 +122,9 @@ impl JournalFile {
     }
 
     /// Makes the complete file durable, including its name.
-    pub(super) fn finish(&mut self) -> io::Result<()> {
+    pub(super) fn sync(&mut self) -> io::Result<()> {
         if !self.unverified_lines.is_empty() {
-            return Err(self.foreign());
+            return Err(self.reject_foreign_lines());
         }
         self.file.sync_all()?;
         // Other systems cannot sync a folder.
@@ -137,8 +137,8 @@ impl JournalFile {
         if bytes == self.size { Ok(()) } else { Err(io::Error::other("it was changed while it was written")) }
     }
 
-    fn foreign(&self) -> io::Error {
-        match set_aside(&self.path) {
+    fn reject_foreign_lines(&self) -> io::Error {
+        match rename_damaged(&self.path) {
             Ok(()) => io::Error::other("it held lines that the database does not know"),
             Err(error) => error,
         }
@@ -146,7 +146,7 @@ impl JournalFile {
 }
 
 /// Renames a file to a free name.
-fn set_aside(path: &Path) -> io::Result<()> {
+fn rename_damaged(path: &Path) -> io::Result<()> {
     let aside = |number: u32| {
         let mut name = path.as_os_str().to_owned();
         name.push(format!(".damaged-{number}"));

@@ -203,7 +203,7 @@ impl LineIdentity {
     }
 
     /// Returns whether this is the identity of a line.
-    pub(super) fn is_of(&self, line: &TaskLine) -> bool {
+    pub(super) fn matches(&self, line: &TaskLine) -> bool {
         self.wal_seq == line.wal_seq
             && self.run_id == line.run_id
             && self.event_type == line.event.kind()

@@ -33,7 +33,7 @@ pub enum TaskPlace {
 }
 
 /// Returns the file name of a run's journal. It depends only on the run's record, so it can always be derived again.
-pub(super) fn name(run: &Run) -> String {
+pub(super) fn file_name(run: &Run) -> String {
     let stamp = run.created_at.compact();
     let (day, time) = stamp.split_at_checked(8).unwrap_or((&stamp, ""));
     let id: String = run.run_id.as_str().chars().filter(char::is_ascii_alphanumeric).collect();
@@ -74,7 +74,7 @@ pub(super) fn project_tasks(project: &Path) -> Option<PathBuf> {
 }
 
 /// Creates the folder of a session's journals in the project, if necessary.
-pub(super) fn make_in_project(project: &Path, session: &SessionId) -> io::Result<PathBuf> {
+pub(super) fn create_project_folder(project: &Path, session: &SessionId) -> io::Result<PathBuf> {
     // A missing project folder is not created.
     fs::metadata(project)?;
     let mut folder = project.to_owned();
@@ -84,7 +84,7 @@ pub(super) fn make_in_project(project: &Path, session: &SessionId) -> io::Result
             match fs::create_dir(&folder) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
                 Err(error) => return Err(error),
-                Ok(()) if part == PROJECT_FOLDER[0] => keep_out_of_git(&folder),
+                Ok(()) if part == PROJECT_FOLDER[0] => write_gitignore(&folder),
                 Ok(()) => {}
             }
         }
@@ -98,7 +98,7 @@ pub(super) fn make_in_project(project: &Path, session: &SessionId) -> io::Result
 }
 
 /// Makes Git ignore a new folder. A failure is only logged, because journals can be written anyway.
-fn keep_out_of_git(folder: &Path) {
+fn write_gitignore(folder: &Path) {
     let path = folder.join(".gitignore");
     let written = File::options().write(true).create_new(true).open(&path).and_then(|mut file| file.write_all(b"*\n"));
     if let Err(error) = written {
@@ -107,7 +107,7 @@ fn keep_out_of_git(folder: &Path) {
 }
 
 /// Creates the folder of a session's journals under the home, if necessary.
-pub(super) fn make_in_home(home: &Path, session: &SessionId) -> io::Result<PathBuf> {
+pub(super) fn create_home_folder(home: &Path, session: &SessionId) -> io::Result<PathBuf> {
     let folder = home_tasks(home).join(session.as_str());
     fs::create_dir_all(&folder)?;
     Ok(folder)
@@ -132,7 +132,7 @@ pub(super) fn is_folder_within(project: &Path, path: &Path) -> io::Result<bool> 
 /// Returns whether the error means that journals can never be written there, so that a retry is useless.
 ///
 /// A full or failing disk is not such an error, because a retry may succeed (DUR-6).
-pub(super) fn is_no_place(error: &io::Error) -> bool {
+pub(super) fn is_permanent_error(error: &io::Error) -> bool {
     use io::ErrorKind as K;
     matches!(error.kind(), K::NotFound | K::PermissionDenied | K::ReadOnlyFilesystem | K::NotADirectory)
 }
@@ -172,7 +172,7 @@ mod tests {
             [(&outside, false), (&dir.path().join("nowhere"), false), (&project.join("inside"), true)]
         {
             std::os::unix::fs::symlink(target, &link).unwrap();
-            let made = make_in_project(&project, &session);
+            let made = create_project_folder(&project, &session);
             assert_eq!(made.is_ok(), is_taken, "{target:?}: {made:?}");
             assert!(made.is_ok_and(|_| true) || project_tasks(&project).is_none());
             fs::remove_file(&link).unwrap();
@@ -182,13 +182,15 @@ mod tests {
         fs::create_dir(&link).unwrap();
         std::os::unix::fs::symlink(project.join("inside"), link.join("tasks")).unwrap();
         std::os::unix::fs::symlink(project.join("inside"), project.join("inside/linked")).unwrap();
-        assert!(make_in_project(&project, &session).is_ok());
-        assert!(make_in_project(&project, &SessionId::new("linked")).is_err_and(|error| is_no_place(&error)));
+        assert!(create_project_folder(&project, &session).is_ok());
+        assert!(
+            create_project_folder(&project, &SessionId::new("linked")).is_err_and(|error| is_permanent_error(&error))
+        );
         fs::remove_dir_all(&link).unwrap();
         fs::write(&link, "a file").unwrap();
-        assert!(make_in_project(&project, &session).is_err_and(|error| is_no_place(&error)));
+        assert!(create_project_folder(&project, &session).is_err_and(|error| is_permanent_error(&error)));
         let gone = dir.path().join("gone");
-        assert!(make_in_project(&gone, &session).is_err_and(|error| is_no_place(&error)));
+        assert!(create_project_folder(&gone, &session).is_err_and(|error| is_permanent_error(&error)));
         assert!(!gone.exists());
     }
 
@@ -196,10 +198,10 @@ mod tests {
     fn git_ignores_a_folder_that_soong_made_and_no_other() {
         let project = tempfile::tempdir().unwrap();
         let (own, session) = (project.path().join(".soong-agent"), SessionId::new("s"));
-        make_in_project(project.path(), &session).unwrap();
+        create_project_folder(project.path(), &session).unwrap();
         assert_eq!(fs::read_to_string(own.join(".gitignore")).unwrap(), "*\n");
         fs::remove_file(own.join(".gitignore")).unwrap();
-        make_in_project(project.path(), &SessionId::new("t")).unwrap();
+        create_project_folder(project.path(), &SessionId::new("t")).unwrap();
         assert!(!own.join(".gitignore").exists(), "what the user removed stays away");
     }
 }

@@ -33,9 +33,9 @@ impl Projection {
             return None;
         }
         let (event, goal_id) = match &record.event {
-            Event::Run(event) => (self.task(event, record.event_id)?, None),
-            Event::Goal(event) => goal(event),
-            Event::SubAgent(event) => child(event)?,
+            Event::Run(event) => (self.run_line(event, record.event_id)?, None),
+            Event::Goal(event) => goal_line(event),
+            Event::SubAgent(event) => child_line(event)?,
             Event::Message(MessageEvent::Rewind { head_sequence, goal_tree, .. }) => {
                 (TaskEvent::GoalsRewound { after_sequence: *head_sequence, goal_tree: goal_tree.clone() }, None)
             }
@@ -62,7 +62,7 @@ impl Projection {
         })
     }
 
-    fn task(&self, event: &RunEvent, event_id: u64) -> Option<TaskEvent> {
+    fn run_line(&self, event: &RunEvent, event_id: u64) -> Option<TaskEvent> {
         Some(match event {
             // A later `LoopStarted` only continues the run.
             RunEvent::LoopStarted { mode, agent_type, model } if event_id == self.start.first_event_id => {
@@ -100,7 +100,7 @@ impl Projection {
     }
 }
 
-fn goal(event: &GoalEvent) -> (TaskEvent, Option<GoalId>) {
+fn goal_line(event: &GoalEvent) -> (TaskEvent, Option<GoalId>) {
     let (event, goal_id) = match event {
         GoalEvent::Added { goal, after } => {
             (TaskEvent::GoalAdded { goal: goal.clone(), after: after.clone() }, goal.id.clone())
@@ -114,7 +114,7 @@ fn goal(event: &GoalEvent) -> (TaskEvent, Option<GoalId>) {
     (event, Some(goal_id))
 }
 
-fn child(event: &SubAgentEvent) -> Option<(TaskEvent, Option<GoalId>)> {
+fn child_line(event: &SubAgentEvent) -> Option<(TaskEvent, Option<GoalId>)> {
     match event.clone() {
         SubAgentEvent::Started { sub_trace_id, run_id, mode, agent_type, task, parent_goal_id, .. } => {
             Some((TaskEvent::ChildStarted { sub_trace_id, run_id, mode, agent_type, task }, parent_goal_id))
@@ -147,7 +147,7 @@ pub fn goal_tree<'a>(lines: impl IntoIterator<Item = &'a TaskLine>) -> Option<Go
                 affected_goals: affected_goals.clone(),
             }),
             TaskEvent::GoalFocused { goal_id } => tree.apply(&GoalEvent::Focused { goal_id: goal_id.clone() }),
-            TaskEvent::GoalsRewound { goal_tree, .. } => tree.replace(GoalTree::clone(goal_tree)),
+            TaskEvent::GoalsRewound { goal_tree, .. } => tree.restore(GoalTree::clone(goal_tree)),
             TaskEvent::ChildStarted { sub_trace_id, .. } => {
                 let served = tree.goals.iter_mut().find(|goal| Some(&goal.id) == line.goal_id.as_ref());
                 // A continued child has several lines.

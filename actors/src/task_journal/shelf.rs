@@ -52,7 +52,7 @@ pub struct TaskCleanup {
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub project_dir: PathBuf,
     /// Whether the journals are only listed and not deleted. Default: true.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub dry_run: bool,
     /// Whether journals of failed tasks are deleted too, in addition to those of completed tasks. Default: false.
     #[serde(default)]
@@ -65,13 +65,13 @@ pub struct TaskCleanup {
     pub older_than_ms: Option<u64>,
 }
 
-const fn yes() -> bool {
+const fn default_true() -> bool {
     true
 }
 
 impl TaskCleanup {
     /// Creates a dry run for the journals of a project's completed tasks.
-    pub fn of(project_dir: impl Into<PathBuf>) -> Self {
+    pub fn dry_run_for(project_dir: impl Into<PathBuf>) -> Self {
         let project_dir = project_dir.into();
         Self { project_dir, dry_run: true, include_failed: false, include_cancelled: false, older_than_ms: None }
     }
@@ -121,10 +121,12 @@ pub struct TaskCleanupReport {
 pub fn project_tasks(home: Option<&Path>, project: &Path) -> Result<Vec<ProjectTask>, ErrorInfo> {
     let mut tasks = Vec::new();
     if let Some(folder) = place::project_tasks(project) {
-        gather(&folder, TaskPlace::Project, project, &mut tasks).map_err(|error| unreadable(&folder, &error))?;
+        collect_journals(&folder, TaskPlace::Project, project, &mut tasks)
+            .map_err(|error| unreadable_error(&folder, &error))?;
     }
     if let Some(folder) = home.map(place::home_tasks).filter(|folder| folder.is_dir()) {
-        gather(&folder, TaskPlace::Home, project, &mut tasks).map_err(|error| unreadable(&folder, &error))?;
+        collect_journals(&folder, TaskPlace::Home, project, &mut tasks)
+            .map_err(|error| unreadable_error(&folder, &error))?;
     }
     tasks.sort_by(|a, b| (b.modified_at, &b.path).cmp(&(a.modified_at, &a.path)));
     Ok(tasks)
@@ -138,7 +140,7 @@ pub fn clean_up_tasks(home: Option<&Path>, wish: &TaskCleanup) -> Result<TaskCle
     let tasks = project_tasks(home, &wish.project_dir)?;
     let mut report = TaskCleanupReport { dry_run: wish.dry_run, ..TaskCleanupReport::default() };
     for task in tasks {
-        let Some(reason) = reason(wish, &task, millis(SystemTime::now())) else { continue };
+        let Some(reason) = deletion_reason(wish, &task, to_timestamp(SystemTime::now())) else { continue };
         let ProjectTask { path, modified_at, .. } = task;
         let mut deleted = false;
         if !wish.dry_run {
@@ -156,7 +158,7 @@ pub fn clean_up_tasks(home: Option<&Path>, wish: &TaskCleanup) -> Result<TaskCle
 }
 
 /// Returns the reason why a journal can be deleted; `None` if it must be kept.
-fn reason(wish: &TaskCleanup, task: &ProjectTask, now: Timestamp) -> Option<String> {
+fn deletion_reason(wish: &TaskCleanup, task: &ProjectTask, now: Timestamp) -> Option<String> {
     let mut reason = match task.status {
         TaskStatus::Completed => "its task was completed",
         TaskStatus::Failed if wish.include_failed => "its task failed",
@@ -178,7 +180,7 @@ fn reason(wish: &TaskCleanup, task: &ProjectTask, now: Timestamp) -> Option<Stri
 /// listed.
 fn delete(path: &Path, modified_at: Timestamp) -> io::Result<bool> {
     let found = fs::symlink_metadata(path)?;
-    if !found.is_file() || millis(found.modified()?) != modified_at {
+    if !found.is_file() || to_timestamp(found.modified()?) != modified_at {
         return Ok(false);
     }
     fs::remove_file(path)?;
@@ -189,7 +191,7 @@ fn delete(path: &Path, modified_at: Timestamp) -> io::Result<bool> {
 }
 
 /// Adds the journals of `project` below a folder of journals; skips unreadable files and folders and logs them.
-fn gather(tasks: &Path, kept_in: TaskPlace, project: &Path, found: &mut Vec<ProjectTask>) -> io::Result<()> {
+fn collect_journals(tasks: &Path, kept_in: TaskPlace, project: &Path, found: &mut Vec<ProjectTask>) -> io::Result<()> {
     for folder in fs::read_dir(tasks)? {
         let folder = folder?;
         let session = folder.file_name().to_str().and_then(|name| SessionId::parse(name).ok());
@@ -197,7 +199,7 @@ fn gather(tasks: &Path, kept_in: TaskPlace, project: &Path, found: &mut Vec<Proj
         let files = match fs::read_dir(folder.path()) {
             Ok(files) => files,
             Err(error) => {
-                leave_out(&folder.path(), &error);
+                log_skipped(&folder.path(), &error);
                 continue;
             }
         };
@@ -210,14 +212,14 @@ fn gather(tasks: &Path, kept_in: TaskPlace, project: &Path, found: &mut Vec<Proj
             match read(file.path(), &session, kept_in) {
                 Ok((task, of)) if kept_in == TaskPlace::Project || of.as_deref() == Some(project) => found.push(task),
                 Ok(_) => {}
-                Err(error) => leave_out(&file.path(), &error),
+                Err(error) => log_skipped(&file.path(), &error),
             }
         }
     }
     Ok(())
 }
 
-fn leave_out(path: &Path, error: &io::Error) {
+fn log_skipped(path: &Path, error: &io::Error) {
     // Another process may have deleted it.
     if error.kind() != io::ErrorKind::NotFound {
         tracing::warn!(path = %path.display(), %error, "a task journal cannot be read: left out");
@@ -227,7 +229,7 @@ fn leave_out(path: &Path, error: &io::Error) {
 /// Reads a journal's description and its project directory.
 fn read(path: PathBuf, session: &SessionId, kept_in: TaskPlace) -> io::Result<(ProjectTask, Option<PathBuf>)> {
     // Read before the text: after a concurrent write the recorded time is too old, so `delete` keeps the file.
-    let modified_at = millis(fs::metadata(&path)?.modified()?);
+    let modified_at = to_timestamp(fs::metadata(&path)?.modified()?);
     let text = fs::read(&path)?;
     let whole = text.ends_with(b"\n");
     let mut lines = text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
@@ -254,12 +256,12 @@ fn read(path: PathBuf, session: &SessionId, kept_in: TaskPlace) -> io::Result<(P
     Ok((task, project))
 }
 
-fn millis(time: SystemTime) -> Timestamp {
+fn to_timestamp(time: SystemTime) -> Timestamp {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
-fn unreadable(folder: &Path, error: &io::Error) -> ErrorInfo {
+fn unreadable_error(folder: &Path, error: &io::Error) -> ErrorInfo {
     ErrorInfo::new(
         ErrorCode::StorageError,
         format!("the task journals in {} cannot be read: {error}", folder.display()),

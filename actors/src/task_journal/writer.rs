@@ -51,22 +51,22 @@ pub(crate) struct TaskJournals {
 
 impl TaskJournals {
     /// Writes the journal of a run that has started, in the background, until the run has ended.
-    pub(crate) fn follow(self: &Arc<Self>, run: &RunId) {
+    pub(crate) fn start(self: &Arc<Self>, run: &RunId) {
         let (journals, run) = (Arc::clone(self), run.clone());
-        self.tasks.spawn(async move { journals.keep(&run).await });
+        self.tasks.spawn(async move { journals.write_until_complete(&run).await });
     }
 
     /// Lists the ended runs whose journals an earlier owner of the home did not complete.
     ///
     /// Must be called before any run is started, because the journals of resumed runs are written when their actors
     /// start.
-    pub(crate) async fn left_behind(&self) -> Result<Vec<RunId>, ErrorInfo> {
-        let runs = self.store.read(|reader| reader.runs_with_task_journal()).await?;
+    pub(crate) async fn incomplete_ended_runs(&self) -> Result<Vec<RunId>, ErrorInfo> {
+        let runs = self.store.read(|reader| reader.runs_with_pending_task_journal()).await?;
         Ok(runs.into_iter().filter(|run| run.status.is_terminal()).map(|run| run.run_id).collect())
     }
 
     /// Completes the journals of ended runs, in the background.
-    pub(crate) fn complete(self: &Arc<Self>, runs: Vec<RunId>) {
+    pub(crate) fn complete_ended(self: &Arc<Self>, runs: Vec<RunId>) {
         if runs.is_empty() {
             return;
         }
@@ -74,15 +74,15 @@ impl TaskJournals {
         self.tasks.spawn(async move {
             let keep = |run: RunId| {
                 let journals = Arc::clone(&journals);
-                async move { journals.keep(&run).await }
+                async move { journals.write_until_complete(&run).await }
             };
             futures::stream::iter(runs).for_each_concurrent(MAX_CONCURRENT_COMPLETIONS, keep).await;
         });
     }
 
     /// Retries until the journal is complete, cannot be completed, or the runtime closes (DUR-6).
-    async fn keep(&self, run: &RunId) {
-        let kept = keep_trying(&self.closing, "writing a task journal", || attempt(self, run)).await;
+    async fn write_until_complete(&self, run: &RunId) {
+        let kept = keep_trying(&self.closing, "writing a task journal", || write_once(self, run)).await;
         if let Err(error) = kept
             && !self.closing.is_cancelled()
         {
@@ -92,9 +92,9 @@ impl TaskJournals {
 }
 
 /// Writes the missing lines, then those of new events, until the run has ended or the runtime closes.
-async fn attempt(journals: &TaskJournals, run: &RunId) -> Result<(), ErrorInfo> {
+async fn write_once(journals: &TaskJournals, run: &RunId) -> Result<(), ErrorInfo> {
     let wanted = run.clone();
-    let begin = journals.store.read(move |reader| reader.task_journal(&wanted)).await?;
+    let begin = journals.store.read(move |reader| reader.pending_task_journal(&wanted)).await?;
     let Some(begin) = begin else { return Ok(()) };
     let mut events = RunEvents::of(journals, &begin);
     let mut file = open(journals, &begin).await?;
@@ -109,7 +109,7 @@ async fn attempt(journals: &TaskJournals, run: &RunId) -> Result<(), ErrorInfo> 
                 faults.at_file(FaultPoint::BeforeJournal)?;
                 file.append(&lines)?;
                 if is_complete {
-                    file.finish()?;
+                    file.sync()?;
                 }
                 faults.at_file(FaultPoint::AfterJournal)?;
                 Ok(file)
@@ -167,13 +167,13 @@ impl RunEvents {
             };
         }
         if !has_more {
-            batch = self.stored(journals).await?;
+            batch = self.read_stored(journals).await?;
         }
         Ok((batch, has_more))
     }
 
     /// Reads every stored event that was not returned yet.
-    async fn stored(&mut self, journals: &TaskJournals) -> Result<Vec<Arc<EventRecord>>, ErrorInfo> {
+    async fn read_stored(&mut self, journals: &TaskJournals) -> Result<Vec<Arc<EventRecord>>, ErrorInfo> {
         let run = self.run.clone();
         let mut events = journals.store.read(move |reader| reader.run_events(&run)).await?;
         events.retain(|record| record.event_id > self.seen);
@@ -187,12 +187,12 @@ async fn open(journals: &TaskJournals, begin: &PendingTaskJournal) -> Result<Jou
     let (home, in_home) = (journals.home.clone(), journals.location == TaskPlace::Home);
     let (run, project) = (begin.run.clone(), PathBuf::from(&begin.project_dir));
     blocking(move || {
-        let (session, name) = (&run.session_id, place::name(&run));
+        let (session, name) = (&run.session_id, place::file_name(&run));
         let at_home = place::home_tasks(&home).join(session.as_str()).join(&name);
         let mut reason = "nothing is to be written to the project".to_owned();
         if !in_home && !at_home.exists() {
             let in_project = || {
-                let folder = place::make_in_project(&project, session)?;
+                let folder = place::create_project_folder(&project, session)?;
                 JournalFile::open(folder.join(&name), &run.run_id)
             };
             // A cleanup may remove the empty folder of the session between the two calls.
@@ -201,14 +201,14 @@ async fn open(journals: &TaskJournals, begin: &PendingTaskJournal) -> Result<Jou
                 _ => Err(error),
             };
             match in_project().or_else(again) {
-                Err(error) if place::is_no_place(&error) => reason = error.to_string(),
+                Err(error) if place::is_permanent_error(&error) => reason = error.to_string(),
                 opened => return opened,
             }
         } else if !in_home {
             reason = "it was begun there".to_owned();
         }
         tracing::info!(run = %run.run_id, path = %at_home.display(), reason, "a task journal is kept under the home");
-        JournalFile::open(place::make_in_home(&home, session)?.join(&name), &run.run_id)
+        JournalFile::open(place::create_home_folder(&home, session)?.join(&name), &run.run_id)
     })
     .await
 }

@@ -62,10 +62,10 @@ struct Arguments {
 impl Bash {
     /// Makes the tool. Finds the shell, and checks which confinement this machine supports.
     pub(crate) fn new(surroundings: &ToolEnvironment, roots: Arc<PathPolicy>) -> Self {
-        Self::confined_as(surroundings, roots, confinement())
+        Self::with_confinement(surroundings, roots, confinement())
     }
 
-    fn confined_as(surroundings: &ToolEnvironment, roots: Arc<PathPolicy>, confinement: Confinement) -> Self {
+    fn with_confinement(surroundings: &ToolEnvironment, roots: Arc<PathPolicy>, confinement: Confinement) -> Self {
         let find = |name: &str| find_program(name, surroundings.environment.get("PATH"));
         let shell = find("bash").or_else(|| find("sh")).unwrap_or_else(|| "/bin/sh".into());
         let tools = &surroundings.tools;
@@ -90,9 +90,9 @@ impl Tool for Bash {
         &self.spec
     }
 
-    fn demand(&self, context: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
+    fn required_access(&self, context: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
         let wanted: Arguments = arguments(value.clone())?;
-        self.setting.limit_of(&wanted)?;
+        self.setting.timeout_of(&wanted)?;
         let directory = context.project_dir.to_string_lossy().into_owned();
         let lacks = self.setting.confinement.lacks();
         let scope = match lacks {
@@ -109,7 +109,7 @@ impl Tool for Bash {
         let setting = Arc::clone(&self.setting);
         async move {
             let wanted: Arguments = arguments(value)?;
-            let limit = setting.limit_of(&wanted)?;
+            let limit = setting.timeout_of(&wanted)?;
             run::run(&setting, &context, &wanted.command, limit).await
         }
         .boxed()
@@ -118,7 +118,7 @@ impl Tool for Bash {
 
 impl BashState {
     /// Checks what the schema cannot express, and returns the time limit of the command.
-    fn limit_of(&self, wanted: &Arguments) -> Result<Duration, ErrorInfo> {
+    fn timeout_of(&self, wanted: &Arguments) -> Result<Duration, ErrorInfo> {
         let refuse = |message: String| Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         let tools = &self.surroundings.tools;
         let asked_ms = wanted.timeout_ms.unwrap_or(tools.default_timeout_ms.min(tools.max_timeout_ms));

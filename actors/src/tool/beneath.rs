@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     kernel_files,
-    project::{ResolvedPath, has_other_names, io_error, stop_if},
-    roots::{PathPolicy, changed, of_the_kernel},
+    project::{ResolvedPath, check_cancelled, has_other_names, io_error},
+    roots::{PathPolicy, kernel_file_error, path_changed_error},
 };
 
 /// How a file is written.
@@ -32,10 +32,10 @@ pub(super) struct WriteMode {
 
 /// Opens a regular file and rejects everything else.
 pub(super) fn open_file(place: &ResolvedPath) -> Result<(File, Metadata), ErrorInfo> {
-    let name = place.shown();
-    let file = unix::open(place).map_err(|error| failed(place, &error))?;
+    let name = place.display_name();
+    let file = unix::open(place).map_err(|error| write_error(place, &error))?;
     if kernel_files::file_system_of(&file).is_some() {
-        return Err(of_the_kernel(&name));
+        return Err(kernel_file_error(&name));
     }
     let metadata = file.metadata().map_err(|error| io_error(&name, &error))?;
     let refuse = |what: &str| Err(ErrorInfo::new(ErrorCode::UnsupportedMedia, format!("`{name}` is {what}")));
@@ -59,17 +59,17 @@ pub(crate) fn read_text(
     path: &str,
     max_bytes: u64,
 ) -> Result<(String, bool), ErrorInfo> {
-    let place = roots.locate(project, path)?;
-    if !place.is_project || roots.reading(&place).is_some() {
-        let message = format!("`{}` is not read without being asked for", place.shown());
+    let place = roots.resolve_existing(project, path)?;
+    if !place.is_project || roots.read_access(&place).is_some() {
+        let message = format!("`{}` is not read without being asked for", place.display_name());
         return Err(ErrorInfo::new(ErrorCode::PermissionDenied, message));
     }
     let (file, metadata) = open_file(&place)?;
     if has_other_names(&metadata) {
-        return Err(changed(&place));
+        return Err(path_changed_error(&place));
     }
     let mut bytes = Vec::new();
-    file.take(max_bytes + 1).read_to_end(&mut bytes).map_err(|error| io_error(&place.shown(), &error))?;
+    file.take(max_bytes + 1).read_to_end(&mut bytes).map_err(|error| io_error(&place.display_name(), &error))?;
     let most = usize::try_from(max_bytes).unwrap_or(usize::MAX);
     let is_whole = bytes.len() <= most;
     let text = match is_whole {
@@ -78,7 +78,7 @@ pub(crate) fn read_text(
         false => bytes[..most].utf8_chunks().next().map_or(&[][..], |chunk| chunk.valid().as_bytes()),
     };
     if text.starts_with(&[0xff, 0xfe]) || text.starts_with(&[0xfe, 0xff]) {
-        let message = format!("`{}` is UTF-16 text: save it as UTF-8", place.shown());
+        let message = format!("`{}` is UTF-16 text: save it as UTF-8", place.display_name());
         return Err(ErrorInfo::new(ErrorCode::UnsupportedMedia, message));
     }
     // Some editors write a byte order mark before the text.
@@ -87,8 +87,8 @@ pub(crate) fn read_text(
 }
 
 /// Returns the names in a folder of a project; empty if there is no such folder.
-pub(crate) fn names_in(roots: &PathPolicy, project: &Path, folder: &str) -> Vec<String> {
-    let place = roots.locate(project, folder).ok().filter(|place| place.is_project);
+pub(crate) fn list_dir_names(roots: &PathPolicy, project: &Path, folder: &str) -> Vec<String> {
+    let place = roots.resolve_existing(project, folder).ok().filter(|place| place.is_project);
     let entries = place.and_then(|place| std::fs::read_dir(place.path).ok());
     entries.into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
 }
@@ -108,44 +108,44 @@ pub(super) fn write_file(
     let Some(file_name) = place.path.file_name() else {
         return Err(ErrorInfo::new(ErrorCode::ValidationError, "the path names no file"));
     };
-    let folder = unix::folder(place, mode.create_dirs).map_err(|error| failed(place, &error))?;
-    let before = unix::look(&folder, file_name).map_err(|error| failed(place, &error))?;
+    let folder = unix::open_parent_dir(place, mode.create_dirs).map_err(|error| write_error(place, &error))?;
+    let before = unix::entry_stat(&folder, file_name).map_err(|error| write_error(place, &error))?;
     if let Some(kind) = before.as_ref().filter(|kind| !kind.is_file) {
         let what = if kind.is_folder { "a folder" } else { "no regular file" };
-        let message = format!("`{}` is {what}: choose another path", place.shown());
+        let message = format!("`{}` is {what}: choose another path", place.display_name());
         return Err(ErrorInfo::new(ErrorCode::PathConflict, message));
     }
     if before.is_some() && !mode.overwrite {
         let message = format!(
             "`{}` exists already: read it and use edit, or write it with overwrite=true to replace all of it",
-            place.shown()
+            place.display_name()
         );
         return Err(ErrorInfo::new(ErrorCode::PathConflict, message));
     }
-    let mut draft = unix::TempFile::begin(&folder, before.as_ref().map(|known| known.mode))
-        .map_err(|error| failed(place, &error))?;
+    let mut draft = unix::TempFile::create(&folder, before.as_ref().map(|known| known.mode))
+        .map_err(|error| write_error(place, &error))?;
     let written = draft.file().write_all(content).and_then(|()| draft.file().sync_all());
-    written.map_err(|error| failed(place, &error))?;
-    stop_if(cancel)?;
+    written.map_err(|error| write_error(place, &error))?;
+    check_cancelled(cancel)?;
     if mode.overwrite && before.is_some() {
         let now = open_file(place)?.1;
         if !is_same(&now) {
-            return Err(changed(place));
+            return Err(path_changed_error(place));
         }
     }
-    let placed = draft.place(file_name, mode.overwrite && before.is_some());
+    let placed = draft.persist(file_name, mode.overwrite && before.is_some());
     placed.map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => changed(place),
-        _ => failed(place, &error),
+        io::ErrorKind::AlreadyExists => path_changed_error(place),
+        _ => write_error(place, &error),
     })?;
     Ok(before.is_none())
 }
 
-fn failed(place: &ResolvedPath, error: &io::Error) -> ErrorInfo {
-    let name = place.shown();
+fn write_error(place: &ResolvedPath, error: &io::Error) -> ErrorInfo {
+    let name = place.display_name();
     match error.kind() {
         // A component has become a symlink since the path was resolved.
-        _ if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => changed(place),
+        _ if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => path_changed_error(place),
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => io_error(&name, error),
         io::ErrorKind::StorageFull | io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
             let message = format!("`{name}` cannot be opened or written: {}", error.kind());
@@ -174,7 +174,7 @@ mod unix {
 
     /// Opens the root. On Linux no component of its path may be a symlink, because the path was resolved when it was
     /// allowed.
-    fn root(place: &ResolvedPath) -> io::Result<OwnedFd> {
+    fn open_root(place: &ResolvedPath) -> io::Result<OwnedFd> {
         #[cfg(target_os = "linux")]
         match rustix::fs::openat2(CWD, &place.root, FOLDER, Mode::empty(), rustix::fs::ResolveFlags::NO_SYMLINKS) {
             // Old kernels and some containers do not support this system call.
@@ -185,18 +185,18 @@ mod unix {
     }
 
     /// Returns `ELOOP` if `name` is a symlink, because `O_DIRECTORY` would report another error for it.
-    fn no_link(error: rustix::io::Errno, at: &OwnedFd, name: &OsStr) -> io::Error {
+    fn symlink_error(error: rustix::io::Errno, at: &OwnedFd, name: &OsStr) -> io::Error {
         let is_link = statat(at, name, AtFlags::SYMLINK_NOFOLLOW)
             .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink);
         if is_link { rustix::io::Errno::LOOP.into() } else { error.into() }
     }
 
     pub(super) fn open(place: &ResolvedPath) -> io::Result<File> {
-        let mut at = root(place)?;
+        let mut at = open_root(place)?;
         let mut parts = place.relative.iter().peekable();
         while let Some(part) = parts.next() {
             if parts.peek().is_some() {
-                at = openat(&at, part, FOLDER, Mode::empty()).map_err(|error| no_link(error, &at, part))?;
+                at = openat(&at, part, FOLDER, Mode::empty()).map_err(|error| symlink_error(error, &at, part))?;
                 continue;
             }
             let stat = statat(&at, part, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -204,23 +204,23 @@ mod unix {
             let flags = match FileType::from_raw_mode(stat.st_mode) {
                 FileType::RegularFile | FileType::Directory => OFlags::RDONLY,
                 FileType::Symlink => return Err(rustix::io::Errno::LOOP.into()),
-                _ => return special(),
+                _ => return open_dev_null(),
             };
             // Do not wait for a pipe or device that has replaced the file in the meantime.
             let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-            at = openat(&at, part, flags, Mode::empty()).map_err(|error| no_link(error, &at, part))?;
+            at = openat(&at, part, flags, Mode::empty()).map_err(|error| symlink_error(error, &at, part))?;
         }
         Ok(File::from(at))
     }
 
-    fn special() -> io::Result<File> {
+    fn open_dev_null() -> io::Result<File> {
         // The caller reports everything that is neither a file nor a folder with the same error.
         Ok(File::from(openat(CWD, "/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?))
     }
 
     /// Opens the folder that contains a file. If `create` is set, creates the missing folders of its path.
-    pub(super) fn folder(place: &ResolvedPath, create: bool) -> io::Result<OwnedFd> {
-        let mut at = root(place)?;
+    pub(super) fn open_parent_dir(place: &ResolvedPath, create: bool) -> io::Result<OwnedFd> {
+        let mut at = open_root(place)?;
         let Some(above) = place.relative.parent() else { return Ok(at) };
         for part in above {
             let next = match openat(&at, part, FOLDER, Mode::empty()) {
@@ -233,12 +233,12 @@ mod unix {
                 }
                 next => next,
             };
-            at = next.map_err(|error| no_link(error, &at, part))?;
+            at = next.map_err(|error| symlink_error(error, &at, part))?;
         }
         Ok(at)
     }
 
-    pub(super) fn look(folder: &OwnedFd, name: &OsStr) -> io::Result<Option<EntryStat>> {
+    pub(super) fn entry_stat(folder: &OwnedFd, name: &OsStr) -> io::Result<Option<EntryStat>> {
         match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => {
                 let kind = FileType::from_raw_mode(stat.st_mode);
@@ -259,7 +259,7 @@ mod unix {
     }
 
     impl<'a> TempFile<'a> {
-        pub(super) fn begin(folder: &'a OwnedFd, mode: Option<u32>) -> io::Result<Self> {
+        pub(super) fn create(folder: &'a OwnedFd, mode: Option<u32>) -> io::Result<Self> {
             let name = format!(".soong-{}.tmp", uuid::Uuid::now_v7().simple());
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file = File::from(openat(folder, &name, flags, Mode::from_raw_mode(0o666))?);
@@ -275,7 +275,7 @@ mod unix {
         }
 
         /// Moves the file into place. If `over` is set, replaces the existing file; otherwise fails if a file exists.
-        pub(super) fn place(mut self, name: &OsStr, over: bool) -> io::Result<()> {
+        pub(super) fn persist(mut self, name: &OsStr, over: bool) -> io::Result<()> {
             if over {
                 renameat(self.folder, self.name.as_str(), self.folder, name)?;
                 self.is_renamed = true;

@@ -39,7 +39,7 @@ pub(super) fn coerce(spec: &ToolSpec, arguments: &Value) -> Option<CoercedArgume
         let (name, inner) = place.split_once('/').unwrap_or((place, ""));
         let Some(value) = changed.get_mut(name) else { continue };
         let takes_list = properties.get(name).is_some_and(takes_array);
-        if write_as_text(value, inner, takes_list, is_indented == Some(true)) {
+        if convert_to_text(value, inner, takes_list, is_indented == Some(true)) {
             notes.push(format!("the JSON given as `{name}` was taken as text"));
         }
     }
@@ -48,14 +48,14 @@ pub(super) fn coerce(spec: &ToolSpec, arguments: &Value) -> Option<CoercedArgume
 }
 
 /// Converts objects to text, each separately if they are in a list. Returns whether there were any.
-fn write_as_text(value: &mut Value, inner: &str, takes_list: bool, is_indented: bool) -> bool {
+fn convert_to_text(value: &mut Value, inner: &str, takes_list: bool, is_indented: bool) -> bool {
     match value {
         Value::Array(all) if takes_list || !inner.is_empty() => {
             // `fold` instead of `any`, so that every item is converted.
-            all.iter_mut().fold(false, |any, one| write_as_text(one, inner, takes_list, is_indented) | any)
+            all.iter_mut().fold(false, |any, one| convert_to_text(one, inner, takes_list, is_indented) | any)
         }
         Value::Object(object) if !inner.is_empty() => {
-            object.get_mut(inner).is_some_and(|value| write_as_text(value, "", false, is_indented))
+            object.get_mut(inner).is_some_and(|value| convert_to_text(value, "", false, is_indented))
         }
         Value::Object(_) | Value::Array(_) => {
             let text = if is_indented { format!("{value:#}\n") } else { value.to_string() };

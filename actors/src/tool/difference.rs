@@ -6,7 +6,7 @@ const MAX_LINES: usize = 4_000;
 const MAX_PREVIEW_BYTES: usize = 64 * 1024;
 
 /// Returns the unified diff of two texts; `None` if too many lines differ.
-pub(super) fn difference(old: &str, new: &str) -> Option<String> {
+pub(super) fn unified_diff(old: &str, new: &str) -> Option<String> {
     // Line ends are included, because `create_patch` compares them too.
     let equal_before = lines(old).zip(lines(new)).take_while(|(old, new)| old == new).count();
     let lines_behind = |text| lines(text).skip(equal_before).count();
@@ -24,7 +24,7 @@ fn lines(text: &str) -> std::str::SplitInclusive<'_, char> {
 /// Returns the diff for a permission request; `None` if the texts are equal, or if the diff exceeds
 /// [`MAX_PREVIEW_BYTES`] or [`MAX_LINES`].
 pub(super) fn preview(old: &str, new: &str) -> Option<String> {
-    difference(old, new).filter(|diff| old != new && diff.len() <= MAX_PREVIEW_BYTES)
+    unified_diff(old, new).filter(|diff| old != new && diff.len() <= MAX_PREVIEW_BYTES)
 }
 
 #[cfg(test)]
@@ -33,11 +33,11 @@ mod tests {
 
     #[test]
     fn a_difference_is_shown_unless_it_is_too_long() {
-        assert!(difference("a\nb\nc\n", "a\nB\nc\n").unwrap().contains("@@ -1,3 +1,3 @@\n a\n-b\n+B\n c\n"));
+        assert!(unified_diff("a\nb\nc\n", "a\nB\nc\n").unwrap().contains("@@ -1,3 +1,3 @@\n a\n-b\n+B\n c\n"));
         let long = "x\n".repeat(100_000);
-        assert!(difference(&long, &format!("{long}y\n{long}")).is_none(), "more lines are new than are compared");
-        assert!(difference(&format!("{long}a\n{long}"), &format!("{long}b\n{long}")).is_some(), "one line differs");
-        assert!(difference(&long, &long.replace('\n', "\r\n")).is_none(), "each line differs in its end");
+        assert!(unified_diff(&long, &format!("{long}y\n{long}")).is_none(), "more lines are new than are compared");
+        assert!(unified_diff(&format!("{long}a\n{long}"), &format!("{long}b\n{long}")).is_some(), "one line differs");
+        assert!(unified_diff(&long, &long.replace('\n', "\r\n")).is_none(), "each line differs in its end");
         assert!(preview("a\n", "a\n").is_none());
         assert!(preview("", &format!("{}\n", "x".repeat(70_000))).is_none());
         assert!(preview("", "new\n").is_some());

@@ -18,9 +18,9 @@ use soong_protocol::{Demand, ErrorCode, ErrorInfo, ToolSpec};
 use super::{
     Tool, ToolContext, ToolOutput, ToolResult, arguments,
     beneath::{WriteMode, open_file, write_file},
-    difference::{difference, preview},
+    difference::{preview, unified_diff},
     project::{ResolvedPath, blocking, io_error, same_file},
-    roots::{PathPolicy, changed},
+    roots::{PathPolicy, path_changed_error},
     schema::schema_of,
 };
 
@@ -69,9 +69,9 @@ impl Edit {
         Self { spec: ToolSpec::write("edit", "Edit a file", description, schema_of::<Arguments>()), roots }
     }
 
-    fn place(&self, context: &ToolContext, wanted: &Arguments) -> Result<(ResolvedPath, Demand), ErrorInfo> {
-        let place = self.roots.locate(&context.project_dir, &wanted.path)?;
-        let demand = self.roots.writing(&place);
+    fn resolve(&self, context: &ToolContext, wanted: &Arguments) -> Result<(ResolvedPath, Demand), ErrorInfo> {
+        let place = self.roots.resolve_existing(&context.project_dir, &wanted.path)?;
+        let demand = self.roots.write_access(&place);
         Ok((place, demand))
     }
 }
@@ -81,10 +81,10 @@ impl Tool for Edit {
         &self.spec
     }
 
-    fn demand(&self, context: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
+    fn required_access(&self, context: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
         let wanted: Arguments = arguments(value.clone())?;
         wanted.change()?;
-        Ok(Some(self.place(context, &wanted)?.1))
+        Ok(Some(self.resolve(context, &wanted)?.1))
     }
 
     fn resolved_path(&self, context: &ToolContext, value: &Value) -> Option<PathBuf> {
@@ -93,28 +93,28 @@ impl Tool for Edit {
 
     fn preview(&self, context: &ToolContext, value: &Value) -> Option<String> {
         let wanted: Arguments = arguments(value.clone()).ok()?;
-        let (place, _) = self.place(context, &wanted).ok()?;
+        let (place, _) = self.resolve(context, &wanted).ok()?;
         // The request is stored, so it must not contain text that requires permission to read.
-        if self.roots.reading(&place).is_some() {
+        if self.roots.read_access(&place).is_some() {
             return None;
         }
-        let (text, _) = read(&place).ok()?;
-        let new = wanted.change().ok()?.of(&text, &place.shown()).ok()?;
+        let (text, _) = read_editable_text(&place).ok()?;
+        let new = wanted.change().ok()?.apply(&text, &place.display_name()).ok()?;
         preview(&text, &new)
     }
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
-        let placed = arguments::<Arguments>(value).and_then(|wanted| Ok((self.place(&context, &wanted)?, wanted)));
+        let placed = arguments::<Arguments>(value).and_then(|wanted| Ok((self.resolve(&context, &wanted)?, wanted)));
         async move {
             let ((place, demand), wanted) = placed?;
             if context.granted_access.as_ref() != Some(&demand) {
-                return Err(changed(&place));
+                return Err(path_changed_error(&place));
             }
             blocking(context, move |_, cancel| {
-                let (text, before) = read(&place)?;
-                let new = wanted.change()?.of(&text, &place.shown())?;
+                let (text, before) = read_editable_text(&place)?;
+                let new = wanted.change()?.apply(&text, &place.display_name())?;
                 if new == text {
-                    let message = format!("`{}` would stay as it is: the edits change nothing", place.shown());
+                    let message = format!("`{}` would stay as it is: the edits change nothing", place.display_name());
                     return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
                 }
                 let mode = WriteMode { overwrite: true, create_dirs: false };
@@ -124,7 +124,7 @@ impl Tool for Edit {
                         && now.modified().ok() == before.modified().ok()
                 };
                 write_file(&place, new.as_bytes(), mode, cancel, as_it_was)?;
-                Ok(told(&place, &text, &new))
+                Ok(edit_output(&place, &text, &new))
             })
             .await
         }
@@ -145,9 +145,9 @@ impl Arguments {
     }
 }
 
-pub(super) fn read(place: &ResolvedPath) -> Result<(String, std::fs::Metadata), ErrorInfo> {
+pub(super) fn read_editable_text(place: &ResolvedPath) -> Result<(String, std::fs::Metadata), ErrorInfo> {
     let (file, metadata) = open_file(place)?;
-    let name = place.shown();
+    let name = place.display_name();
     if metadata.len() > MAX_FILE_BYTES {
         let message = format!("`{name}` has {} bytes: at most {MAX_FILE_BYTES} can be edited", metadata.len());
         return Err(ErrorInfo::new(ErrorCode::PayloadTooLarge, message));
@@ -160,9 +160,9 @@ pub(super) fn read(place: &ResolvedPath) -> Result<(String, std::fs::Metadata), 
     Ok((text, metadata))
 }
 
-fn told(place: &ResolvedPath, old: &str, new: &str) -> ToolOutput {
-    let name = place.shown();
-    let Some(diff) = difference(old, new) else {
+fn edit_output(place: &ResolvedPath, old: &str, new: &str) -> ToolOutput {
+    let name = place.display_name();
+    let Some(diff) = unified_diff(old, new) else {
         let title = format!("`{name}` edited");
         return ToolOutput::text(title.clone(), format!("{title}: too many lines differ to show them"));
     };

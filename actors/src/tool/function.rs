@@ -87,7 +87,7 @@ impl<A: DeserializeOwned + Send + 'static> FunctionTool<A> {
 
     /// Marks the tool as using the network: its calls require permission.
     pub fn network(mut self) -> Self {
-        self.spec = self.spec.tagged(NETWORK_TAG);
+        self.spec = self.spec.with_tag(NETWORK_TAG);
         self
     }
 
@@ -106,15 +106,15 @@ impl<A: DeserializeOwned + Send + 'static> FunctionTool<A> {
 
     /// Sets the function that returns the access for which a call requires permission; `None` if it requires none. It
     /// is called before the tool call, and again after permission was granted.
-    pub fn asks(mut self, ask: impl Fn(&ToolContext, &A) -> Option<Demand> + Send + Sync + 'static) -> Self {
+    pub fn requires_access(mut self, ask: impl Fn(&ToolContext, &A) -> Option<Demand> + Send + Sync + 'static) -> Self {
         self.required_access = Some(Box::new(ask));
         self
     }
 
     /// Lets all calls run without permission, whatever the tool changes. For tools that only access resources of the
     /// program.
-    pub fn without_asking(self) -> Self {
-        self.asks(|_, _| None)
+    pub fn without_permission(self) -> Self {
+        self.requires_access(|_, _| None)
     }
 
     /// Builds the tool, for [`RuntimeBuilder::register_tool`](crate::RuntimeBuilder::register_tool).
@@ -128,10 +128,10 @@ impl<A: DeserializeOwned + Send + 'static> Tool for FunctionTool<A> {
         &self.spec
     }
 
-    fn demand(&self, context: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
+    fn required_access(&self, context: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
         match &self.required_access {
             Some(ask) => Ok(ask(context, &arguments(value.clone())?)),
-            None => Ok(self.spec.needs_leave().then(|| Demand::tool(self.spec.title.clone()))),
+            None => Ok(self.spec.requires_permission().then(|| Demand::whole_tool(self.spec.title.clone()))),
         }
     }
 
@@ -183,14 +183,14 @@ mod tests {
     #[test]
     fn perm_1_a_function_asks_as_it_says() {
         let context = TestProject::new(&[]).context();
-        let demand = |tool: FunctionTool<Wish>| tool.demand(&context, &json!({"times": 3})).unwrap();
+        let demand = |tool: FunctionTool<Wish>| tool.required_access(&context, &json!({"times": 3})).unwrap();
         assert_eq!(demand(tool()), None);
         for asks in [tool().writes(), tool().dangerous(), tool().network()] {
             assert_eq!(demand(asks).unwrap().scope, Scope::Tool);
         }
-        assert_eq!(demand(tool().writes().without_asking()), None);
-        let by_arguments = |_: &ToolContext, wish: &Wish| (wish.times > 2).then(|| Demand::tool("many"));
-        assert_eq!(demand(tool().asks(by_arguments)).unwrap().target, "many");
+        assert_eq!(demand(tool().writes().without_permission()), None);
+        let by_arguments = |_: &ToolContext, wish: &Wish| (wish.times > 2).then(|| Demand::whole_tool("many"));
+        assert_eq!(demand(tool().requires_access(by_arguments)).unwrap().target, "many");
         assert!(!tool().writes().spec.idempotent && tool().writes().idempotent().spec.idempotent);
     }
 }

@@ -27,11 +27,11 @@ pub struct Glob {
 #[derive(Deserialize)]
 struct Arguments {
     pattern: String,
-    #[serde(default = "here")]
+    #[serde(default = "default_path")]
     path: String,
 }
 
-fn here() -> String {
+fn default_path() -> String {
     ".".to_owned()
 }
 
@@ -83,9 +83,11 @@ pub(super) fn matcher(pattern: &str) -> Result<GlobMatcher, ErrorInfo> {
 
 fn find(roots: &PathPolicy, context: &ToolContext, wanted: &Arguments, cancel: &CancellationToken) -> ToolResult {
     let matcher = matcher(&wanted.pattern)?;
-    let place = roots.locate(&context.project_dir, if wanted.path.is_empty() { "." } else { &wanted.path })?;
+    let place =
+        roots.resolve_existing(&context.project_dir, if wanted.path.is_empty() { "." } else { &wanted.path })?;
     if !place.path.is_dir() {
-        let message = format!("`{}` is no folder: give the folder as path and the name as pattern", place.shown());
+        let message =
+            format!("`{}` is no folder: give the folder as path and the name as pattern", place.display_name());
         return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
     }
     let mut page = OutputPage::new(context.output_limit_bytes);
@@ -95,7 +97,7 @@ fn find(roots: &PathPolicy, context: &ToolContext, wanted: &Arguments, cancel: &
         let below = entry.path().strip_prefix(&place.path).unwrap_or(path);
         if !is_folder && matcher.is_match(below) {
             found += 1;
-            if listed < MAX_PATHS && page.line(&place.named(path)) {
+            if listed < MAX_PATHS && page.push_line(&place.display_name_of(path)) {
                 listed += 1;
             }
         }
@@ -109,8 +111,8 @@ fn find(roots: &PathPolicy, context: &ToolContext, wanted: &Arguments, cancel: &
     if listed < found {
         note.push_str(&format!("; the first {listed} are shown: make the pattern narrower"));
     }
-    note.push_str(&end.remark());
-    Ok(ToolOutput::text(format!("{found} files fit"), page.close(&note)))
+    note.push_str(&end.note_suffix());
+    Ok(ToolOutput::text(format!("{found} files fit"), page.finish(&note)))
 }
 
 #[cfg(test)]

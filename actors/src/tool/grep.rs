@@ -23,8 +23,8 @@ use super::{
     Tool, ToolContext, ToolOutput, ToolResult, arguments,
     beneath::open_file,
     glob,
-    project::{OutputPage, ResolvedPath, blocking, stop_if},
-    roots::{PathPolicy, changed},
+    project::{OutputPage, ResolvedPath, blocking, check_cancelled},
+    roots::{PathPolicy, path_changed_error},
     walk::{WalkEnd, walk},
 };
 
@@ -47,14 +47,14 @@ pub struct Grep {
 #[derive(Deserialize)]
 struct Arguments {
     pattern: String,
-    #[serde(default = "here")]
+    #[serde(default = "default_path")]
     path: String,
     glob: Option<String>,
     #[serde(default = "default_matches")]
     limit: u64,
 }
 
-fn here() -> String {
+fn default_path() -> String {
     ".".to_owned()
 }
 
@@ -86,10 +86,12 @@ impl Tool for Grep {
         &self.spec
     }
 
-    fn demand(&self, context: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
+    fn required_access(&self, context: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
         let wanted: Arguments = arguments(value.clone())?;
-        let place = self.roots.locate(&context.project_dir, if wanted.path.is_empty() { "." } else { &wanted.path })?;
-        Ok(if place.path.is_dir() { None } else { self.roots.reading(&place) })
+        let place = self
+            .roots
+            .resolve_existing(&context.project_dir, if wanted.path.is_empty() { "." } else { &wanted.path })?;
+        Ok(if place.path.is_dir() { None } else { self.roots.read_access(&place) })
     }
 
     fn resolved_path(&self, context: &ToolContext, value: &Value) -> Option<PathBuf> {
@@ -114,7 +116,8 @@ fn grep(roots: &PathPolicy, context: &ToolContext, wanted: &Arguments, cancel: &
         ErrorInfo::new(ErrorCode::ValidationError, message)
     })?;
     let only = wanted.glob.as_deref().map(FileFilter::new).transpose()?;
-    let place = roots.locate(&context.project_dir, if wanted.path.is_empty() { "." } else { &wanted.path })?;
+    let place =
+        roots.resolve_existing(&context.project_dir, if wanted.path.is_empty() { "." } else { &wanted.path })?;
     let mut search = Search {
         matcher,
         searcher: SearcherBuilder::new()
@@ -134,10 +137,10 @@ fn grep(roots: &PathPolicy, context: &ToolContext, wanted: &Arguments, cancel: &
         walk(roots, &place, true, cancel, |entry, path| {
             let below = entry.path().strip_prefix(&place.path).unwrap_or(path);
             let is_file = entry.file_type().is_some_and(|kind| kind.is_file());
-            if is_file && only.as_ref().is_none_or(|only| only.fits(below)) {
-                let found = place.below(path);
+            if is_file && only.as_ref().is_none_or(|only| only.matches(below)) {
+                let found = place.with_relative(path);
                 // A search requires no permission, so files that require it are left out.
-                match roots.reading(&found) {
+                match roots.read_access(&found) {
                     None => search.file(&found, cancel),
                     Some(_) => search.sensitive_files += 1,
                 }
@@ -145,16 +148,16 @@ fn grep(roots: &PathPolicy, context: &ToolContext, wanted: &Arguments, cancel: &
             if search.is_truncated { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?
     } else {
-        if roots.reading(&place) != context.granted_access {
-            return Err(changed(&place));
+        if roots.read_access(&place) != context.granted_access {
+            return Err(path_changed_error(&place));
         }
         // Returns the error if the file cannot be opened.
         open_file(&place)?;
         search.file(&place, cancel);
         WalkEnd::default()
     };
-    stop_if(cancel)?;
-    Ok(search.close(&end))
+    check_cancelled(cancel)?;
+    Ok(search.finish(&end))
 }
 
 /// Filter for files: by the whole path, or by name if the pattern contains no slash.
@@ -168,7 +171,7 @@ impl FileFilter {
         Ok(Self { matcher: glob::matcher(pattern)?, by_name: !pattern.contains('/') })
     }
 
-    fn fits(&self, path: &Path) -> bool {
+    fn matches(&self, path: &Path) -> bool {
         if self.by_name {
             path.file_name().is_some_and(|name| self.matcher.is_match(name))
         } else {
@@ -203,7 +206,7 @@ impl Search {
             }
         };
         self.searched_files += 1;
-        let name = place.shown();
+        let name = place.display_name();
         let mut rows = MatchCollector {
             name: &name,
             page: &mut self.page,
@@ -223,7 +226,7 @@ impl Search {
         }
     }
 
-    fn close(self, end: &WalkEnd) -> ToolOutput {
+    fn finish(self, end: &WalkEnd) -> ToolOutput {
         let mut note = match self.matches {
             0 => "no line fits".to_owned(),
             1 => "1 line".to_owned(),
@@ -239,8 +242,8 @@ impl Search {
         if self.is_truncated {
             note.push_str("; there are more: search in a folder, with a glob, or for something rarer");
         }
-        note.push_str(&end.remark());
-        ToolOutput::text(format!("{} lines found", self.matches), self.page.close(&note))
+        note.push_str(&end.note_suffix());
+        ToolOutput::text(format!("{} lines found", self.matches), self.page.finish(&note))
     }
 }
 
@@ -271,8 +274,8 @@ impl Sink for MatchCollector<'_> {
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
         let number = found.line_number().unwrap_or(0);
-        let text = shortened(String::from_utf8_lossy(found.bytes()).trim_end());
-        if self.remaining == 0 || !self.page.line(&format!("{}:{number}: {text}", self.name)) {
+        let text = truncated(String::from_utf8_lossy(found.bytes()).trim_end());
+        if self.remaining == 0 || !self.page.push_line(&format!("{}:{number}: {text}", self.name)) {
             self.more = true;
             return Ok(false);
         }
@@ -287,7 +290,7 @@ impl Sink for MatchCollector<'_> {
     }
 }
 
-fn shortened(line: &str) -> String {
+fn truncated(line: &str) -> String {
     match line.char_indices().nth(MAX_LINE_CHARS) {
         Some((end, _)) => format!("{}… [cut]", &line[..end]),
         None => line.to_owned(),

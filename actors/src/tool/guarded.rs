@@ -34,18 +34,18 @@ fn lines(table: &'static str) -> impl Iterator<Item = &'static str> {
 
 /// Returns whether a file is guarded; `relative` is its path in the project `root`.
 pub(super) fn is_guarded(root: &Path, relative: &Path) -> bool {
-    let names: Vec<String> = relative.components().filter_map(name).collect();
+    let names: Vec<String> = relative.components().filter_map(normalized_name).collect();
     GUARDED.iter().any(|pattern| pattern.matches(&names)) || is_in_repository(root, relative)
 }
 
 /// Returns whether a file in the user's home directory is guarded; `relative` is its path in that directory.
-pub(super) fn is_guarded_at_home(relative: &Path) -> bool {
-    let names: Vec<String> = relative.components().filter_map(name).collect();
+pub(super) fn is_guarded_in_home(relative: &Path) -> bool {
+    let names: Vec<String> = relative.components().filter_map(normalized_name).collect();
     GUARDED_AT_HOME.iter().any(|pattern| pattern.matches(&names))
 }
 
 /// Returns the guarded paths of the user's home directory, whether or not they exist.
-pub(super) fn paths_at_home(user_home: &Path) -> Vec<PathBuf> {
+pub(super) fn guarded_home_paths(user_home: &Path) -> Vec<PathBuf> {
     let of_pattern = |pattern: &GuardedPattern| {
         let (name, folders) = pattern.parts.split_last().map_or(("", &[][..]), |(name, folders)| (*name, folders));
         let folder = user_home.join(folders.join("/"));
@@ -86,7 +86,7 @@ fn is_name(pattern: &str, name: &str) -> bool {
 
 /// Returns a name as the most tolerant file system treats it: without case, ignorable characters, and trailing dots and
 /// spaces.
-fn name(part: Component<'_>) -> Option<String> {
+fn normalized_name(part: Component<'_>) -> Option<String> {
     let Component::Normal(text) = part else { return None };
     let is_ignorable = |c: &char| matches!(*c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
     let folded: String = text.to_string_lossy().chars().filter(|c| !is_ignorable(c)).nfkc().collect();
@@ -99,7 +99,7 @@ fn name(part: Component<'_>) -> Option<String> {
 fn is_in_repository(root: &Path, relative: &Path) -> bool {
     let mut folder = root.to_owned();
     relative.components().any(|part| {
-        let Some(entry) = name(part) else { return false };
+        let Some(entry) = normalized_name(part) else { return false };
         let has = |known: &&&str| entry == **known || exists(&folder, known);
         let count = REPOSITORY_ENTRIES.iter().filter(has).count();
         let is_repository = count >= 2 || (count == 1 && ["config", "hooks"].contains(&entry.as_str()));

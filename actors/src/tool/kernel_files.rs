@@ -24,17 +24,17 @@ const KERNEL_FILE_SYSTEMS: [(u32, &str); 11] = [
 /// read.
 #[cfg(target_os = "linux")]
 pub(crate) fn file_system(path: &Path) -> Option<&'static str> {
-    name(rustix::fs::statfs(path).ok()?)
+    kernel_file_system_name(rustix::fs::statfs(path).ok()?)
 }
 
 /// Returns the name of the kernel file system that contains an open file.
 #[cfg(target_os = "linux")]
 pub(super) fn file_system_of(file: &File) -> Option<&'static str> {
-    name(rustix::fs::fstatfs(file).ok()?)
+    kernel_file_system_name(rustix::fs::fstatfs(file).ok()?)
 }
 
 #[cfg(target_os = "linux")]
-fn name(found: rustix::fs::StatFs) -> Option<&'static str> {
+fn kernel_file_system_name(found: rustix::fs::StatFs) -> Option<&'static str> {
     // The magic number has 32 bits on every architecture.
     let kind = found.f_type as u32;
     KERNEL_FILE_SYSTEMS.iter().find(|(magic, _)| *magic == kind).map(|(_, name)| *name)

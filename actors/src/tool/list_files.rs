@@ -30,7 +30,7 @@ pub struct ListFiles {
 
 #[derive(Deserialize)]
 struct Arguments {
-    #[serde(default = "here")]
+    #[serde(default = "default_path")]
     path: String,
     #[serde(default)]
     recursive: bool,
@@ -38,7 +38,7 @@ struct Arguments {
     limit: u64,
 }
 
-fn here() -> String {
+fn default_path() -> String {
     ".".to_owned()
 }
 
@@ -84,19 +84,19 @@ impl Tool for ListFiles {
 
 fn list(roots: &PathPolicy, context: &ToolContext, wanted: &Arguments, cancel: &CancellationToken) -> ToolResult {
     let asked = if wanted.path.is_empty() { "." } else { &wanted.path };
-    let place = roots.locate(&context.project_dir, asked)?;
-    let name = place.shown();
+    let place = roots.resolve_existing(&context.project_dir, asked)?;
+    let name = place.display_name();
     if !place.path.is_dir() {
         let message = format!("`{name}` is no folder: use read to see a file");
         return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
     }
     let mut listing = Listing::new(context.output_limit_bytes, wanted.limit.clamp(1, MAX_ENTRIES));
     let end = walk(roots, &place, wanted.recursive, cancel, |entry, path| {
-        listing.take(entry, &place.named(path));
+        listing.add_entry(entry, &place.display_name_of(path));
         ControlFlow::Continue(())
     })?;
     let title = format!("{} entries in `{name}`", listing.shown);
-    Ok(ToolOutput::text(title, listing.close(&place, &end)))
+    Ok(ToolOutput::text(title, listing.finish(&place, &end)))
 }
 
 /// The listing while it is built.
@@ -115,7 +115,7 @@ impl Listing {
         Self { page: OutputPage::new(limit_bytes), limit, shown: 0, files: 0, folders: 0, others: 0, bytes: 0 }
     }
 
-    fn take(&mut self, entry: &DirEntry, name: &str) {
+    fn add_entry(&mut self, entry: &DirEntry, name: &str) {
         let kind = entry.file_type();
         let row = if kind.is_some_and(|kind| kind.is_dir()) {
             self.folders += 1;
@@ -135,15 +135,15 @@ impl Listing {
             let what = if kind.is_some_and(|kind| kind.is_symlink()) { "symlink" } else { "special" };
             format!("{name}\t{what}")
         };
-        if self.shown < self.limit && self.page.line(&row) {
+        if self.shown < self.limit && self.page.push_line(&row) {
             self.shown += 1;
         }
     }
 
-    fn close(self, place: &ResolvedPath, end: &WalkEnd) -> String {
+    fn finish(self, place: &ResolvedPath, end: &WalkEnd) -> String {
         let total = self.files + self.folders + self.others;
         let mut note = match total {
-            0 => format!("`{}` is empty: 0 files, 0 folders, 0 bytes", place.shown()),
+            0 => format!("`{}` is empty: 0 files, 0 folders, 0 bytes", place.display_name()),
             _ => format!("{} files, {} folders, {} bytes", self.files, self.folders, self.bytes),
         };
         if self.others > 0 {
@@ -153,8 +153,8 @@ impl Listing {
             let why = if self.page.is_full { "the output is limited" } else { "raise limit (at most 1000)" };
             note.push_str(&format!("; {} of {total} shown: {why}, or list a folder further down", self.shown));
         }
-        note.push_str(&end.remark());
-        self.page.close(&note)
+        note.push_str(&end.note_suffix());
+        self.page.finish(&note)
     }
 }
 

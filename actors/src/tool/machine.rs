@@ -11,7 +11,7 @@ pub(crate) fn specs() -> Vec<ToolSpec> {
 }
 
 /// Returns the schema of the messages with which the conversation of a sub-agent starts.
-fn given_messages(description: &str) -> Value {
+fn initial_messages_schema(description: &str) -> Value {
     json!({
         "type": "array",
         "description": description,
@@ -40,8 +40,8 @@ fn agent() -> ToolSpec {
             },
             "messages": {
                 "anyOf": [
-                    given_messages("One conversation for all tasks."),
-                    {"type": "array", "items": given_messages("The conversation of one task.")}
+                    initial_messages_schema("One conversation for all tasks."),
+                    {"type": "array", "items": initial_messages_schema("The conversation of one task.")}
                 ],
                 "description": "What the sub-agents' conversations begin with: one list for all, or one for each task."
             },
@@ -73,7 +73,7 @@ fn agent() -> ToolSpec {
              runs in parallel; results come back in task order, and one that fails does not stop the others.",
             schema,
         )
-        .taking_json(&["task", "context", "messages/content"])
+        .with_json_as_text(&["task", "context", "messages/content"])
     }
 }
 
@@ -82,7 +82,7 @@ fn evaluate() -> ToolSpec {
         "type": "object",
         "properties": {
             "target_goal_id": {"type": "string", "description": "The goal to judge; the focused one if left out."},
-            "messages": given_messages("What the evaluator's conversation begins with."),
+            "messages": initial_messages_schema("What the evaluator's conversation begins with."),
             "context": {"type": "string", "description": "What the evaluator should look at."},
             "continue_from": {"type": "string", "description": "The sub_trace_id of an earlier evaluation that goes on."}
         },
@@ -96,7 +96,7 @@ fn evaluate() -> ToolSpec {
             "Lets a sub-agent judge whether a goal is met: passed, summary, findings.",
             schema,
         )
-        .taking_json(&["context", "messages/content"])
+        .with_json_as_text(&["context", "messages/content"])
     }
 }
 
@@ -116,7 +116,7 @@ fn ask_human() -> ToolSpec {
         "Asks a person and waits for the answer, which may take long. Only for what you can neither find out nor decide.",
         schema,
     )
-    .taking_json(&["question"])
+    .with_json_as_text(&["question"])
 }
 
 fn goal() -> ToolSpec {

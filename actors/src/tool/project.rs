@@ -30,26 +30,26 @@ pub(super) struct ResolvedPath {
 
 impl ResolvedPath {
     /// Returns the path as users and models see it.
-    pub(super) fn shown(&self) -> String {
-        self.named(&self.relative)
+    pub(super) fn display_name(&self) -> String {
+        self.display_name_of(&self.relative)
     }
 
     /// Returns how another path of the same root is shown; `relative` is relative to the root.
-    pub(super) fn named(&self, relative: &Path) -> String {
+    pub(super) fn display_name_of(&self, relative: &Path) -> String {
         match self.is_project {
             true if relative.as_os_str().is_empty() => ".".to_owned(),
-            true => shown(relative),
-            false => shown(&self.root.join(relative)),
+            true => escape_path(relative),
+            false => escape_path(&self.root.join(relative)),
         }
     }
 
     /// Returns a path of the same root; `relative` is relative to the root.
-    pub(super) fn below(&self, relative: &Path) -> Self {
+    pub(super) fn with_relative(&self, relative: &Path) -> Self {
         Self { path: self.root.join(relative), relative: relative.to_owned(), ..self.clone() }
     }
 
     /// Returns whether it is a file with other hard links, which may be outside the root.
-    pub(super) fn has_other_names(&self) -> bool {
+    pub(super) fn has_other_hard_links(&self) -> bool {
         self.path.symlink_metadata().is_ok_and(|known| has_other_names(&known))
     }
 }
@@ -94,7 +94,7 @@ pub(super) fn same_file(_: &Metadata, _: &Metadata) -> bool {
 }
 
 /// Formats a path. Characters that could forge a line, hide, or break out of Markdown are escaped.
-pub(super) fn shown(path: &Path) -> String {
+pub(super) fn escape_path(path: &Path) -> String {
     let mut text = String::new();
     for chunk in path.as_os_str().as_encoded_bytes().utf8_chunks() {
         for c in chunk.valid().chars() {
@@ -123,7 +123,7 @@ fn is_invisible(c: char) -> bool {
 }
 
 /// Parses an escaped name; `None` if it contains no escape or an invalid one.
-pub(super) fn unescaped(text: &str) -> Option<PathBuf> {
+pub(super) fn unescape_path(text: &str) -> Option<PathBuf> {
     if !text.contains('\\') {
         return None;
     }
@@ -185,7 +185,7 @@ where
 }
 
 /// Returns an error if the call is cancelled.
-pub(super) fn stop_if(cancel: &CancellationToken) -> Result<(), ErrorInfo> {
+pub(super) fn check_cancelled(cancel: &CancellationToken) -> Result<(), ErrorInfo> {
     if cancel.is_cancelled() {
         return Err(ErrorInfo::new(ErrorCode::Cancelled, "cancelled"));
     }
@@ -210,7 +210,7 @@ impl OutputPage {
     }
 
     /// Adds a line if it fits, and returns whether it does.
-    pub(crate) fn line(&mut self, line: &str) -> bool {
+    pub(crate) fn push_line(&mut self, line: &str) -> bool {
         self.is_full |= self.text.len() + line.len() + 1 > self.limit_bytes;
         if !self.is_full {
             self.text.push_str(line);
@@ -220,7 +220,7 @@ impl OutputPage {
     }
 
     /// Ends the page with a note in brackets. A note that is too long is shortened.
-    pub(crate) fn close(mut self, note: &str) -> String {
+    pub(crate) fn finish(mut self, note: &str) -> String {
         let end =
             note.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= RESERVED_NOTE_BYTES - 8);
         let end = end.last().unwrap_or(0);

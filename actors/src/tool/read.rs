@@ -20,8 +20,8 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Tool, ToolContext, ToolOutput, ToolResult, arguments,
     beneath::open_file,
-    project::{OutputPage, ResolvedPath, blocking, has_other_names, io_error, stop_if},
-    roots::{PathPolicy, changed},
+    project::{OutputPage, ResolvedPath, blocking, check_cancelled, has_other_names, io_error},
+    roots::{PathPolicy, path_changed_error},
 };
 
 /// Default number of lines in a page.
@@ -47,13 +47,13 @@ pub struct ReadTool {
 #[derive(Deserialize)]
 struct Arguments {
     path: String,
-    #[serde(default = "first")]
+    #[serde(default = "default_start_line")]
     start_line: u64,
     #[serde(default = "default_lines")]
     max_lines: u64,
 }
 
-const fn first() -> u64 {
+const fn default_start_line() -> u64 {
     1
 }
 
@@ -85,9 +85,9 @@ impl Tool for ReadTool {
         &self.spec
     }
 
-    fn demand(&self, context: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
+    fn required_access(&self, context: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
         let wanted: Arguments = arguments(value.clone())?;
-        Ok(self.roots.reading(&self.roots.locate(&context.project_dir, &wanted.path)?))
+        Ok(self.roots.read_access(&self.roots.resolve_existing(&context.project_dir, &wanted.path)?))
     }
 
     fn resolved_path(&self, context: &ToolContext, value: &Value) -> Option<PathBuf> {
@@ -99,9 +99,9 @@ impl Tool for ReadTool {
         async move {
             let wanted: Arguments = arguments(value)?;
             blocking(context, move |context, cancel| {
-                let place = roots.locate(&context.project_dir, &wanted.path)?;
-                if roots.reading(&place) != context.granted_access {
-                    return Err(changed(&place));
+                let place = roots.resolve_existing(&context.project_dir, &wanted.path)?;
+                if roots.read_access(&place) != context.granted_access {
+                    return Err(path_changed_error(&place));
                 }
                 read(&place, &wanted, context, cancel)
             })
@@ -112,10 +112,10 @@ impl Tool for ReadTool {
 }
 
 fn read(place: &ResolvedPath, wanted: &Arguments, context: &ToolContext, cancel: &CancellationToken) -> ToolResult {
-    let name = place.shown();
+    let name = place.display_name();
     let (mut file, metadata) = open_file(place)?;
     if has_other_names(&metadata) && context.granted_access.is_none() {
-        return Err(changed(place));
+        return Err(path_changed_error(place));
     }
     let size = metadata.len();
     if let Some(kind) = binary_kind(&mut file).map_err(|error| io_error(&name, &error))? {
@@ -123,7 +123,7 @@ fn read(place: &ResolvedPath, wanted: &Arguments, context: &ToolContext, cancel:
         return Err(ErrorInfo::new(ErrorCode::UnsupportedMedia, message));
     }
     let mut shown = LinePage::new(wanted, context.output_limit_bytes);
-    let lines = each_line(file, cancel, |line| shown.take(line)).map_err(|failed| match failed {
+    let lines = each_line(file, cancel, |line| shown.add_line(line)).map_err(|failed| match failed {
         LineError::Io(error) => io_error(&name, &error),
         LineError::Cancelled(error) => error,
     })?;
@@ -137,7 +137,7 @@ fn read(place: &ResolvedPath, wanted: &Arguments, context: &ToolContext, cancel:
     }
     let title = format!("`{name}` lines {first}–{}", shown.last);
     let note = shown.note(&lines, size);
-    Ok(ToolOutput::text(title, shown.page.close(&note)))
+    Ok(ToolOutput::text(title, shown.page.finish(&note)))
 }
 
 /// Returns the kind of a binary file; `None` for text. Seeks to the start of the file.
@@ -195,7 +195,7 @@ fn each_line(
     let (mut kept, mut length, mut number) = (Vec::with_capacity(MAX_LINE_BYTES), 0_u64, 1);
     let (mut counting, mut counted, mut scanned) = (false, 0, 0);
     loop {
-        stop_if(cancel).map_err(LineError::Cancelled)?;
+        check_cancelled(cancel).map_err(LineError::Cancelled)?;
         let buffer = reader.fill_buf().map_err(LineError::Io)?;
         let used = buffer.len();
         if used == 0 {
@@ -258,7 +258,7 @@ impl LinePage {
         }
     }
 
-    fn take(&mut self, line: &LineStart<'_>) -> ControlFlow<()> {
+    fn add_line(&mut self, line: &LineStart<'_>) -> ControlFlow<()> {
         if line.number < self.first {
             return ControlFlow::Continue(());
         }
@@ -274,7 +274,7 @@ impl LinePage {
         if too_long {
             row.push_str(&format!("… [cut: the line has {} bytes]", line.length));
         }
-        if !self.page.line(&row) {
+        if !self.page.push_line(&row) {
             return ControlFlow::Break(());
         }
         self.has_invalid_utf8 |= std::str::from_utf8(kept).is_err();

@@ -11,9 +11,9 @@ impl ToolOutput {
     pub(crate) fn redact(&mut self, redactor: &Redactor) {
         for text in [&mut self.title, &mut self.output] {
             redactor.redact(text);
-            redactor.redact_beginnings(text);
+            redactor.redact_partial(text);
         }
-        redactor.redact_some(&mut self.long_term_memory);
+        redactor.redact_optional(&mut self.long_term_memory);
     }
 }
 
@@ -24,6 +24,6 @@ pub(crate) fn redacted(result: ToolResult, redactor: &Redactor) -> ToolResult {
             output.redact(redactor);
             Ok(output)
         }
-        Err(error) => Err(redactor.error(error)),
+        Err(error) => Err(redactor.redact_error(error)),
     }
 }

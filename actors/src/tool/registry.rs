@@ -21,7 +21,7 @@ use super::{
     Tool,
     coercion::{CoercedArguments, coerce},
 };
-use crate::text::wrapped_object;
+use crate::text::unwrap_json_string;
 
 /// Maximum length of a tool name, in bytes; the limit of the model providers.
 const MAX_NAME_BYTES: usize = 64;
@@ -77,8 +77,8 @@ impl RegisteredTool {
     }
 
     /// Returns what the tool lacks in order to work. A tool that lacks something is not offered to models.
-    pub fn lacks(&self) -> Option<String> {
-        self.tool.as_ref().and_then(|tool| tool.lacks())
+    pub fn missing_requirement(&self) -> Option<String> {
+        self.tool.as_ref().and_then(|tool| tool.missing_requirement())
     }
 }
 
@@ -107,11 +107,11 @@ impl ToolRegistry {
     }
 
     fn add(&mut self, tool: Option<Arc<dyn Tool>>, spec: ToolSpec) -> Result<(), RegisterError> {
-        self.enter(Arc::new(RegisteredTool::new(tool, spec)?))
+        self.register_entry(Arc::new(RegisteredTool::new(tool, spec)?))
     }
 
     /// Registers an entry whose schema is already compiled, such as a tool of an MCP server.
-    pub(crate) fn enter(&mut self, entry: Arc<RegisteredTool>) -> Result<(), RegisterError> {
+    pub(crate) fn register_entry(&mut self, entry: Arc<RegisteredTool>) -> Result<(), RegisterError> {
         let name = entry.spec.name.clone();
         if self.by_name.contains_key(&name) {
             return Err(RegisterError::NameTaken(name));
@@ -164,8 +164,8 @@ impl ToolRegistry {
             Err(ErrorInfo::new(ErrorCode::ValidationError, message))
         };
         // The error repeats the text, because the conversation shows invalid arguments to the model as an empty object.
-        let written = || format!("It was called with: {}", shortened(raw.trim()));
-        let unwrapped = wrapped_object(raw);
+        let written = || format!("It was called with: {}", truncated(raw.trim()));
+        let unwrapped = unwrap_json_string(raw);
         let arguments = match unwrapped.as_deref().unwrap_or(raw).trim() {
             "" => Value::Object(Map::new()),
             text => match serde_json::from_str(text) {
@@ -195,7 +195,7 @@ pub(crate) fn violations(validator: &Validator, arguments: &Value) -> Vec<String
             "" => "/",
             path => path,
         };
-        format!("at {}: {}", shortened(place), shortened(&error.to_string()))
+        format!("at {}: {}", truncated(place), truncated(&error.to_string()))
     });
     let mut told: Vec<String> = all.by_ref().take(MAX_VIOLATIONS).collect();
     if all.next().is_some() {
@@ -204,7 +204,7 @@ pub(crate) fn violations(validator: &Validator, arguments: &Value) -> Vec<String
     told
 }
 
-fn shortened(text: &str) -> String {
+fn truncated(text: &str) -> String {
     match text.char_indices().nth(MAX_VIOLATION_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),

@@ -17,9 +17,9 @@ use soong_protocol::{Demand, ErrorCode, ErrorInfo, Scope};
 
 use super::{
     ToolEnvironment,
-    guarded::{is_guarded, is_guarded_at_home, paths_at_home},
+    guarded::{guarded_home_paths, is_guarded, is_guarded_in_home},
     kernel_files,
-    project::{ResolvedPath, io_error, shown, unescaped},
+    project::{ResolvedPath, escape_path, io_error, unescape_path},
 };
 
 /// Paths that tools may read and write.
@@ -74,11 +74,11 @@ impl PathPolicy {
     /// Resolves `asked`: a path relative to the project, or an absolute path inside one of the roots.
     ///
     /// An escaped name, as the tools show it, is accepted too if no file has the literal name.
-    pub(super) fn locate(&self, project: &Path, asked: &str) -> Result<ResolvedPath, ErrorInfo> {
+    pub(super) fn resolve_existing(&self, project: &Path, asked: &str) -> Result<ResolvedPath, ErrorInfo> {
         let literal = self.resolve(project, asked, Path::new(asked));
         if let Err(error) = &literal
             && error.code == ErrorCode::FileNotFound
-            && let Some(meant) = unescaped(asked)
+            && let Some(meant) = unescape_path(asked)
         {
             return self.resolve(project, asked, &meant).or(literal);
         }
@@ -86,20 +86,20 @@ impl PathPolicy {
     }
 
     /// Resolves the path of a file that may not exist. Symlinks in the existing part of the path are resolved.
-    pub(super) fn locate_new(&self, project: &Path, asked: &str) -> Result<ResolvedPath, ErrorInfo> {
-        let found = self.locate(project, asked);
+    pub(super) fn resolve_new(&self, project: &Path, asked: &str) -> Result<ResolvedPath, ErrorInfo> {
+        let found = self.resolve_existing(project, asked);
         match &found {
             Err(error) if error.code == ErrorCode::FileNotFound => {}
             // The relative path of a root is empty, so a write would create a file of the same name inside the root.
             Ok(place) if place.relative.as_os_str().is_empty() => {
-                let message = format!("`{}` is a folder: choose another path", place.shown());
+                let message = format!("`{}` is a folder: choose another path", place.display_name());
                 return Err(ErrorInfo::new(ErrorCode::PathConflict, message));
             }
             _ => return found,
         }
         let path = Path::new(asked);
         let refuse = |why: &str| {
-            let message = format!("`{}` names no file: {why}", shown(path));
+            let message = format!("`{}` names no file: {why}", escape_path(path));
             Err(ErrorInfo::new(ErrorCode::ValidationError, message))
         };
         let (mut above, mut missing) = (path, Vec::new());
@@ -113,7 +113,7 @@ impl PathPolicy {
             if project.join(path).symlink_metadata().is_ok() {
                 return refuse("it is a link that leads nowhere");
             }
-            let base = self.locate(project, &above.to_string_lossy());
+            let base = self.resolve_existing(project, &above.to_string_lossy());
             match base {
                 Ok(mut place) => {
                     if !place.path.is_dir() {
@@ -139,11 +139,11 @@ impl PathPolicy {
     /// argument.
     pub(super) fn path_argument(&self, project: &Path, arguments: &Value) -> Option<PathBuf> {
         let asked = arguments.get("path").map_or(Some("."), Value::as_str)?;
-        self.locate(project, asked).or_else(|_| self.locate_new(project, asked)).ok().map(|place| place.path)
+        self.resolve_existing(project, asked).or_else(|_| self.resolve_new(project, asked)).ok().map(|place| place.path)
     }
 
     fn resolve(&self, project: &Path, asked: &str, path: &Path) -> Result<ResolvedPath, ErrorInfo> {
-        let name = shown(Path::new(asked));
+        let name = escape_path(Path::new(asked));
         if asked.contains('\0') {
             let message = "the path holds a NUL character: no file can have that name";
             return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
@@ -156,16 +156,16 @@ impl PathPolicy {
         let roots = || std::iter::once(project).chain(self.additional_roots.iter().map(PathBuf::as_path));
         // Checked before any file system access, so that an error does not reveal what exists outside the roots.
         let could_be_inside = match path.is_absolute() {
-            true => roots().any(|root| path.strip_prefix(root).is_ok_and(stays_inside)),
-            false => stays_inside(path),
+            true => roots().any(|root| path.strip_prefix(root).is_ok_and(is_lexically_inside)),
+            false => is_lexically_inside(path),
         };
         if !could_be_inside && !path.is_absolute() {
             return outside();
         }
         match project.join(path).canonicalize() {
-            Ok(found) if self.is_own(&found) => Err(own(&name)),
+            Ok(found) if self.is_in_runtime_home(&found) => Err(runtime_home_error(&name)),
             Ok(found) => match roots().find_map(|root| Some((root, found.strip_prefix(root).ok()?))) {
-                Some(_) if kernel_files::file_system(&found).is_some() => Err(of_the_kernel(&name)),
+                Some(_) if kernel_files::file_system(&found).is_some() => Err(kernel_file_error(&name)),
                 Some((root, relative)) => Ok(ResolvedPath {
                     is_project: root == project,
                     root: root.to_owned(),
@@ -180,24 +180,24 @@ impl PathPolicy {
     }
 
     /// Returns whether a path is the runtime's home or inside it.
-    pub(super) fn is_own(&self, path: &Path) -> bool {
-        self.own().is_some_and(|home| path.starts_with(home))
+    pub(super) fn is_in_runtime_home(&self, path: &Path) -> bool {
+        self.runtime_home().is_some_and(|home| path.starts_with(home))
     }
 
     /// Returns the allowed roots in addition to the project. A root that has become a symlink since then no longer
     /// leads to the intended folder.
-    pub(super) fn extra(&self) -> &[PathBuf] {
+    pub(super) fn additional_roots(&self) -> &[PathBuf] {
         &self.additional_roots
     }
 
     /// Returns the guarded paths of the user's home directory, if a command that runs in `project` could change them.
     pub(super) fn guarded_at_home(&self, project: &Path) -> Vec<PathBuf> {
         let home = self.user_home.as_ref().filter(|home| home.starts_with(project));
-        home.map_or_else(Vec::new, |home| paths_at_home(home))
+        home.map_or_else(Vec::new, |home| guarded_home_paths(home))
     }
 
     /// Returns the runtime's home, which no tool can access.
-    pub(super) fn own(&self) -> Option<PathBuf> {
+    pub(super) fn runtime_home(&self) -> Option<PathBuf> {
         let home = self.home.as_ref()?;
         if let Some(resolved) = self.resolved_home.get() {
             return Some(resolved.clone());
@@ -216,49 +216,49 @@ impl PathPolicy {
 
     /// Returns the permission that is required to read a file; `None` unless the file is sensitive or has other hard
     /// links.
-    pub(super) fn reading(&self, place: &ResolvedPath) -> Option<Demand> {
-        let other_names = place.has_other_names();
+    pub(super) fn read_access(&self, place: &ResolvedPath) -> Option<Demand> {
+        let other_names = place.has_other_hard_links();
         if !self.is_sensitive(place) && !other_names {
             return None;
         }
         let note = other_names.then(|| "the file has other names (hard links), which may lie outside".to_owned());
-        Some(Demand { is_sensitive: true, note, ..self.file(place) })
+        Some(Demand { is_sensitive: true, note, ..self.file_access(place) })
     }
 
     /// Returns the permission that is required to write a file.
-    pub(super) fn writing(&self, place: &ResolvedPath) -> Demand {
+    pub(super) fn write_access(&self, place: &ResolvedPath) -> Demand {
         let root = place.path.ancestors().nth(place.relative.components().count()).unwrap_or(&place.path);
         let at_home = self.user_home.as_ref().and_then(|home| place.path.strip_prefix(home).ok());
-        let is_guarded = is_guarded(root, &place.relative) || at_home.is_some_and(is_guarded_at_home);
+        let is_guarded = is_guarded(root, &place.relative) || at_home.is_some_and(is_guarded_in_home);
         let note = is_guarded.then(|| "other programs run this file, or do as it says".to_owned());
-        Demand { is_sensitive: is_guarded || self.is_sensitive(place), note, ..self.file(place) }
+        Demand { is_sensitive: is_guarded || self.is_sensitive(place), note, ..self.file_access(place) }
     }
 
-    fn file(&self, place: &ResolvedPath) -> Demand {
+    fn file_access(&self, place: &ResolvedPath) -> Demand {
         let path = place.path.parent().unwrap_or(&place.path).display().to_string();
         let target = place.path.display().to_string();
         Demand { target, scope: Scope::Directory { path }, is_sensitive: false, note: None }
     }
 }
 
-fn own(name: &str) -> ErrorInfo {
+fn runtime_home_error(name: &str) -> ErrorInfo {
     let message = format!("`{name}` belongs to soong itself, and no tool looks or writes there");
     ErrorInfo::new(ErrorCode::OutsideAllowedRoots, message)
 }
 
 /// Returns the error for a file on a kernel file system.
-pub(super) fn of_the_kernel(name: &str) -> ErrorInfo {
+pub(super) fn kernel_file_error(name: &str) -> ErrorInfo {
     let message = format!("`{name}` is on a file system of the kernel, and no tool looks or writes there");
     ErrorInfo::new(ErrorCode::OutsideAllowedRoots, message)
 }
 
 /// Returns the error for a file that has changed since it was checked.
-pub(super) fn changed(place: &ResolvedPath) -> ErrorInfo {
-    let message = format!("`{}` changed while it was looked at: try again", place.shown());
+pub(super) fn path_changed_error(place: &ResolvedPath) -> ErrorInfo {
+    let message = format!("`{}` changed while it was looked at: try again", place.display_name());
     ErrorInfo::new(ErrorCode::PathConflict, message)
 }
 
-fn stays_inside(relative: &Path) -> bool {
+fn is_lexically_inside(relative: &Path) -> bool {
     let mut depth = 0_i64;
     relative.components().all(|part| {
         depth += match part {

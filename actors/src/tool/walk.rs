@@ -13,7 +13,7 @@ use ignore::{DirEntry, WalkBuilder};
 use soong_protocol::ErrorInfo;
 use tokio_util::sync::CancellationToken;
 
-use super::project::{ResolvedPath, shown, stop_if};
+use super::project::{ResolvedPath, check_cancelled, escape_path};
 use crate::tool::{kernel_files, roots::PathPolicy};
 
 /// Maximum number of entries that one walk visits.
@@ -33,7 +33,7 @@ pub(in crate::tool) struct WalkEnd {
 
 impl WalkEnd {
     /// Returns the end of a note for the model: which entries are missing. Empty if the walk was complete.
-    pub(in crate::tool) fn remark(&self) -> String {
+    pub(in crate::tool) fn note_suffix(&self) -> String {
         let mut remark = String::new();
         if self.reached_limit {
             remark.push_str(&format!("; stopped after {MAX_VISITED} entries, ask for a folder further down"));
@@ -61,23 +61,23 @@ pub(in crate::tool) fn walk(
 ) -> Result<WalkEnd, ErrorInfo> {
     let mut end = WalkEnd::default();
     let project = start.root.as_path();
-    let own = roots.own();
+    let own = roots.runtime_home();
     // Start at the root of the project, so that its ignore files apply. Only folders on the path to `start` are
     // entered.
     let mut reached = false;
-    pass((project, project), own.as_deref(), start, recursive, cancel, &mut end, &mut |entry, relative| {
+    walk_from((project, project), own.as_deref(), start, recursive, cancel, &mut end, &mut |entry, relative| {
         reached = true;
         each(entry, relative)
     })?;
     let ignored = !reached && !start.relative.as_os_str().is_empty() && end.unreadable_count == 0;
     if ignored {
         // `start` is empty, or is ignored but was requested by name.
-        pass((project, &start.path), own.as_deref(), start, recursive, cancel, &mut end, &mut each)?;
+        walk_from((project, &start.path), own.as_deref(), start, recursive, cancel, &mut end, &mut each)?;
     }
     Ok(end)
 }
 
-fn pass(
+fn walk_from(
     (project, root): (&Path, &Path),
     own: Option<&Path>,
     start: &ResolvedPath,
@@ -106,7 +106,7 @@ fn pass(
         });
     let mut visited = 0;
     for entry in builder.build() {
-        stop_if(cancel)?;
+        check_cancelled(cancel)?;
         match entry {
             Ok(entry) => {
                 let relative = entry.path().strip_prefix(project).unwrap_or(entry.path());
@@ -123,7 +123,7 @@ fn pass(
                 }
             }
             Err(error) => {
-                let (path, why) = told(&error, project);
+                let (path, why) = describe_error(&error, project);
                 end.unreadable_count += 1;
                 if end.unreadable.len() < MAX_LISTED_UNREADABLE {
                     end.unreadable.push(format!("`{path}` ({why})"));
@@ -135,7 +135,7 @@ fn pass(
 }
 
 /// Returns the path and the reason of an error of the walk, without the absolute path.
-fn told(error: &ignore::Error, project: &Path) -> (String, String) {
+fn describe_error(error: &ignore::Error, project: &Path) -> (String, String) {
     fn path_of(error: &ignore::Error) -> Option<PathBuf> {
         match error {
             ignore::Error::WithPath { path, .. } => Some(path.clone()),
@@ -143,7 +143,7 @@ fn told(error: &ignore::Error, project: &Path) -> (String, String) {
             _ => None,
         }
     }
-    let path = path_of(error).map(|path| shown(path.strip_prefix(project).unwrap_or(&path)));
+    let path = path_of(error).map(|path| escape_path(path.strip_prefix(project).unwrap_or(&path)));
     let why = error.io_error().map_or("unreadable".to_owned(), |error| error.kind().to_string());
     (path.unwrap_or_else(|| "a folder".to_owned()), why)
 }

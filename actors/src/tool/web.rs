@@ -18,7 +18,7 @@ pub(super) mod policy;
 pub(super) mod search;
 mod tree;
 
-use crate::text::{on_one_line, shorten, visible};
+use crate::text::{on_one_line, shorten, strip_invisible};
 
 /// Line before all text that comes from the web.
 pub(super) const UNTRUSTED_NOTICE: &str =
@@ -28,8 +28,8 @@ pub(super) const UNTRUSTED_NOTICE: &str =
 const USER_AGENT: &str = concat!("soong/", env!("CARGO_PKG_VERSION"));
 
 /// Formats a text as one line of at most `max_chars` characters.
-pub(super) fn one_line(text: &str, max_chars: usize) -> String {
-    shorten(&on_one_line(&visible(text)), max_chars)
+pub(super) fn single_line(text: &str, max_chars: usize) -> String {
+    shorten(&on_one_line(&strip_invisible(text)), max_chars)
 }
 
 #[cfg(test)]

@@ -27,10 +27,10 @@ use super::{
         UNTRUSTED_NOTICE,
         client::{Body, FetchOutcome, PendingResponse, WebClient},
         media::ContentType,
-        one_line, page, policy,
+        page, policy, single_line,
     },
 };
-use crate::text::visible;
+use crate::text::strip_invisible;
 
 /// Maximum number of pages that are converted to text concurrently. The largest pages need about 100 MB each.
 const MAX_CONVERSIONS: usize = 2;
@@ -70,7 +70,7 @@ impl WebFetch {
         let spec = ToolSpec::read("webfetch", "Fetch a web page", description, schema_of::<Arguments>());
         let permissions = Arc::new(permissions.clone());
         let conversions = Arc::new(Semaphore::new(MAX_CONVERSIONS));
-        Self { spec: spec.tagged(NETWORK_TAG), permissions, client: Arc::new(client), conversions }
+        Self { spec: spec.with_tag(NETWORK_TAG), permissions, client: Arc::new(client), conversions }
     }
 }
 
@@ -79,9 +79,9 @@ impl Tool for WebFetch {
         &self.spec
     }
 
-    fn demand(&self, _: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
+    fn required_access(&self, _: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
         let wanted: Arguments = arguments(value.clone())?;
-        policy::demand(&self.permissions, &policy::url(&wanted.url)?)
+        policy::required_access(&self.permissions, &policy::parse_url(&wanted.url)?)
     }
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
@@ -89,11 +89,11 @@ impl Tool for WebFetch {
         let conversions = Arc::clone(&self.conversions);
         async move {
             let wanted: Arguments = arguments(value)?;
-            let url = policy::url(&wanted.url)?;
-            context.progress.say(format!("fetching {}", shown(&url)));
+            let url = policy::parse_url(&wanted.url)?;
+            context.progress.report(format!("fetching {}", display_url(&url)));
             match client.get(url, |from, to| policy::may_follow(&permissions, from, to)).await? {
                 FetchOutcome::Response(page) => read(*page, &conversions, &context.cancel).await,
-                FetchOutcome::Redirect { from, status, to } => Ok(elsewhere(&from, status, &to)),
+                FetchOutcome::Redirect { from, status, to } => Ok(redirect_output(&from, status, &to)),
             }
         }
         .boxed()
@@ -101,13 +101,13 @@ impl Tool for WebFetch {
 }
 
 /// Returns the target of a redirect that was not followed.
-fn elsewhere(from: &Url, status: StatusCode, to: &Url) -> ToolOutput {
+fn redirect_output(from: &Url, status: StatusCode, to: &Url) -> ToolOutput {
     let output = format!(
         "{} · HTTP {status}\n[This page redirects to another host, which was not asked for: {}\nCall webfetch with that \
          URL if you want it.]",
-        shown(from),
+        display_url(from),
         // In full, because the model may use it.
-        visible(to.as_str())
+        strip_invisible(to.as_str())
     );
     ToolOutput::text(format!("{} redirects to {}", policy::host_of(from), policy::host_of(to)), output)
 }
@@ -117,24 +117,24 @@ async fn read(page: PendingResponse, conversions: &Arc<Semaphore>, cancel: &Canc
     let (url, status) = (page.url.clone(), page.status);
     let content_type = header(&page.headers, CONTENT_TYPE);
     let retry_after = header(&page.headers, RETRY_AFTER);
-    let media = ContentType::of(content_type.as_deref());
+    let media = ContentType::parse(content_type.as_deref());
     let is_error = !status.is_success();
-    let refused = unreadable(&media, &page);
+    let refused = unsupported_body(&media, &page);
     let text = match refused {
         // The status is sufficient, so an unreadable error page is not an error of the call.
         Some(_) if is_error => PageText::default(),
         Some(error) => return Err(error),
-        None => match page.body().await {
+        None => match page.read_body().await {
             Ok(body) => {
                 // Invariant: the semaphore is never closed.
                 let permit = Arc::clone(conversions).acquire_owned().await.ok();
-                text(body, media, url.clone(), permit, cancel).await?
+                decode_body(body, media, url.clone(), permit, cancel).await?
             }
             Err(_) if is_error => PageText::default(),
             Err(error) => return Err(error),
         },
     };
-    let mut out = format!("{} · HTTP {status}", shown(&url));
+    let mut out = format!("{} · HTTP {status}", display_url(&url));
     if let Some(content_type) = &content_type {
         out.push_str(&format!(" · {content_type}"));
     }
@@ -155,26 +155,26 @@ async fn read(page: PendingResponse, conversions: &Arc<Semaphore>, cancel: &Canc
     } else {
         out.push_str(&format!("{UNTRUSTED_NOTICE}\n\n{content}"));
     }
-    let place = one_line(&format!("{}{}", policy::host_of(&url), url.path()), 120);
+    let place = single_line(&format!("{}{}", policy::host_of(&url), url.path()), 120);
     let what = text.title.unwrap_or(place);
     Ok(ToolOutput::text(if is_error { format!("HTTP {}: {what}", status.as_u16()) } else { what }, out))
 }
 
 /// Returns why a body cannot be shown, before it is read.
-fn unreadable(media: &ContentType, page: &PendingResponse) -> Option<ErrorInfo> {
+fn unsupported_body(media: &ContentType, page: &PendingResponse) -> Option<ErrorInfo> {
     // The client removes this header if it can decompress the body.
     let packed = header(&page.headers, CONTENT_ENCODING).filter(|how| !how.eq_ignore_ascii_case("identity"));
     let what = match packed {
         Some(how) => format!("compressed in a way that was not asked for ({how})"),
-        None if !media.may_be_text() => format!("`{}`", one_line(&media.essence, SHOWN_CHARS)),
+        None if !media.may_be_text() => format!("`{}`", single_line(&media.essence, SHOWN_CHARS)),
         None => return None,
     };
-    let size = page.announced_bytes().map_or("of unknown size".to_owned(), |bytes| format!("{bytes} bytes"));
-    Some(no_text(&page.url, &what, &size))
+    let size = page.content_length().map_or("of unknown size".to_owned(), |bytes| format!("{bytes} bytes"));
+    Some(unsupported_media_error(&page.url, &what, &size))
 }
 
-fn no_text(url: &Url, what: &str, size: &str) -> ErrorInfo {
-    let message = format!("`{}` is {what}, {size}: webfetch shows text only", shown(url));
+fn unsupported_media_error(url: &Url, what: &str, size: &str) -> ErrorInfo {
+    let message = format!("`{}` is {what}, {size}: webfetch shows text only", display_url(url));
     ErrorInfo::new(ErrorCode::UnsupportedMedia, message)
 }
 
@@ -189,7 +189,7 @@ struct PageText {
 }
 
 /// Decodes a body and converts HTML to Markdown, on a blocking thread because this takes time.
-async fn text(
+async fn decode_body(
     body: Body,
     media: ContentType,
     url: Url,
@@ -205,12 +205,17 @@ async fn text(
         let size_bytes = body.bytes.len();
         let mut cuts: Vec<String> = body.truncation_reason.into_iter().collect();
         let Some(decoded) = media.decode(&body.bytes) else {
-            let what = format!("no text, though its type is `{}`", one_line(&media.essence, SHOWN_CHARS));
-            return Err(no_text(&url, &what, &format!("{size_bytes} bytes")));
+            let what = format!("no text, though its type is `{}`", single_line(&media.essence, SHOWN_CHARS));
+            return Err(unsupported_media_error(&url, &what, &format!("{size_bytes} bytes")));
         };
         drop(body.bytes);
         if !media.is_html(&decoded) {
-            return Ok(PageText { title: None, content: visible(&decoded), size_bytes, truncation_reasons: cuts });
+            return Ok(PageText {
+                title: None,
+                content: strip_invisible(&decoded),
+                size_bytes,
+                truncation_reasons: cuts,
+            });
         }
         let page = page::markdown(&decoded, &url, &cancel);
         if page.is_cut {
@@ -226,12 +231,12 @@ async fn text(
     }
 }
 
-fn shown(url: &Url) -> String {
-    one_line(url.as_str(), SHOWN_CHARS)
+fn display_url(url: &Url) -> String {
+    single_line(url.as_str(), SHOWN_CHARS)
 }
 
 fn header(headers: &HeaderMap, name: HeaderName) -> Option<String> {
-    headers.get(name).map(|value| one_line(&String::from_utf8_lossy(value.as_bytes()), SHOWN_CHARS))
+    headers.get(name).map(|value| single_line(&String::from_utf8_lossy(value.as_bytes()), SHOWN_CHARS))
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use super::{
     difference::preview,
     edit,
     project::{ResolvedPath, blocking},
-    roots::{PathPolicy, changed},
+    roots::{PathPolicy, path_changed_error},
     schema::schema_of,
 };
 
@@ -40,11 +40,11 @@ struct Arguments {
     #[serde(default)]
     overwrite: bool,
     /// Whether folders on the way are made.
-    #[serde(default = "yes")]
+    #[serde(default = "default_create_dirs")]
     create_dirs: bool,
 }
 
-const fn yes() -> bool {
+const fn default_create_dirs() -> bool {
     true
 }
 
@@ -53,12 +53,12 @@ impl Write {
         let description = "Writes a text file of the project as a whole. Refuses to replace a file that is there, unless \
                            overwrite is true; to change a part of a file, use edit.";
         let spec = ToolSpec::write("write", "Write a file", description, schema_of::<Arguments>());
-        Self { spec: spec.taking_json(&["content"]), roots }
+        Self { spec: spec.with_json_as_text(&["content"]), roots }
     }
 
-    fn place(&self, context: &ToolContext, wanted: &Arguments) -> Result<(ResolvedPath, Demand), ErrorInfo> {
-        let place = self.roots.locate_new(&context.project_dir, &wanted.path)?;
-        let mut demand = self.roots.writing(&place);
+    fn resolve(&self, context: &ToolContext, wanted: &Arguments) -> Result<(ResolvedPath, Demand), ErrorInfo> {
+        let place = self.roots.resolve_new(&context.project_dir, &wanted.path)?;
+        let mut demand = self.roots.write_access(&place);
         let is_there = place.path.symlink_metadata().is_ok();
         demand.note = is_there.then(|| "the file is there already, and would be replaced".to_owned());
         Ok((place, demand))
@@ -70,8 +70,8 @@ impl Tool for Write {
         &self.spec
     }
 
-    fn demand(&self, context: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
-        let (_, demand) = self.place(context, &arguments(value.clone())?)?;
+    fn required_access(&self, context: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
+        let (_, demand) = self.resolve(context, &arguments(value.clone())?)?;
         Ok(Some(demand))
     }
 
@@ -81,29 +81,29 @@ impl Tool for Write {
 
     fn preview(&self, context: &ToolContext, value: &Value) -> Option<String> {
         let wanted: Arguments = arguments(value.clone()).ok()?;
-        let (place, demand) = self.place(context, &wanted).ok()?;
+        let (place, demand) = self.resolve(context, &wanted).ok()?;
         // The request is stored, so it must not contain text that requires permission to read.
-        if self.roots.reading(&place).is_some() {
+        if self.roots.read_access(&place).is_some() {
             return None;
         }
         // The note is set if the file exists.
-        let old = if demand.note.is_some() { edit::read(&place).ok()?.0 } else { String::new() };
+        let old = if demand.note.is_some() { edit::read_editable_text(&place).ok()?.0 } else { String::new() };
         preview(&old, &wanted.content)
     }
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
-        let placed = arguments::<Arguments>(value).and_then(|wanted| Ok((self.place(&context, &wanted)?, wanted)));
+        let placed = arguments::<Arguments>(value).and_then(|wanted| Ok((self.resolve(&context, &wanted)?, wanted)));
         async move {
             let ((place, demand), wanted) = placed?;
             if context.granted_access.as_ref() != Some(&demand) {
-                return Err(changed(&place));
+                return Err(path_changed_error(&place));
             }
             blocking(context, move |_, cancel| {
                 let mode = WriteMode { overwrite: wanted.overwrite, create_dirs: wanted.create_dirs };
                 let is_new = write_file(&place, wanted.content.as_bytes(), mode, cancel, |_| true)?;
                 let what = if is_new { "written" } else { "replaced" };
                 let (lines, bytes) = (wanted.content.lines().count(), wanted.content.len());
-                let title = format!("`{}` {what}", place.shown());
+                let title = format!("`{}` {what}", place.display_name());
                 let output = format!("{title}: {lines} lines, {bytes} bytes");
                 Ok(ToolOutput::text(title, output))
             })

@@ -1,7 +1,7 @@
 //! `soong experiences`: lists and shows recorded experiences.
 
 use soong::{
-    memory::{ExperienceText, MemoryFile, matching, plain_tags},
+    memory::{ExperienceText, MemoryFile, matching, normalize_tags},
     protocol::Experience,
 };
 
@@ -32,7 +32,7 @@ pub(super) fn experiences(context: &Context<'_>, options: &cli::Experiences) -> 
 }
 
 fn list(context: &Context<'_>, book: &ExperienceText, intent: &[String], state: &[String]) -> Result<Exit, Failure> {
-    let wanted = plain_tags(intent, state);
+    let wanted = normalize_tags(intent, state);
     let shown: Vec<&Experience> = match intent.is_empty() && state.is_empty() {
         true => book.experiences().iter().collect(),
         false => matching(book.experiences(), &wanted, usize::MAX),

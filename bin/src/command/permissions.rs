@@ -1,7 +1,7 @@
 //! `soong permissions`: lists the tool calls that wait for permission, and decides them.
 
 use soong::{
-    permission::already_decided_permission,
+    permission::already_decided_error,
     protocol::{Decision, Permission, PermissionStatus},
 };
 
@@ -56,7 +56,7 @@ pub(super) async fn decide(
     // Check that the permission exists and is pending before starting an owner process.
     let asked = context.source().await?.permission(id).await?;
     if asked.status != PermissionStatus::Pending {
-        return Err(already_decided_permission(&asked).into());
+        return Err(already_decided_error(&asked).into());
     }
     let taker = questions::reach(context, &asked.session_id).await?;
     let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());

@@ -38,7 +38,7 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
     let prompt = prompt(options.prompt.as_deref(), options.trace.is_some() || options.after.is_some())?;
     let project = project(context, options.path.as_deref())?;
     let budget = Budget { tokens: options.budget_tokens, usd: options.budget_usd, ..Budget::default() };
-    if !budget.is_open() && options.reset.contains(&cli::Setting::Budget) {
+    if !budget.is_unlimited() && options.reset.contains(&cli::Setting::Budget) {
         let advice = "Give the new limits alone, or reset the budget alone.";
         return Err(Failure::usage("--reset budget cannot be combined with new limits", advice));
     }
@@ -198,7 +198,7 @@ async fn wish(
         model: options.model.map(Some),
         max_iterations: options.max_iterations.map(Some),
         timeout_ms: options.timeout.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
-        budget: (!budget.is_open()).then_some(Some(budget)),
+        budget: (!budget.is_unlimited()).then_some(Some(budget)),
         expected_output_schema,
         project_dir: project,
         allow_home_project: options.here,

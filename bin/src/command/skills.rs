@@ -71,5 +71,5 @@ fn look(context: &Context<'_>, path: Option<&Path>) -> Result<(Arc<Skills>, Vec<
         home: Some(home),
         ..ToolEnvironment::default()
     };
-    Ok(Arc::new(skills).look_around(&surroundings, &project))
+    Ok(Arc::new(skills).with_project_files(&surroundings, &project))
 }

@@ -40,7 +40,7 @@ pub(super) fn tools(context: &Context<'_>, options: &cli::List) -> Result<Exit, 
         .entries()
         .map(|entry| ToolRow {
             disabled: disabled.contains(&entry.spec.name),
-            lacks: entry.lacks(),
+            lacks: entry.missing_requirement(),
             spec: (*entry.spec).clone(),
         })
         .collect();

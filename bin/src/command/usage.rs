@@ -92,7 +92,7 @@ mod tests {
         ] {
             let sum =
                 UsageSum { known_cost: Usd::from_nanos(nanos), runs_without_price: without, ..UsageSum::default() };
-            assert_eq!(cost(&sum.priced(), unicode), want);
+            assert_eq!(cost(&sum.with_cost(), unicode), want);
         }
     }
 }

@@ -130,7 +130,7 @@ impl<'a> RuntimeSession<'a> {
             HomeConnection::Own(owner) => {
                 // Read errors are ignored here: they were reported when the home was opened.
                 let read = |home| OfflineStore::open(home).ok().and_then(|records| unfinished(&records.reader).ok());
-                let left = match owner.runtime().left_behind().unchanged {
+                let left = match owner.runtime().interrupted_runs().unchanged {
                     0 => None,
                     _ => read(self.home),
                 };

@@ -160,7 +160,7 @@ fn answer(key: KeyEvent, asks: &[UserRequest], at: usize, is_read: bool, typed: 
         // A request can be allowed only after its last line has been visible.
         (KeyCode::Char('y' | 's'), UserRequest::Permission(_)) if !is_read => {}
         (KeyCode::Char('y'), UserRequest::Permission(asked)) => return decide(Decision::AllowOnce, asked),
-        (KeyCode::Char('s'), UserRequest::Permission(asked)) if asked.demand.can_be_granted() => {
+        (KeyCode::Char('s'), UserRequest::Permission(asked)) if asked.demand.is_grantable_for_session() => {
             return decide(Decision::AllowForSession, asked);
         }
         (KeyCode::Char('n'), UserRequest::Permission(_)) | (KeyCode::Enter, UserRequest::Question(_)) => {

@@ -449,7 +449,7 @@ impl Monitor {
             return None;
         };
         let trace = run.trace_id.clone();
-        let typed = Prompt::with(format!("soong-{}", trace.short()));
+        let typed = Prompt::with(format!("soong-{}", trace.last_segment()));
         self.open(Dialog::Folder { trace, typed })
     }
 }

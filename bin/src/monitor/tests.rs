@@ -160,7 +160,7 @@ pub(crate) fn permission() -> UserRequest {
         tool: "bash".to_owned(),
         arguments: "{\"command\":\"make docs\"}".to_owned(),
         fingerprint: String::new(),
-        demand: Demand::tool("make docs"),
+        demand: Demand::whole_tool("make docs"),
         diff: None,
         chain: Vec::new(),
         status: PermissionStatus::Pending,

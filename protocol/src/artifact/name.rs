@@ -54,7 +54,7 @@ impl ArtifactName {
     /// another name.
     pub fn parse(name: &str) -> Result<Self, ArtifactNameError> {
         let text: String = name.nfc().collect();
-        match refusal(&text) {
+        match rejection_reason(&text) {
             None => Ok(Self(text)),
             Some(why) => Err(ArtifactNameError { name: name.chars().take(160).collect(), reason: why }),
         }
@@ -69,26 +69,26 @@ impl ArtifactName {
         if let Ok(name) = Self::parse(last) {
             return name;
         }
-        let plain: String = last.chars().flat_map(written_plainly).nfc().collect();
+        let plain: String = last.chars().flat_map(to_plain_chars).nfc().collect();
         let mut safe = String::with_capacity(plain.len());
         let mut reader = NameValidator::default();
         for c in plain.chars() {
-            match reader.flaw(c) {
+            match reader.check_next(c) {
                 None => safe.push(c),
                 Some(_) if c == ' ' => {}
                 Some(_) => {
-                    reader.restart();
+                    reader.reset();
                     safe.push('_');
                 }
             }
         }
-        let (stem, ending) = split_ending(trim_ends(&safe));
-        let mut text = fit(stem, ending);
+        let (stem, ending) = split_extension(trim_ends(&safe));
+        let mut text = append_truncating(stem, ending);
         // A stem of placeholders and punctuation carries no information.
         if stem.chars().all(|c| matches!(c, '_' | '-' | '.' | ' ')) {
             text = format!("upload{ending}");
         }
-        if is_device(&text) || is_id(&text) {
+        if is_device_name(&text) || is_id(&text) {
             text.insert(0, '_');
         }
         Self::parse(&text).unwrap_or_else(|_| Self("upload".to_owned()))
@@ -96,8 +96,8 @@ impl ArtifactName {
 
     /// Returns the name with `_n` before its extension, for a name that is taken: `report_1.pdf`.
     pub fn numbered(&self, n: u32) -> Self {
-        let (stem, ending) = split_ending(&self.0);
-        Self(fit(stem, &format!("_{n}{ending}")))
+        let (stem, ending) = split_extension(&self.0);
+        Self(append_truncating(stem, &format!("_{n}{ending}")))
     }
 
     /// Returns the name as text.
@@ -126,7 +126,7 @@ impl std::fmt::Display for ArtifactName {
 }
 
 /// Returns why a text in NFC is not a valid name. `None` if it is valid.
-fn refusal(text: &str) -> Option<String> {
+fn rejection_reason(text: &str) -> Option<String> {
     if text.is_empty() {
         return Some("it is empty".to_owned());
     }
@@ -138,13 +138,13 @@ fn refusal(text: &str) -> Option<String> {
         return Some("'user:' says whose an artifact is, once, and is no part of its name".to_owned());
     }
     let mut reader = NameValidator::default();
-    if let Some((c, flaw)) = text.chars().find_map(|c| Some((c, reader.flaw(c)?))) {
+    if let Some((c, flaw)) = text.chars().find_map(|c| Some((c, reader.check_next(c)?))) {
         return Some(format!("U+{:04X} {flaw}", u32::from(c)));
     }
     if trim_ends(text) != text {
         return Some("it begins or ends with a dot, dash or space".to_owned());
     }
-    if is_device(text) {
+    if is_device_name(text) {
         return Some("it is a device's name on some systems".to_owned());
     }
     is_id(text).then(|| "it looks like an artifact's id".to_owned())
@@ -162,8 +162,8 @@ struct NameValidator {
 
 impl NameValidator {
     /// Returns why `c` is not allowed after the characters that were read. `None` if it is allowed.
-    fn flaw(&mut self, c: char) -> Option<&'static str> {
-        if let Some(flaw) = flaw_of(c) {
+    fn check_next(&mut self, c: char) -> Option<&'static str> {
+        if let Some(flaw) = char_error(c) {
             return Some(flaw);
         }
         let mark = is_combining_mark(c);
@@ -193,13 +193,13 @@ impl NameValidator {
     }
 
     /// Continues as if `_` had been read.
-    fn restart(&mut self) {
+    fn reset(&mut self) {
         *self = Self { previous: Some('_'), ..Self::default() };
     }
 }
 
 /// Returns why a character is not allowed at any position of a name. `None` if it is allowed.
-fn flaw_of(c: char) -> Option<&'static str> {
+fn char_error(c: char) -> Option<&'static str> {
     if c.is_ascii() {
         let safe = c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ' ');
         return (!safe).then_some("is not allowed");
@@ -233,7 +233,9 @@ fn flaw_of(c: char) -> Option<&'static str> {
             (canonical_combining_class(c) == OVERLAY_CLASS).then_some("strikes its letter out")
         }
         _ if !c.is_alphanumeric() => Some("is no letter or digit"),
-        _ if is_compatible(c) => Some("is another form of plain letters or digits, which are to be written instead"),
+        _ if is_compatibility_form(c) => {
+            Some("is another form of plain letters or digits, which are to be written instead")
+        }
         _ => None,
     }
 }
@@ -242,7 +244,7 @@ fn flaw_of(c: char) -> Option<&'static str> {
 const OVERLAY_CLASS: u8 = 1;
 
 /// Whether a character is another form of plain characters: `ﬁ`, `²`, `Ａ`.
-fn is_compatible(c: char) -> bool {
+fn is_compatibility_form(c: char) -> bool {
     // Letters in daily use in Thai, Lao and Korean that have such a mapping for historic reasons.
     let daily = matches!(c, '\u{e33}' | '\u{eb3}' | '\u{edc}' | '\u{edd}' | '\u{3131}'..='\u{318e}');
     !daily && std::iter::once(c).nfkd().ne(std::iter::once(c).nfd())
@@ -250,9 +252,9 @@ fn is_compatible(c: char) -> bool {
 
 /// Returns the plain letters and digits to which a compatibility character maps. Other characters are returned
 /// unchanged.
-fn written_plainly(c: char) -> impl Iterator<Item = char> {
+fn to_plain_chars(c: char) -> impl Iterator<Item = char> {
     let plain: Vec<char> = std::iter::once(c).nfkc().collect();
-    let foldable = c.is_alphanumeric() && is_compatible(c) && plain.iter().all(|c| flaw_of(*c).is_none());
+    let foldable = c.is_alphanumeric() && is_compatibility_form(c) && plain.iter().all(|c| char_error(*c).is_none());
     if foldable { plain } else { vec![c] }.into_iter()
 }
 
@@ -262,7 +264,7 @@ fn trim_ends(text: &str) -> &str {
 }
 
 /// Whether Windows treats a name as a device. Only the part before the first dot counts, without trailing spaces.
-fn is_device(name: &str) -> bool {
+fn is_device_name(name: &str) -> bool {
     let stem = name.split('.').next().unwrap_or(name).trim_end().to_ascii_lowercase();
     let numbered = stem.strip_prefix("com").or_else(|| stem.strip_prefix("lpt"));
     matches!(stem.as_str(), "con" | "prn" | "aux" | "nul")
@@ -275,7 +277,7 @@ fn is_id(name: &str) -> bool {
 }
 
 /// Splits a name into its stem and its extension with the dot. `.tar.gz` is one extension.
-fn split_ending(name: &str) -> (&str, &str) {
+fn split_extension(name: &str) -> (&str, &str) {
     let is_ending = |ending: &str| {
         ending.len() <= MAX_EXTENSION_BYTES
             && ending.chars().all(char::is_alphanumeric)
@@ -290,7 +292,7 @@ fn split_ending(name: &str) -> (&str, &str) {
 }
 
 /// Appends a tail to a stem. Shortens the stem if the result would be too long.
-fn fit(stem: &str, tail: &str) -> String {
+fn append_truncating(stem: &str, tail: &str) -> String {
     let mut cut = stem.len().min(ArtifactName::MAX_BYTES.saturating_sub(tail.len()));
     while !stem.is_char_boundary(cut) {
         cut -= 1;

@@ -44,7 +44,7 @@ pub(super) fn excerpt(text: &str, span: Range<usize>) -> String {
 }
 
 /// Replaces the names of Rust types in a parser message by plain words.
-pub(super) fn in_words(message: &str) -> String {
+pub(super) fn plain_type_names(message: &str) -> String {
     const WORDS: [(&[&str], &str); 4] = [
         (&["u8", "u16", "u32", "u64", "usize"], "a whole number from 0 on"),
         (&["i8", "i16", "i32", "i64", "isize"], "a whole number"),
@@ -86,7 +86,7 @@ mod tests {
             ("invalid type: integer `5`, expected a boolean", "invalid type: integer `5`, expected true or false"),
             ("unclosed table", "unclosed table"),
         ] {
-            assert_eq!(in_words(message), want);
+            assert_eq!(plain_type_names(message), want);
         }
     }
 }

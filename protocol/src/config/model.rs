@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::is_variable;
+use super::is_variable_name;
 use crate::{Prices, Usd};
 
 /// Request parameters that `params` cannot set, each with an error that names the setting to use instead.
@@ -119,7 +119,7 @@ impl ModelConfig {
         if !self.headers.values().all(is_value) {
             return Err("headers: a value holds a control character");
         }
-        if !self.header_env.values().all(|name| is_variable(name)) {
+        if !self.header_env.values().all(|name| is_variable_name(name)) {
             return Err("header_env holds names of environment variables, never the values themselves");
         }
         if let Some((_, why)) = RESERVED_PARAMS.iter().find(|(name, _)| self.params.contains_key(*name)) {
@@ -182,7 +182,7 @@ impl ModelOverride {
     ///
     /// A profile that sets `base_url` uses another service. It does not inherit `headers`, `header_env`, `query` and
     /// `params`.
-    pub fn over(&self, base: &ModelConfig) -> ModelConfig {
+    pub fn merged_over(&self, base: &ModelConfig) -> ModelConfig {
         let other_service = ModelConfig::default();
         let service = if self.base_url.is_some() { &other_service } else { base };
         ModelConfig {
@@ -244,7 +244,7 @@ mod tests {
                     params = { seed = 7 }\n[model_profiles.same]\nname = \"b\"\n\
                     [model_profiles.own]\nparams = { top_k = 3 }\n[model_profiles.other]\nbase_url = \"http://l/v1\"\n";
         let config = Config::parse("c", text).unwrap();
-        assert_eq!(config.variables().into_iter().collect::<Vec<_>>(), ["OPENAI_API_KEY", "Y"]);
+        assert_eq!(config.secret_variables().into_iter().collect::<Vec<_>>(), ["OPENAI_API_KEY", "Y"]);
         let shown = |name: &str| {
             let profile = config.profile(name).unwrap();
             let params = Value::Object(profile.params.clone()).to_string();
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_request_can_carry_is_refused() {
+    fn invalid_request_settings_are_rejected() {
         for (setting, part) in [
             ("headers = { \"a b\" = \"1\" }", "no name of an HTTP header"),
             ("headers = { a = \"1\\n2\" }", "control character"),

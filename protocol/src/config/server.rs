@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{NOT_A_VARIABLE_NAME, is_variable};
+use super::{NOT_A_VARIABLE_NAME, is_variable_name};
 use crate::SessionId;
 
 /// Settings of the HTTP server.
@@ -91,7 +91,7 @@ impl ServerConfig {
                 "must name users by letters, digits, '_', '-' or '.', starting with a letter, digit or '_'",
             ),
             (self.tokens.contains_key("local"), "server.tokens", "must not name `local`: its token is server.token"),
-            (!self.tokens.values().all(|name| is_variable(name)), "server.tokens", NOT_A_VARIABLE_NAME),
+            (!self.tokens.values().all(|name| is_variable_name(name)), "server.tokens", NOT_A_VARIABLE_NAME),
         ] {
             if bad {
                 return Err((key, why));

@@ -41,29 +41,29 @@ impl Config {
             settings.push(Setting {
                 key: dotted(path),
                 value: (!is_absent).then(|| value.clone()),
-                line: file.as_ref().and_then(|file| Some(line(text, find(file.get_ref(), path)?))),
+                line: file.as_ref().and_then(|file| Some(line(text, find_key_span(file.get_ref(), path)?))),
             });
         };
         // A configuration contains only values that JSON can represent: numbers, texts and maps with text keys.
-        each(&serde_json::to_value(&whole).unwrap_or_default(), &mut Vec::new(), &mut add);
+        visit_values(&serde_json::to_value(&whole).unwrap_or_default(), &mut Vec::new(), &mut add);
         settings
     }
 
     /// Returns the line of `text` that sets the key with these parts, from 1.
     pub fn line(text: &str, path: &[&str]) -> Option<usize> {
         let file = DeTable::parse(text).ok()?;
-        find(file.get_ref(), path).map(|span| line(text, span))
+        find_key_span(file.get_ref(), path).map(|span| line(text, span))
     }
 }
 
 /// Calls `add` for each value that is not a table. Skips null values.
-fn each<'a>(value: &'a Value, path: &mut Vec<&'a str>, add: &mut impl FnMut(&[&str], &Value)) {
+fn visit_values<'a>(value: &'a Value, path: &mut Vec<&'a str>, add: &mut impl FnMut(&[&str], &Value)) {
     match value {
         Value::Null => {}
         Value::Object(table) => {
             for (key, value) in table {
                 path.push(key);
-                each(value, path, add);
+                visit_values(value, path, add);
                 path.pop();
             }
         }
@@ -72,12 +72,12 @@ fn each<'a>(value: &'a Value, path: &mut Vec<&'a str>, add: &mut impl FnMut(&[&s
 }
 
 /// Returns the position of a key in the text.
-fn find(table: &DeTable<'_>, path: &[&str]) -> Option<Range<usize>> {
+fn find_key_span(table: &DeTable<'_>, path: &[&str]) -> Option<Range<usize>> {
     let (first, rest) = path.split_first()?;
     let (key, value) = table.iter().find(|(key, _)| key.get_ref() == first)?;
     match (rest, value.get_ref()) {
         ([], _) => Some(key.span()),
-        (rest, DeValue::Table(table)) => find(table, rest),
+        (rest, DeValue::Table(table)) => find_key_span(table, rest),
         _ => None,
     }
 }
@@ -156,7 +156,7 @@ description = \"Reviews.\"
     }
 
     #[test]
-    fn every_default_is_listed_once_and_what_has_none_is_listed_too() {
+    fn every_key_is_listed_once() {
         let settings = listed("");
         let mut keys: Vec<&str> = settings.iter().map(|setting| setting.key.as_str()).collect();
         let absent: Vec<&str> =
@@ -169,7 +169,7 @@ description = \"Reviews.\"
     }
 
     #[test]
-    fn a_line_is_that_of_the_key_and_not_of_one_like_it() {
+    fn line_belongs_to_exact_key() {
         for (path, want) in [
             (&["model", "name"][..], Some(2)),
             (&["model_profiles", "small", "name"], Some(4)),

@@ -367,7 +367,7 @@ impl ToolsConfig {
             }
             SearchProvider::Searxng | SearchProvider::Tavily | SearchProvider::Brave => {}
         }
-        if search.api_key_env.as_deref().is_some_and(|name| !super::is_variable(name)) {
+        if search.api_key_env.as_deref().is_some_and(|name| !super::is_variable_name(name)) {
             return Err(("tools.web_search", super::NOT_A_VARIABLE_NAME));
         }
         Ok(())
@@ -390,7 +390,7 @@ impl McpConfig {
             (Some(_), None) | (None, Some(_)) => {}
             _ => return Err(("mcp", "a server has either command or url")),
         }
-        if !self.env.values().chain(self.header_env.values()).all(|name| super::is_variable(name)) {
+        if !self.env.values().chain(self.header_env.values()).all(|name| super::is_variable_name(name)) {
             return Err(("mcp", "env and header_env hold names of environment variables, never the values themselves"));
         }
         if self.timeout_ms == 0 || self.start_timeout_ms == 0 {

@@ -4,7 +4,7 @@ use crate::{ContextEvent, ErrorCode, MemoryEvent, ModelEvent, Stats, ToolEvent};
 
 impl Stats {
     /// Adds a model call.
-    pub fn take_model(&mut self, event: &ModelEvent) {
+    pub fn add_model_event(&mut self, event: &ModelEvent) {
         let (usage, cost) = match event {
             ModelEvent::Completed { usage, cost, .. } => (Some(usage), cost),
             // The attempt used nothing: it was rejected, or interrupted before the request was sent.
@@ -17,15 +17,15 @@ impl Stats {
         };
         self.model_calls = self.model_calls.saturating_add(1);
         if let Some(usage) = usage {
-            self.book(usage, *cost);
+            self.add_usage(usage, *cost);
         }
     }
 
     /// Adds the model call of a compaction.
-    pub fn take_context(&mut self, event: &ContextEvent) {
+    pub fn add_context_event(&mut self, event: &ContextEvent) {
         match event {
-            ContextEvent::CompactionCompleted { usage, cost, .. } => self.book(usage, *cost),
-            ContextEvent::CompactionFailed { usage: Some(usage), cost, .. } => self.book(usage, *cost),
+            ContextEvent::CompactionCompleted { usage, cost, .. } => self.add_usage(usage, *cost),
+            ContextEvent::CompactionFailed { usage: Some(usage), cost, .. } => self.add_usage(usage, *cost),
             ContextEvent::CompactionFailed { error, .. } if error.code == ErrorCode::BudgetExceeded => return,
             ContextEvent::CompactionFailed { .. } => {}
             ContextEvent::CompactionStarted { .. } => return,
@@ -34,16 +34,16 @@ impl Stats {
     }
 
     /// Adds the model calls of a search for experiences.
-    pub fn take_memory(&mut self, event: &MemoryEvent) {
+    pub fn add_memory_event(&mut self, event: &MemoryEvent) {
         let MemoryEvent::Injected { model_calls, usage, cost, .. } = event else { return };
         if let Some(usage) = usage {
-            self.book(usage, *cost);
+            self.add_usage(usage, *cost);
         }
         self.model_calls = self.model_calls.saturating_add(*model_calls);
     }
 
     /// Counts a tool call unless it was never executed.
-    pub fn take_tool(&mut self, event: &ToolEvent) {
+    pub fn add_tool_event(&mut self, event: &ToolEvent) {
         match event {
             ToolEvent::Completed { .. } => self.tool_calls = self.tool_calls.saturating_add(1),
             ToolEvent::Failed { error, .. }

@@ -9,11 +9,11 @@ impl GoalTree {
         self.dropped_id = self.last_id();
         // Children are never older than their parent, so no remaining goal loses its parent.
         self.goals.retain(|goal| goal.created_sequence <= after_sequence);
-        self.take_up();
+        self.reset_progress();
     }
 
     /// Prepares the tree for a continuation: clears the focus and resets goals in progress to pending.
-    pub fn take_up(&mut self) {
+    pub fn reset_progress(&mut self) {
         self.current_id = None;
         for goal in &mut self.goals {
             if goal.status == GoalStatus::InProgress {
@@ -25,7 +25,7 @@ impl GoalTree {
 
     /// Removes the fields that are set only in responses to clients: sub-traces and statistics.
     #[must_use]
-    pub fn bare(mut self) -> Self {
+    pub fn without_computed_fields(mut self) -> Self {
         for goal in &mut self.goals {
             goal.sub_trace_ids.clear();
             goal.sub_trace_metadata.clear();
@@ -35,7 +35,7 @@ impl GoalTree {
     }
 
     /// Replaces the tree by its state at another time. Ids that were used since then are not reused.
-    pub fn replace(&mut self, other: Self) {
+    pub fn restore(&mut self, other: Self) {
         let dropped_id = self.last_id().max(other.last_id());
         *self = Self { dropped_id, ..other };
     }
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn goals_made_behind_the_cut_are_dropped_and_their_ids_never_given_again() {
+    fn rewind_drops_later_goals_and_never_reuses_ids() {
         let mut tree = GoalTree::new("m");
         add(&mut tree, "a", None, 2);
         add(&mut tree, "a1", Some("1"), 5);
@@ -65,7 +65,7 @@ mod tests {
         assert_eq!(tree.current_id, None);
         add(&mut tree, "c", None, 9);
         assert_eq!(tree.goals.last().unwrap().id.as_str(), "4", "3 is not given again");
-        tree.replace(before);
+        tree.restore(before);
         add(&mut tree, "d", None, 11);
         assert_eq!(tree.goals.last().unwrap().id.as_str(), "5");
     }

@@ -89,7 +89,7 @@ pub struct UsageSum {
 impl UsageSum {
     /// Sets `cost` to `known_cost`, or to `None` if runs without a known price are included.
     #[must_use]
-    pub fn priced(mut self) -> Self {
+    pub fn with_cost(mut self) -> Self {
         self.cost = (self.runs_without_price == 0).then_some(self.known_cost);
         self
     }
@@ -133,10 +133,10 @@ pub struct UsageReport {
 
 impl UsageReport {
     /// Creates a report with the total of these rows.
-    pub fn of(usage: Vec<UsageRow>) -> Self {
+    pub fn from_rows(usage: Vec<UsageRow>) -> Self {
         let mut total = UsageSum::default();
         usage.iter().for_each(|row| total.add(&row.sum));
-        Self { usage, total: total.priced() }
+        Self { usage, total: total.with_cost() }
     }
 }
 
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_total_is_the_sum_and_its_cost_is_known_only_where_all_of_it_is() {
+    fn total_cost_is_unknown_if_any_row_is() {
         let row = |day: &str, known_cost: u64, runs_without_price: u64| UsageRow {
             of: UsageOf::Day(day.into()),
             sum: UsageSum {
@@ -157,13 +157,13 @@ mod tests {
                 runs_without_price,
                 ..UsageSum::default()
             }
-            .priced(),
+            .with_cost(),
         };
-        let known = UsageReport::of(vec![row("2026-01-01", 5, 0), row("2026-01-02", 7, 0)]).total;
+        let known = UsageReport::from_rows(vec![row("2026-01-01", 5, 0), row("2026-01-02", 7, 0)]).total;
         assert_eq!((known.runs, known.total_tokens, known.cost), (4, 22, Some(Usd::from_nanos(12))));
-        let unknown = UsageReport::of(vec![row("2026-01-01", 5, 0), row("2026-01-02", 7, 1)]).total;
+        let unknown = UsageReport::from_rows(vec![row("2026-01-01", 5, 0), row("2026-01-02", 7, 1)]).total;
         assert_eq!((unknown.cost, unknown.known_cost.as_nanos(), unknown.runs_without_price), (None, 12, 1));
-        assert_eq!(UsageReport::of(Vec::new()).total.cost, Some(Usd::default()));
+        assert_eq!(UsageReport::from_rows(Vec::new()).total.cost, Some(Usd::default()));
     }
 
     #[test]
@@ -173,7 +173,7 @@ mod tests {
             (UsageOf::Model("m".into()), "model"),
             (UsageOf::SessionId(SessionId::new("s")), "session_id"),
         ] {
-            let report = UsageReport::of(vec![UsageRow { of: of.clone(), sum: UsageSum::default() }]);
+            let report = UsageReport::from_rows(vec![UsageRow { of: of.clone(), sum: UsageSum::default() }]);
             let json = serde_json::to_value(&report).unwrap();
             assert_eq!(json["usage"][0][key], of.as_str(), "{json}");
             assert_eq!(serde_json::from_value::<UsageReport>(json).unwrap(), report);

@@ -45,7 +45,7 @@ impl<'a> Body<'a> {
     }
 
     /// Creates a body from bytes in memory.
-    pub(super) fn whole(bytes: Bytes) -> Self {
+    pub(super) fn from_bytes(bytes: Bytes) -> Self {
         Self::new(stream::once(async { Ok(bytes) }).boxed(), u64::MAX)
     }
 
@@ -55,13 +55,13 @@ impl<'a> Body<'a> {
     }
 
     /// Waits for the next `want_bytes` bytes. A body without bytes has one empty last piece.
-    pub(super) async fn next(&mut self, want_bytes: usize) -> Result<Piece, StoreError> {
+    pub(super) async fn next_piece(&mut self, want_bytes: usize) -> Result<Piece, StoreError> {
         // One more byte than requested shows that the piece is not the last one.
         while !self.is_finished && self.buffered_bytes <= want_bytes {
             match self.stream.next().await {
                 None => self.is_finished = true,
                 Some(Err(error)) => return Err(StoreError::SourceUnreadable(error.to_string())),
-                Some(Ok(bytes)) => self.hold(bytes)?,
+                Some(Ok(bytes)) => self.buffer(bytes)?,
             }
         }
         let mut piece = Vec::new();
@@ -79,7 +79,7 @@ impl<'a> Body<'a> {
         Ok(Piece { bytes: piece, is_last: self.is_finished && self.buffered_bytes == 0 })
     }
 
-    fn hold(&mut self, bytes: Bytes) -> Result<(), StoreError> {
+    fn buffer(&mut self, bytes: Bytes) -> Result<(), StoreError> {
         self.size = self.size.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
         if self.size > self.limit_bytes {
             return Err(StoreError::TooLarge { limit_bytes: self.limit_bytes });
@@ -122,7 +122,7 @@ pub(super) async fn open_source(path: &FilePath, limit_bytes: u64) -> Result<Fil
 }
 
 /// Streams the bytes of a file from its current position to its end.
-pub(super) fn pieces_of(file: File) -> BoxStream<'static, io::Result<Bytes>> {
+pub(super) fn stream_file(file: File) -> BoxStream<'static, io::Result<Bytes>> {
     let read = |file: File| async move {
         let read = tokio::task::spawn_blocking(move || {
             let mut buffer = BytesMut::zeroed(READ_BYTES);
@@ -155,7 +155,7 @@ mod tests {
     async fn all(mut body: Body<'_>, want_bytes: usize) -> Result<Vec<String>, StoreError> {
         let mut found = Vec::new();
         loop {
-            let piece = body.next(want_bytes).await?;
+            let piece = body.next_piece(want_bytes).await?;
             found.push(String::from_utf8(piece.bytes.concat()).unwrap());
             if piece.is_last {
                 return Ok(found);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use object_store::{RetryConfig, prefix::PrefixStore};
 
-use super::{failed, objects::Objects, place::Bucket};
+use super::{blob_error, objects::Objects, place::Bucket};
 use crate::store::StoreError;
 
 type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -44,16 +44,16 @@ pub(super) fn s3(bucket: &Bucket, environment: Environment<'_>) -> Result<Object
         .with_retry(retry())
         // Objects are deleted one by one, and not all S3-compatible services support bulk deletion.
         .with_disable_bulk_delete(true);
-    for (name, value) in given(&S3_SETTINGS, environment) {
-        let key: AmazonS3ConfigKey = name.to_ascii_lowercase().parse().map_err(failed)?;
+    for (name, value) in given_settings(&S3_SETTINGS, environment) {
+        let key: AmazonS3ConfigKey = name.to_ascii_lowercase().parse().map_err(blob_error)?;
         builder = builder.with_config(key, value);
     }
-    if let Some((_, endpoint)) = given(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"], environment).next() {
+    if let Some((_, endpoint)) = given_settings(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"], environment).next() {
         // Plain HTTP only if the user wrote `http://`, for example for a server on the same machine.
         let is_plain = endpoint.starts_with("http://");
         builder = builder.with_endpoint(endpoint).with_allow_http(is_plain);
     }
-    let store = builder.build().map_err(failed)?;
+    let store = builder.build().map_err(blob_error)?;
     Ok(Objects::new(PrefixStore::new(store, bucket.prefix.as_str())))
 }
 
@@ -68,16 +68,16 @@ pub(super) fn gcs(bucket: &Bucket, environment: Environment<'_>) -> Result<Objec
     use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 
     let mut builder = GoogleCloudStorageBuilder::new().with_bucket_name(&bucket.name).with_retry(retry());
-    for (name, value) in given(&GCS_SETTINGS, environment) {
-        let key: GoogleConfigKey = name.to_ascii_lowercase().parse().map_err(failed)?;
+    for (name, value) in given_settings(&GCS_SETTINGS, environment) {
+        let key: GoogleConfigKey = name.to_ascii_lowercase().parse().map_err(blob_error)?;
         builder = builder.with_config(key, value);
     }
-    let store = builder.build().map_err(failed)?;
+    let store = builder.build().map_err(blob_error)?;
     Ok(Objects::new(PrefixStore::new(store, bucket.prefix.as_str())))
 }
 
 /// Returns the settings that are given; an empty value counts as missing.
-fn given<'a>(names: &'a [&'a str], environment: Environment<'a>) -> impl Iterator<Item = (&'a str, String)> {
+fn given_settings<'a>(names: &'a [&'a str], environment: Environment<'a>) -> impl Iterator<Item = (&'a str, String)> {
     names.iter().filter_map(|name| environment(name).filter(|value| !value.is_empty()).map(|value| (*name, value)))
 }
 

@@ -82,7 +82,7 @@ impl TestBlobs {
         assert!(size == want.len() as u64 && streamed.concat() == *want, "{path}: other bytes came back in pieces");
     }
 
-    async fn assert_free(&self, path: &str) {
+    async fn assert_absent(&self, path: &str) {
         assert!(self.blobs.get(path).await.unwrap().is_none(), "{path} is there");
         assert!(self.blobs.get_stream(path).await.unwrap().is_none(), "{path} is there in pieces");
         self.blobs.put(path, Bytes::from_static(b"next")).await.unwrap();
@@ -102,7 +102,7 @@ async fn bytes_come_back_and_no_version_is_written_twice(world: TestBlobs) {
         world.assert_holds(&path, &Bytes::from_static(b"one")).await;
         blobs.delete(&path).await.unwrap();
         blobs.delete(&path).await.unwrap();
-        world.assert_free(&path).await;
+        world.assert_absent(&path).await;
     }
 }
 
@@ -115,7 +115,7 @@ async fn a_body_comes_back_whole_whatever_its_size(world: TestBlobs) {
         assert_eq!(stored, size as u64);
         world.assert_holds(&streamed, &body).await;
         world.blobs.delete(&streamed).await.unwrap();
-        world.assert_free(&streamed).await;
+        world.assert_absent(&streamed).await;
     }
 }
 
@@ -134,11 +134,11 @@ async fn what_is_too_large_or_fails_on_the_way_leaves_nothing(world: TestBlobs) 
         let (path, limit_bytes) = (path(1, "f"), size as u64 - 1);
         let refused = world.blobs.put_stream(&path, limit_bytes, pieces(&sample(size))).await;
         assert_eq!(refused, Err(StoreError::TooLarge { limit_bytes }));
-        world.assert_free(&path).await;
+        world.assert_absent(&path).await;
         let broken = pieces(&sample(size)).chain(stream::iter([Err(io::Error::other("the line is dead"))]));
         let failed = world.blobs.put_stream(&path, u64::MAX, broken.boxed()).await;
         assert_eq!(failed, Err(StoreError::SourceUnreadable("the line is dead".into())));
-        world.assert_free(&path).await;
+        world.assert_absent(&path).await;
     }
 }
 
@@ -157,7 +157,7 @@ async fn a_write_that_is_given_up_leaves_nothing(world: TestBlobs) {
         assert!(write.as_mut().now_or_never().is_none());
         drop(write);
         world.blobs.delete(&path).await.unwrap();
-        world.assert_free(&path).await;
+        world.assert_absent(&path).await;
     }
 }
 
@@ -175,7 +175,7 @@ async fn a_file_is_taken_in_and_stays(world: TestBlobs) {
         let refused = world.blobs.put_file(&path(2, "f"), u64::MAX, &wrong).await;
         assert!(matches!(refused, Err(StoreError::SourceUnreadable(_))), "{wrong:?}: {refused:?}");
     }
-    world.assert_free(&path(2, "f")).await;
+    world.assert_absent(&path(2, "f")).await;
     std::fs::remove_file(source).unwrap();
 }
 
@@ -229,9 +229,9 @@ async fn many_are_removed_at_once(TestBlobs { blobs, .. }: TestBlobs) {
 
 async fn room_is_made_for_a_version(TestBlobs { blobs, .. }: TestBlobs) {
     let path = path(1, "f");
-    blobs.clear(&path).await.unwrap();
+    blobs.prepare(&path).await.unwrap();
     blobs.put(&path, sample(10)).await.unwrap();
-    blobs.clear(&path).await.unwrap();
+    blobs.prepare(&path).await.unwrap();
     assert_eq!(blobs.get(&path).await.unwrap(), None);
     blobs.put(&path, sample(20)).await.unwrap();
     assert_eq!(blobs.get(&path).await.unwrap(), Some(sample(20)));

@@ -56,7 +56,7 @@ pub(super) struct Files {
 struct DurableFolders(Mutex<HashSet<PathBuf>>);
 
 impl DurableFolders {
-    fn has(&self, folder: &FilePath) -> bool {
+    fn contains(&self, folder: &FilePath) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(folder)
     }
 
@@ -86,7 +86,7 @@ impl Files {
             // new.
             let _ = home.ancestors().skip(1).try_for_each(sync_folder);
         }
-        let names = LocalFileSystem::new_with_prefix(&home).map_err(super::failed)?;
+        let names = LocalFileSystem::new_with_prefix(&home).map_err(super::blob_error)?;
         Ok(Self { home, names, durable_folders: Arc::default() })
     }
 
@@ -100,8 +100,8 @@ impl Files {
     }
 
     /// Returns the path of a file, whether or not it exists.
-    pub(super) fn locate(&self, key: &Path) -> Result<PathBuf, StoreError> {
-        self.names.path_to_filesystem(key).map_err(super::failed)
+    pub(super) fn local_path(&self, key: &Path) -> Result<PathBuf, StoreError> {
+        self.names.path_to_filesystem(key).map_err(super::blob_error)
     }
 
     /// Writes a new file; [`StoreError::AlreadyExists`] if it already exists.
@@ -109,7 +109,7 @@ impl Files {
         let target = self.target(key)?;
         let mut writing = FileWrite { staged: None, _turn: turn };
         loop {
-            let piece = match body.next(PIECE_BYTES).await {
+            let piece = match body.next_piece(PIECE_BYTES).await {
                 Ok(piece) => piece,
                 Err(error) => {
                     // Unlinking may block.
@@ -122,7 +122,7 @@ impl Files {
                 }
             };
             let (target, is_last) = (target.clone(), piece.is_last);
-            writing = blocking(move || writing.go_on(target, &piece)).await?;
+            writing = blocking(move || writing.write_piece(target, &piece)).await?;
             if is_last {
                 return Ok(());
             }
@@ -159,7 +159,7 @@ impl Files {
     }
 
     fn target(&self, key: &Path) -> Result<Target, StoreError> {
-        Ok(Target { home: self.home.clone(), file: self.locate(key)?, lasting: Arc::clone(&self.durable_folders) })
+        Ok(Target { home: self.home.clone(), file: self.local_path(key)?, lasting: Arc::clone(&self.durable_folders) })
     }
 }
 
@@ -173,10 +173,10 @@ struct FileWrite {
 
 impl FileWrite {
     /// Writes a piece; after the last one it moves the file into place.
-    fn go_on(mut self, target: Target, piece: &Piece) -> Result<Self, StoreError> {
+    fn write_piece(mut self, target: Target, piece: &Piece) -> Result<Self, StoreError> {
         let mut staged = match self.staged.take() {
             Some(staged) => staged,
-            None => StagingFile::make(target)?,
+            None => StagingFile::create(target)?,
         };
         for bytes in &piece.bytes {
             staged.file.write_all(bytes).map_err(|error| staged.target.failed(&error))?;
@@ -212,17 +212,17 @@ impl Target {
         self.folder().ancestors().take_while(|folder| folder.starts_with(&self.home))
     }
 
-    fn aside(&self, number: usize) -> PathBuf {
+    fn staging_path(&self, number: usize) -> PathBuf {
         let mut name = self.file.as_os_str().to_owned();
         name.push(format!("#{number}"));
         name.into()
     }
 
     /// Returns all staging files of the file, including those of other writers.
-    fn all_aside(&self) -> io::Result<Vec<PathBuf>> {
+    fn staging_files(&self) -> io::Result<Vec<PathBuf>> {
         let Some(name) = self.file.file_name().and_then(|name| name.to_str()) else { return Ok(Vec::new()) };
         let entries = match fs::read_dir(self.folder()) {
-            Err(error) if is_absent(&error) => return Ok(Vec::new()),
+            Err(error) if is_not_found(&error) => return Ok(Vec::new()),
             entries => entries?,
         };
         let mut found = Vec::new();
@@ -241,9 +241,9 @@ impl Target {
     }
 
     fn unlink(&self) -> io::Result<()> {
-        for path in self.all_aside()?.iter().chain([&self.file]) {
+        for path in self.staging_files()?.iter().chain([&self.file]) {
             match fs::remove_file(path) {
-                Err(error) if !is_absent(&error) => return Err(error),
+                Err(error) if !is_not_found(&error) => return Err(error),
                 _ => {}
             }
         }
@@ -264,7 +264,7 @@ impl Target {
                 return Ok(());
             }
             match sync_folder(folder) {
-                Err(error) if is_absent(&error) => {}
+                Err(error) if is_not_found(&error) => {}
                 done => {
                     done?;
                     synced.insert(folder.to_owned());
@@ -276,7 +276,7 @@ impl Target {
     }
 
     /// Returns the folder of all artifacts of a scope, which is kept even if it is empty.
-    fn lasting_folder(&self) -> Option<&FilePath> {
+    fn artifacts_folder(&self) -> Option<&FilePath> {
         let above = self.folders().count().checked_sub(1 + KEPT_FOLDER_LEVELS)?;
         self.folders().nth(above)
     }
@@ -285,10 +285,10 @@ impl Target {
     ///
     /// Syncs existing folders as well as new ones, because their creator may not have synced them yet.
     fn sync_folders(&self) -> io::Result<()> {
-        let lasting = self.lasting_folder();
+        let lasting = self.artifacts_folder();
         for folder in self.folders() {
             sync_folder(folder)?;
-            if Some(folder) == lasting && self.lasting.has(folder) {
+            if Some(folder) == lasting && self.lasting.contains(folder) {
                 return Ok(());
             }
         }
@@ -303,7 +303,7 @@ impl Target {
         for folder in self.folders().take(count) {
             match fs::remove_dir(folder) {
                 Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => break,
-                Err(error) if !is_absent(&error) => return Err(error),
+                Err(error) if !is_not_found(&error) => return Err(error),
                 _ => {}
             }
         }
@@ -311,17 +311,17 @@ impl Target {
     }
 
     /// Creates a staging file and the folders that it needs.
-    fn make_aside(&self) -> io::Result<(File, PathBuf)> {
+    fn create_staging_file(&self) -> io::Result<(File, PathBuf)> {
         let mut number = 1;
         let mut tries = 0;
         loop {
-            let path = self.aside(number);
+            let path = self.staging_path(number);
             match OpenOptions::new().write(true).create_new(true).open(&path) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
                 // The folder does not exist yet, or a concurrent deletion has removed it because it was empty.
                 Err(error) if error.kind() == ErrorKind::NotFound && tries < MAX_ATTEMPTS => {
                     tries += 1;
-                    if let Some(lasting) = self.lasting_folder().filter(|folder| !folder.is_dir()) {
+                    if let Some(lasting) = self.artifacts_folder().filter(|folder| !folder.is_dir()) {
                         self.lasting.forget(lasting);
                     }
                     match fs::create_dir_all(self.folder()) {
@@ -347,8 +347,8 @@ struct StagingFile {
 }
 
 impl StagingFile {
-    fn make(target: Target) -> Result<Self, StoreError> {
-        match target.make_aside() {
+    fn create(target: Target) -> Result<Self, StoreError> {
+        match target.create_staging_file() {
             Ok((file, aside)) => Ok(Self { target, file, path: aside }),
             Err(error) => {
                 // The failed attempt may have created folders. It is not reported if they cannot be removed.
@@ -382,14 +382,14 @@ impl Drop for StagingFile {
     fn drop(&mut self) {
         let removed = fs::remove_file(&self.path);
         let tidied = self.target.remove_empty_folders();
-        for error in [removed.err().filter(|error| !is_absent(error)), tidied.err()].into_iter().flatten() {
+        for error in [removed.err().filter(|error| !is_not_found(error)), tidied.err()].into_iter().flatten() {
             tracing::warn!(file = %self.path.display(), %error, "what was written aside stays until its version is deleted");
         }
     }
 }
 
 /// Returns whether the path does not exist, because its file or a folder on the way is missing or is not a folder.
-pub(super) fn is_absent(error: &io::Error) -> bool {
+pub(super) fn is_not_found(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 

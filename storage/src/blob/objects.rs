@@ -22,8 +22,8 @@ use object_store::{
 use tokio::runtime::Handle;
 
 use super::{
+    blob_error,
     body::{Body, Piece},
-    failed,
     turns::PathLock,
 };
 use crate::store::StoreError;
@@ -48,25 +48,25 @@ impl Objects {
 
     /// Writes a new object; [`StoreError::AlreadyExists`] if it already exists.
     pub(super) async fn put(&self, key: &Path, body: &mut Body<'_>, turn: PathLock) -> Result<(), StoreError> {
-        let first = body.next(PART_BYTES).await?;
+        let first = body.next_piece(PART_BYTES).await?;
         if first.is_last {
             let payload: PutPayload = first.bytes.into_iter().collect();
             return match self.store.put_opts(key, payload, PutOptions::from(PutMode::Create)).await {
                 Ok(_) => Ok(()),
-                Err(Error::AlreadyExists { .. }) => Err(exists(key)),
-                Err(error) => Err(failed(error)),
+                Err(Error::AlreadyExists { .. }) => Err(already_exists(key)),
+                Err(error) => Err(blob_error(error)),
             };
         }
         match self.store.head(key).await {
-            Ok(_) => return Err(exists(key)),
+            Ok(_) => return Err(already_exists(key)),
             Err(Error::NotFound { .. }) => {}
-            Err(error) => return Err(failed(error)),
+            Err(error) => return Err(blob_error(error)),
         }
         let upload = Upload::begin(self.clone(), key.clone(), turn).await?;
         match upload.send(first, body).await {
             Ok(parts) => upload.complete(parts).await,
             Err(error) => {
-                upload.give_up().await;
+                upload.abort().await;
                 Err(error)
             }
         }
@@ -74,20 +74,20 @@ impl Objects {
 
     /// Deletes an object, and the parts of an unfinished upload.
     pub(super) async fn delete(&self, key: &Path, _turn: PathLock) -> Result<(), StoreError> {
-        self.end_upload(key).await.map_err(failed)?;
-        gone(self.store.delete(key).await).map_err(failed)
+        self.abort_unfinished_upload(key).await.map_err(blob_error)?;
+        ignore_not_found(self.store.delete(key).await).map_err(blob_error)
     }
 
     /// Aborts an upload that was neither completed nor abandoned.
-    async fn end_upload(&self, key: &Path) -> object_store::Result<()> {
-        let note = note(key)?;
+    async fn abort_unfinished_upload(&self, key: &Path) -> object_store::Result<()> {
+        let note = upload_note_path(key)?;
         let id = match self.store.get(&note).await {
             Ok(found) => found.bytes().await?,
             Err(Error::NotFound { .. }) => return Ok(()),
             Err(error) => return Err(error),
         };
-        gone(self.parts.abort_multipart(key, &String::from_utf8_lossy(&id).into_owned()).await)?;
-        gone(self.store.delete(&note).await)
+        ignore_not_found(self.parts.abort_multipart(key, &String::from_utf8_lossy(&id).into_owned()).await)?;
+        ignore_not_found(self.store.delete(&note).await)
     }
 }
 
@@ -113,20 +113,20 @@ impl Upload {
     /// with an unknown id could not be aborted.
     async fn begin(objects: Objects, key: Path, turn: PathLock) -> Result<Self, StoreError> {
         let begun = tokio::spawn(async move {
-            objects.end_upload(&key).await?;
+            objects.abort_unfinished_upload(&key).await?;
             let id = objects.parts.create_multipart(&key).await?;
-            let (store, note, number) = (Arc::clone(&objects.store), note(&key)?, id.clone().into_bytes());
+            let (store, note, number) = (Arc::clone(&objects.store), upload_note_path(&key)?, id.clone().into_bytes());
             let open = UploadState { objects, key, id, _turn: turn, is_completing: false };
             let upload = Self { state: Some(open), runtime: Handle::current() };
             match store.put(&note, number.into()).await {
                 Ok(_) => Ok(upload),
                 Err(error) => {
-                    upload.give_up().await;
+                    upload.abort().await;
                     Err(error)
                 }
             }
         });
-        begun.await.map_err(|error| StoreError::Blob(error.to_string()))?.map_err(failed)
+        begun.await.map_err(|error| StoreError::Blob(error.to_string()))?.map_err(blob_error)
     }
 
     async fn send(&self, first: Piece, body: &mut Body<'_>) -> Result<Vec<PartId>, StoreError> {
@@ -137,11 +137,11 @@ impl Upload {
             let is_last = piece.is_last;
             let payload: PutPayload = piece.bytes.into_iter().collect();
             let part = open.objects.parts.put_part(&open.key, &open.id, sent.len(), payload).await;
-            sent.push(part.map_err(failed)?);
+            sent.push(part.map_err(blob_error)?);
             if is_last {
                 return Ok(sent);
             }
-            piece = body.next(PART_BYTES).await?;
+            piece = body.next_piece(PART_BYTES).await?;
         }
     }
 
@@ -151,21 +151,21 @@ impl Upload {
         match open.objects.parts.complete_multipart(&open.key, &open.id, sent).await {
             Ok(_) => {
                 let Some(open) = self.state.take() else { return Ok(()) };
-                if let Err(error) = open.remove_note().await {
+                if let Err(error) = open.delete_note().await {
                     tracing::debug!(object = %open.key, %error, "the note of an upload stays until its version is deleted");
                 }
                 Ok(())
             }
             Err(error) => {
-                self.give_up().await;
-                Err(failed(error))
+                self.abort().await;
+                Err(blob_error(error))
             }
         }
     }
 
-    async fn give_up(mut self) {
+    async fn abort(mut self) {
         if let Some(open) = &self.state {
-            open.clear().await;
+            open.clean_up().await;
             self.state = None;
         }
     }
@@ -173,43 +173,43 @@ impl Upload {
 
 impl UploadState {
     /// Removes everything that was sent. If this fails, a later deletion finds the upload by its note.
-    async fn clear(&self) {
+    async fn clean_up(&self) {
         let cleared = async {
-            gone(self.objects.parts.abort_multipart(&self.key, &self.id).await)?;
+            ignore_not_found(self.objects.parts.abort_multipart(&self.key, &self.id).await)?;
             if self.is_completing {
-                gone(self.objects.store.delete(&self.key).await)?;
+                ignore_not_found(self.objects.store.delete(&self.key).await)?;
             }
-            self.remove_note().await
+            self.delete_note().await
         };
         if let Err(error) = cleared.await {
             tracing::warn!(object = %self.key, %error, "what was sent of a body stays until its version is deleted");
         }
     }
 
-    async fn remove_note(&self) -> object_store::Result<()> {
-        gone(self.objects.store.delete(&note(&self.key)?).await)
+    async fn delete_note(&self) -> object_store::Result<()> {
+        ignore_not_found(self.objects.store.delete(&upload_note_path(&self.key)?).await)
     }
 }
 
 impl Drop for Upload {
     fn drop(&mut self) {
         if let Some(open) = self.state.take() {
-            drop(self.runtime.spawn(async move { open.clear().await }));
+            drop(self.runtime.spawn(async move { open.clean_up().await }));
         }
     }
 }
 
 /// Returns the path of the note with a path's upload id; no version has such a name.
-fn note(key: &Path) -> object_store::Result<Path> {
+fn upload_note_path(key: &Path) -> object_store::Result<Path> {
     Ok(Path::parse(format!("{key}#upload"))?)
 }
 
-fn exists(key: &Path) -> StoreError {
+fn already_exists(key: &Path) -> StoreError {
     StoreError::AlreadyExists(format!("the file {key}"))
 }
 
 /// Treats a missing object as deleted.
-fn gone(removed: object_store::Result<()>) -> object_store::Result<()> {
+fn ignore_not_found(removed: object_store::Result<()>) -> object_store::Result<()> {
     match removed {
         Err(Error::NotFound { .. }) => Ok(()),
         removed => removed,

@@ -19,8 +19,8 @@ use soong_protocol::SessionId;
 use super::{
     Backend, BlobStore,
     body::blocking,
-    files::{is_absent, sync_folder},
-    segment,
+    files::{is_not_found, sync_folder},
+    path_segment,
 };
 use crate::{fault::FaultPoint, store::StoreError};
 
@@ -52,15 +52,15 @@ impl BlobStore {
     /// The files that could not be deleted, at most 100 of them. Local files are all kept at their paths, except
     /// those that were already unlinked when the disk failed. In a bucket, the objects that are not listed are
     /// deleted, unless the list has 100 entries.
-    pub async fn remove_session(&self, id: &SessionId, versions: &[String]) -> Result<(), Vec<UndeletedFile>> {
+    pub async fn delete_session_files(&self, id: &SessionId, versions: &[String]) -> Result<(), Vec<UndeletedFile>> {
         let not_removed = |error: StoreError| {
-            let path = format!("{SESSIONS}/{}", segment(id.as_str()));
+            let path = format!("{SESSIONS}/{}", path_segment(id.as_str()));
             vec![UndeletedFile { path, reason: error.to_string() }]
         };
-        self.meet(FaultPoint::BeforeRemoval).map_err(not_removed)?;
+        self.hit_fault_point(FaultPoint::BeforeRemoval).map_err(not_removed)?;
         match &self.backend {
             Backend::Files(files) => {
-                let folder = SessionFolder::of(files.home(), id);
+                let folder = SessionFolder::new(files.home(), id);
                 let removed = blocking(move || Ok(folder.remove())).await;
                 removed.unwrap_or_else(|error| Err(not_removed(error)))
             }
@@ -77,7 +77,7 @@ impl BlobStore {
                 if failed.is_empty() { Ok(()) } else { Err(failed) }
             }
         }?;
-        self.meet(FaultPoint::AfterRemoval).map_err(not_removed)
+        self.hit_fault_point(FaultPoint::AfterRemoval).map_err(not_removed)
     }
 }
 
@@ -98,9 +98,9 @@ struct Failures(Vec<(PathBuf, io::Error)>);
 
 impl Failures {
     /// Records a failure. A file that does not exist is not a failure.
-    fn note(&mut self, path: &FilePath, outcome: io::Result<()>) {
+    fn record(&mut self, path: &FilePath, outcome: io::Result<()>) {
         if let Err(error) = outcome
-            && !is_absent(&error)
+            && !is_not_found(&error)
             && self.0.len() < MAX_REPORTED
         {
             self.0.push((path.to_owned(), error));
@@ -109,8 +109,8 @@ impl Failures {
 }
 
 impl SessionFolder {
-    fn of(home: &FilePath, id: &SessionId) -> Self {
-        let (sessions, name) = (home.join(SESSIONS), segment(id.as_str()));
+    fn new(home: &FilePath, id: &SessionId) -> Self {
+        let (sessions, name) = (home.join(SESSIONS), path_segment(id.as_str()));
         let (folder, aside) = (sessions.join(&name), sessions.join(TRASH_FOLDER).join(&name));
         Self { home: home.to_owned(), folder, trash: aside, unlink }
     }
@@ -121,29 +121,29 @@ impl SessionFolder {
         for _ in 0..2 {
             let mut failures = Failures::default();
             if !exists(&self.trash) {
-                failures.note(&self.folder, self.step_aside());
+                failures.record(&self.folder, self.move_to_trash());
             }
             if failures.0.is_empty() && exists(&self.trash) {
-                loosen(&self.trash, &mut failures);
+                rename_all_in_place(&self.trash, &mut failures);
                 if failures.0.is_empty() {
                     unlink_all(&self.trash, self.unlink, &mut failures);
                 }
             }
             if !failures.0.is_empty() {
-                return Err(self.put_back(failures));
+                return Err(self.restore(failures));
             }
             if !exists(&self.folder) {
                 break;
             }
         }
-        if let Err(error) = self.settle() {
+        if let Err(error) = self.sync_parents() {
             // All files are unlinked. At worst a power loss restores files that no row refers to.
             tracing::warn!(folder = %self.folder.display(), %error, "a folder of a removed session could not be synced");
         }
         Ok(())
     }
 
-    fn step_aside(&self) -> io::Result<()> {
+    fn move_to_trash(&self) -> io::Result<()> {
         if !exists(&self.folder) {
             return Ok(());
         }
@@ -154,10 +154,10 @@ impl SessionFolder {
     }
 
     /// Makes the removal of the folder durable, before the rows are deleted.
-    fn settle(&self) -> io::Result<()> {
+    fn sync_parents(&self) -> io::Result<()> {
         for folder in [self.trash.parent(), self.folder.parent()].into_iter().flatten() {
             match sync_folder(folder) {
-                Err(error) if !is_absent(&error) => return Err(error),
+                Err(error) if !is_not_found(&error) => return Err(error),
                 _ => {}
             }
         }
@@ -165,21 +165,21 @@ impl SessionFolder {
     }
 
     /// Moves the remaining files back; returns the files that could not be deleted.
-    fn put_back(&self, failures: Failures) -> Vec<UndeletedFile> {
+    fn restore(&self, failures: Failures) -> Vec<UndeletedFile> {
         let named = failures.0.into_iter().map(|(path, error)| {
             // Users know the file by its original path.
             let path = match path.strip_prefix(&self.trash) {
                 Ok(inner) if inner.as_os_str().is_empty() => self.folder.clone(),
-                Ok(inner) => {
-                    self.folder.join(inner.components().map(|part| tight(part.as_os_str())).collect::<PathBuf>())
-                }
+                Ok(inner) => self
+                    .folder
+                    .join(inner.components().map(|part| original_name(part.as_os_str())).collect::<PathBuf>()),
                 Err(_) => path,
             };
             let path = path.strip_prefix(&self.home).unwrap_or(&path).display().to_string();
             UndeletedFile { path, reason: error.to_string() }
         });
         let named = named.collect();
-        tighten(&self.trash);
+        restore_names(&self.trash);
         if exists(&self.trash) && exists(&self.folder) {
             // A late write has recreated the folder; no row refers to its content.
             if let Err(error) = fs::remove_dir_all(&self.folder) {
@@ -188,7 +188,7 @@ impl SessionFolder {
         }
         if exists(&self.trash)
             && !exists(&self.folder)
-            && let Err(error) = fs::rename(&self.trash, &self.folder).and_then(|()| self.settle())
+            && let Err(error) = fs::rename(&self.trash, &self.folder).and_then(|()| self.sync_parents())
         {
             tracing::error!(folder = %self.trash.display(), %error, "the files of a session that stays lie aside");
         }
@@ -211,28 +211,28 @@ fn entries(folder: &FilePath) -> io::Result<Vec<(PathBuf, bool)>> {
 }
 
 /// Renames everything in a folder in place, depth first. A file that can be renamed can be unlinked.
-fn loosen(folder: &FilePath, failures: &mut Failures) {
+fn rename_all_in_place(folder: &FilePath, failures: &mut Failures) {
     let inside = match entries(folder) {
         Ok(inside) => inside,
-        Err(error) => return failures.note(folder, Err(error)),
+        Err(error) => return failures.record(folder, Err(error)),
     };
     for (path, is_folder) in inside {
         if is_folder {
-            loosen(&path, failures);
+            rename_all_in_place(&path, failures);
         }
         let name = path.file_name().unwrap_or_default();
-        if tight(name) == name {
+        if original_name(name) == name {
             let mut loose = path.clone().into_os_string();
             loose.push(RENAMED_SUFFIX);
-            failures.note(&path, fs::rename(&path, loose));
+            failures.record(&path, fs::rename(&path, loose));
         }
     }
 }
 
 /// Undoes [`loosen`], even if it was interrupted.
-fn tighten(folder: &FilePath) {
+fn restore_names(folder: &FilePath) {
     for (path, is_folder) in entries(folder).unwrap_or_default() {
-        let before = path.with_file_name(tight(path.file_name().unwrap_or_default()));
+        let before = path.with_file_name(original_name(path.file_name().unwrap_or_default()));
         if before != path
             && let Err(error) = fs::rename(&path, &before)
         {
@@ -240,13 +240,13 @@ fn tighten(folder: &FilePath) {
             continue;
         }
         if is_folder {
-            tighten(&before);
+            restore_names(&before);
         }
     }
 }
 
 /// Returns a name without the suffix that [`loosen`] has appended.
-fn tight(name: &OsStr) -> &OsStr {
+fn original_name(name: &OsStr) -> &OsStr {
     name.to_str().and_then(|name| name.strip_suffix(RENAMED_SUFFIX)).map_or(name, OsStr::new)
 }
 
@@ -257,12 +257,12 @@ fn unlink_all(folder: &FilePath, unlink: Unlink, failures: &mut Failures) {
     for looks_left in (0..MAX_EMPTYING_ATTEMPTS).rev() {
         let inside = match entries(folder) {
             Ok(inside) => inside,
-            Err(error) => return failures.note(folder, Err(error)),
+            Err(error) => return failures.record(folder, Err(error)),
         };
         for (path, is_folder) in inside {
             match is_folder {
                 true => unlink_all(&path, unlink, failures),
-                false => failures.note(&path, unlink(&path, false)),
+                false => failures.record(&path, unlink(&path, false)),
             }
         }
         // After such a failure the folder cannot be empty, which is not reported separately.
@@ -271,7 +271,7 @@ fn unlink_all(folder: &FilePath, unlink: Unlink, failures: &mut Failures) {
         }
         match unlink(folder, true) {
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty && looks_left > 0 => {}
-            outcome => return failures.note(folder, outcome),
+            outcome => return failures.record(folder, outcome),
         }
     }
 }
@@ -287,7 +287,7 @@ mod tests {
     const FILES: [&str; 4] = ["artifacts/a/v1/one.md", "artifacts/a/v2/two.md", "artifacts/b/v1/three", "note.txt"];
 
     fn session(home: &FilePath) -> SessionFolder {
-        let leaving = SessionFolder::of(home, &SessionId::new("s"));
+        let leaving = SessionFolder::new(home, &SessionId::new("s"));
         for file in FILES {
             let path = leaving.folder.join(file);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -297,13 +297,13 @@ mod tests {
     }
 
     /// Returns the files of the session that are complete and at their original paths.
-    fn there(leaving: &SessionFolder) -> Vec<&'static str> {
+    fn intact_files(leaving: &SessionFolder) -> Vec<&'static str> {
         let whole = |file: &&&str| fs::read_to_string(leaving.folder.join(file)).is_ok_and(|text| text == **file);
         FILES.iter().filter(whole).copied().collect()
     }
 
     #[test]
-    fn a_write_that_comes_in_while_a_folder_goes_goes_with_it() {
+    fn late_write_is_deleted_too() {
         fn with_a_late_one(path: &FilePath, is_folder: bool) -> io::Result<()> {
             if !is_folder && !path.ends_with("late") {
                 fs::write(path.with_file_name("late"), "late")?;
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_of_a_session_goes_and_nothing_of_others() {
+    fn only_files_of_the_session_are_deleted() {
         let home = tempfile::tempdir().unwrap();
         let leaving = session(home.path());
         let other = leaving.folder.with_file_name("t");
@@ -325,21 +325,21 @@ mod tests {
         assert_eq!(leaving.remove(), Ok(()));
         assert!(!exists(&leaving.folder) && !exists(&leaving.trash) && exists(&other));
         assert_eq!(leaving.remove(), Ok(()), "again");
-        let nothing = SessionFolder::of(&home.path().join("none"), &SessionId::new("s"));
+        let nothing = SessionFolder::new(&home.path().join("none"), &SessionId::new("s"));
         assert_eq!(nothing.remove(), Ok(()), "no home, no files");
     }
 
     #[test]
-    fn whoever_was_cut_off_is_followed_by_whoever_goes_on() {
+    fn interrupted_deletion_is_completed() {
         for step in ["aside", "some are loose", "all are loose", "some are unlinked", "a late write made it anew"] {
             let home = tempfile::tempdir().unwrap();
             let leaving = session(home.path());
-            leaving.step_aside().unwrap();
+            leaving.move_to_trash().unwrap();
             match step {
-                "some are loose" => loosen(&leaving.trash.join("artifacts/a"), &mut Failures::default()),
-                "all are loose" => loosen(&leaving.trash, &mut Failures::default()),
+                "some are loose" => rename_all_in_place(&leaving.trash.join("artifacts/a"), &mut Failures::default()),
+                "all are loose" => rename_all_in_place(&leaving.trash, &mut Failures::default()),
                 "some are unlinked" => {
-                    loosen(&leaving.trash, &mut Failures::default());
+                    rename_all_in_place(&leaving.trash, &mut Failures::default());
                     fs::remove_file(leaving.trash.join(format!("note.txt{RENAMED_SUFFIX}"))).unwrap();
                 }
                 "a late write made it anew" => drop(session(home.path())),
@@ -357,7 +357,7 @@ mod tests {
         fs::write(leaving.trash.parent().unwrap(), "in the way").unwrap();
         let failed = leaving.remove().unwrap_err();
         assert_eq!(failed.iter().map(|one| one.path.as_str()).collect::<Vec<_>>(), ["sessions/s"]);
-        assert_eq!(there(&leaving), FILES);
+        assert_eq!(intact_files(&leaving), FILES);
         fs::remove_file(leaving.trash.parent().unwrap()).unwrap();
         assert_eq!(leaving.remove(), Ok(()));
     }
@@ -372,11 +372,13 @@ mod tests {
         let failed = leaving.remove().unwrap_err();
         assert_eq!(failed.iter().map(|one| one.path.as_str()).collect::<Vec<_>>(), ["sessions/s/artifacts/b"]);
         assert!(!exists(&leaving.trash));
-        assert!(there(&leaving).contains(&"artifacts/a/v1/one.md") && there(&leaving).contains(&"note.txt"));
+        assert!(
+            intact_files(&leaving).contains(&"artifacts/a/v1/one.md") && intact_files(&leaving).contains(&"note.txt")
+        );
     }
 
     #[test]
-    fn what_the_disk_will_not_unlink_is_back_and_named_where_people_find_it() {
+    fn undeletable_file_is_restored_and_reported() {
         let home = tempfile::tempdir().unwrap();
         let mut leaving = session(home.path());
         leaving.unlink = |path, is_folder| match path.to_string_lossy().contains("two.md") {
@@ -385,20 +387,20 @@ mod tests {
         };
         let failed = leaving.remove().unwrap_err();
         let want = UndeletedFile { path: "sessions/s/artifacts/a/v2/two.md".into(), reason: "no".into() };
-        assert_eq!((failed, there(&leaving)), (vec![want], vec!["artifacts/a/v2/two.md"]));
+        assert_eq!((failed, intact_files(&leaving)), (vec![want], vec!["artifacts/a/v2/two.md"]));
         leaving.unlink = unlink;
         assert_eq!(leaving.remove(), Ok(()));
     }
 
     #[tokio::test]
-    async fn objects_go_one_by_one_and_those_of_others_stay() {
+    async fn only_objects_of_the_session_are_deleted() {
         let place = super::super::BlobLocation::Memory;
         let blobs = BlobStore::open(FilePath::new("nowhere"), &place, &|_| None).unwrap();
         for path in ["sessions/s/artifacts/a/v1/x", "sessions/s/artifacts/a/v2/x", "users/u/artifacts/b/v1/x"] {
             blobs.put(path, bytes::Bytes::from_static(b"x")).await.unwrap();
         }
         let versions = ["v1", "v2", "v3"].map(|version| format!("sessions/s/artifacts/a/{version}/x"));
-        assert_eq!(blobs.remove_session(&SessionId::new("s"), &versions).await, Ok(()), "what is gone is fine");
+        assert_eq!(blobs.delete_session_files(&SessionId::new("s"), &versions).await, Ok(()), "what is gone is fine");
         for path in &versions {
             assert_eq!(blobs.get(path).await.unwrap(), None);
         }

@@ -114,7 +114,7 @@ async fn a_path_out_of_the_home_is_refused() {
 }
 
 #[tokio::test]
-async fn a_deletion_takes_empty_folders_along_and_no_other() {
+async fn deletion_removes_empty_folders_only() {
     let home = tempfile::tempdir().unwrap();
     let blobs = open(home.path());
     for (artifact, version) in [("a", 1), ("a", 2), ("b", 1)] {
@@ -193,7 +193,7 @@ async fn a_place_that_cannot_be_opened_says_why() {
 }
 
 #[tokio::test]
-async fn a_folder_that_somebody_removed_is_made_again_and_looked_at_anew() {
+async fn removed_folder_is_recreated() {
     let home = tempfile::tempdir().unwrap();
     let blobs = open(home.path());
     for artifact in ["a", "b"] {

@@ -27,7 +27,7 @@ pub(super) struct PathLock {
 
 impl PathLocks {
     /// Waits for the lock of `path`.
-    pub(super) async fn take(self: &Arc<Self>, path: &str) -> PathLock {
+    pub(super) async fn lock(self: &Arc<Self>, path: &str) -> PathLock {
         let gate = PathMutex::clone(self.gates().entry(path.to_owned()).or_default());
         // Created before waiting, so that a cancelled wait also removes its gate.
         let mut turn = PathLock {
@@ -66,11 +66,11 @@ mod tests {
     #[tokio::test]
     async fn a_path_has_one_turn_at_a_time_and_none_is_remembered() {
         let turns = Arc::new(PathLocks::default());
-        let first = turns.take("a").await;
-        assert!(turns.take("b").now_or_never().is_some(), "another path does not wait");
-        let mut second = Box::pin(turns.take("a"));
+        let first = turns.lock("a").await;
+        assert!(turns.lock("b").now_or_never().is_some(), "another path does not wait");
+        let mut second = Box::pin(turns.lock("a"));
         assert!(second.as_mut().now_or_never().is_none());
-        assert!(turns.take("a").now_or_never().is_none(), "this one gives up waiting");
+        assert!(turns.lock("a").now_or_never().is_none(), "this one gives up waiting");
         drop(first);
         drop(second.await);
         assert!(turns.gates().is_empty());

@@ -3,15 +3,15 @@
 use soong_protocol::{Event, RunEvent, RunStatus, SubAgentEvent};
 
 use super::world::{
-    TestStore, answered, child_run, completed, event, message, new_run, new_session, new_trace, open, queued, run_id,
-    say, session_id, started, sub_trace, took, trace_id, turn_started,
+    TestStore, add_message, answered, child_run, completed, event, message, new_run, new_session, new_trace, open_run,
+    queued, run_id, session_id, started, stats_with_duration, sub_trace, trace_id, turn_started,
 };
 use crate::store::{Append, StoreError};
 use soong_protocol::Write;
 
 pub(super) fn cursors_have_no_gaps_per_trace_run_and_session(mut world: TestStore) {
-    world.begin("a");
-    world.begin("b");
+    world.start_run("a");
+    world.start_run("b");
     world.write(vec![sub_trace("a@1", "a", Some("a"), None), child_run("child", "a@1", "a", "a")]);
     let mut acknowledged = Vec::new();
     for round in 0..5 {
@@ -55,10 +55,10 @@ pub(super) fn cursors_have_no_gaps_per_trace_run_and_session(mut world: TestStor
 }
 
 pub(super) fn a_sessions_events_are_found_by_their_session_seq(mut world: TestStore) {
-    world.begin("a");
-    world.begin("b");
-    world.begin("silent");
-    world.write(vec![sub_trace("a@1", "a", Some("a"), None), child_run("child", "a@1", "a", "a"), open("child")]);
+    world.start_run("a");
+    world.start_run("b");
+    world.start_run("silent");
+    world.write(vec![sub_trace("a@1", "a", Some("a"), None), child_run("child", "a@1", "a", "a"), open_run("child")]);
     // Alone, alternating, and with many events of the other session in between.
     let blocks = [("a", 9), ("b", 1), ("a@1", 1), ("b", 40), ("a", 2), ("b", 1), ("a@1", 3), ("b", 15), ("a", 1)];
     for (trace, count) in blocks.into_iter().chain([("b", 30), ("a", 20), ("b", 70)]) {
@@ -78,16 +78,16 @@ pub(super) fn a_sessions_events_are_found_by_their_session_seq(mut world: TestSt
     assert_eq!(world.reader.session_lsn(&session_id("nowhere"), 7).unwrap(), 0);
 }
 
-pub(super) fn an_event_on_another_timeline_counts_for_the_run_that_acts(mut world: TestStore) {
-    world.begin("p");
-    world.write(vec![sub_trace("p@1", "p", Some("p"), None), child_run("c", "p@1", "p", "p"), open("c")]);
+pub(super) fn event_on_another_timeline_counts_for_its_run(mut world: TestStore) {
+    world.start_run("p");
+    world.write(vec![sub_trace("p@1", "p", Some("p"), None), child_run("c", "p@1", "p", "p"), open_run("c")]);
     world.fenced("p", 1, 1, vec![event("p", Some("p"), 1, started())]).unwrap();
     let ended = SubAgentEvent::Completed {
         sub_trace_id: trace_id("p@1"),
         run_id: run_id("c"),
         status: RunStatus::Completed,
         summary: "found".into(),
-        stats: took(1),
+        stats: stats_with_duration(1),
         artifacts: Vec::new(),
     };
     let ack = world
@@ -102,9 +102,9 @@ pub(super) fn an_event_on_another_timeline_counts_for_the_run_that_acts(mut worl
 }
 
 pub(super) fn a_stale_incarnation_is_refused(mut world: TestStore) {
-    world.begin("a");
+    world.start_run("a");
     world.fenced("a", 1, 1, vec![event("a", Some("a"), 1, started())]).unwrap();
-    assert_eq!(world.write(vec![open("a")]).epoch, Some(2));
+    assert_eq!(world.write(vec![open_run("a")]).epoch, Some(2));
     for epoch in [0, 1, 3] {
         let late = world.fenced("a", epoch, 2, vec![event("a", Some("a"), 2, completed("late"))]);
         assert_eq!(late, Err(StoreError::StaleIncarnation(run_id("a"))), "epoch {epoch}");
@@ -118,7 +118,7 @@ pub(super) fn a_stale_incarnation_is_refused(mut world: TestStore) {
 }
 
 pub(super) fn a_repeated_number_is_acknowledged_and_not_repeated(mut world: TestStore) {
-    world.begin("a");
+    world.start_run("a");
     let step = || vec![event("a", Some("a"), 1, answered(10, 5, Some(1)))];
     assert_eq!(world.fenced("a", 1, 1, step()).unwrap().events.len(), 1);
     assert!(world.fenced("a", 1, 1, step()).unwrap().events.is_empty());
@@ -142,7 +142,7 @@ pub(super) fn a_run_can_be_made_opened_and_started_in_one_append(mut world: Test
         new_session("a"),
         new_trace("a", "a"),
         new_run("a", "a", "a"),
-        open("a"),
+        open_run("a"),
         event("a", Some("a"), 1, started()),
     ]);
     assert_eq!((ack.epoch, ack.events.len(), ack.events[0].run_seq), (Some(1), 1, 1));
@@ -151,12 +151,12 @@ pub(super) fn a_run_can_be_made_opened_and_started_in_one_append(mut world: Test
 }
 
 pub(super) fn a_refused_append_writes_nothing_and_leaves_its_neighbours_alone(mut world: TestStore) {
-    world.begin("a");
+    world.start_run("a");
     let outcomes = world.batch(vec![
         vec![event("a", Some("a"), 1, started())],
         // The valid writes come first; none of them may be kept.
         vec![new_session("x"), event("a", Some("a"), 2, turn_started(1)), new_session("a")],
-        vec![say(message("a", 1, None, soong_protocol::Role::User)), event("a", None, 3, queued())],
+        vec![add_message(message("a", 1, None, soong_protocol::Role::User)), event("a", None, 3, queued())],
     ]);
     assert!(outcomes[0].is_ok() && outcomes[2].is_ok(), "{outcomes:?}");
     assert_eq!(outcomes[1], Err(StoreError::AlreadyExists("session a".into())));
@@ -166,21 +166,21 @@ pub(super) fn a_refused_append_writes_nothing_and_leaves_its_neighbours_alone(mu
     assert_eq!(ids, [1, 2], "a refused event leaves no gap");
 }
 
-pub(super) fn what_refers_to_nothing_is_missing(mut world: TestStore) {
-    world.begin("a");
+pub(super) fn missing_references_are_rejected(mut world: TestStore) {
+    world.start_run("a");
     let cases: Vec<(Vec<Write>, &str)> = vec![
         (vec![new_trace("t", "nowhere")], "session nowhere"),
         (vec![sub_trace("t", "a", Some("nowhere"), None)], "trace nowhere"),
         (vec![new_run("r", "nowhere", "a")], "trace nowhere"),
         (vec![child_run("r", "a", "a", "nobody")], "run nobody"),
-        (vec![open("nobody")], "run nobody"),
-        (vec![say(message("nowhere", 1, None, soong_protocol::Role::User))], "trace nowhere"),
-        (vec![say(message("a", 1, Some(1), soong_protocol::Role::User))], "message a-0001"),
+        (vec![open_run("nobody")], "run nobody"),
+        (vec![add_message(message("nowhere", 1, None, soong_protocol::Role::User))], "trace nowhere"),
+        (vec![add_message(message("a", 1, Some(1), soong_protocol::Role::User))], "message a-0001"),
         (vec![event("nowhere", None, 1, queued())], "trace nowhere"),
         (vec![event("a", Some("nobody"), 1, queued())], "run nobody"),
     ];
     for (writes, what) in cases {
-        assert_eq!(world.refused(writes), StoreError::NotFound(what.into()));
+        assert_eq!(world.write_rejected(writes), StoreError::NotFound(what.into()));
     }
     assert_eq!(world.fenced("nobody", 1, 1, Vec::new()), Err(StoreError::NotFound("run nobody".into())));
     let taken: Vec<(Vec<Write>, &str)> = vec![
@@ -191,9 +191,12 @@ pub(super) fn what_refers_to_nothing_is_missing(mut world: TestStore) {
     ];
     let late = new_trace("a", "a");
     let Write::Trace(late) = late else { unreachable!("it makes a trace") };
-    assert_eq!(world.refused(vec![Write::FirstTask(late)]), StoreError::AlreadyExists("a run of trace a".into()));
+    assert_eq!(
+        world.write_rejected(vec![Write::FirstTask(late)]),
+        StoreError::AlreadyExists("a run of trace a".into())
+    );
     for (writes, what) in taken {
-        assert_eq!(world.refused(writes), StoreError::AlreadyExists(what.into()));
+        assert_eq!(world.write_rejected(writes), StoreError::AlreadyExists(what.into()));
     }
     assert!(world.reader.run(&run_id("r")).unwrap().is_none());
     assert!(world.reader.goal_tree(&trace_id("nowhere")).unwrap().is_none());
@@ -205,8 +208,8 @@ pub(super) fn an_append_sees_what_the_ones_before_it_in_the_batch_wrote(mut worl
         vec![new_session("a")],
         vec![new_trace("a", "a")],
         vec![new_trace("a", "a")],
-        vec![new_run("a", "a", "a"), open("a")],
-        vec![open("a")],
+        vec![new_run("a", "a", "a"), open_run("a")],
+        vec![open_run("a")],
         vec![event("a", Some("a"), 1, RunEvent::CancelRequested {})],
     ]);
     assert_eq!(outcomes[2], Err(StoreError::AlreadyExists("trace a".into())));

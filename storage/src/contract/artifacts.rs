@@ -50,7 +50,7 @@ pub(super) fn version(id: &str, scope: &ArtifactScope, name: &str, version: u64)
 }
 
 pub(super) fn versions_follow_one_another_without_gap(mut world: TestStore) {
-    world.begin("a");
+    world.start_run("a");
     let scope = in_session("a");
     world.write(vec![version("x", &scope, "report", 1), version("x", &scope, "report", 2)]);
     world.write(vec![version("x", &scope, "report", 3)]);
@@ -64,25 +64,28 @@ pub(super) fn versions_follow_one_another_without_gap(mut world: TestStore) {
     ];
     assert_eq!(shown, wanted);
     assert_eq!(world.reader.blob_path(&artifact_id("x"), 2).unwrap(), Some(blob("x", 2)));
-    assert_eq!(world.reader.blob(&artifact_id("x"), 2).unwrap(), Some((blob("x", 2), "text/markdown".to_owned())));
+    assert_eq!(
+        world.reader.blob_path_and_type(&artifact_id("x"), 2).unwrap(),
+        Some((blob("x", 2), "text/markdown".to_owned()))
+    );
     assert_eq!(world.reader.blob_path(&artifact_id("x"), 4).unwrap(), None);
 
     for wrong in [1, 3, 5] {
-        let refused = world.refused(vec![version("x", &scope, "report", wrong)]);
+        let refused = world.write_rejected(vec![version("x", &scope, "report", wrong)]);
         assert!(matches!(refused, StoreError::AlreadyExists(_)), "version {wrong} after 3: {refused}");
     }
-    let twice = world.refused(vec![version("x", &scope, "report", 4), version("x", &scope, "report", 4)]);
+    let twice = world.write_rejected(vec![version("x", &scope, "report", 4), version("x", &scope, "report", 4)]);
     assert!(matches!(twice, StoreError::AlreadyExists(_)));
     assert_eq!(world.reader.versions(&artifact_id("x")).unwrap().len(), 3);
 }
 
 pub(super) fn a_name_is_unique_in_its_scope(mut world: TestStore) {
-    world.begin("a");
-    world.begin("b");
+    world.start_run("a");
+    world.start_run("b");
     let scopes = [in_session("a"), in_session("b"), of_user("local"), of_user("other")];
     for (number, scope) in scopes.iter().enumerate() {
         world.write(vec![version(&format!("x{number}"), scope, "report", 1)]);
-        let taken = world.refused(vec![version(&format!("y{number}"), scope, "report", 1)]);
+        let taken = world.write_rejected(vec![version(&format!("y{number}"), scope, "report", 1)]);
         assert_eq!(taken, StoreError::AlreadyExists("artifact report".into()));
     }
     world.write(vec![version("z", &scopes[0], "alpha", 1)]);
@@ -91,13 +94,13 @@ pub(super) fn a_name_is_unique_in_its_scope(mut world: TestStore) {
     assert_eq!(world.reader.artifacts(&scopes[2]).unwrap(), [artifact("x2", &scopes[2], "report", 1)]);
     assert!(world.reader.artifact(&scopes[1], "alpha").unwrap().is_none());
     let twins = vec![version("t1", &scopes[0], "twin", 1), version("t2", &scopes[0], "twin", 1)];
-    assert_eq!(world.refused(twins), StoreError::AlreadyExists("artifact twin".into()));
-    let nowhere = world.refused(vec![version("n", &in_session("nowhere"), "report", 1)]);
+    assert_eq!(world.write_rejected(twins), StoreError::AlreadyExists("artifact twin".into()));
+    let nowhere = world.write_rejected(vec![version("n", &in_session("nowhere"), "report", 1)]);
     assert_eq!(nowhere, StoreError::NotFound("session nowhere".into()));
 }
 
-pub(super) fn those_changed_last_are_read_with_their_number(mut world: TestStore) {
-    world.begin("a");
+pub(super) fn recent_artifacts_are_listed_with_counts(mut world: TestStore) {
+    world.start_run("a");
     let scopes = [in_session("a"), of_user("local")];
     for (place, scope) in scopes.iter().enumerate() {
         assert_eq!(world.reader.recent_artifacts(scope, 5).unwrap(), RecentArtifacts::default());
@@ -121,8 +124,8 @@ pub(super) fn those_changed_last_are_read_with_their_number(mut world: TestStore
     }
 }
 
-pub(super) fn an_intent_stands_until_its_blob_is_registered_or_gone(mut world: TestStore) {
-    world.begin("a");
+pub(super) fn intent_ends_with_registration_or_deletion(mut world: TestStore) {
+    world.start_run("a");
     let scope = in_session("a");
     let intent = |path: String, second| Write::BlobIntent { path, at: at(second) };
     world.write(vec![intent(blob("x", 1), 1), intent(blob("y", 1), 2), intent(blob("z", 1), 3)]);
@@ -136,7 +139,7 @@ pub(super) fn an_intent_stands_until_its_blob_is_registered_or_gone(mut world: T
     world.write(vec![gone()]);
     assert_eq!(world.reader.blob_intents().unwrap(), all[2..]);
     // A rejected registration keeps the intent, because no version refers to the file.
-    world.refused(vec![version("z", &scope, "report", 1)]);
+    world.write_rejected(vec![version("z", &scope, "report", 1)]);
     assert_eq!(world.reader.blob_intents().unwrap(), all[2..]);
 }
 
@@ -178,38 +181,38 @@ pub(super) fn flush(version: u64) -> Write {
     }))
 }
 
-fn stands(world: &TestStore) -> (u64, u64, bool) {
+fn numbers_and_dirty_flag(world: &TestStore) -> (u64, u64, bool) {
     let found = world.reader.artifact(&in_session("a"), "plan").unwrap().unwrap();
     (found.current_version, found.stored_version, found.dirty)
 }
 
 pub(super) fn edits_are_kept_in_order_and_become_versions_with_gaps(mut world: TestStore) {
-    world.begin("a");
+    world.start_run("a");
     let told =
         |second| event("a", Some("a"), second, ArtifactEvent::Deleted { name: None, artifact_id: artifact_id("d") });
     world.write(vec![edit(1, "c1", UpdateType::Create, splice(0, 0, "one old two")), told(1)]);
     world.write(vec![edit(2, "c2", UpdateType::Update, splice(4, 3, "new")), told(2)]);
-    assert_eq!(stands(&world), (2, 0, true));
+    assert_eq!(numbers_and_dirty_flag(&world), (2, 0, true));
     assert!(world.reader.versions(&artifact_id("d")).unwrap().is_empty(), "an edit is no version");
-    assert_eq!(world.reader.unflushed(&run_id("a")).unwrap(), [document(2, 0)]);
+    assert_eq!(world.reader.unflushed_documents(&run_id("a")).unwrap(), [document(2, 0)]);
 
     for wrong in [1, 2, 4] {
-        let refused = world.refused(vec![edit(wrong, "late", UpdateType::Update, splice(0, 0, "x"))]);
+        let refused = world.write_rejected(vec![edit(wrong, "late", UpdateType::Update, splice(0, 0, "x"))]);
         assert!(matches!(refused, StoreError::AlreadyExists(_)), "revision {wrong} after 2: {refused}");
     }
     world.write(vec![Write::BlobIntent { path: blob("d", 2), at: at(3) }]);
     world.write(vec![flush(2)]);
-    assert_eq!(stands(&world), (2, 2, false));
+    assert_eq!(numbers_and_dirty_flag(&world), (2, 2, false));
     assert!(world.reader.blob_intents().unwrap().is_empty());
-    assert!(world.reader.unflushed(&run_id("a")).unwrap().is_empty());
-    assert!(matches!(world.refused(vec![flush(2)]), StoreError::AlreadyExists(_)), "flushing twice");
-    assert!(matches!(world.refused(vec![flush(3)]), StoreError::NotFound(_)), "a text that is not there yet");
+    assert!(world.reader.unflushed_documents(&run_id("a")).unwrap().is_empty());
+    assert!(matches!(world.write_rejected(vec![flush(2)]), StoreError::AlreadyExists(_)), "flushing twice");
+    assert!(matches!(world.write_rejected(vec![flush(3)]), StoreError::NotFound(_)), "a text that is not there yet");
 
     // An edit may come between reading a text and registering it as a version.
     world.write(vec![edit(3, "c3", UpdateType::Rewrite, splice(0, 11, "all new"))]);
     world.write(vec![edit(4, "c4", UpdateType::Update, splice(0, 3, "ALL"))]);
     world.write(vec![flush(3)]);
-    assert_eq!(stands(&world), (4, 3, true));
+    assert_eq!(numbers_and_dirty_flag(&world), (4, 3, true));
     world.write(vec![flush(4)]);
     let versions = world.reader.versions(&artifact_id("d")).unwrap();
     let shown: Vec<_> = versions.iter().map(|one| (one.version, one.size, one.changes.len())).collect();
@@ -219,7 +222,7 @@ pub(super) fn edits_are_kept_in_order_and_become_versions_with_gaps(mut world: T
 }
 
 pub(super) fn a_text_can_be_read_from_its_edits(mut world: TestStore) {
-    world.begin("a");
+    world.start_run("a");
     world.write(vec![
         edit(1, "c1", UpdateType::Create, splice(0, 0, "one old two")),
         edit(2, "c2", UpdateType::Update, splice(4, 3, "new")),
@@ -236,21 +239,21 @@ pub(super) fn a_text_can_be_read_from_its_edits(mut world: TestStore) {
     assert!(world.reader.turn_edits(&run_id("nobody"), 2).unwrap().is_empty());
 }
 
-pub(super) fn a_version_is_not_put_over_edits_that_are_none_yet(mut world: TestStore) {
-    world.begin("a");
+pub(super) fn version_is_rejected_while_edits_are_unflushed(mut world: TestStore) {
+    world.start_run("a");
     let save = |number| version("d", &in_session("a"), "plan", number);
     world.write(vec![save(1)]);
     world.write(vec![edit(2, "c2", UpdateType::Update, splice(0, 0, "x"))]);
-    assert_eq!(stands(&world), (2, 1, true));
-    assert!(matches!(world.refused(vec![save(3)]), StoreError::AlreadyExists(_)));
+    assert_eq!(numbers_and_dirty_flag(&world), (2, 1, true));
+    assert!(matches!(world.write_rejected(vec![save(3)]), StoreError::AlreadyExists(_)));
     world.write(vec![flush(2), save(3)]);
-    assert_eq!(stands(&world), (3, 3, false));
-    let taken = world.refused(vec![version("other", &in_session("a"), "plan", 1)]);
+    assert_eq!(numbers_and_dirty_flag(&world), (3, 3, false));
+    let taken = world.write_rejected(vec![version("other", &in_session("a"), "plan", 1)]);
     assert_eq!(taken, StoreError::AlreadyExists("artifact plan".into()));
 }
 
 pub(super) fn a_removed_artifact_leaves_intents_for_its_blobs(mut world: TestStore) {
-    world.begin("a");
+    world.start_run("a");
     let gone = || Write::ArtifactDeleted { artifact_id: artifact_id("d"), at: at(60) };
     world.write(vec![version("d", &in_session("a"), "plan", 1), version("d", &in_session("a"), "plan", 2)]);
     world.write(vec![edit(3, "c3", UpdateType::Update, splice(0, 0, "x"))]);
@@ -260,15 +263,15 @@ pub(super) fn a_removed_artifact_leaves_intents_for_its_blobs(mut world: TestSto
     assert!(world.reader.versions(&artifact_id("d")).unwrap().is_empty());
     assert!(world.reader.edits(&artifact_id("d"), 0, 9).unwrap().is_empty());
     assert_eq!(world.reader.blob_intents().unwrap(), [blob("d", 1), blob("d", 2)]);
-    assert!(matches!(world.refused(vec![gone()]), StoreError::NotFound(_)));
-    let late = world.refused(vec![edit(4, "c4", UpdateType::Update, splice(0, 0, "y"))]);
+    assert!(matches!(world.write_rejected(vec![gone()]), StoreError::NotFound(_)));
+    let late = world.write_rejected(vec![edit(4, "c4", UpdateType::Update, splice(0, 0, "y"))]);
     assert!(matches!(late, StoreError::NotFound(_)), "an edit of what is gone: {late}");
     world.write(vec![version("e", &in_session("a"), "plan", 1)]);
 }
 
-pub(super) fn what_has_no_name_is_found_by_its_id_and_listed_last(mut world: TestStore) {
-    world.begin("a");
-    world.begin("b");
+pub(super) fn unnamed_artifacts_are_found_by_id(mut world: TestStore) {
+    world.start_run("a");
+    world.start_run("b");
     let scope = in_session("a");
     for id in ["n1", "n2"] {
         let mut captured = artifact(id, &scope, "-", 1);

@@ -7,8 +7,8 @@ use soong_protocol::{
 use super::{
     artifacts::{artifact, version},
     world::{
-        TestStore, answered, artifact_id, at, child_run, event, goal_id, message, new_session, open, run_id, say,
-        session_id, sub_trace, trace_id,
+        TestStore, add_message, answered, artifact_id, at, child_run, event, goal_id, message, new_session, open_run,
+        run_id, session_id, sub_trace, trace_id,
     },
 };
 use crate::store::{MessagePath, StoreError};
@@ -25,9 +25,9 @@ fn fork(id: &str, source: &str, to: u64) -> Write {
     Write::Fork(Box::new(NewFork { session, trace_id: trace_id(id), source_trace: trace_id(source), last_message: to }))
 }
 
-fn forked(id: &str, source: &str, to: u64) -> Write {
+fn fork_event(id: &str, source: &str, to: u64) -> Write {
     let mut goal_tree = GoalTree::new("the mission");
-    goal_tree.plan_root("task of a", to, at(9)).iter().for_each(|event| goal_tree.apply(event));
+    goal_tree.plan_mission_goal("task of a", to, at(9)).iter().for_each(|event| goal_tree.apply(event));
     event(
         id,
         None,
@@ -45,15 +45,15 @@ fn sequences(world: &TestStore, id: &str, path: MessagePath) -> Vec<u64> {
 }
 
 /// Clears the ids of the owner, so that messages of a copy and its source can be compared.
-fn same(messages: Vec<Message>) -> Vec<Message> {
+fn without_owner(messages: Vec<Message>) -> Vec<Message> {
     messages.into_iter().map(|message| Message { trace_id: trace_id("any"), ..message }).collect()
 }
 
 /// Writes messages 1 to 7, of which 1 to 3 are replaced by the summary 8, and 4 and 5 are off the path.
 fn begin(world: &mut TestStore) {
-    world.begin("a");
+    world.start_run("a");
     for sequence in 1..=5 {
-        world.write(vec![say(message("a", sequence, (sequence > 1).then(|| sequence - 1), Role::User))]);
+        world.write(vec![add_message(message("a", sequence, (sequence > 1).then(|| sequence - 1), Role::User))]);
     }
     let rewind = MessageEvent::Rewind {
         after_sequence: 3,
@@ -66,14 +66,16 @@ fn begin(world: &mut TestStore) {
         collaborators: None,
     };
     world.write(vec![event("a", Some("a"), 2, rewind)]);
-    world.write(vec![say(message("a", 6, Some(3), Role::User))]);
-    world
-        .write(vec![say(message("a", 7, Some(6), Role::Assistant)), event("a", Some("a"), 2, answered(7, 1, Some(5)))]);
+    world.write(vec![add_message(message("a", 6, Some(3), Role::User))]);
+    world.write(vec![
+        add_message(message("a", 7, Some(6), Role::Assistant)),
+        event("a", Some("a"), 2, answered(7, 1, Some(5))),
+    ]);
     let covers = Covers { first: 1, last: 3, next: 6, system: None, request: None };
-    world.write(vec![say(Message { covers: Some(covers), ..message("a", 8, None, Role::User) })]);
+    world.write(vec![add_message(Message { covers: Some(covers), ..message("a", 8, None, Role::User) })]);
 }
 
-pub(super) fn a_fork_reads_as_its_source_did_up_to_its_head_and_costs_nothing(mut world: TestStore) {
+pub(super) fn fork_reads_like_its_source_without_usage(mut world: TestStore) {
     begin(&mut world);
     let source = (world.trace("a"), read(&world, "a", MessagePath::All), world.events("a").len());
     for (id, to, all, path) in [
@@ -81,13 +83,19 @@ pub(super) fn a_fork_reads_as_its_source_did_up_to_its_head_and_costs_nothing(mu
         ("c", 3, vec![1, 2, 3], vec![1, 2, 3]),
         ("d", 5, vec![1, 2, 3, 4, 5], vec![1, 2, 3, 4, 5]),
     ] {
-        let ack = world.write(vec![fork(id, "a", to), forked(id, "a", to)]);
+        let ack = world.write(vec![fork(id, "a", to), fork_event(id, "a", to)]);
         assert_eq!((ack.events[0].event_id, ack.events[0].session_seq), (1, 1));
         assert_eq!(sequences(&world, id, MessagePath::All), all);
         assert_eq!(sequences(&world, id, MessagePath::Main), path);
-        assert_eq!(same(read(&world, id, MessagePath::Main)), same(read(&world, "a", MessagePath::To(to))));
+        assert_eq!(
+            without_owner(read(&world, id, MessagePath::Main)),
+            without_owner(read(&world, "a", MessagePath::To(to)))
+        );
         // Also for a message that a summary covers.
-        assert_eq!(same(read(&world, id, MessagePath::To(2))), same(read(&world, "a", MessagePath::To(2))));
+        assert_eq!(
+            without_owner(read(&world, id, MessagePath::To(2))),
+            without_owner(read(&world, "a", MessagePath::To(2)))
+        );
         let trace = world.trace(id);
         assert_eq!((trace.head_sequence, trace.last_sequence), (to, *all.last().unwrap()));
         assert_eq!((trace.total_messages, trace.total_tokens), (all.len() as u64, 0));
@@ -97,21 +105,21 @@ pub(super) fn a_fork_reads_as_its_source_did_up_to_its_head_and_costs_nothing(mu
         let tree = world.reader.goal_tree(&trace_id(id)).unwrap().unwrap();
         assert_eq!((tree.mission.as_str(), tree.goals.len()), ("the mission", 1));
         // All its messages have the lsn of the copy, so nothing in the copy is newer.
-        let place = world.reader.place(&trace_id(id), 2).unwrap().unwrap();
+        let place = world.reader.resume_point(&trace_id(id), 2).unwrap().unwrap();
         assert_eq!((place.lsn, place.is_on_path, place.head), (ack.events[0].lsn, true, to));
         // The conversation is resumed after the last sequence.
         let next = all.last().unwrap() + 1;
-        world.write(vec![say(message(id, next, Some(to), Role::User))]);
+        world.write(vec![add_message(message(id, next, Some(to), Role::User))]);
         assert_eq!(*sequences(&world, id, MessagePath::Main).last().unwrap(), next);
     }
     assert_eq!((world.trace("a"), read(&world, "a", MessagePath::All), world.events("a").len()), source);
-    world.write(vec![fork("e", "b", 9), forked("e", "b", 9)]);
+    world.write(vec![fork("e", "b", 9), fork_event("e", "b", 9)]);
     assert_eq!(sequences(&world, "e", MessagePath::Main), [8, 6, 7, 9], "a copy of a copy");
 }
 
-pub(super) fn a_fork_that_cannot_be_is_refused_and_writes_nothing(mut world: TestStore) {
+pub(super) fn invalid_fork_is_rejected(mut world: TestStore) {
     begin(&mut world);
-    world.write(vec![say(Message { partial: true, ..message("a", 9, Some(7), Role::Assistant) })]);
+    world.write(vec![add_message(Message { partial: true, ..message("a", 9, Some(7), Role::Assistant) })]);
     for (id, source, to, want) in [
         ("a", "a", 7, StoreError::AlreadyExists("session a".into())),
         ("b", "no", 7, StoreError::NotFound("trace no".into())),
@@ -119,23 +127,27 @@ pub(super) fn a_fork_that_cannot_be_is_refused_and_writes_nothing(mut world: Tes
         ("b", "a", 8, StoreError::NotFound("message a-0008".into())),
         ("b", "a", 9, StoreError::NotFound("message a-0009".into())),
     ] {
-        assert_eq!(world.refused(vec![fork(id, source, to), forked("b", "a", to)]), want, "{id} {source} {to}");
+        assert_eq!(
+            world.write_rejected(vec![fork(id, source, to), fork_event("b", "a", to)]),
+            want,
+            "{id} {source} {to}"
+        );
     }
     assert!(world.reader.session(&session_id("b")).unwrap().is_none());
     // An append sees the earlier ones of the batch, and the later ones see it.
     let all = world.batch(vec![
-        vec![say(message("a", 10, Some(7), Role::User))],
-        vec![fork("b", "a", 10), forked("b", "a", 10)],
+        vec![add_message(message("a", 10, Some(7), Role::User))],
+        vec![fork("b", "a", 10), fork_event("b", "a", 10)],
         vec![fork("b", "a", 10)],
-        vec![say(message("b", 11, Some(10), Role::User))],
-        vec![fork("c", "b", 11), forked("c", "b", 11)],
+        vec![add_message(message("b", 11, Some(10), Role::User))],
+        vec![fork("c", "b", 11), fork_event("c", "b", 11)],
     ]);
     let refused: Vec<bool> = all.iter().map(Result::is_err).collect();
     assert_eq!(refused, [false, false, true, false, false]);
     assert_eq!(sequences(&world, "c", MessagePath::Main), [8, 6, 7, 10, 11]);
 }
 
-fn begun(id: &str) -> SubAgentEvent {
+fn child_started(id: &str) -> SubAgentEvent {
     SubAgentEvent::Started {
         sub_trace_id: trace_id(id),
         run_id: run_id(id),
@@ -148,17 +160,26 @@ fn begun(id: &str) -> SubAgentEvent {
     }
 }
 
-pub(super) fn what_lay_below_the_source_by_then_is_linked_as_long_as_it_is_there(mut world: TestStore) {
+pub(super) fn sub_traces_of_the_source_are_linked(mut world: TestStore) {
     world.write(vec![new_session("s"), sub_trace("s", "s", None, None)]);
-    world.write(vec![super::world::new_run("s", "s", "s"), open("s"), say(message("s", 1, None, Role::User))]);
+    world.write(vec![
+        super::world::new_run("s", "s", "s"),
+        open_run("s"),
+        add_message(message("s", 1, None, Role::User)),
+    ]);
     let child = |id: &str| {
-        vec![sub_trace(id, "s", Some("s"), Some("1")), child_run(id, id, "s", "s"), event("s", Some("s"), 2, begun(id))]
+        vec![
+            sub_trace(id, "s", Some("s"), Some("1")),
+            child_run(id, id, "s", "s"),
+            event("s", Some("s"), 2, child_started(id)),
+        ]
     };
     world.write(child("s@1"));
     world.write(vec![event("s@1", Some("s@1"), 2, answered(5, 2, Some(3)))]);
-    world.write(vec![say(message("s", 2, Some(1), Role::Tool)), event("s", Some("s"), 2, answered(1, 1, None))]);
+    world
+        .write(vec![add_message(message("s", 2, Some(1), Role::Tool)), event("s", Some("s"), 2, answered(1, 1, None))]);
     world.write(child("s@2"));
-    world.write(vec![say(message("s", 3, Some(2), Role::Assistant))]);
+    world.write(vec![add_message(message("s", 3, Some(2), Role::Assistant))]);
     let linked = |world: &TestStore, id: &str| -> Vec<String> {
         let all = world.reader.linked_traces(&trace_id(id)).unwrap();
         all.iter().map(|trace| trace.trace_id.to_string()).collect()
@@ -166,7 +187,7 @@ pub(super) fn what_lay_below_the_source_by_then_is_linked_as_long_as_it_is_there
     for (id, source, to, want) in
         [("b", "s", 2, vec!["s@1"]), ("c", "s", 3, vec!["s@1", "s@2"]), ("d", "b", 1, vec!["s@1"])]
     {
-        world.write(vec![fork(id, source, to), forked(id, source, to)]);
+        world.write(vec![fork(id, source, to), fork_event(id, source, to)]);
         assert_eq!(linked(&world, id), want);
         assert!(world.reader.sub_traces(&trace_id(id)).unwrap().is_empty(), "they are not its own");
     }
@@ -181,7 +202,7 @@ pub(super) fn what_lay_below_the_source_by_then_is_linked_as_long_as_it_is_there
     }
     world.write(vec![Write::BeginRemoval(session_id("s"))]);
     assert!(linked(&world, "c").is_empty(), "they are there for nobody");
-    while world.reader.removals().unwrap().iter().any(|removal| removal.session_id == session_id("s")) {
+    while world.reader.session_deletions().unwrap().iter().any(|removal| removal.session_id == session_id("s")) {
         world.write(vec![Write::RemoveRows { session_id: session_id("s"), limit: 3 }]);
     }
     assert!(linked(&world, "c").is_empty());
@@ -189,7 +210,7 @@ pub(super) fn what_lay_below_the_source_by_then_is_linked_as_long_as_it_is_there
     assert!(world.reader.goal_tree(&trace_id("b")).unwrap().unwrap().goals[0].sub_trace_ids.is_empty());
 }
 
-pub(super) fn copied_artifacts_are_found_by_the_ids_that_they_had(mut world: TestStore) {
+pub(super) fn copied_artifacts_are_found_by_original_ids(mut world: TestStore) {
     use soong_protocol::ArtifactScope;
     let scope = |id: &str| ArtifactScope::Session { session_id: session_id(id) };
     begin(&mut world);
@@ -203,8 +224,8 @@ pub(super) fn copied_artifacts_are_found_by_the_ids_that_they_had(mut world: Tes
         };
         Write::ArtifactCopy(Box::new(NewArtifactCopy { version, source_artifact: artifact_id(of) }))
     };
-    world.write(vec![fork("b", "a", 7), copy("x2", "b", "x1"), forked("b", "a", 7)]);
-    world.write(vec![fork("c", "b", 7), copy("x3", "c", "x2"), forked("c", "b", 7)]);
+    world.write(vec![fork("b", "a", 7), copy("x2", "b", "x1"), fork_event("b", "a", 7)]);
+    world.write(vec![fork("c", "b", 7), copy("x3", "c", "x2"), fork_event("c", "b", 7)]);
     let found = |session: &str, name: &str| {
         let artifact = world.reader.artifact(&scope(session), name).unwrap();
         artifact.map(|artifact| artifact.artifact_id.to_string())
@@ -224,7 +245,7 @@ pub(super) fn copied_artifacts_are_found_by_the_ids_that_they_had(mut world: Tes
     }
     // They have the same lsn as the messages, so a rewind to any message keeps them.
     for sequence in [1, 3, 7] {
-        let lsn = world.reader.place(&trace_id("c"), sequence).unwrap().unwrap().lsn;
+        let lsn = world.reader.resume_point(&trace_id("c"), sequence).unwrap().unwrap().lsn;
         assert!(world.reader.changed_documents(&trace_id("c"), lsn).unwrap().is_empty());
         let then = world.reader.artifacts_at(&session_id("c"), lsn).unwrap();
         assert_eq!(

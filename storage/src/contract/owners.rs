@@ -11,7 +11,7 @@ use soong_protocol::Write;
 
 pub(super) fn lists_and_sums_can_be_of_one_user_alone(mut world: TestStore) {
     for (name, tokens) in [("a", 1), ("bob1", 10), ("b", 100), ("bob2", 1_000)] {
-        world.begin(name);
+        world.start_run(name);
         let question = SubAgentEvent::QuestionAsked {
             question_id: QuestionId::new(format!("q-{name}")),
             question: "?".into(),
@@ -62,7 +62,7 @@ pub(super) fn lists_and_sums_can_be_of_one_user_alone(mut world: TestStore) {
         assert_eq!(asked, sessions, "questions of {uid:?}");
         let filter = UsageFilter { uid: uid.clone(), ..UsageFilter::default() };
         for by in [UsageBy::Day, UsageBy::Model, UsageBy::Session] {
-            let total = UsageReport::of(world.reader.usage(by, &filter).unwrap()).total;
+            let total = UsageReport::from_rows(world.reader.usage(by, &filter).unwrap()).total;
             assert_eq!(total.total_tokens, tokens, "usage of {uid:?} by {by:?}");
         }
     }

@@ -19,7 +19,7 @@ pub(super) fn asked(id: &str, name: &str, second: i64) -> Permission {
         tool: "write".into(),
         arguments: r#"{"path": "x"}"#.into(),
         fingerprint: "f".into(),
-        demand: Demand { scope: Scope::Directory { path: "/p".into() }, ..Demand::tool("/p/x") },
+        demand: Demand { scope: Scope::Directory { path: "/p".into() }, ..Demand::whole_tool("/p/x") },
         diff: Some("+x".into()),
         chain: vec![ChainLink {
             run_id: run_id(name),
@@ -61,7 +61,7 @@ fn read(world: &TestStore, id: &str) -> Permission {
 }
 
 pub(super) fn a_permission_is_decided_once_or_withdrawn_with_its_run(mut world: TestStore) {
-    world.begin("a");
+    world.start_run("a");
     world.write(vec![event("a", Some("a"), 1, started()), ask("p1", 2), ask("p2", 3), ask("p3", 4)]);
     world.write(vec![event("a", Some("a"), 4, RunEvent::Waiting { r#for: "permission".into() })]);
     assert_eq!(world.reader.run(&run_id("a")).unwrap().unwrap().status, RunStatus::Waiting);
@@ -76,15 +76,15 @@ pub(super) fn a_permission_is_decided_once_or_withdrawn_with_its_run(mut world: 
     for writes in
         [vec![decide("p1", Decision::Deny)], vec![decide("p2", Decision::Deny), decide("p2", Decision::AllowOnce)]]
     {
-        assert!(matches!(world.refused(writes), StoreError::AlreadyDecided(_)));
+        assert!(matches!(world.write_rejected(writes), StoreError::AlreadyDecided(_)));
     }
-    assert!(matches!(world.refused(vec![decide("nobody", Decision::Deny)]), StoreError::NotFound(_)));
+    assert!(matches!(world.write_rejected(vec![decide("nobody", Decision::Deny)]), StoreError::NotFound(_)));
     assert_eq!(pending(&world), ["p2", "p3"], "what was refused wrote nothing");
     world.write(vec![decide("p2", Decision::Deny)]);
     assert_eq!(read(&world, "p2").status, PermissionStatus::Denied);
     world.write(vec![event("a", Some("a"), 7, completed("done"))]);
     assert_eq!((pending(&world), read(&world, "p3").status), (vec![], PermissionStatus::Withdrawn));
-    assert!(matches!(world.refused(vec![decide("p3", Decision::AllowOnce)]), StoreError::AlreadyDecided(_)));
+    assert!(matches!(world.write_rejected(vec![decide("p3", Decision::AllowOnce)]), StoreError::AlreadyDecided(_)));
     let of = |world: &TestStore, filter: PermissionFilter| world.reader.permissions(&filter).unwrap().len();
     assert_eq!(of(&world, PermissionFilter { session_id: Some(session_id("b")), ..PermissionFilter::default() }), 0);
     assert_eq!(of(&world, PermissionFilter { run_id: Some(run_id("a")), ..PermissionFilter::default() }), 3);

@@ -6,8 +6,8 @@ use soong_protocol::{
 };
 
 use super::world::{
-    TestStore, answered, at, child_run, completed, event, goal_id, message, new_run, run_id, say, sub_trace, took,
-    trace_id,
+    TestStore, add_message, answered, at, child_run, completed, event, goal_id, message, new_run, run_id,
+    stats_with_duration, sub_trace, trace_id,
 };
 use crate::store::StoreError;
 use soong_protocol::Write;
@@ -22,8 +22,8 @@ fn plan(world: &mut TestStore, events: Vec<GoalEvent>) {
 }
 
 /// Adds two goals, and one below the first, which is focused.
-fn planned(world: &mut TestStore) {
-    world.begin("a");
+fn start_with_three_goals(world: &mut TestStore) {
+    world.start_run("a");
     let tree = goals(world, "a");
     plan(world, tree.plan_add(&["first".into(), "second".into()], "why", None, None, 0, at(1)).unwrap());
     let tree = goals(world, "a");
@@ -33,7 +33,7 @@ fn planned(world: &mut TestStore) {
 }
 
 pub(super) fn goals_follow_their_events(mut world: TestStore) {
-    planned(&mut world);
+    start_with_three_goals(&mut world);
     let tree = goals(&world, "a");
     let mut shown: Vec<_> = tree.goals.iter().map(|goal| format!("{} {}", goal.number, goal.description)).collect();
     shown.sort();
@@ -58,14 +58,14 @@ pub(super) fn goals_follow_their_events(mut world: TestStore) {
 }
 
 pub(super) fn a_trace_without_goals_has_its_task_as_mission(mut world: TestStore) {
-    world.begin("a");
+    world.start_run("a");
     assert_eq!(goals(&world, "a"), GoalTree::new("task of a"));
-    plan(&mut world, GoalTree::new("task of a").plan_root("task of a", 0, at(1)));
+    plan(&mut world, GoalTree::new("task of a").plan_mission_goal("task of a", 0, at(1)));
     assert_eq!(goals(&world, "a").mission, "task of a");
 }
 
 pub(super) fn goals_add_up_messages_children_and_sub_traces(mut world: TestStore) {
-    planned(&mut world);
+    start_with_three_goals(&mut world);
     // A sub-trace for "below", and one below that, with 10 and 100 tokens.
     world.write(vec![
         sub_trace("a@1", "a", Some("a"), Some("3")),
@@ -76,7 +76,7 @@ pub(super) fn goals_add_up_messages_children_and_sub_traces(mut world: TestStore
         event("a@1@1", Some("cc"), 2, answered(90, 10, Some(50))),
         event("a@1@1", Some("cc"), 3, completed("looked")),
         event("a@1", Some("c"), 3, completed("found")),
-        say(message("a@1", 1, None, Role::User)),
+        add_message(message("a@1", 1, None, Role::User)),
     ]);
     let mut answer = message("a", 1, None, Role::Assistant);
     answer.goal_id = Some(goal_id("3"));
@@ -86,7 +86,7 @@ pub(super) fn goals_add_up_messages_children_and_sub_traces(mut world: TestStore
     (result.goal_id, result.duration_ms) = (Some(goal_id("3")), Some(9_000));
     let mut other = message("a", 3, Some(2), Role::Assistant);
     (other.goal_id, other.completion_tokens) = (Some(goal_id("2")), Some(1));
-    world.write(vec![say(answer), say(result), say(other)]);
+    world.write(vec![add_message(answer), add_message(result), add_message(other)]);
 
     let tree = goals(&world, "a");
     let find = |id: &str| tree.get(&goal_id(id)).unwrap().clone();
@@ -111,7 +111,7 @@ pub(super) fn goals_add_up_messages_children_and_sub_traces(mut world: TestStore
 }
 
 pub(super) fn collaborators_keep_the_order_of_their_first_appearance(mut world: TestStore) {
-    world.begin("a");
+    world.start_run("a");
     let update = |name: &str, status, summary: &str| {
         let collaborator = Collaborator {
             name: name.into(),
@@ -127,12 +127,12 @@ pub(super) fn collaborators_keep_the_order_of_their_first_appearance(mut world: 
         .write(vec![update("z", CollaboratorStatus::Completed, "found"), update("a", CollaboratorStatus::Failed, "a")]);
     let lines: Vec<_> = world.trace("a").context.collaborators.iter().map(Collaborator::line).collect();
     assert_eq!(lines, ["- z [agent, completed]: found", "- b [agent, running]: b", "- a [agent, failed]: a"]);
-    world.begin("other");
+    world.start_run("other");
     assert!(world.trace("other").context.collaborators.is_empty());
 }
 
-pub(super) fn what_children_brought_back_is_read_in_the_order_of_their_start(mut world: TestStore) {
-    world.begin("a");
+pub(super) fn child_results_are_ordered_by_start(mut world: TestStore) {
+    world.start_run("a");
     let result = |number: u64| ChildResult {
         mode: ChildMode::Explore,
         sub_trace_id: trace_id(&format!("a@{number}")),
@@ -142,7 +142,7 @@ pub(super) fn what_children_brought_back_is_read_in_the_order_of_their_start(mut
         findings: vec!["x".into()],
         passed: None,
         artifacts: Vec::new(),
-        stats: took(3),
+        stats: stats_with_duration(3),
         error: None,
     };
     for number in 1..=3 {
@@ -155,8 +155,8 @@ pub(super) fn what_children_brought_back_is_read_in_the_order_of_their_start(mut
     }
     assert_eq!(world.reader.child_results(&run_id("a")).unwrap(), [result(1), result(3)]);
     assert!(world.reader.child_results(&run_id("c1")).unwrap().is_empty());
-    let again = world.refused(vec![Write::ChildResult(Box::new(result(3)))]);
+    let again = world.write_rejected(vec![Write::ChildResult(Box::new(result(3)))]);
     assert_eq!(again, StoreError::AlreadyExists("the result of run c3".into()));
-    let nobody = world.refused(vec![Write::ChildResult(Box::new(result(4)))]);
+    let nobody = world.write_rejected(vec![Write::ChildResult(Box::new(result(4)))]);
     assert_eq!(nobody, StoreError::NotFound("run c4".into()));
 }

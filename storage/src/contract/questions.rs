@@ -30,7 +30,7 @@ fn read(world: &TestStore, id: &str) -> Question {
 }
 
 pub(super) fn a_question_is_decided_once_by_an_answer_or_by_the_end_of_its_run(mut world: TestStore) {
-    world.begin("a");
+    world.start_run("a");
     world.write(vec![event("a", Some("a"), 1, started()), ask("q1", 2), ask("q2", 3), ask("q3", 4)]);
     world.write(vec![event("a", Some("a"), 4, RunEvent::Waiting { r#for: "question".into() })]);
     assert_eq!(world.reader.run(&run_id("a")).unwrap().unwrap().status, RunStatus::Waiting);
@@ -44,16 +44,16 @@ pub(super) fn a_question_is_decided_once_by_an_answer_or_by_the_end_of_its_run(m
     assert_eq!((answered.status, answered.answer.as_deref()), (QuestionStatus::Answered, Some("yes")));
     assert_eq!(answered.decided_at, Some(at(9)));
     for writes in [vec![answer("q1", "no")], vec![answer("q2", "a"), answer("q2", "b")]] {
-        assert!(matches!(world.refused(writes), StoreError::AlreadyDecided(_)));
+        assert!(matches!(world.write_rejected(writes), StoreError::AlreadyDecided(_)));
     }
-    assert!(matches!(world.refused(vec![answer("nobody", "x")]), StoreError::NotFound(_)));
+    assert!(matches!(world.write_rejected(vec![answer("nobody", "x")]), StoreError::NotFound(_)));
     assert_eq!(pending(&world), ["q2", "q3"], "what was refused wrote nothing");
     world.write(vec![event("a", Some("a"), 6, RunEvent::Resumed { from: "question".into() })]);
     assert_eq!(world.reader.run(&run_id("a")).unwrap().unwrap().status, RunStatus::Running);
     world.write(vec![event("a", Some("a"), 7, completed("done"))]);
     assert_eq!((pending(&world), read(&world, "q3").status), (vec![], QuestionStatus::Withdrawn));
     assert_eq!(read(&world, "q1").status, QuestionStatus::Answered);
-    assert!(matches!(world.refused(vec![answer("q3", "late")]), StoreError::AlreadyDecided(_)));
+    assert!(matches!(world.write_rejected(vec![answer("q3", "late")]), StoreError::AlreadyDecided(_)));
     let of = |world: &TestStore, filter: QuestionFilter| world.reader.questions(&filter).unwrap().len();
     assert_eq!(of(&world, QuestionFilter { session_id: Some(session_id("b")), ..QuestionFilter::default() }), 0);
     assert_eq!(of(&world, QuestionFilter { run_id: Some(run_id("a")), ..QuestionFilter::default() }), 3);

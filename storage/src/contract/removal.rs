@@ -9,8 +9,8 @@ use soong_protocol::{
 use super::{
     artifacts::{edit, flush, splice, version},
     world::{
-        TestStore, artifact_id, at, child_run, completed, event, message, new_run, new_session, new_trace, open,
-        queued, run_id, say, session_id, started, sub_trace, took, trace_id,
+        TestStore, add_message, artifact_id, at, child_run, completed, event, message, new_run, new_session, new_trace,
+        open_run, queued, run_id, session_id, started, stats_with_duration, sub_trace, trace_id,
     },
 };
 use crate::store::{
@@ -27,23 +27,23 @@ fn of_user() -> ArtifactScope {
     ArtifactScope::User { uid: "local".into() }
 }
 
-fn begin(id: &str) -> Write {
+fn begin_deletion(id: &str) -> Write {
     Write::BeginRemoval(session_id(id))
 }
 
-fn stay(id: &str) -> Write {
+fn cancel_deletion(id: &str) -> Write {
     Write::EndRemoval(session_id(id))
 }
 
-fn rows(id: &str, limit: u64) -> Write {
+fn delete_rows(id: &str, limit: u64) -> Write {
     Write::RemoveRows { session_id: session_id(id), limit }
 }
 
 /// Writes one record of every kind to session `a`, and an artifact of the user that its run has made; all its runs
 /// have ended. Session `b` has a live run.
 fn fill(world: &mut TestStore) {
-    world.begin("a");
-    world.begin("b");
+    world.start_run("a");
+    world.start_run("b");
     let collaborator = Collaborator {
         name: "helper".into(),
         kind: CollaboratorKind::Agent,
@@ -60,7 +60,7 @@ fn fill(world: &mut TestStore) {
         findings: Vec::new(),
         passed: None,
         artifacts: Vec::new(),
-        stats: took(3),
+        stats: stats_with_duration(3),
         error: None,
     };
     let asked = SubAgentEvent::QuestionAsked {
@@ -71,11 +71,11 @@ fn fill(world: &mut TestStore) {
     };
     world.write(vec![
         event("a", Some("a"), 1, started()),
-        say(message("a", 1, None, Role::User)),
+        add_message(message("a", 1, None, Role::User)),
         event("a", Some("a"), 1, SubAgentEvent::CollaboratorUpdated { collaborator }),
         sub_trace("a@1", "a", Some("a"), None),
         child_run("c", "a@1", "a", "a"),
-        say(message("a@1", 1, None, Role::User)),
+        add_message(message("a@1", 1, None, Role::User)),
         event("a", Some("a"), 2, asked),
         event("a@1", Some("c"), 2, completed("found")),
         Write::ChildResult(Box::new(result)),
@@ -87,15 +87,15 @@ fn fill(world: &mut TestStore) {
         version("u", &of_user(), "notes", 1),
         version("y", &in_session("b"), "report", 1),
     ]);
-    world.write(vec![event("b", Some("b"), 3, queued()), say(message("b", 1, None, Role::User))]);
+    world.write(vec![event("b", Some("b"), 3, queued()), add_message(message("b", 1, None, Role::User))]);
     world.write(vec![event("a", Some("a"), 4, completed("done"))]);
 }
 
 /// Returns how many records of session `a` each call returns.
-fn found(reader: &dyn Reader) -> Vec<(&'static str, usize)> {
+fn counts_of_a(reader: &dyn Reader) -> Vec<(&'static str, usize)> {
     let (session, trace, run) = (session_id("a"), trace_id("a"), run_id("a"));
     let filter = TraceFilter { session_id: Some(session.clone()), ..TraceFilter::default() };
-    let runs = |by| UsageReport::of(reader.usage(by, &UsageFilter::default()).unwrap()).total.runs as usize;
+    let runs = |by| UsageReport::from_rows(reader.usage(by, &UsageFilter::default()).unwrap()).total.runs as usize;
     vec![
         ("session", reader.session(&session).unwrap().into_iter().count()),
         (
@@ -125,14 +125,14 @@ fn found(reader: &dyn Reader) -> Vec<(&'static str, usize)> {
         ("artifacts", reader.artifacts(&in_session("a")).unwrap().len()),
         ("all artifacts", reader.session_artifacts().unwrap().len() - 1),
         ("artifact", reader.artifact(&in_session("a"), "report").unwrap().into_iter().count()),
-        ("unflushed", reader.unflushed(&run).unwrap().len()),
+        ("unflushed", reader.unflushed_documents(&run).unwrap().len()),
         ("edits", reader.edits(&artifact_id("d"), 0, 9).unwrap().len()),
         ("turn's edits", reader.turn_edits(&run, 2).unwrap().len()),
         ("versions", reader.versions(&artifact_id("x")).unwrap().len()),
         ("blob", reader.blob_path(&artifact_id("x"), 1).unwrap().into_iter().count()),
         ("blobs", reader.blob_paths(&artifact_id("x")).unwrap().len()),
-        ("task journal", reader.task_journal(&run).unwrap().into_iter().count()),
-        ("task journals", reader.runs_with_task_journal().unwrap().len()),
+        ("task journal", reader.pending_task_journal(&run).unwrap().into_iter().count()),
+        ("task journals", reader.runs_with_pending_task_journal().unwrap().len()),
         ("runs of a day", runs(UsageBy::Day)),
         ("runs of a model", runs(UsageBy::Model)),
         ("runs of a session", runs(UsageBy::Session)),
@@ -140,7 +140,7 @@ fn found(reader: &dyn Reader) -> Vec<(&'static str, usize)> {
 }
 
 /// Returns all other records, for comparison.
-fn others(reader: &dyn Reader) -> String {
+fn other_records(reader: &dyn Reader) -> String {
     format!(
         "{:?} {:?} {:?} {:?} {:?} {:?}",
         reader.session(&session_id("b")).unwrap(),
@@ -153,35 +153,43 @@ fn others(reader: &dyn Reader) -> String {
 }
 
 fn removals(world: &TestStore) -> Vec<(String, DeletionStage)> {
-    let all = world.reader.removals().unwrap();
+    let all = world.reader.session_deletions().unwrap();
     all.into_iter().map(|SessionDeletion { session_id, stage }| (session_id.to_string(), stage)).collect()
 }
 
-pub(super) fn a_session_that_is_being_removed_is_there_for_nobody_and_takes_nothing_in(mut world: TestStore) {
+pub(super) fn session_being_deleted_is_invisible_and_read_only(mut world: TestStore) {
     fill(&mut world);
-    let before = (found(world.reader.as_ref()), others(world.reader.as_ref()));
+    let before = (counts_of_a(world.reader.as_ref()), other_records(world.reader.as_ref()));
     assert!(before.0.iter().all(|(_, count)| *count > 0), "{:?}", before.0);
     // In the same batch as a write that brings the session's rows into the cache.
-    let marked = world.batch(vec![vec![event("a", Some("a"), 5, queued())], vec![begin("a")], vec![begin("a")]]);
+    let marked = world.batch(vec![
+        vec![event("a", Some("a"), 5, queued())],
+        vec![begin_deletion("a")],
+        vec![begin_deletion("a")],
+    ]);
     assert!(marked.iter().all(Result::is_ok), "marking twice is fine: {marked:?}");
-    assert!(found(world.reader.as_ref()).iter().all(|(_, count)| *count == 0), "{:?}", found(world.reader.as_ref()));
-    assert_eq!(others(world.reader.as_ref()), before.1);
+    assert!(
+        counts_of_a(world.reader.as_ref()).iter().all(|(_, count)| *count == 0),
+        "{:?}",
+        counts_of_a(world.reader.as_ref())
+    );
+    assert_eq!(other_records(world.reader.as_ref()), before.1);
     assert_eq!(removals(&world), [("a".to_owned(), DeletionStage::Files)]);
-    assert_eq!(world.reader.removal_blobs(&session_id("a")).unwrap().len(), 3);
-    assert!(world.reader.removal_blobs(&session_id("b")).unwrap().is_empty());
+    assert_eq!(world.reader.deletion_blob_paths(&session_id("a")).unwrap().len(), 3);
+    assert!(world.reader.deletion_blob_paths(&session_id("b")).unwrap().is_empty());
     for (what, write) in [
         ("trace", new_trace("a2", "a")),
         ("sub-trace", sub_trace("a@2", "a", Some("a"), None)),
         ("run", new_run("r", "a", "a")),
-        ("epoch", open("a")),
-        ("message", say(message("a", 9, None, Role::User))),
+        ("epoch", open_run("a")),
+        ("message", add_message(message("a", 9, None, Role::User))),
         ("event", event("a", None, 6, queued())),
         ("version", version("z", &in_session("a"), "new", 1)),
         ("next version", version("x", &in_session("a"), "report", 3)),
         ("flush", flush(2)),
         ("deletion", Write::ArtifactDeleted { artifact_id: artifact_id("x"), at: at(7) }),
     ] {
-        let refused = world.refused(vec![write]);
+        let refused = world.write_rejected(vec![write]);
         assert!(matches!(refused, StoreError::NotFound(_)), "{what}: {refused}");
     }
     let late = Append {
@@ -190,75 +198,84 @@ pub(super) fn a_session_that_is_being_removed_is_there_for_nobody_and_takes_noth
     };
     let late = world.store.commit(&[late]).unwrap().remove(0);
     assert!(matches!(late, Err(StoreError::NotFound(_))), "an incarnation that is late: {late:?}");
-    assert_eq!(world.refused(vec![new_session("a")]), StoreError::SessionDeleting(session_id("a")));
-    assert!(matches!(world.refused(vec![begin("none")]), StoreError::NotFound(_)));
+    assert_eq!(world.write_rejected(vec![new_session("a")]), StoreError::SessionDeleting(session_id("a")));
+    assert!(matches!(world.write_rejected(vec![begin_deletion("none")]), StoreError::NotFound(_)));
 }
 
-pub(super) fn a_session_with_a_run_that_has_not_ended_is_not_removed(mut world: TestStore) {
+pub(super) fn session_with_live_run_is_not_deleted(mut world: TestStore) {
     fill(&mut world);
-    assert_eq!(world.refused(vec![begin("b")]), StoreError::SessionActive(session_id("b")));
-    assert!(matches!(world.refused(vec![rows("b", 9)]), StoreError::NotFound(_)), "nothing goes without a mark");
+    assert_eq!(world.write_rejected(vec![begin_deletion("b")]), StoreError::SessionActive(session_id("b")));
+    assert!(
+        matches!(world.write_rejected(vec![delete_rows("b", 9)]), StoreError::NotFound(_)),
+        "nothing goes without a mark"
+    );
     assert!(removals(&world).is_empty());
     // A run that ends in the same batch counts as ended, and a run that is accepted in it counts as live.
-    let ended = world.batch(vec![vec![event("b", Some("b"), 5, completed("x"))], vec![begin("b")]]);
+    let ended = world.batch(vec![vec![event("b", Some("b"), 5, completed("x"))], vec![begin_deletion("b")]]);
     assert!(ended.iter().all(Result::is_ok), "{ended:?}");
-    let accepted = world.batch(vec![vec![new_run("r", "a", "a")], vec![begin("a")]]);
+    let accepted = world.batch(vec![vec![new_run("r", "a", "a")], vec![begin_deletion("a")]]);
     assert_eq!(accepted[1], Err(StoreError::SessionActive(session_id("a"))));
 }
 
-pub(super) fn a_session_that_stays_after_all_is_as_it_was(mut world: TestStore) {
+pub(super) fn cancelled_deletion_restores_session(mut world: TestStore) {
     fill(&mut world);
-    let before = found(world.reader.as_ref());
-    assert!(matches!(world.refused(vec![stay("a")]), StoreError::NotFound(_)), "it was not going");
-    world.write(vec![begin("a")]);
-    world.write(vec![stay("a")]);
-    assert_eq!(found(world.reader.as_ref()), before);
+    let before = counts_of_a(world.reader.as_ref());
+    assert!(matches!(world.write_rejected(vec![cancel_deletion("a")]), StoreError::NotFound(_)), "it was not going");
+    world.write(vec![begin_deletion("a")]);
+    world.write(vec![cancel_deletion("a")]);
+    assert_eq!(counts_of_a(world.reader.as_ref()), before);
     assert!(removals(&world).is_empty());
     world.write(vec![new_run("again", "a", "a"), event("a", Some("again"), 6, completed("x"))]);
     assert_eq!(world.run("again").status, RunStatus::Completed);
 }
 
-pub(super) fn rows_go_in_pieces_and_the_session_with_the_last(mut world: TestStore) {
+pub(super) fn rows_are_deleted_in_pieces(mut world: TestStore) {
     fill(&mut world);
-    world.write(vec![say(message("b", 2, Some(1), Role::User))]);
-    let kept = others(world.reader.as_ref());
+    world.write(vec![add_message(message("b", 2, Some(1), Role::User))]);
+    let kept = other_records(world.reader.as_ref());
     world.write((0..40).map(|_| event("a", None, 5, queued())).collect());
     let last_lsn = world.events("a").last().unwrap().lsn;
-    world.write(vec![begin("a")]);
+    world.write(vec![begin_deletion("a")]);
     let mut pieces = 0;
     while !removals(&world).is_empty() {
-        world.write(vec![rows("a", 7)]);
+        world.write(vec![delete_rows("a", 7)]);
         pieces += 1;
-        assert!(found(world.reader.as_ref()).iter().all(|(_, count)| *count == 0), "after {pieces} pieces");
+        assert!(counts_of_a(world.reader.as_ref()).iter().all(|(_, count)| *count == 0), "after {pieces} pieces");
         if pieces == 1 {
             assert_eq!(removals(&world), [("a".to_owned(), DeletionStage::Rows)]);
-            assert!(matches!(world.refused(vec![stay("a")]), StoreError::NotFound(_)), "there is no way back");
-            assert_eq!(world.refused(vec![new_session("a")]), StoreError::SessionDeleting(session_id("a")));
+            assert!(
+                matches!(world.write_rejected(vec![cancel_deletion("a")]), StoreError::NotFound(_)),
+                "there is no way back"
+            );
+            assert_eq!(world.write_rejected(vec![new_session("a")]), StoreError::SessionDeleting(session_id("a")));
         }
         assert!(pieces < 100);
     }
     assert!(pieces > 8, "40 events and the rest are more than {pieces} pieces of 7 rows");
-    assert!(matches!(world.refused(vec![rows("a", 7)]), StoreError::NotFound(_)), "it is gone");
-    assert_eq!(others(world.reader.as_ref()), kept);
+    assert!(matches!(world.write_rejected(vec![delete_rows("a", 7)]), StoreError::NotFound(_)), "it is gone");
+    assert_eq!(other_records(world.reader.as_ref()), kept);
 
     // The id is free again, and the new session has no records of the old one.
-    world.begin("a");
+    world.start_run("a");
     let session = world.reader.session(&session_id("a")).unwrap().unwrap();
     assert_eq!((session.last_session_seq, session.live_runs), (0, 1));
     assert!(world.reader.artifacts(&in_session("a")).unwrap().is_empty() && world.events("a").is_empty());
     let ack = world.write(vec![event("a", Some("a"), 9, queued())]);
     assert!(ack.events[0].lsn > last_lsn, "an lsn is given out once: {} after {last_lsn}", ack.events[0].lsn);
     assert_eq!((ack.events[0].event_id, ack.events[0].run_seq), (1, 1));
-    assert!(matches!(world.refused(vec![rows("a", 7)]), StoreError::NotFound(_)), "a late piece of the old one");
+    assert!(
+        matches!(world.write_rejected(vec![delete_rows("a", 7)]), StoreError::NotFound(_)),
+        "a late piece of the old one"
+    );
 }
 
 /// Fills a store and deletes session `a` from it, so that a test can inspect the tables.
 #[cfg(test)]
-pub(crate) fn remove_one_of_two(store: Box<dyn crate::store::Store>, reader: Box<dyn Reader>) {
+pub(crate) fn delete_one_of_two_sessions(store: Box<dyn crate::store::Store>, reader: Box<dyn Reader>) {
     let mut world = TestStore::new(store, reader);
     fill(&mut world);
-    world.write(vec![begin("a")]);
+    world.write(vec![begin_deletion("a")]);
     while !removals(&world).is_empty() {
-        world.write(vec![rows("a", 5)]);
+        world.write(vec![delete_rows("a", 5)]);
     }
 }

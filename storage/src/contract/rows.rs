@@ -3,15 +3,15 @@
 use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Reflection, RunEvent, RunMode, RunStatus, TraceStatus, Usd};
 
 use super::world::{
-    TestStore, answered, at, cancelled, child_run, completed, event, new_run, new_session, new_trace, open, queued,
-    run_id, run_of, session_id, started, sub_trace, took, trace_id, turn_started,
+    TestStore, answered, at, cancelled, child_run, completed, event, new_run, new_run_record, new_session, new_trace,
+    open_run, queued, run_id, session_id, started, stats_with_duration, sub_trace, trace_id, turn_started,
 };
 use crate::store::{SessionFilter, StoreError, TraceFilter};
 use soong_protocol::Write;
 
 pub(super) fn a_run_follows_its_events(mut world: TestStore) {
-    world.begin("a");
-    assert_eq!(world.run("a"), run_of("a", "a", "a", None), "a new run is as it was given");
+    world.start_run("a");
+    assert_eq!(world.run("a"), new_run_record("a", "a", "a", None), "a new run is as it was given");
 
     world.write(vec![event("a", Some("a"), 5, queued()), event("a", Some("a"), 6, started())]);
     let run = world.run("a");
@@ -28,11 +28,12 @@ pub(super) fn a_run_follows_its_events(mut world: TestStore) {
     assert_eq!((run.usage.cached_tokens, run.cost), (2, Some(Usd::from_nanos(10))));
 
     // A run that is resumed after a restart keeps its first start time.
-    world.write(vec![open("a"), event("a", Some("a"), 9, started())]);
+    world.write(vec![open_run("a"), event("a", Some("a"), 9, started())]);
     assert_eq!(world.run("a").started_at, Some(at(6)));
 
     let error = ErrorInfo::new(ErrorCode::ProviderError, "no answer");
-    let failed = RunEvent::Failed { error: error.clone(), end_reason: EndReason::MaxTurns, stats: took(1_234) };
+    let failed =
+        RunEvent::Failed { error: error.clone(), end_reason: EndReason::MaxTurns, stats: stats_with_duration(1_234) };
     world.write(vec![event("a", Some("a"), 10, failed)]);
     let run = world.run("a");
     assert_eq!((run.status, run.end_reason, run.error), (RunStatus::Failed, Some(EndReason::MaxTurns), Some(error)));
@@ -41,7 +42,7 @@ pub(super) fn a_run_follows_its_events(mut world: TestStore) {
 }
 
 pub(super) fn a_trace_follows_its_runs(mut world: TestStore) {
-    world.begin("a");
+    world.start_run("a");
     let trace = world.trace("a");
     assert_eq!((trace.status, trace.run_mode, trace.model.as_str()), (TraceStatus::Running, RunMode::Normal, "m0"));
     assert_eq!((trace.total_cost, trace.name.as_str()), (Some(Usd::default()), "trace a"));
@@ -58,11 +59,11 @@ pub(super) fn a_trace_follows_its_runs(mut world: TestStore) {
     assert_eq!((trace.total_tokens, trace.total_cost), (10, Some(Usd::from_nanos(4))));
     assert_eq!(trace.total_duration_ms, 1_500);
 
-    world.write(vec![new_run("again", "a", "a"), open("again")]);
+    world.write(vec![new_run("again", "a", "a"), open_run("again")]);
     let trace = world.trace("a");
     assert_eq!((trace.status, trace.end_reason, trace.completed_at), (TraceStatus::Running, None, None));
     let error = ErrorInfo::new(ErrorCode::ProviderError, "no answer");
-    let failed = RunEvent::Failed { error, end_reason: EndReason::Failed, stats: took(500) };
+    let failed = RunEvent::Failed { error, end_reason: EndReason::Failed, stats: stats_with_duration(500) };
     world.write(vec![event("a", Some("again"), 4, answered(5, 5, Some(1))), event("a", Some("again"), 5, failed)]);
     let trace = world.trace("a");
     assert_eq!((trace.status, trace.error_message.as_deref()), (TraceStatus::Failed, Some("no answer")));
@@ -72,16 +73,16 @@ pub(super) fn a_trace_follows_its_runs(mut world: TestStore) {
 }
 
 pub(super) fn a_trace_shows_the_settings_of_its_last_run(mut world: TestStore) {
-    world.begin("a");
+    world.start_run("a");
     let trace = world.trace("a");
     assert_eq!((trace.tools, trace.llm_params.len(), trace.prompt_name.as_deref()), (None, 0, Some("default")));
 
-    let mut run = run_of("again", "a", "a", None);
+    let mut run = new_run_record("again", "a", "a", None);
     run.settings.tools = Some(vec!["read".into()]);
     run.settings.system_prompt = Some("Be brief.".into());
     run.settings.temperature = Some(0.5);
     run.settings.llm_params.insert("seed".into(), 7.into());
-    let mut reflection = run_of("reflection", "a", "a", None);
+    let mut reflection = new_run_record("reflection", "a", "a", None);
     reflection.settings.reflects = Some(Reflection { focus: None });
     world.write(vec![Write::Run(Box::new(run)), Write::Run(Box::new(reflection))]);
     let trace = world.trace("a");
@@ -90,7 +91,7 @@ pub(super) fn a_trace_shows_the_settings_of_its_last_run(mut world: TestStore) {
 }
 
 pub(super) fn one_unknown_price_makes_the_sums_unknown(mut world: TestStore) {
-    world.begin("a");
+    world.start_run("a");
     for cost in [Some(1), None, Some(1)] {
         world.write(vec![event("a", Some("a"), 1, answered(1, 1, cost))]);
     }
@@ -99,7 +100,7 @@ pub(super) fn one_unknown_price_makes_the_sums_unknown(mut world: TestStore) {
 }
 
 pub(super) fn a_run_that_ended_stays_as_it_ended(mut world: TestStore) {
-    world.begin("a");
+    world.start_run("a");
     world
         .write(vec![event("a", Some("a"), 1, started()), event("a", Some("a"), 2, cancelled(EndReason::AbortedTools))]);
     world.write(vec![event("a", Some("a"), 3, started()), event("a", Some("a"), 4, completed("late"))]);
@@ -111,12 +112,12 @@ pub(super) fn a_run_that_ended_stays_as_it_ended(mut world: TestStore) {
 }
 
 pub(super) fn a_trace_runs_as_long_as_one_of_its_runs_does(mut world: TestStore) {
-    world.begin("a");
+    world.start_run("a");
     world.write(vec![event("a", Some("a"), 1, started())]);
     for name in ["second", "third"] {
-        world.write(vec![new_run(name, "a", "a"), open(name), event("a", Some(name), 2, queued())]);
+        world.write(vec![new_run(name, "a", "a"), open_run(name), event("a", Some(name), 2, queued())]);
     }
-    let gone = RunEvent::Cancelled { queued: true, end_reason: EndReason::Cancelled, stats: took(0) };
+    let gone = RunEvent::Cancelled { queued: true, end_reason: EndReason::Cancelled, stats: stats_with_duration(0) };
     world.write(vec![event("a", Some("second"), 3, gone.clone())]);
     assert_eq!((world.trace("a").status, world.trace("a").end_reason), (TraceStatus::Running, None));
     world.write(vec![event("a", Some("a"), 4, completed("done"))]);
@@ -127,8 +128,8 @@ pub(super) fn a_trace_runs_as_long_as_one_of_its_runs_does(mut world: TestStore)
 }
 
 pub(super) fn a_session_counts_its_live_runs_and_shows_its_last_event(mut world: TestStore) {
-    world.begin("a");
-    world.begin("b");
+    world.start_run("a");
+    world.start_run("b");
     world.write(vec![sub_trace("a@1", "a", Some("a"), None), child_run("c", "a@1", "a", "a")]);
     let session = world.reader.session(&session_id("a")).unwrap().unwrap();
     assert_eq!((session.live_runs, session.updated_at, session.last_session_seq), (2, at(0), 0));
@@ -187,8 +188,8 @@ pub(super) fn lists_are_paged_newest_first_and_filtered(mut world: TestStore) {
 }
 
 pub(super) fn runs_are_found_by_trace_parent_and_status(mut world: TestStore) {
-    world.begin("a");
-    world.begin("b");
+    world.start_run("a");
+    world.start_run("b");
     for number in 1..=3 {
         let (trace, run) = (format!("a@{number}"), format!("c{number}"));
         world.write(vec![sub_trace(&trace, "a", Some("a"), None), child_run(&run, &trace, "a", "a")]);
@@ -208,13 +209,13 @@ pub(super) fn runs_are_found_by_trace_parent_and_status(mut world: TestStore) {
     world.write(vec![new_run("a2", "a", "a")]);
     assert_eq!(world.reader.last_run(&trace_id("a")).unwrap().unwrap().run_id, run_id("a2"));
     assert!(world.reader.last_run(&trace_id("nowhere")).unwrap().is_none());
-    assert!(world.reader.last_begun_run(&trace_id("a")).unwrap().is_none());
+    assert!(world.reader.last_started_run(&trace_id("a")).unwrap().is_none());
     for (run, second, last_begun) in [("a", 5, "a"), ("a2", 6, "a2")] {
         world.write(vec![event("a", Some(run), second, started()), event("a", Some(run), second, completed("done"))]);
-        assert_eq!(world.reader.last_begun_run(&trace_id("a")).unwrap().unwrap().run_id, run_id(last_begun));
+        assert_eq!(world.reader.last_started_run(&trace_id("a")).unwrap().unwrap().run_id, run_id(last_begun));
     }
     world.write(vec![new_run("a3", "a", "a"), event("a", Some("a3"), 7, queued())]);
     assert_eq!(world.reader.last_run(&trace_id("a")).unwrap().unwrap().run_id, run_id("a3"));
-    assert_eq!(world.reader.last_begun_run(&trace_id("a")).unwrap().unwrap().run_id, run_id("a2"), "a3 waits");
-    assert!(world.reader.last_begun_run(&trace_id("nowhere")).unwrap().is_none());
+    assert_eq!(world.reader.last_started_run(&trace_id("a")).unwrap().unwrap().run_id, run_id("a2"), "a3 waits");
+    assert!(world.reader.last_started_run(&trace_id("nowhere")).unwrap().is_none());
 }

@@ -3,34 +3,34 @@
 use soong_protocol::{GoalEvent, GoalTree, RunEvent, RunMode, RunSettings};
 
 use super::world::{
-    TestStore, at, child_run, completed, event, new_session, new_trace, run_id, run_of, started, trace_id,
+    TestStore, at, child_run, completed, event, new_run_record, new_session, new_trace, run_id, started, trace_id,
 };
 use soong_protocol::Write;
 
 fn listed(world: &TestStore) -> Vec<String> {
-    world.reader.runs_with_task_journal().unwrap().into_iter().map(|run| run.run_id.to_string()).collect()
+    world.reader.runs_with_pending_task_journal().unwrap().into_iter().map(|run| run.run_id.to_string()).collect()
 }
 
 pub(super) fn a_journal_begins_with_its_run_and_stays_until_it_is_done(mut world: TestStore) {
-    world.begin("a");
-    assert_eq!((world.reader.task_journal(&run_id("a")).unwrap(), listed(&world)), (None, vec![]), "it waits");
+    world.start_run("a");
+    assert_eq!((world.reader.pending_task_journal(&run_id("a")).unwrap(), listed(&world)), (None, vec![]), "it waits");
     world.write(vec![event("a", Some("a"), 1, started())]);
-    let journal = world.reader.task_journal(&run_id("a")).unwrap().unwrap();
+    let journal = world.reader.pending_task_journal(&run_id("a")).unwrap().unwrap();
     assert_eq!((journal.run.run_id.as_str(), journal.project_dir.as_str()), ("a", "project"));
     assert_eq!((journal.first_event_id, journal.goals), (1, GoalTree::new("task of a")));
     // A run that is resumed after a crash does not start again, and an ended run keeps its row.
     world.write(vec![event("a", Some("a"), 2, started()), event("a", Some("a"), 3, completed("x"))]);
-    assert_eq!(world.reader.task_journal(&run_id("a")).unwrap().unwrap().first_event_id, 1);
+    assert_eq!(world.reader.pending_task_journal(&run_id("a")).unwrap().unwrap().first_event_id, 1);
     assert_eq!(listed(&world), ["a"]);
     for _ in 0..2 {
         world.write(vec![Write::TaskJournalCompleted(run_id("a"))]);
-        assert_eq!((world.reader.task_journal(&run_id("a")).unwrap(), listed(&world)), (None, vec![]));
+        assert_eq!((world.reader.pending_task_journal(&run_id("a")).unwrap(), listed(&world)), (None, vec![]));
     }
     world.write(vec![Write::TaskJournalCompleted(run_id("nobody"))]);
 }
 
 pub(super) fn a_journal_holds_the_goals_as_they_stood_when_its_run_began(mut world: TestStore) {
-    world.begin("a");
+    world.start_run("a");
     let add = |world: &mut TestStore, what: &str| {
         let tree = world.reader.goal_tree(&trace_id("a")).unwrap().unwrap();
         let plan = tree.plan_add(&[what.to_owned()], "", None, None, 0, at(1)).unwrap();
@@ -39,25 +39,25 @@ pub(super) fn a_journal_holds_the_goals_as_they_stood_when_its_run_began(mut wor
     let first = add(&mut world, "older");
     world.write(first);
     // The journal has the goals that were written earlier in the same append, but not the later ones.
-    let mut writes = vec![Write::Run(Box::new(run_of("b", "a", "a", None)))];
+    let mut writes = vec![Write::Run(Box::new(new_run_record("b", "a", "a", None)))];
     writes.extend(add(&mut world, "just before"));
     writes.push(event("a", Some("b"), 2, started()));
     writes.push(event("a", Some("b"), 2, GoalEvent::Focused { goal_id: super::world::goal_id("1") }));
     world.write(writes);
-    let journal = world.reader.task_journal(&run_id("b")).unwrap().unwrap();
+    let journal = world.reader.pending_task_journal(&run_id("b")).unwrap().unwrap();
     let goals: Vec<&str> = journal.goals.goals.iter().map(|goal| goal.description.as_str()).collect();
     assert_eq!((goals, journal.goals.current_id), (vec!["older", "just before"], None));
     assert_eq!(journal.first_event_id, 3);
 }
 
 pub(super) fn only_a_users_orchestrator_run_that_a_model_leads_has_a_journal(mut world: TestStore) {
-    world.begin("a");
+    world.start_run("a");
     let driven = RunSettings { driven: true, ..RunSettings::default() };
     let normal = RunEvent::LoopStarted { mode: RunMode::Normal, agent_type: "default".into(), model: "m".into() };
     world.write(vec![
         new_session("s"),
         new_trace("s", "s"),
-        Write::Run(Box::new(soong_protocol::Run { settings: driven, ..run_of("driven", "s", "s", None) })),
+        Write::Run(Box::new(soong_protocol::Run { settings: driven, ..new_run_record("driven", "s", "s", None) })),
         event("s", Some("driven"), 1, started()),
         child_run("child", "s", "s", "driven"),
         event("s", Some("child"), 1, started()),

@@ -3,7 +3,7 @@
 use soong_protocol::{Covers, GoalTree, Message, MessageEvent, Role, ToolCall, Usd};
 
 use super::world::{
-    TestStore, child_run, event, goal_id, message, new_run, open, say, session_id, sub_trace, trace_id,
+    TestStore, add_message, child_run, event, goal_id, message, new_run, open_run, session_id, sub_trace, trace_id,
 };
 use crate::store::{MessagePath, StoreError};
 
@@ -42,7 +42,7 @@ fn path(world: &TestStore, trace: &str, path: MessagePath) -> Vec<u64> {
 }
 
 pub(super) fn a_message_comes_back_as_it_was_written(mut world: TestStore) {
-    world.begin("a");
+    world.start_run("a");
     let first = message("a", 1, None, Role::User);
     let mut second = message("a", 2, Some(1), Role::Assistant);
     second.content = "数 🦀 \u{0} end".into();
@@ -58,58 +58,61 @@ pub(super) fn a_message_comes_back_as_it_was_written(mut world: TestStore) {
     third.tool_call_id = Some("c1".into());
     third.partial = true;
     let all = vec![first, second, third];
-    world.write(all.iter().cloned().map(say).collect());
+    world.write(all.iter().cloned().map(add_message).collect());
     assert_eq!(world.reader.messages(&trace_id("a"), MessagePath::All).unwrap(), all);
     assert!(world.reader.messages(&trace_id("nowhere"), MessagePath::All).unwrap().is_empty());
 }
 
 pub(super) fn the_main_path_leads_from_the_first_message_to_the_head(mut world: TestStore) {
-    world.begin("a");
+    world.start_run("a");
     assert!(path(&world, "a", MessagePath::Main).is_empty());
     for sequence in 1..=5 {
-        world.write(vec![say(message("a", sequence, (sequence > 1).then(|| sequence - 1), Role::User))]);
+        world.write(vec![add_message(message("a", sequence, (sequence > 1).then(|| sequence - 1), Role::User))]);
     }
     assert_eq!(path(&world, "a", MessagePath::Main), [1, 2, 3, 4, 5]);
     // After a rewind to 3, messages 4 and 5 are kept off the path.
     world.write(vec![
         event("a", Some("a"), 2, rewind(3, 5)),
-        say(message("a", 6, Some(3), Role::User)),
-        say(message("a", 7, Some(6), Role::Assistant)),
+        add_message(message("a", 6, Some(3), Role::User)),
+        add_message(message("a", 7, Some(6), Role::Assistant)),
     ]);
     assert_eq!(path(&world, "a", MessagePath::Main), [1, 2, 3, 6, 7]);
     assert_eq!(path(&world, "a", MessagePath::All), [1, 2, 3, 4, 5, 6, 7]);
     let trace = world.trace("a");
     assert_eq!((trace.head_sequence, trace.last_sequence, trace.total_messages), (7, 7, 7));
     // Without the event, a message whose parent is not the head is on a side branch.
-    world.write(vec![say(message("a", 8, Some(5), Role::Assistant))]);
+    world.write(vec![add_message(message("a", 8, Some(5), Role::Assistant))]);
     assert_eq!(path(&world, "a", MessagePath::Main), [1, 2, 3, 6, 7]);
     assert_eq!(path(&world, "a", MessagePath::To(8)), [1, 2, 3, 4, 5, 8]);
 
     for taken in [7, 3] {
-        let refused = world.refused(vec![say(message("a", taken, Some(1), Role::User))]);
+        let refused = world.write_rejected(vec![add_message(message("a", taken, Some(1), Role::User))]);
         assert_eq!(refused, StoreError::AlreadyExists(format!("message a-{taken:04}")));
     }
-    let ahead = world.refused(vec![say(message("a", 9, Some(10), Role::User))]);
+    let ahead = world.write_rejected(vec![add_message(message("a", 9, Some(10), Role::User))]);
     assert_eq!(ahead, StoreError::NotFound("message a-0010".into()));
 }
 
-pub(super) fn a_summary_stands_for_what_it_covers_and_nothing_is_rewritten(mut world: TestStore) {
-    world.begin("a");
+pub(super) fn summary_replaces_covered_messages(mut world: TestStore) {
+    world.start_run("a");
     for sequence in 1..=5 {
-        world.write(vec![say(message("a", sequence, (sequence > 1).then(|| sequence - 1), Role::User))]);
+        world.write(vec![add_message(message("a", sequence, (sequence > 1).then(|| sequence - 1), Role::User))]);
     }
     world.write(vec![event("a", Some("a"), 2, rewind(3, 5))]);
-    world.write(vec![say(message("a", 6, Some(3), Role::User)), say(message("a", 7, Some(6), Role::Assistant))]);
+    world.write(vec![
+        add_message(message("a", 6, Some(3), Role::User)),
+        add_message(message("a", 7, Some(6), Role::Assistant)),
+    ]);
     // MSG-5: message 8 replaces 1 to 3.
     let covers = Covers { first: 1, last: 3, next: 6, system: None, request: None };
     let summary = Message { covers: Some(covers), ..message("a", 8, None, Role::User) };
-    world.write(vec![say(summary.clone())]);
+    world.write(vec![add_message(summary.clone())]);
     assert_eq!(path(&world, "a", MessagePath::Main), [8, 6, 7]);
     assert_eq!(world.trace("a").head_sequence, 7);
     assert_eq!(world.reader.messages_at(&trace_id("a"), &[8, 6]).unwrap()[0], summary);
     let kept = world.reader.messages_at(&trace_id("a"), &[6]).unwrap();
     assert_eq!(kept[0].parent_sequence, Some(3), "links stay");
-    world.write(vec![say(message("a", 9, Some(7), Role::Assistant))]);
+    world.write(vec![add_message(message("a", 9, Some(7), Role::Assistant))]);
     assert_eq!(path(&world, "a", MessagePath::Main), [8, 6, 7, 9]);
     // The path to a covered message follows the old links; the path to a later one has the summary.
     for (sequence, want) in [(2, vec![1, 2]), (3, vec![1, 2, 3]), (6, vec![8, 6]), (5, vec![1, 2, 3, 4, 5])] {
@@ -117,10 +120,10 @@ pub(super) fn a_summary_stands_for_what_it_covers_and_nothing_is_rewritten(mut w
     }
     // A second summary covers the first; it names the system message and the request that stay on the path.
     let covers = Covers { first: 8, last: 7, next: 9, system: Some(1), request: Some(6) };
-    world.write(vec![say(Message { covers: Some(covers), ..message("a", 10, None, Role::User) })]);
+    world.write(vec![add_message(Message { covers: Some(covers), ..message("a", 10, None, Role::User) })]);
     assert_eq!(path(&world, "a", MessagePath::Main), [1, 10, 6, 9]);
     // After a new request, the earlier one is in the summary only; on the path to 9 it is still the last request.
-    world.write(vec![say(message("a", 11, Some(9), Role::User))]);
+    world.write(vec![add_message(message("a", 11, Some(9), Role::User))]);
     assert_eq!(path(&world, "a", MessagePath::Main), [1, 10, 9, 11]);
     assert_eq!(path(&world, "a", MessagePath::To(9)), [1, 10, 6, 9]);
     world.write(vec![event("a", Some("a"), 3, rewind(7, 11))]);
@@ -129,25 +132,25 @@ pub(super) fn a_summary_stands_for_what_it_covers_and_nothing_is_rewritten(mut w
     assert_eq!(path(&world, "a", MessagePath::Main), [1, 2]);
 }
 
-pub(super) fn the_head_moves_only_from_where_it_is_to_where_somebody_can_go_on(mut world: TestStore) {
-    world.begin("a");
+pub(super) fn head_moves_only_between_resume_points(mut world: TestStore) {
+    world.start_run("a");
     let asks = |sequence, parent, calls: &[&str]| {
         let call = |id: &&str| ToolCall { id: (*id).into(), name: "read".into(), arguments: "{}".into() };
         let tool_calls = calls.iter().map(call).collect();
-        say(Message { tool_calls, ..message("a", sequence, Some(parent), Role::Assistant) })
+        add_message(Message { tool_calls, ..message("a", sequence, Some(parent), Role::Assistant) })
     };
     let answers = |sequence, id: &str| {
-        say(Message { tool_call_id: Some(id.into()), ..message("a", sequence, Some(sequence - 1), Role::Tool) })
+        add_message(Message { tool_call_id: Some(id.into()), ..message("a", sequence, Some(sequence - 1), Role::Tool) })
     };
     let cut = Message { partial: true, ..message("a", 7, Some(6), Role::Assistant) };
     world.write(vec![
-        say(message("a", 1, None, Role::User)),
+        add_message(message("a", 1, None, Role::User)),
         asks(2, 1, &["x", "y"]),
         answers(3, "x"),
         answers(4, "y"),
     ]);
-    world.write(vec![asks(5, 4, &["z", "w"]), answers(6, "z"), say(cut)]);
-    let place = |world: &TestStore, sequence| world.reader.place(&trace_id("a"), sequence).unwrap();
+    world.write(vec![asks(5, 4, &["z", "w"]), answers(6, "z"), add_message(cut)]);
+    let place = |world: &TestStore, sequence| world.reader.resume_point(&trace_id("a"), sequence).unwrap();
     let found = |world: &TestStore, sequence| place(world, sequence).map(|place| (place.sequence, place.is_on_path));
     // MSG-3: the end of the turn is the last result; if a call has no result, it is the last existing result.
     for (sequence, want) in [(1, 1), (2, 4), (3, 4), (4, 4), (5, 6), (6, 6)] {
@@ -156,43 +159,50 @@ pub(super) fn the_head_moves_only_from_where_it_is_to_where_somebody_can_go_on(m
     assert_eq!((found(&world, 7), found(&world, 8), found(&world, 0)), (None, None, None));
 
     let moved = StoreError::HeadMoved(trace_id("a"));
-    assert_eq!(world.refused(vec![event("a", Some("a"), 2, rewind(4, 5))]), moved);
+    assert_eq!(world.write_rejected(vec![event("a", Some("a"), 2, rewind(4, 5))]), moved);
     let missing = |sequence: u64| StoreError::NotFound(format!("message a-{sequence:04}"));
-    assert_eq!(world.refused(vec![event("a", Some("a"), 2, rewind(7, 6))]), missing(7));
+    assert_eq!(world.write_rejected(vec![event("a", Some("a"), 2, rewind(7, 6))]), missing(7));
     // The run "a" is live, so no one else may move the head.
-    assert_eq!(world.refused(vec![event("a", None, 2, switch(1, 6))]), StoreError::SessionActive(session_id("a")));
-    assert_eq!(world.refused(vec![event("a", Some("a"), 2, switch(9, 6))]), missing(9));
+    assert_eq!(
+        world.write_rejected(vec![event("a", None, 2, switch(1, 6))]),
+        StoreError::SessionActive(session_id("a"))
+    );
+    assert_eq!(world.write_rejected(vec![event("a", Some("a"), 2, switch(9, 6))]), missing(9));
     world.write(vec![event("a", Some("a"), 2, rewind(4, 6))]);
     assert_eq!((world.trace("a").head_sequence, found(&world, 6)), (4, Some((6, false))));
-    assert_eq!(world.refused(vec![event("a", Some("a"), 2, rewind(6, 4))]), missing(6));
-    world.write(vec![say(message("a", 8, Some(4), Role::User))]);
+    assert_eq!(world.write_rejected(vec![event("a", Some("a"), 2, rewind(6, 4))]), missing(6));
+    world.write(vec![add_message(message("a", 8, Some(4), Role::User))]);
     world.write(vec![event("a", Some("a"), 2, switch(6, 8))]);
     assert_eq!(path(&world, "a", MessagePath::Main), [1, 2, 3, 4, 5, 6]);
-    world.write(vec![say(message("a", 9, Some(6), Role::User))]);
+    world.write(vec![add_message(message("a", 9, Some(6), Role::User))]);
     world.write(vec![event("a", Some("a"), 2, switch(8, 9))]);
     assert_eq!(path(&world, "a", MessagePath::Main), [1, 2, 3, 4, 8]);
     assert_eq!(path(&world, "a", MessagePath::To(9)), [1, 2, 3, 4, 5, 6, 9]);
 }
 
 pub(super) fn a_partial_message_never_becomes_head(mut world: TestStore) {
-    world.begin("a");
+    world.start_run("a");
     let mut cut = message("a", 2, Some(1), Role::Assistant);
     cut.partial = true;
-    world.write(vec![say(message("a", 1, None, Role::User)), say(cut)]);
+    world.write(vec![add_message(message("a", 1, None, Role::User)), add_message(cut)]);
     let trace = world.trace("a");
     assert_eq!((trace.head_sequence, trace.last_sequence, trace.total_messages), (1, 2, 2));
     assert_eq!(path(&world, "a", MessagePath::Main), [1]);
-    world.write(vec![say(message("a", 3, Some(1), Role::Assistant))]);
+    world.write(vec![add_message(message("a", 3, Some(1), Role::Assistant))]);
     assert_eq!(path(&world, "a", MessagePath::Main), [1, 3]);
 }
 
 pub(super) fn messages_are_read_by_their_sequences(mut world: TestStore) {
-    world.begin("a");
-    world.begin("b");
+    world.start_run("a");
+    world.start_run("b");
     let mut cut = message("a", 3, Some(2), Role::Assistant);
     cut.partial = true;
-    world.write(vec![say(message("a", 1, None, Role::User)), say(message("a", 2, Some(1), Role::User)), say(cut)]);
-    world.write(vec![say(message("b", 4, None, Role::User))]);
+    world.write(vec![
+        add_message(message("a", 1, None, Role::User)),
+        add_message(message("a", 2, Some(1), Role::User)),
+        add_message(cut),
+    ]);
+    world.write(vec![add_message(message("b", 4, None, Role::User))]);
     for (trace, sequences, want) in [
         ("a", vec![], vec![]),
         ("a", vec![2], vec![2]),
@@ -210,14 +220,15 @@ pub(super) fn messages_are_read_by_their_sequences(mut world: TestStore) {
 }
 
 pub(super) fn messages_count_for_the_run_that_writes_them(mut world: TestStore) {
-    world.begin("a");
-    world.write(vec![sub_trace("a@1", "a", Some("a"), None), child_run("c", "a@1", "a", "a"), open("c")]);
-    world.fenced("a", 1, 1, vec![say(message("a", 1, None, Role::User))]).unwrap();
+    world.start_run("a");
+    world.write(vec![sub_trace("a@1", "a", Some("a"), None), child_run("c", "a@1", "a", "a"), open_run("c")]);
+    world.fenced("a", 1, 1, vec![add_message(message("a", 1, None, Role::User))]).unwrap();
     // The last append of a child may also write a message to its parent's trace, which is not counted for the child.
-    let both = vec![say(message("a@1", 1, None, Role::Assistant)), say(message("a", 2, Some(1), Role::Tool))];
+    let both =
+        vec![add_message(message("a@1", 1, None, Role::Assistant)), add_message(message("a", 2, Some(1), Role::Tool))];
     world.fenced("c", 1, 1, both).unwrap();
     // A run can be created, get its message and be opened in one append, in any order.
-    world.write(vec![new_run("next", "a", "a"), say(message("a", 3, Some(2), Role::User)), open("next")]);
+    world.write(vec![new_run("next", "a", "a"), add_message(message("a", 3, Some(2), Role::User)), open_run("next")]);
     let counts: Vec<u64> = ["a", "c", "next"].iter().map(|run| world.run(run).usage.messages).collect();
     assert_eq!(counts, [1, 1, 1]);
     assert_eq!((world.trace("a").total_messages, world.trace("a@1").total_messages), (3, 1));

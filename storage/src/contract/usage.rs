@@ -6,7 +6,7 @@ use super::world::{TestStore, answered, at, child_run, completed, event, new_run
 use crate::store::UsageFilter;
 use soong_protocol::{RunEvent, Write};
 
-fn shown(rows: &[UsageRow]) -> Vec<String> {
+fn format_rows(rows: &[UsageRow]) -> Vec<String> {
     let one = |row: &UsageRow| {
         let sum = &row.sum;
         format!(
@@ -24,13 +24,13 @@ fn shown(rows: &[UsageRow]) -> Vec<String> {
     rows.iter().map(one).collect()
 }
 
-fn began_with(model: &str) -> RunEvent {
+fn loop_started_with(model: &str) -> RunEvent {
     RunEvent::LoopStarted { mode: RunMode::Normal, agent_type: "default".into(), model: model.into() }
 }
 
-pub(super) fn what_is_more_than_fits_counts_as_the_most_that_does(mut world: TestStore) {
+pub(super) fn sums_saturate(mut world: TestStore) {
     for name in ["a", "b"] {
-        world.begin(name);
+        world.start_run(name);
         world.write(vec![
             event(name, Some(name), 0, started()),
             event(name, Some(name), 1, answered(u64::MAX, 10, Some(u64::MAX))),
@@ -42,16 +42,16 @@ pub(super) fn what_is_more_than_fits_counts_as_the_most_that_does(mut world: Tes
         let rows = world.reader.usage(by, &UsageFilter::default()).unwrap();
         assert_eq!((rows[0].sum.prompt_tokens, rows[0].sum.completion_tokens), (most, 40), "{by:?}");
     }
-    let sessions = UsageReport::of(world.reader.usage(UsageBy::Session, &UsageFilter::default()).unwrap());
+    let sessions = UsageReport::from_rows(world.reader.usage(UsageBy::Session, &UsageFilter::default()).unwrap());
     assert_eq!(sessions.total.runs, 2);
     assert!(sessions.total.prompt_tokens >= most && sessions.total.total_tokens >= sessions.total.prompt_tokens);
 }
 
-pub(super) fn what_was_used_is_summed_and_nothing_is_counted_twice(mut world: TestStore) {
+pub(super) fn usage_is_summed_once(mut world: TestStore) {
     const DAY: i64 = 86_400;
-    world.begin("a");
-    world.begin("b");
-    world.begin("c");
+    world.start_run("a");
+    world.start_run("b");
+    world.start_run("c");
     world.write(vec![
         event("a", Some("a"), 0, started()),
         event("a", Some("a"), 1, answered(100, 10, Some(7))),
@@ -60,18 +60,18 @@ pub(super) fn what_was_used_is_summed_and_nothing_is_counted_twice(mut world: Te
     // A child on the next day; its usage is counted separately.
     world.write(vec![sub_trace("a@1", "a", Some("a"), None), child_run("child", "a@1", "a", "a")]);
     world.write(vec![
-        event("a@1", Some("child"), DAY, began_with("m2")),
+        event("a@1", Some("child"), DAY, loop_started_with("m2")),
         event("a@1", Some("child"), DAY, answered(1_000, 1, None)),
         event("a@1", Some("child"), DAY, completed("done")),
         event("a", Some("a"), DAY, completed("done")),
     ]);
     // A run that failed before any answer: a missing price does not matter.
-    world.write(vec![event("b", Some("b"), DAY, began_with("m2"))]);
+    world.write(vec![event("b", Some("b"), DAY, loop_started_with("m2"))]);
     // A run that never started.
     world.write(vec![new_run("waits", "a", "a")]);
     let usage = |world: &TestStore, by, since| {
         let filter = UsageFilter { since, ..UsageFilter::default() };
-        shown(&world.reader.usage(by, &filter).unwrap())
+        format_rows(&world.reader.usage(by, &filter).unwrap())
     };
     let (a, child) = ("150+15 tokens, 2 cached, 10 (≥ 10, 0 without)", "1000+1 tokens, 1 cached, ? (≥ 0, 1 without)");
     let zero = "0+0 tokens, 0 cached, 0 (≥ 0, 0 without)";
@@ -87,7 +87,7 @@ pub(super) fn what_was_used_is_summed_and_nothing_is_counted_twice(mut world: Te
         [format!("a: 1 runs, {child}"), format!("b: 1 runs, {zero}")]
     );
     assert_eq!(usage(&world, UsageBy::Day, Some(at(DAY + 1))), [""; 0]);
-    let total = UsageReport::of(world.reader.usage(UsageBy::Day, &UsageFilter::default()).unwrap()).total;
+    let total = UsageReport::from_rows(world.reader.usage(UsageBy::Day, &UsageFilter::default()).unwrap()).total;
     assert_eq!((total.runs, total.total_tokens, total.runs_without_price), (3, 1_166, 1));
 
     // A run that is resumed after midnight counts for the day of its start.
@@ -103,15 +103,15 @@ pub(super) fn what_was_used_is_summed_and_nothing_is_counted_twice(mut world: Te
 
 pub(super) fn a_run_counts_for_the_model_and_the_time_of_its_start(mut world: TestStore) {
     const HOUR: i64 = 3_600;
-    world.begin("a");
+    world.start_run("a");
     world.write(vec![
-        event("a", Some("a"), 0, began_with("m1")),
+        event("a", Some("a"), 0, loop_started_with("m1")),
         event("a", Some("a"), 1, answered(100, 10, Some(7))),
         event("a", Some("a"), 2, completed("done")),
     ]);
     // The next message of the conversation uses another model, three hours later.
     world.write(vec![new_run("a2", "a", "a")]);
-    world.write(vec![event("a", Some("a2"), 3 * HOUR, began_with("m2"))]);
+    world.write(vec![event("a", Some("a2"), 3 * HOUR, loop_started_with("m2"))]);
     world.write(vec![event("a", Some("a2"), 3 * HOUR + 1, answered(20, 2, None))]);
     let usage = |world: &TestStore, by, since| {
         let filter = UsageFilter { since: Some(at(since)), ..UsageFilter::default() };
@@ -129,21 +129,21 @@ pub(super) fn a_run_counts_for_the_model_and_the_time_of_its_start(mut world: Te
     assert_eq!(usage(&world, UsageBy::Model, 3 * HOUR + 1), []);
     world.write(vec![event("a", Some("a2"), 3 * HOUR + 2, answered(30, 3, Some(1)))]);
     assert_eq!(usage(&world, UsageBy::Model, 1), [("m2".to_owned(), 55)]);
-    let total = UsageReport::of(world.reader.usage(UsageBy::Day, &UsageFilter::default()).unwrap()).total;
+    let total = UsageReport::from_rows(world.reader.usage(UsageBy::Day, &UsageFilter::default()).unwrap()).total;
     assert_eq!((total.runs, total.runs_without_price, total.known_cost.as_nanos()), (2, 1, 7));
 }
 
 /// Returns runs and tokens of the whole report, for each grouping.
 fn totals(world: &TestStore) -> [(u64, u64); 3] {
     [UsageBy::Day, UsageBy::Model, UsageBy::Session].map(|by| {
-        let total = UsageReport::of(world.reader.usage(by, &UsageFilter::default()).unwrap()).total;
+        let total = UsageReport::from_rows(world.reader.usage(by, &UsageFilter::default()).unwrap()).total;
         (total.runs, total.total_tokens)
     })
 }
 
 pub(super) fn run_that_starts_in_the_batch_of_a_removal_is_counted(mut world: TestStore) {
     for name in ["a", "b", "c"] {
-        world.begin(name);
+        world.start_run(name);
     }
     world.write(vec![event("a", Some("a"), 0, started()), event("a", Some("a"), 1, completed("done"))]);
     let start = |name| vec![event(name, Some(name), 2, started())];
@@ -163,11 +163,11 @@ pub(super) fn run_that_starts_in_the_batch_of_a_removal_is_counted(mut world: Te
 pub(super) fn sessions_of_two_users_are_counted_apart_after_a_deletion(mut world: TestStore) {
     let of = |world: &TestStore, uid: &str| {
         let filter = UsageFilter { uid: Some(uid.into()), ..UsageFilter::default() };
-        UsageReport::of(world.reader.usage(UsageBy::Day, &filter).unwrap()).total.total_tokens
+        UsageReport::from_rows(world.reader.usage(UsageBy::Day, &filter).unwrap()).total.total_tokens
     };
     // The second session gets the database key of the first one.
     for name in ["bob", "a"] {
-        world.begin(name);
+        world.start_run(name);
         world.write(vec![
             event(name, Some(name), 0, started()),
             event(name, Some(name), 1, answered(100, 10, Some(7))),
@@ -177,7 +177,7 @@ pub(super) fn sessions_of_two_users_are_counted_apart_after_a_deletion(mut world
         assert_eq!(of(&world, uid), 110, "{uid}");
         if name == "bob" {
             world.write(vec![Write::BeginRemoval(session_id(name))]);
-            while !world.reader.removals().unwrap().is_empty() {
+            while !world.reader.session_deletions().unwrap().is_empty() {
                 world.write(vec![Write::RemoveRows { session_id: session_id(name), limit: 100 }]);
             }
             assert_eq!(of(&world, uid), 0);

@@ -75,7 +75,7 @@ pub(super) fn sub_trace(id: &str, session: &str, parent: Option<&str>, goal: Opt
     })
 }
 
-pub(super) fn run_of(id: &str, trace: &str, session: &str, parent: Option<&str>) -> Run {
+pub(super) fn new_run_record(id: &str, trace: &str, session: &str, parent: Option<&str>) -> Run {
     let settings = RunSettings { max_iterations: Some(7), ..RunSettings::default() };
     let task = format!("task of {id}");
     Run {
@@ -87,14 +87,14 @@ pub(super) fn run_of(id: &str, trace: &str, session: &str, parent: Option<&str>)
 }
 
 pub(super) fn new_run(id: &str, trace: &str, session: &str) -> Write {
-    Write::Run(Box::new(run_of(id, trace, session, None)))
+    Write::Run(Box::new(new_run_record(id, trace, session, None)))
 }
 
 pub(super) fn child_run(id: &str, trace: &str, session: &str, parent: &str) -> Write {
-    Write::Run(Box::new(run_of(id, trace, session, Some(parent))))
+    Write::Run(Box::new(new_run_record(id, trace, session, Some(parent))))
 }
 
-pub(super) fn open(id: &str) -> Write {
+pub(super) fn open_run(id: &str) -> Write {
     Write::NewEpoch(run_id(id))
 }
 
@@ -106,7 +106,7 @@ pub(super) fn message(trace: &str, sequence: u64, parent: Option<u64>, role: Rol
     Message::text(trace_id(trace), sequence, parent, role, format!("text {sequence}"), at(3))
 }
 
-pub(super) fn say(message: Message) -> Write {
+pub(super) fn add_message(message: Message) -> Write {
     Write::Message(Arc::new(message))
 }
 
@@ -133,18 +133,18 @@ pub(super) fn answered(prompt: u64, completion: u64, cost: Option<u64>) -> Model
     }
 }
 
-pub(super) fn took(duration_ms: u64) -> StatsPair {
+pub(super) fn stats_with_duration(duration_ms: u64) -> StatsPair {
     let mut stats = StatsPair::zero();
     stats.own.duration_ms = duration_ms;
     stats
 }
 
 pub(super) fn completed(summary: &str) -> RunEvent {
-    RunEvent::Completed { summary: summary.into(), stats: took(1_500) }
+    RunEvent::Completed { summary: summary.into(), stats: stats_with_duration(1_500) }
 }
 
 pub(super) fn cancelled(reason: EndReason) -> RunEvent {
-    RunEvent::Cancelled { queued: false, end_reason: reason, stats: took(10) }
+    RunEvent::Cancelled { queued: false, end_reason: reason, stats: stats_with_duration(10) }
 }
 
 impl TestStore {
@@ -164,7 +164,7 @@ impl TestStore {
     }
 
     /// Commits one append without a fence, which must be rejected.
-    pub(super) fn refused(&mut self, writes: Vec<Write>) -> StoreError {
+    pub(super) fn write_rejected(&mut self, writes: Vec<Write>) -> StoreError {
         self.batch(vec![writes]).remove(0).unwrap_err()
     }
 
@@ -175,8 +175,8 @@ impl TestStore {
     }
 
     /// Creates a session, a trace and a run with the same name, and opens the run: its epoch is 1.
-    pub(super) fn begin(&mut self, name: &str) {
-        let ack = self.write(vec![new_session(name), new_trace(name, name), new_run(name, name, name), open(name)]);
+    pub(super) fn start_run(&mut self, name: &str) {
+        let ack = self.write(vec![new_session(name), new_trace(name, name), new_run(name, name, name), open_run(name)]);
         assert_eq!(ack.epoch, Some(1));
     }
 

@@ -78,19 +78,19 @@ impl FaultPlan {
     }
 
     /// Injects a fault into the `nth` commit, counted from 1 over the store's life.
-    pub fn at(&self, nth: u64, fault: Fault) {
+    pub fn inject_at(&self, nth: u64, fault: Fault) {
         self.plan().at.insert(nth, fault);
     }
 
     /// Injects a fault into the next commit.
-    pub fn next(&self, fault: Fault) {
+    pub fn inject_next(&self, fault: Fault) {
         let mut plan = self.plan();
         let nth = plan.commits + 1;
         plan.at.insert(nth, fault);
     }
 
     /// Injects a fault into every commit without its own fault, until [`FaultPlan::clear`].
-    pub fn always(&self, fault: Fault) {
+    pub fn inject_always(&self, fault: Fault) {
         self.plan().always = Some(fault);
     }
 
@@ -103,12 +103,12 @@ impl FaultPlan {
     }
 
     /// Blocks commits before they write, until [`FaultPlan::release`].
-    pub fn hold(&self) {
+    pub fn block_commits(&self) {
         self.plan().held = true;
     }
 
     /// Releases blocked commits.
-    pub fn release(&self) {
+    pub fn unblock_commits(&self) {
         self.plan().held = false;
         self.0.1.notify_all();
     }
@@ -138,11 +138,11 @@ impl FaultPlan {
     ///
     /// # Errors
     /// [`InjectedFault`] if the point must fail.
-    pub fn meet(&self, point: FaultPoint) -> Result<(), InjectedFault> {
-        let (delay, outcome) = self.plan().rules.meet(point);
+    pub fn hit(&self, point: FaultPoint) -> Result<(), InjectedFault> {
+        let (delay, outcome) = self.plan().rules.hit(point);
         if !delay.is_zero() {
             tracing::debug!(%point, ?delay, "a delay on purpose");
-            pause(delay);
+            sleep_blocking(delay);
         }
         match outcome {
             None => Ok(()),
@@ -150,17 +150,17 @@ impl FaultPlan {
                 tracing::warn!(%point, "a failure on purpose");
                 Err(InjectedFault(point))
             }
-            Some(Outcome::Kill) => die(),
+            Some(Outcome::Kill) => kill_process(),
         }
     }
 
     /// Returns how often a point was reached.
-    pub fn met(&self, point: FaultPoint) -> u64 {
-        self.plan().rules.met(point)
+    pub fn hit_count(&self, point: FaultPoint) -> u64 {
+        self.plan().rules.hit_count(point)
     }
 
     /// Counts a commit, waits while commits are held, and returns the fault of this one.
-    pub(super) fn begin(&self) -> Option<Fault> {
+    pub(super) fn next_commit(&self) -> Option<Fault> {
         let mut plan = self.plan();
         plan.commits += 1;
         let nth = plan.commits;
@@ -192,7 +192,7 @@ impl fmt::Display for FaultPlan {
 }
 
 /// Sleeps. On a worker of a multi-threaded tokio runtime its other tasks are moved to another worker.
-fn pause(time: Duration) {
+fn sleep_blocking(time: Duration) {
     use tokio::runtime::{Handle, RuntimeFlavor};
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(|| std::thread::sleep(time)),
@@ -201,7 +201,7 @@ fn pause(time: Duration) {
 }
 
 /// Ends the process like `kill -9`: nothing is flushed, nothing is dropped.
-fn die() -> ! {
+fn kill_process() -> ! {
     // Nothing is logged, because buffered output must be lost.
     #[cfg(unix)]
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);

@@ -108,17 +108,17 @@ impl Rules {
         self.rules.clear();
     }
 
-    pub(super) fn met(&self, point: FaultPoint) -> u64 {
+    pub(super) fn hit_count(&self, point: FaultPoint) -> u64 {
         self.hit_counts[point as usize]
     }
 
     /// Counts that a point is reached; returns the delay, and the action after it.
-    pub(super) fn meet(&mut self, point: FaultPoint) -> (Duration, Option<Outcome>) {
+    pub(super) fn hit(&mut self, point: FaultPoint) -> (Duration, Option<Outcome>) {
         self.hit_counts[point as usize] += 1;
         let nth = self.hit_counts[point as usize];
         let (mut delay, mut outcome) = (Duration::ZERO, None);
         for (place, rule) in self.rules.iter().enumerate() {
-            if rule.point != point || !rule.when.is_now(nth, || chance(self.seed, place, nth)) {
+            if rule.point != point || !rule.when.applies(nth, || chance(self.seed, place, nth)) {
                 continue;
             }
             match rule.action {
@@ -131,7 +131,7 @@ impl Rules {
 }
 
 impl When {
-    fn is_now(self, nth: u64, chance: impl Fn() -> f64) -> bool {
+    fn applies(self, nth: u64, chance: impl Fn() -> f64) -> bool {
         match self {
             Self::Always => true,
             Self::At(at) => nth == at,
@@ -237,14 +237,14 @@ mod tests {
     }
 
     /// Returns the effects of a point's first ten occurrences: `.`, `k`, `f` or a digit for milliseconds.
-    fn story(rules: &mut Rules, point: FaultPoint) -> String {
+    fn effects_of_ten_hits(rules: &mut Rules, point: FaultPoint) -> String {
         let letter = |(delay, outcome): (Duration, Option<Outcome>)| match outcome {
             Some(Outcome::Kill) => "k".to_owned(),
             Some(Outcome::Fail) => "f".to_owned(),
             None if delay.is_zero() => ".".to_owned(),
             None => delay.as_millis().to_string(),
         };
-        (0..10).map(|_| letter(rules.meet(point))).collect()
+        (0..10).map(|_| letter(rules.hit(point))).collect()
     }
 
     #[test]
@@ -263,7 +263,7 @@ mod tests {
         ] {
             let mut rules = rules(text);
             assert_eq!(rules.to_string(), shown, "{text}");
-            assert_eq!(story(&mut rules, FaultPoint::Ended), story_of_ended, "{text}");
+            assert_eq!(effects_of_ten_hits(&mut rules, FaultPoint::Ended), story_of_ended, "{text}");
         }
     }
 
@@ -306,7 +306,7 @@ mod tests {
     fn chance_follows_from_the_seed_and_is_about_as_often_as_said() {
         let count = |text: &str| {
             let mut rules = rules(text);
-            (0..10_000).map(|_| rules.meet(FaultPoint::Flush).1.is_some()).collect::<Vec<_>>()
+            (0..10_000).map(|_| rules.hit(FaultPoint::Flush).1.is_some()).collect::<Vec<_>>()
         };
         let some = count("flush%1.5=fail,seed=42");
         assert_eq!(some, count("seed=42,flush%1.5=fail"));

@@ -22,8 +22,8 @@ impl<S: Store> FaultStore<S> {
 
 impl<S: Store> Store for FaultStore<S> {
     fn commit(&mut self, batch: &[Append]) -> Result<Vec<Result<Ack, StoreError>>, StoreError> {
-        let fault = self.plan.begin();
-        self.plan.meet(FaultPoint::BeforeCommit)?;
+        let fault = self.plan.next_commit();
+        self.plan.hit(FaultPoint::BeforeCommit)?;
         let outcomes = match fault {
             Some(Fault::FailBeforeWrite(error)) => return Err(error),
             Some(Fault::FailAfterWrite(error)) => self.inner.commit(batch).and(Err(error)),
@@ -33,7 +33,7 @@ impl<S: Store> Store for FaultStore<S> {
             }
             None => self.inner.commit(batch),
         }?;
-        self.plan.meet(FaultPoint::AfterCommit)?;
+        self.plan.hit(FaultPoint::AfterCommit)?;
         Ok(outcomes)
     }
 }
@@ -58,12 +58,12 @@ mod tests {
         let (plan, written) = (FaultPlan::new(), Arc::new(Mutex::new(0)));
         let mut store = FaultStore::new(Counting(written.clone()), plan.clone());
         let full = StoreError::Io("disk full".into());
-        plan.at(2, Fault::FailBeforeWrite(full.clone()));
-        plan.at(3, Fault::FailAfterWrite(full.clone()));
+        plan.inject_at(2, Fault::FailBeforeWrite(full.clone()));
+        plan.inject_at(3, Fault::FailAfterWrite(full.clone()));
         let outcomes: Vec<bool> = (0..4).map(|_| store.commit(&[Append::default()]).is_ok()).collect();
         assert_eq!(outcomes, [true, false, false, true]);
         assert_eq!(*written.lock().unwrap(), 3, "the third was written and failed");
-        plan.always(Fault::FailBeforeWrite(full));
+        plan.inject_always(Fault::FailBeforeWrite(full));
         assert!(store.commit(&[]).is_err() && store.commit(&[]).is_err());
         plan.clear();
         assert!(store.commit(&[]).is_ok());
@@ -71,14 +71,14 @@ mod tests {
     }
 
     #[test]
-    fn a_held_commit_goes_on_when_it_is_released() {
+    fn blocked_commit_continues_after_release() {
         let (plan, written) = (FaultPlan::new(), Arc::new(Mutex::new(0)));
         let mut store = FaultStore::new(Counting(written.clone()), plan.clone());
-        plan.hold();
+        plan.block_commits();
         let commit = std::thread::spawn(move || store.commit(&[]).is_ok());
         plan.wait_for_commits(1);
         assert_eq!(*written.lock().unwrap(), 0);
-        plan.release();
+        plan.unblock_commits();
         assert!(commit.join().unwrap());
         assert_eq!(*written.lock().unwrap(), 1);
     }

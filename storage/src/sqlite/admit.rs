@@ -36,7 +36,7 @@ pub(super) fn admit(conn: &Connection, cache: &mut Cache, append: &Append) -> Re
         return Ok(Admission::AlreadyRecorded);
     }
     for write in &append.writes {
-        gate.write(write)?;
+        gate.check_write(write)?;
     }
     Ok(Admission::New)
 }
@@ -63,48 +63,48 @@ struct AdmissionCheck<'a, 'c> {
     appended: AppendedRecords<'a>,
 }
 
-fn exists(what: &str, id: impl std::fmt::Display) -> WriteError {
+fn already_exists(what: &str, id: impl std::fmt::Display) -> WriteError {
     StoreError::AlreadyExists(format!("{what} {id}")).into()
 }
 
-fn missing(what: &str, id: impl std::fmt::Display) -> WriteError {
+fn not_found(what: &str, id: impl std::fmt::Display) -> WriteError {
     StoreError::NotFound(format!("{what} {id}")).into()
 }
 
 impl<'a> AdmissionCheck<'a, '_> {
     fn is_recorded(&mut self, fence: &Fence) -> Result<bool, WriteError> {
         let run = self.cache.runs.get(self.conn, &fence.run_id)?;
-        let run = run.ok_or_else(|| missing("run", &fence.run_id))?;
+        let run = run.ok_or_else(|| not_found("run", &fence.run_id))?;
         if run.epoch != fence.epoch {
             return Err(StoreError::StaleIncarnation(fence.run_id.clone()).into());
         }
         Ok(fence.number <= run.append_number)
     }
 
-    fn write(&mut self, write: &'a Write) -> Result<(), WriteError> {
+    fn check_write(&mut self, write: &'a Write) -> Result<(), WriteError> {
         match write {
             Write::Session(new) => self.session(new)?,
             Write::Fork(new) => self.fork(new)?,
             Write::Trace(new) => self.trace(new)?,
             Write::FirstTask(new) => self.first_task(&new.trace_id)?,
             Write::Run(run) => self.run(run)?,
-            Write::NewEpoch(run_id) => self.need_run(run_id)?,
+            Write::NewEpoch(run_id) => self.require_run(run_id)?,
             Write::Message(message) => self.message(message)?,
             Write::Event(draft) => {
-                self.need_trace(&draft.trace_id)?;
+                self.require_trace(&draft.trace_id)?;
                 if let Some(run_id) = &draft.run_id {
-                    self.need_run(run_id)?;
+                    self.require_run(run_id)?;
                 }
-                self.head_may_move(draft)?;
+                self.check_head_move(draft)?;
             }
             Write::ChildResult(result) => {
-                self.need_run(&result.run_id)?;
+                self.require_run(&result.run_id)?;
                 let stored = match self.cache.runs.get(self.conn, &result.run_id)? {
                     Some(run) => runs::has_result(self.conn, run.key)?,
                     None => false,
                 };
                 if stored || !self.appended.results.insert(&result.run_id) {
-                    return Err(exists("the result of run", &result.run_id));
+                    return Err(already_exists("the result of run", &result.run_id));
                 }
             }
             Write::Answer { question_id, .. } => self.answer(question_id)?,
@@ -115,14 +115,14 @@ impl<'a> AdmissionCheck<'a, '_> {
             Write::Edit(new) => self.edit(new)?,
             Write::DocumentVersion(new) => self.flush(new)?,
             Write::ArtifactDeleted { artifact_id, .. } => {
-                self.numbers(artifact_id)?.ok_or_else(|| missing("artifact", artifact_id))?;
+                self.numbers(artifact_id)?.ok_or_else(|| not_found("artifact", artifact_id))?;
                 self.appended.numbers.insert(artifact_id, None);
             }
             Write::BlobIntent { .. } | Write::BlobDeleted { .. } | Write::TaskJournalCompleted(_) | Write::Probe => {}
-            Write::BeginRemoval(id) => self.begin_removal(id)?,
-            Write::EndRemoval(id) => self.need_removal(id, &[DeletionStage::Files])?,
+            Write::BeginRemoval(id) => self.check_begin_deletion(id)?,
+            Write::EndRemoval(id) => self.require_deletion(id, &[DeletionStage::Files])?,
             Write::RemoveRows { session_id, .. } => {
-                self.need_removal(session_id, &[DeletionStage::Files, DeletionStage::Rows])?;
+                self.require_deletion(session_id, &[DeletionStage::Files, DeletionStage::Rows])?;
             }
         }
         Ok(())
@@ -130,7 +130,7 @@ impl<'a> AdmissionCheck<'a, '_> {
 
     /// Accepts the first answer only, also within one append.
     fn answer(&mut self, id: &'a QuestionId) -> Result<(), WriteError> {
-        let question = questions::question(self.conn, id)?.ok_or_else(|| missing("question", id))?;
+        let question = questions::question(self.conn, id)?.ok_or_else(|| not_found("question", id))?;
         if question.status != QuestionStatus::Pending || !self.appended.answers.insert(id) {
             return Err(StoreError::AlreadyDecided(format!("question {id}")).into());
         }
@@ -139,7 +139,7 @@ impl<'a> AdmissionCheck<'a, '_> {
 
     /// Accepts the first decision only, also within one append.
     fn decision(&mut self, id: &'a PermissionId) -> Result<(), WriteError> {
-        let asked = permissions::permission(self.conn, id)?.ok_or_else(|| missing("permission", id))?;
+        let asked = permissions::permission(self.conn, id)?.ok_or_else(|| not_found("permission", id))?;
         if asked.status != PermissionStatus::Pending || !self.appended.decisions.insert(id) {
             return Err(StoreError::AlreadyDecided(format!("permission {id}")).into());
         }
@@ -147,7 +147,7 @@ impl<'a> AdmissionCheck<'a, '_> {
     }
 
     fn permission(&mut self, asked: &'a Permission) -> Result<(), WriteError> {
-        self.need_run(&asked.run_id)
+        self.require_run(&asked.run_id)
     }
 
     fn session(&mut self, new: &'a NewSession) -> Result<(), WriteError> {
@@ -155,7 +155,7 @@ impl<'a> AdmissionCheck<'a, '_> {
             return Err(StoreError::SessionDeleting(new.session_id.clone()).into());
         }
         if self.has_session(&new.session_id)? {
-            return Err(exists("session", &new.session_id));
+            return Err(already_exists("session", &new.session_id));
         }
         self.appended.sessions.insert(&new.session_id);
         Ok(())
@@ -165,12 +165,15 @@ impl<'a> AdmissionCheck<'a, '_> {
     fn fork(&mut self, new: &'a NewFork) -> Result<(), WriteError> {
         self.session(&new.session)?;
         if self.has_trace(&new.trace_id)? {
-            return Err(exists("trace", &new.trace_id));
+            return Err(already_exists("trace", &new.trace_id));
         }
-        let source =
-            self.cache.traces.get(self.conn, &new.source_trace)?.ok_or_else(|| missing("trace", &new.source_trace))?;
-        if paths::safe_cut(self.conn, source.key, new.last_message)?.is_none() {
-            return Err(missing("message", format!("{}-{:04}", new.source_trace, new.last_message)));
+        let source = self
+            .cache
+            .traces
+            .get(self.conn, &new.source_trace)?
+            .ok_or_else(|| not_found("trace", &new.source_trace))?;
+        if paths::turn_end(self.conn, source.key, new.last_message)?.is_none() {
+            return Err(not_found("message", format!("{}-{:04}", new.source_trace, new.last_message)));
         }
         self.appended.traces.insert(&new.trace_id);
         Ok(())
@@ -189,25 +192,25 @@ impl<'a> AdmissionCheck<'a, '_> {
     }
 
     fn first_task(&mut self, id: &TraceId) -> Result<(), WriteError> {
-        let trace = self.cache.traces.get(self.conn, id)?.ok_or_else(|| missing("trace", id))?;
-        if runs::has_any(self.conn, trace.key)? { Err(exists("a run of trace", id)) } else { Ok(()) }
+        let trace = self.cache.traces.get(self.conn, id)?.ok_or_else(|| not_found("trace", id))?;
+        if runs::has_any(self.conn, trace.key)? { Err(already_exists("a run of trace", id)) } else { Ok(()) }
     }
 
-    fn need_session(&mut self, id: &SessionId) -> Result<(), WriteError> {
-        if self.has_session(id)? { Ok(()) } else { Err(missing("session", id)) }
+    fn require_session(&mut self, id: &SessionId) -> Result<(), WriteError> {
+        if self.has_session(id)? { Ok(()) } else { Err(not_found("session", id)) }
     }
 
-    fn need_trace(&mut self, id: &TraceId) -> Result<(), WriteError> {
-        if self.has_trace(id)? { Ok(()) } else { Err(missing("trace", id)) }
+    fn require_trace(&mut self, id: &TraceId) -> Result<(), WriteError> {
+        if self.has_trace(id)? { Ok(()) } else { Err(not_found("trace", id)) }
     }
 
-    fn need_run(&mut self, id: &RunId) -> Result<(), WriteError> {
-        if self.has_run(id)? { Ok(()) } else { Err(missing("run", id)) }
+    fn require_run(&mut self, id: &RunId) -> Result<(), WriteError> {
+        if self.has_run(id)? { Ok(()) } else { Err(not_found("run", id)) }
     }
 
     /// Accepts a move of the head only from its current position, and only to a message after which a conversation
     /// can be resumed.
-    fn head_may_move(&mut self, draft: &EventDraft) -> Result<(), WriteError> {
+    fn check_head_move(&mut self, draft: &EventDraft) -> Result<(), WriteError> {
         let (from, to, only_back) = match &draft.event {
             Event::Message(MessageEvent::Rewind { from_sequence, head_sequence, .. }) => {
                 (*from_sequence, *head_sequence, true)
@@ -218,7 +221,7 @@ impl<'a> AdmissionCheck<'a, '_> {
             _ => return Ok(()),
         };
         let trace = self.cache.traces.get(self.conn, &draft.trace_id)?;
-        let trace = trace.ok_or_else(|| missing("trace", &draft.trace_id))?;
+        let trace = trace.ok_or_else(|| not_found("trace", &draft.trace_id))?;
         if draft.run_id.is_none() && trace.live_runs > 0 {
             return Err(StoreError::SessionActive(trace.session_id.clone()).into());
         }
@@ -226,37 +229,37 @@ impl<'a> AdmissionCheck<'a, '_> {
             return Err(StoreError::HeadMoved(draft.trace_id.clone()).into());
         }
         let is_place = match only_back {
-            true => paths::leads_to(self.conn, trace.key, from, to)?,
-            false => paths::safe_cut(self.conn, trace.key, to)?.is_some(),
+            true => paths::is_on_path(self.conn, trace.key, from, to)?,
+            false => paths::turn_end(self.conn, trace.key, to)?.is_some(),
         };
-        if is_place { Ok(()) } else { Err(missing("message", format!("{}-{to:04}", draft.trace_id))) }
+        if is_place { Ok(()) } else { Err(not_found("message", format!("{}-{to:04}", draft.trace_id))) }
     }
 
-    fn begin_removal(&mut self, id: &SessionId) -> Result<(), WriteError> {
+    fn check_begin_deletion(&mut self, id: &SessionId) -> Result<(), WriteError> {
         if removal::stage(self.conn, id)?.is_some() {
             return Ok(());
         }
-        let session = self.cache.sessions.get(self.conn, id)?.ok_or_else(|| missing("session", id))?;
+        let session = self.cache.sessions.get(self.conn, id)?.ok_or_else(|| not_found("session", id))?;
         let key = session.key;
         // Runs that ended earlier in the batch must be in their rows.
         self.cache.save_runs(self.conn)?;
         if removal::has_live_runs(self.conn, key)? { Err(StoreError::SessionActive(id.clone()).into()) } else { Ok(()) }
     }
 
-    fn need_removal(&self, id: &SessionId, stages: &[DeletionStage]) -> Result<(), WriteError> {
+    fn require_deletion(&self, id: &SessionId, stages: &[DeletionStage]) -> Result<(), WriteError> {
         match removal::stage(self.conn, id)? {
             Some(stage) if stages.contains(&stage) => Ok(()),
-            _ => Err(missing("a removal of session", id)),
+            _ => Err(not_found("a removal of session", id)),
         }
     }
 
     fn trace(&mut self, new: &'a NewTrace) -> Result<(), WriteError> {
-        self.need_session(&new.session_id)?;
+        self.require_session(&new.session_id)?;
         if let Some(parent) = &new.parent_trace_id {
-            self.need_trace(parent)?;
+            self.require_trace(parent)?;
         }
         if self.has_trace(&new.trace_id)? {
-            return Err(exists("trace", &new.trace_id));
+            return Err(already_exists("trace", &new.trace_id));
         }
         self.appended.traces.insert(&new.trace_id);
         self.appended.sequences.insert(&new.trace_id, 0);
@@ -264,12 +267,12 @@ impl<'a> AdmissionCheck<'a, '_> {
     }
 
     fn run(&mut self, run: &'a Run) -> Result<(), WriteError> {
-        self.need_trace(&run.trace_id)?;
+        self.require_trace(&run.trace_id)?;
         if let Some(parent) = &run.parent_run_id {
-            self.need_run(parent)?;
+            self.require_run(parent)?;
         }
         if self.has_run(&run.run_id)? {
-            return Err(exists("run", &run.run_id));
+            return Err(already_exists("run", &run.run_id));
         }
         self.appended.runs.insert(&run.run_id);
         Ok(())
@@ -281,14 +284,14 @@ impl<'a> AdmissionCheck<'a, '_> {
             Some(last) => *last,
             None => match self.cache.traces.get(self.conn, &message.trace_id)? {
                 Some(trace) => trace.last_sequence,
-                None => return Err(missing("trace", &message.trace_id)),
+                None => return Err(not_found("trace", &message.trace_id)),
             },
         };
         if message.sequence <= last {
-            return Err(exists("message", message.message_id()));
+            return Err(already_exists("message", message.message_id()));
         }
         if let Some(parent) = message.parent_sequence.filter(|parent| *parent > last) {
-            return Err(missing("message", format!("{}-{parent:04}", message.trace_id)));
+            return Err(not_found("message", format!("{}-{parent:04}", message.trace_id)));
         }
         self.appended.sequences.insert(&message.trace_id, message.sequence);
         Ok(())
@@ -302,10 +305,10 @@ impl<'a> AdmissionCheck<'a, '_> {
     }
 
     fn version(&mut self, new: &'a NewVersion) -> Result<(), WriteError> {
-        let last = self.next(&new.artifact)?;
+        let last = self.check_next_number(&new.artifact)?;
         if last.stored != last.current {
             let message = format!("{}, with edits that are no version yet,", new.artifact.label());
-            return Err(exists("artifact", message));
+            return Err(already_exists("artifact", message));
         }
         let number = new.artifact.current_version;
         self.appended
@@ -315,21 +318,21 @@ impl<'a> AdmissionCheck<'a, '_> {
     }
 
     fn edit(&mut self, new: &'a NewEdit) -> Result<(), WriteError> {
-        self.need_trace(&new.edit.trace_id)?;
-        self.need_run(&new.edit.effect.run_id)?;
-        let last = self.next(&new.artifact)?;
+        self.require_trace(&new.edit.trace_id)?;
+        self.require_run(&new.edit.effect.run_id)?;
+        let last = self.check_next_number(&new.artifact)?;
         let numbers = RevisionNumbers { current: new.edit.revision, ..last };
         self.appended.numbers.insert(&new.artifact.artifact_id, Some(numbers));
         Ok(())
     }
 
     fn flush(&mut self, new: &'a NewDocumentVersion) -> Result<(), WriteError> {
-        let last = self.numbers(&new.artifact_id)?.ok_or_else(|| missing("artifact", &new.artifact_id))?;
+        let last = self.numbers(&new.artifact_id)?.ok_or_else(|| not_found("artifact", &new.artifact_id))?;
         if new.version <= last.stored {
-            return Err(exists("artifact", format!("{} in version {}", new.artifact_id, last.stored)));
+            return Err(already_exists("artifact", format!("{} in version {}", new.artifact_id, last.stored)));
         }
         if new.version > last.current {
-            return Err(missing("revision", format!("{} of artifact {}", new.version, new.artifact_id)));
+            return Err(not_found("revision", format!("{} of artifact {}", new.version, new.artifact_id)));
         }
         self.appended.numbers.insert(&new.artifact_id, Some(RevisionNumbers { stored: new.version, ..last }));
         Ok(())
@@ -337,18 +340,18 @@ impl<'a> AdmissionCheck<'a, '_> {
 
     /// Requires that an artifact's numbers have no gaps and that its name is unique in the scope; returns its last
     /// numbers.
-    fn next(&mut self, artifact: &'a Artifact) -> Result<RevisionNumbers, WriteError> {
+    fn check_next_number(&mut self, artifact: &'a Artifact) -> Result<RevisionNumbers, WriteError> {
         if let ArtifactScope::Session { session_id } = &artifact.scope {
-            self.need_session(session_id)?;
+            self.require_session(session_id)?;
         }
         if let Some(name) = artifact.name.as_deref() {
             let name = (&artifact.scope, name);
             let owner = match self.appended.names.get(&name) {
                 Some(id) => id.cloned(),
-                None => artifacts::named(self.conn, name.0, name.1)?,
+                None => artifacts::id_by_name(self.conn, name.0, name.1)?,
             };
             if owner.is_some_and(|owner| owner != artifact.artifact_id) {
-                return Err(exists("artifact", name.1));
+                return Err(already_exists("artifact", name.1));
             }
             self.appended.names.insert(name, Some(&artifact.artifact_id));
         }
@@ -357,12 +360,12 @@ impl<'a> AdmissionCheck<'a, '_> {
         }
         let last = self.numbers(&artifact.artifact_id)?;
         if last.is_none() && artifact.current_version > 1 {
-            return Err(missing("artifact", artifact.label()));
+            return Err(not_found("artifact", artifact.label()));
         }
         let last = last.unwrap_or_default();
         if artifact.current_version != last.current + 1 {
             // The number is taken or would leave a gap, so the caller has not seen the last version.
-            return Err(exists("artifact", format!("{} in version {}", artifact.label(), last.current)));
+            return Err(already_exists("artifact", format!("{} in version {}", artifact.label(), last.current)));
         }
         Ok(last)
     }

@@ -31,7 +31,7 @@ pub(super) struct Batch<'c> {
     add_message: CachedStatement<'c>,
 }
 
-fn missing(what: &str, id: impl std::fmt::Display) -> WriteError {
+fn not_found(what: &str, id: impl std::fmt::Display) -> WriteError {
     StoreError::NotFound(format!("{what} {id}")).into()
 }
 
@@ -74,7 +74,7 @@ impl<'c> Batch<'c> {
                 Write::Event(draft) => ack.events.push(self.event(draft)?),
                 Write::ChildResult(result) => self.child_result(result)?,
                 Write::Answer { question_id, answer, at } => questions::answer(self.conn, question_id, answer, *at)?,
-                Write::PermissionRequest(asked) => self.permission(asked)?,
+                Write::PermissionRequest(asked) => self.insert_permission(asked)?,
                 Write::PermissionDecision(ruling) => permissions::decide(self.conn, ruling)?,
                 Write::BlobIntent { path, at } => artifacts::begin_intent(self.conn, path, *at)?,
                 Write::ArtifactVersion(new) => {
@@ -91,12 +91,12 @@ impl<'c> Batch<'c> {
                 Write::EndRemoval(id) => self.end_removal(id)?,
                 Write::RemoveRows { session_id, limit } => removal::remove_rows(self.conn, session_id, *limit)?,
                 Write::TaskJournalCompleted(run_id) => task_journals::end(self.conn, run_id)?,
-                Write::Probe => probe(self.conn)?,
+                Write::Probe => rewrite_format_version(self.conn)?,
             }
         }
         self.count_messages(append)?;
         if let Some(fence) = &append.fence
-            && let Some(run) = self.cache.runs.change(self.conn, &fence.run_id)?
+            && let Some(run) = self.cache.runs.get_mut(self.conn, &fence.run_id)?
             && run.epoch == fence.epoch
         {
             run.append_number = fence.number;
@@ -109,9 +109,9 @@ impl<'c> Batch<'c> {
 
     fn trace(&mut self, new: &NewTrace) -> Result<(), WriteError> {
         let session = self.cache.sessions.get(self.conn, &new.session_id)?;
-        let session_key = session.ok_or_else(|| missing("session", &new.session_id))?.key;
+        let session_key = session.ok_or_else(|| not_found("session", &new.session_id))?.key;
         let parent_key = match &new.parent_trace_id {
-            Some(id) => Some(self.cache.traces.get(self.conn, id)?.ok_or_else(|| missing("trace", id))?.key),
+            Some(id) => Some(self.cache.traces.get(self.conn, id)?.ok_or_else(|| not_found("trace", id))?.key),
             None => None,
         };
         let row = traces::insert(self.conn, new, session_key, parent_key)?;
@@ -121,11 +121,14 @@ impl<'c> Batch<'c> {
 
     /// Copies a trace into a new session. Without a name for the new session, the copy has the source's name.
     fn fork(&mut self, new: &NewFork) -> Result<(), WriteError> {
-        let row =
-            self.cache.traces.get(self.conn, &new.source_trace)?.ok_or_else(|| missing("trace", &new.source_trace))?;
+        let row = self
+            .cache
+            .traces
+            .get(self.conn, &new.source_trace)?
+            .ok_or_else(|| not_found("trace", &new.source_trace))?;
         let source = fork::Source { key: row.key, head: row.head_sequence };
         let described =
-            traces::trace(self.conn, &new.source_trace)?.ok_or_else(|| missing("trace", &new.source_trace))?;
+            traces::trace(self.conn, &new.source_trace)?.ok_or_else(|| not_found("trace", &new.source_trace))?;
         let session = sessions::insert(self.conn, &new.session)?;
         let trace = NewTrace {
             trace_id: new.trace_id.clone(),
@@ -149,30 +152,30 @@ impl<'c> Batch<'c> {
     }
 
     fn first_task(&mut self, new: &NewTrace) -> Result<(), WriteError> {
-        let trace = changed_trace(self.cache, self.conn, &new.trace_id)?;
-        traces::begin(self.conn, trace.key, new)?;
+        let trace = trace_mut(self.cache, self.conn, &new.trace_id)?;
+        traces::set_first_task(self.conn, trace.key, new)?;
         let session = self.cache.sessions.get(self.conn, &new.session_id)?;
-        let session = session.ok_or_else(|| missing("session", &new.session_id))?;
-        Ok(sessions::begin(self.conn, session.key, &new.name)?)
+        let session = session.ok_or_else(|| not_found("session", &new.session_id))?;
+        Ok(sessions::set_name_if_missing(self.conn, session.key, &new.name)?)
     }
 
     fn run(&mut self, run: &Run) -> Result<(), WriteError> {
         let parent_key = match &run.parent_run_id {
-            Some(id) => Some(self.cache.runs.get(self.conn, id)?.ok_or_else(|| missing("run", id))?.key),
+            Some(id) => Some(self.cache.runs.get(self.conn, id)?.ok_or_else(|| not_found("run", id))?.key),
             None => None,
         };
-        let trace = self.cache.traces.change(self.conn, &run.trace_id)?;
-        let trace = trace.ok_or_else(|| missing("trace", &run.trace_id))?;
+        let trace = self.cache.traces.get_mut(self.conn, &run.trace_id)?;
+        let trace = trace.ok_or_else(|| not_found("trace", &run.trace_id))?;
         let session = self.cache.sessions.get(self.conn, &trace.session_id)?;
-        let session_key = session.ok_or_else(|| missing("session", &trace.session_id))?.key;
-        project::run_added(run.status, run.settings.reflects.is_some(), trace);
+        let session_key = session.ok_or_else(|| not_found("session", &trace.session_id))?.key;
+        project::count_new_run(run.status, run.settings.reflects.is_some(), trace);
         let row = runs::insert(self.conn, run, trace.key, session_key, parent_key)?;
         self.cache.runs.add(run.run_id.clone(), row);
         Ok(())
     }
 
     fn open_run(&mut self, run_id: &RunId) -> Result<u64, WriteError> {
-        let run = self.cache.runs.change(self.conn, run_id)?.ok_or_else(|| missing("run", run_id))?;
+        let run = self.cache.runs.get_mut(self.conn, run_id)?.ok_or_else(|| not_found("run", run_id))?;
         run.epoch += 1;
         run.append_number = 0;
         Ok(run.epoch)
@@ -180,7 +183,7 @@ impl<'c> Batch<'c> {
 
     fn message(&mut self, message: &Message) -> Result<(), WriteError> {
         let lsn = self.cache.next_lsn.unwrap_or(1);
-        let trace = changed_trace(self.cache, self.conn, &message.trace_id)?;
+        let trace = trace_mut(self.cache, self.conn, &message.trace_id)?;
         messages::insert(&mut self.add_message, trace.key, message, lsn)?;
         trace.last_sequence = message.sequence;
         trace.stats.messages += 1;
@@ -213,7 +216,7 @@ impl<'c> Batch<'c> {
             _ => None,
         });
         for run_id in fenced.chain(opened) {
-            let Some(run) = self.cache.runs.change(self.conn, run_id)? else { continue };
+            let Some(run) = self.cache.runs.get_mut(self.conn, run_id)? else { continue };
             for trace_id in added() {
                 if self.cache.traces.get(self.conn, trace_id)?.is_some_and(|trace| trace.key == run.trace_key) {
                     run.stats.messages += 1;
@@ -225,11 +228,11 @@ impl<'c> Batch<'c> {
 
     fn event(&mut self, draft: &EventDraft) -> Result<EventIds, WriteError> {
         let Cache { sessions, traces, runs, next_lsn, .. } = &mut *self.cache;
-        let trace = traces.change(self.conn, &draft.trace_id)?.ok_or_else(|| missing("trace", &draft.trace_id))?;
-        let session = sessions.change(self.conn, &trace.session_id)?;
-        let session = session.ok_or_else(|| missing("session", &trace.session_id))?;
+        let trace = traces.get_mut(self.conn, &draft.trace_id)?.ok_or_else(|| not_found("trace", &draft.trace_id))?;
+        let session = sessions.get_mut(self.conn, &trace.session_id)?;
+        let session = session.ok_or_else(|| not_found("session", &trace.session_id))?;
         let mut run = match &draft.run_id {
-            Some(id) => Some(runs.change(self.conn, id)?.ok_or_else(|| missing("run", id))?),
+            Some(id) => Some(runs.get_mut(self.conn, id)?.ok_or_else(|| not_found("run", id))?),
             None => None,
         };
         let lsn = next_lsn.unwrap_or(1);
@@ -257,22 +260,22 @@ impl<'c> Batch<'c> {
         events::insert(&mut self.add_event, draft, &owners, &ids)?;
         match (&draft.event, run) {
             (Event::Run(RunEvent::SessionForked { goal_tree, .. }), _) => {
-                change_goals(self.conn, trace, |tree| tree.replace(GoalTree::clone(goal_tree)))?;
+                change_goals(self.conn, trace, |tree| tree.restore(GoalTree::clone(goal_tree)))?;
             }
             (Event::Run(event), Some(run)) => {
-                if project::begins_plan(event, run) {
+                if project::starts_task_journal(event, run) {
                     task_journals::begin(self.conn, run.key, ids.event_id, goal_tree(self.conn, trace)?)?;
                 }
-                project::run_event(event, draft.ts, run, trace);
+                project::apply_run_event(event, draft.ts, run, trace);
                 if draft.event.is_terminal() {
                     questions::withdraw(self.conn, run.key, draft.ts)?;
                     permissions::withdraw(self.conn, run.key, draft.ts)?;
                 }
             }
-            (Event::Model(event), Some(run)) => project::model_event(event, run, trace),
-            (Event::Tool(event), Some(run)) => project::tool_event(event, run, trace),
-            (Event::Context(event), Some(run)) => project::context_event(event, run, trace),
-            (Event::Memory(event), Some(run)) => project::memory_event(event, run, trace),
+            (Event::Model(event), Some(run)) => project::apply_model_event(event, run, trace),
+            (Event::Tool(event), Some(run)) => project::apply_tool_event(event, run, trace),
+            (Event::Context(event), Some(run)) => project::apply_context_event(event, run, trace),
+            (Event::Memory(event), Some(run)) => project::apply_memory_event(event, run, trace),
             (Event::Goal(event), _) => change_goals(self.conn, trace, |tree| tree.apply(event))?,
             (Event::Message(event), _) => move_head(self.conn, event, trace)?,
             (Event::SubAgent(SubAgentEvent::CollaboratorUpdated { collaborator }), _) => {
@@ -280,7 +283,7 @@ impl<'c> Batch<'c> {
             }
             (Event::SubAgent(SubAgentEvent::QuestionAsked { question_id, question, to, .. }), Some(run)) => {
                 let asked = questions::NewQuestion { id: question_id, question, to: to.as_deref(), at: draft.ts };
-                questions::ask(self.conn, run.key, session.key, &asked)?;
+                questions::insert(self.conn, run.key, session.key, &asked)?;
             }
             // The other events change no rows: messages, results and versions are separate writes.
             _ => {}
@@ -288,12 +291,12 @@ impl<'c> Batch<'c> {
         Ok(ids)
     }
 
-    fn permission(&mut self, asked: &Permission) -> Result<(), WriteError> {
+    fn insert_permission(&mut self, asked: &Permission) -> Result<(), WriteError> {
         let session = self.cache.sessions.get(self.conn, &asked.session_id)?;
-        let session_key = session.ok_or_else(|| missing("session", &asked.session_id))?.key;
+        let session_key = session.ok_or_else(|| not_found("session", &asked.session_id))?.key;
         let run = self.cache.runs.get(self.conn, &asked.run_id)?;
-        let run_key = run.ok_or_else(|| missing("run", &asked.run_id))?.key;
-        Ok(permissions::ask(self.conn, run_key, session_key, asked)?)
+        let run_key = run.ok_or_else(|| not_found("run", &asked.run_id))?.key;
+        Ok(permissions::insert(self.conn, run_key, session_key, asked)?)
     }
 
     /// Writes an edit. The stored version is read here, because a flush may come between two edits.
@@ -302,9 +305,9 @@ impl<'c> Batch<'c> {
         let stored_version = artifacts::numbers(self.conn, &edit.artifact_id)?.unwrap_or_default().stored;
         let key = artifacts::save(self.conn, &Artifact { stored_version, ..artifact.clone() })?;
         let trace = self.cache.traces.get(self.conn, &edit.trace_id)?;
-        let trace_key = trace.ok_or_else(|| missing("trace", &edit.trace_id))?.key;
+        let trace_key = trace.ok_or_else(|| not_found("trace", &edit.trace_id))?.key;
         let run = self.cache.runs.get(self.conn, &edit.effect.run_id)?;
-        let run_key = run.ok_or_else(|| missing("run", &edit.effect.run_id))?.key;
+        let run_key = run.ok_or_else(|| not_found("run", &edit.effect.run_id))?.key;
         let lsn = self.cache.next_lsn.unwrap_or(1);
         Ok(edits::insert(self.conn, key, (trace_key, run_key), lsn, edit)?)
     }
@@ -313,7 +316,7 @@ impl<'c> Batch<'c> {
     fn begin_removal(&mut self, id: &SessionId) -> Result<(), WriteError> {
         if let Some(session_key) = sessions::key(self.conn, id)? {
             self.cache.save(self.conn)?;
-            self.cache.usage.take_out(self.conn, session_key)?;
+            self.cache.usage.subtract_session(self.conn, session_key)?;
             removal::set_stage(self.conn, id, Some(DeletionStage::Files))?;
             self.cache.forget();
         }
@@ -323,20 +326,20 @@ impl<'c> Batch<'c> {
     fn end_removal(&mut self, id: &SessionId) -> Result<(), WriteError> {
         removal::set_stage(self.conn, id, None)?;
         if let Some(session_key) = sessions::key(self.conn, id)? {
-            self.cache.usage.put_back(self.conn, session_key)?;
+            self.cache.usage.add_session(self.conn, session_key)?;
         }
         Ok(())
     }
 
     fn child_result(&mut self, result: &ChildResult) -> Result<(), WriteError> {
         let run = self.cache.runs.get(self.conn, &result.run_id)?;
-        let run = run.ok_or_else(|| missing("run", &result.run_id))?;
+        let run = run.ok_or_else(|| not_found("run", &result.run_id))?;
         Ok(runs::insert_result(self.conn, run.key, result)?)
     }
 }
 
-fn changed_trace<'a>(cache: &'a mut Cache, conn: &Connection, id: &TraceId) -> Result<&'a mut TraceRow, WriteError> {
-    cache.traces.change(conn, id)?.ok_or_else(|| missing("trace", id))
+fn trace_mut<'a>(cache: &'a mut Cache, conn: &Connection, id: &TraceId) -> Result<&'a mut TraceRow, WriteError> {
+    cache.traces.get_mut(conn, id)?.ok_or_else(|| not_found("trace", id))
 }
 
 fn change_goals(conn: &Connection, trace: &mut TraceRow, change: impl FnOnce(&mut GoalTree)) -> rusqlite::Result<()> {
@@ -354,7 +357,7 @@ fn move_head(conn: &Connection, event: &MessageEvent, trace: &mut TraceRow) -> r
             (*head, goal_tree, collaborators)
         }
     };
-    change_goals(conn, trace, |tree| tree.replace(GoalTree::clone(goal_tree)))?;
+    change_goals(conn, trace, |tree| tree.restore(GoalTree::clone(goal_tree)))?;
     if let Some(then) = collaborators {
         collaborators::replace(conn, trace.key, then)?;
     }
@@ -371,7 +374,7 @@ fn goal_tree<'t>(conn: &Connection, trace: &'t mut TraceRow) -> rusqlite::Result
 }
 
 /// Writes the format version again, which changes the first page of the database.
-fn probe(conn: &Connection) -> rusqlite::Result<()> {
+fn rewrite_format_version(conn: &Connection) -> rusqlite::Result<()> {
     let format: u32 = conn.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     conn.pragma_update(None, "user_version", format)
 }

@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use soong_protocol::{Artifact, ArtifactId, ArtifactScope, ArtifactVersion, SessionId, Timestamp};
 
 use super::{
-    columns::{Columns, all, int, json},
+    columns::{Columns, clamp_to_i64, collect_rows, json},
     edits, sessions,
 };
 use crate::store::{ChangedDocument, RecentArtifacts};
@@ -45,7 +45,7 @@ fn key(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<Option<i64>> {
 }
 
 /// Returns the id of the artifact with this name in a scope.
-pub(super) fn named(conn: &Connection, scope: &ArtifactScope, name: &str) -> rusqlite::Result<Option<ArtifactId>> {
+pub(super) fn id_by_name(conn: &Connection, scope: &ArtifactScope, name: &str) -> rusqlite::Result<Option<ArtifactId>> {
     let (mut query, owner) = match scope {
         ArtifactScope::Session { session_id } => (
             conn.prepare_cached(
@@ -65,7 +65,7 @@ pub(super) fn named(conn: &Connection, scope: &ArtifactScope, name: &str) -> rus
 /// Inserts or updates the row of an artifact; returns its key.
 pub(super) fn save(conn: &Connection, artifact: &Artifact) -> rusqlite::Result<i64> {
     match key(conn, &artifact.artifact_id)? {
-        Some(key) => renew(conn, key, artifact),
+        Some(key) => update(conn, key, artifact),
         None => insert(conn, artifact),
     }
 }
@@ -81,15 +81,15 @@ pub(super) fn insert_version(conn: &Connection, new: &NewVersion, lsn: u64) -> r
     )?
     .execute((
         key,
-        int(artifact.current_version),
-        int(artifact.size),
+        clamp_to_i64(artifact.current_version),
+        clamp_to_i64(artifact.size),
         &artifact.content_type,
         new.update_type.as_str(),
         artifact.source.as_str(),
         json(&artifact.provenance),
         &new.path,
         artifact.updated_at.as_millis(),
-        int(lsn),
+        clamp_to_i64(lsn),
     ))?;
     end_intent(conn, &new.path)
 }
@@ -116,16 +116,16 @@ pub(super) fn flush(conn: &Connection, new: &NewDocumentVersion, lsn: u64) -> ru
     )?
     .execute((
         new.artifact_id.as_str(),
-        int(new.version),
-        int(new.size),
+        clamp_to_i64(new.version),
+        clamp_to_i64(new.size),
         new.update_type.as_str(),
         json(&new.provenance),
         &new.path,
         new.at.as_millis(),
-        int(lsn),
+        clamp_to_i64(lsn),
     ))?;
     conn.prepare_cached("UPDATE artifact SET stored_version = ?2 WHERE artifact_id = ?1")?
-        .execute((new.artifact_id.as_str(), int(new.version)))?;
+        .execute((new.artifact_id.as_str(), clamp_to_i64(new.version)))?;
     end_intent(conn, &new.path)
 }
 
@@ -161,9 +161,9 @@ fn insert(conn: &Connection, artifact: &Artifact) -> rusqlite::Result<i64> {
         artifact.title,
         artifact.filename,
         artifact.content_type,
-        int(artifact.size),
-        int(artifact.current_version),
-        int(artifact.stored_version),
+        clamp_to_i64(artifact.size),
+        clamp_to_i64(artifact.current_version),
+        clamp_to_i64(artifact.stored_version),
         artifact.source.as_str(),
         artifact.debug,
         json(&artifact.provenance),
@@ -177,7 +177,7 @@ fn insert(conn: &Connection, artifact: &Artifact) -> rusqlite::Result<i64> {
 }
 
 /// Updates the row of an artifact, except its scope and creation time.
-fn renew(conn: &Connection, key: i64, artifact: &Artifact) -> rusqlite::Result<i64> {
+fn update(conn: &Connection, key: i64, artifact: &Artifact) -> rusqlite::Result<i64> {
     conn.prepare_cached(
         "UPDATE artifact SET title = ?2, filename = ?3, content_type = ?4, size = ?5, current_version = ?6,
                 stored_version = ?7, source = ?8, debug = ?9, provenance = ?10, summary = ?11, metadata = ?12,
@@ -189,9 +189,9 @@ fn renew(conn: &Connection, key: i64, artifact: &Artifact) -> rusqlite::Result<i
         artifact.title,
         artifact.filename,
         artifact.content_type,
-        int(artifact.size),
-        int(artifact.current_version),
-        int(artifact.stored_version),
+        clamp_to_i64(artifact.size),
+        clamp_to_i64(artifact.current_version),
+        clamp_to_i64(artifact.stored_version),
         artifact.source.as_str(),
         artifact.debug,
         json(&artifact.provenance),
@@ -224,7 +224,7 @@ pub(super) fn end_intent(conn: &Connection, path: &str) -> rusqlite::Result<()> 
 /// Lists the open intents, oldest first.
 pub(super) fn intents(conn: &Connection) -> rusqlite::Result<Vec<String>> {
     let mut query = conn.prepare_cached("SELECT path FROM blob_intent ORDER BY at, path")?;
-    all(query.query_map([], |row| row.get(0))?)
+    collect_rows(query.query_map([], |row| row.get(0))?)
 }
 
 macro_rules! select {
@@ -267,7 +267,7 @@ fn read_columns(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Artifact> {
         current_version: columns.count()?,
         stored_version: columns.count()?,
         dirty: false,
-        source: columns.word()?,
+        source: columns.enum_value()?,
         debug: columns.next()?,
         provenance: columns.json()?,
         summary: columns.next()?,
@@ -297,7 +297,7 @@ pub(super) fn list(conn: &Connection, scope: &ArtifactScope) -> rusqlite::Result
             uid.as_str(),
         ),
     };
-    all(query.query_map([owner], read)?)
+    collect_rows(query.query_map([owner], read)?)
 }
 
 /// Reads up to `limit` of the most recently changed artifacts of a scope, and the numbers of artifacts. Debug
@@ -332,19 +332,19 @@ pub(super) fn recent(conn: &Connection, scope: &ArtifactScope, limit: i64) -> ru
         let mut columns = Columns::of(row);
         Ok((columns.count()?, columns.count()?))
     })?;
-    Ok(RecentArtifacts { named: all(query.query_map((owner, limit), read)?)?, named_count, unnamed_count })
+    Ok(RecentArtifacts { named: collect_rows(query.query_map((owner, limit), read)?)?, named_count, unnamed_count })
 }
 
 /// Lists the artifacts of all sessions, each with the total bytes of its versions; the least recently changed one
 /// first.
-pub(super) fn of_sessions(conn: &Connection) -> rusqlite::Result<Vec<(Artifact, u64)>> {
+pub(super) fn list_of_all_sessions(conn: &Connection) -> rusqlite::Result<Vec<(Artifact, u64)>> {
     let mut query = conn.prepare_cached(select!(
         "LEFT JOIN (SELECT artifact_key, sum(size) AS stored_bytes FROM artifact_version GROUP BY artifact_key)
              USING (artifact_key)
          WHERE session_key IS NOT NULL AND removal IS NULL ORDER BY artifact.updated_at, artifact_key",
         ", coalesce(stored_bytes, 0)"
     ))?;
-    all(query.query_map([], |row| {
+    collect_rows(query.query_map([], |row| {
         let mut columns = Columns::of(row);
         let artifact = read_columns(&mut columns)?;
         Ok((artifact, columns.count()?))
@@ -363,11 +363,15 @@ pub(super) fn unflushed(conn: &Connection, run_key: i64) -> rusqlite::Result<Vec
              AND (later.run_key = ?1 OR status IN ('completed', 'failed', 'cancelled'))
          ) ORDER BY artifact.name"
     ))?;
-    all(query.query_map([run_key], read)?)
+    collect_rows(query.query_map([run_key], read)?)
 }
 
 /// Lists the documents that a trace has changed since an lsn.
-pub(super) fn changed_since(conn: &Connection, trace_key: i64, lsn: u64) -> rusqlite::Result<Vec<ChangedDocument>> {
+pub(super) fn documents_changed_since(
+    conn: &Connection,
+    trace_key: i64,
+    lsn: u64,
+) -> rusqlite::Result<Vec<ChangedDocument>> {
     let mut query = conn.prepare_cached(select!(
         "WHERE artifact_key IN (SELECT artifact_key FROM document_edit WHERE trace_key = ?1 AND lsn > ?2)
          AND session_key = (SELECT session_key FROM trace WHERE trace_key = ?1) ORDER BY artifact_key",
@@ -384,19 +388,19 @@ pub(super) fn changed_since(conn: &Connection, trace_key: i64, lsn: u64) -> rusq
          artifact_key"
     ))?;
     let mut withdrawn = conn.prepare_cached(IS_WITHDRAWN)?;
-    all(query.query_map((trace_key, int(lsn)), |row| {
+    collect_rows(query.query_map((trace_key, clamp_to_i64(lsn)), |row| {
         let mut columns = Columns::of(row);
         let artifact = read_columns(&mut columns)?;
         let (revision, is_foreign) = (columns.count()?, columns.next()?);
         let key: i64 = columns.next()?;
-        let is_there = revision > 0 && !withdrawn.exists((key, int(revision)))?;
+        let is_there = revision > 0 && !withdrawn.exists((key, clamp_to_i64(revision)))?;
         Ok(ChangedDocument { artifact, revision, existed: is_there, changed_elsewhere: is_foreign })
     })?)
 }
 
 /// Lists the artifacts of a session that existed at an lsn, each with its number at that lsn; the most recently
 /// changed one last.
-pub(super) fn at(conn: &Connection, id: &SessionId, lsn: u64) -> rusqlite::Result<Vec<(Artifact, u64)>> {
+pub(super) fn list_at(conn: &Connection, id: &SessionId, lsn: u64) -> rusqlite::Result<Vec<(Artifact, u64)>> {
     let mut query = conn.prepare_cached(select!(
         "WHERE session_id = ?1 AND removal IS NULL ORDER BY artifact.updated_at, artifact_key",
         ", max(coalesce((SELECT max(revision) FROM document_edit
@@ -407,12 +411,12 @@ pub(super) fn at(conn: &Connection, id: &SessionId, lsn: u64) -> rusqlite::Resul
     ))?;
     let mut withdrawn = conn.prepare_cached(IS_WITHDRAWN)?;
     let mut found = Vec::new();
-    let mut rows = query.query((id.as_str(), int(lsn)))?;
+    let mut rows = query.query((id.as_str(), clamp_to_i64(lsn)))?;
     while let Some(row) = rows.next()? {
         let mut columns = Columns::of(row);
         let artifact = read_columns(&mut columns)?;
         let (revision, key) = (columns.count()?, columns.next::<i64>()?);
-        if revision > 0 && !withdrawn.exists((key, int(revision)))? {
+        if revision > 0 && !withdrawn.exists((key, clamp_to_i64(revision)))? {
             found.push((artifact, revision));
         }
     }
@@ -421,7 +425,7 @@ pub(super) fn at(conn: &Connection, id: &SessionId, lsn: u64) -> rusqlite::Resul
 
 /// Reads an artifact of a scope by name, else by id, else by the id of the artifact that it was copied from.
 pub(super) fn artifact(conn: &Connection, scope: &ArtifactScope, name: &str) -> rusqlite::Result<Option<Artifact>> {
-    let id = named(conn, scope, name)?.unwrap_or_else(|| ArtifactId::new(name));
+    let id = id_by_name(conn, scope, name)?.unwrap_or_else(|| ArtifactId::new(name));
     let found = conn
         .prepare_cached(select!("WHERE artifact_id = ?1 AND removal IS NULL"))?
         .query_row([id.as_str()], read)
@@ -445,20 +449,20 @@ pub(super) fn versions(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<V
          FROM artifact_version JOIN artifact USING (artifact_key) LEFT JOIN session USING (session_key)
          WHERE artifact_id = ?1 AND removal IS NULL ORDER BY version",
     )?;
-    let mut versions: Vec<ArtifactVersion> = all(query.query_map([id.as_str()], |row| {
+    let mut versions: Vec<ArtifactVersion> = collect_rows(query.query_map([id.as_str()], |row| {
         let mut columns = Columns::of(row);
         Ok(ArtifactVersion {
             version: columns.count()?,
             size: columns.count()?,
             content_type: columns.next()?,
-            update_type: columns.word()?,
-            source: columns.word()?,
+            update_type: columns.enum_value()?,
+            source: columns.enum_value()?,
             provenance: columns.json()?,
             changes: Vec::new(),
             created_at: columns.time()?,
         })
     })?)?;
-    for (revision, change) in edits::changes(conn, id)? {
+    for (revision, change) in edits::replacements(conn, id)? {
         let of = versions.partition_point(|version| version.version < revision);
         if let Some(version) = versions.get_mut(of) {
             version.changes.push(change);
@@ -473,15 +477,15 @@ pub(super) fn blob(conn: &Connection, id: &ArtifactId, version: u64) -> rusqlite
         "SELECT path, artifact_version.content_type FROM artifact_version JOIN artifact USING (artifact_key)
          LEFT JOIN session USING (session_key) WHERE artifact_id = ?1 AND version = ?2 AND removal IS NULL",
     )?
-    .query_row((id.as_str(), int(version)), |row| Ok((row.get(0)?, row.get(1)?)))
+    .query_row((id.as_str(), clamp_to_i64(version)), |row| Ok((row.get(0)?, row.get(1)?)))
     .optional()
 }
 
 /// Lists the paths of an artifact's blobs, by version.
-pub(super) fn paths(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<Vec<String>> {
+pub(super) fn blob_paths(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<Vec<String>> {
     let mut query = conn.prepare_cached(
         "SELECT path FROM artifact_version JOIN artifact USING (artifact_key) LEFT JOIN session USING (session_key)
          WHERE artifact_id = ?1 AND removal IS NULL ORDER BY version",
     )?;
-    all(query.query_map([id.as_str()], |row| row.get(0))?)
+    collect_rows(query.query_map([id.as_str()], |row| row.get(0))?)
 }

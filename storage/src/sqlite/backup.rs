@@ -11,7 +11,7 @@ use rusqlite::Connection;
 use soong_protocol::ArtifactId;
 
 use super::{
-    columns::{Columns, all, int},
+    columns::{Columns, clamp_to_i64, collect_rows},
     migrate, store_error,
 };
 use crate::store::{StoreError, StoredBlob};
@@ -25,7 +25,7 @@ pub(super) fn copy(conn: &Connection, target: &Path) -> Result<(), StoreError> {
     if target.exists() {
         return Err(StoreError::Io(format!("{} is there already", target.display())));
     }
-    conn.execute("VACUUM INTO ?1", [name]).and_then(|_| migrate::make_anonymous(target)).map_err(store_error)?;
+    conn.execute("VACUUM INTO ?1", [name]).and_then(|_| migrate::clear_store_id(target)).map_err(store_error)?;
     let synced = fs::File::open(target).and_then(|file| file.sync_all());
     synced.map_err(|error| StoreError::Io(format!("{}: {error}", target.display())))
 }
@@ -47,11 +47,11 @@ pub(super) fn blobs(
          WHERE removal IS NULL AND (artifact_key, version) > (?1, ?2)
          ORDER BY artifact_key, version LIMIT ?3",
     )?;
-    all(query.query_map((key, version, limit), |row| {
+    collect_rows(query.query_map((key, version, limit), |row| {
         let mut columns = Columns::of(row);
         let (key, version) = (columns.next()?, columns.count()?);
         let artifact_id = columns.id(ArtifactId::new)?;
         let (path, size) = (columns.next()?, columns.count()?);
-        Ok(((key, int(version)), StoredBlob { artifact_id, version, path, size }))
+        Ok(((key, clamp_to_i64(version)), StoredBlob { artifact_id, version, path, size }))
     })?)
 }

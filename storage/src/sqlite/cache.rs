@@ -30,7 +30,7 @@ impl<R: HotRow> Default for RowCache<R> {
 }
 
 impl<R: HotRow> RowCache<R> {
-    fn slot(&mut self, conn: &Connection, id: &R::Id) -> rusqlite::Result<Option<&mut (R, bool)>> {
+    fn load(&mut self, conn: &Connection, id: &R::Id) -> rusqlite::Result<Option<&mut (R, bool)>> {
         if !self.rows.contains_key(id) {
             let Some(row) = R::load(conn, id)? else { return Ok(None) };
             self.rows.insert(id.clone(), (row, false));
@@ -40,11 +40,11 @@ impl<R: HotRow> RowCache<R> {
 
     /// Looks up a row; reads it if necessary.
     pub(super) fn get(&mut self, conn: &Connection, id: &R::Id) -> rusqlite::Result<Option<&R>> {
-        Ok(self.slot(conn, id)?.map(|(row, _)| &*row))
+        Ok(self.load(conn, id)?.map(|(row, _)| &*row))
     }
 
     /// Looks up a row to change it.
-    pub(super) fn change(&mut self, conn: &Connection, id: &R::Id) -> rusqlite::Result<Option<&mut R>> {
+    pub(super) fn get_mut(&mut self, conn: &Connection, id: &R::Id) -> rusqlite::Result<Option<&mut R>> {
         // `slot` cannot be used, because its borrow would outlive the push to `changed`.
         if let Entry::Vacant(free) = self.rows.entry(id.clone()) {
             let Some(row) = R::load(conn, id)? else { return Ok(None) };
@@ -63,7 +63,7 @@ impl<R: HotRow> RowCache<R> {
         self.changed.push(id);
     }
 
-    fn forget(&mut self) {
+    fn clear(&mut self) {
         self.rows.clear();
         self.changed.clear();
     }
@@ -78,11 +78,11 @@ impl<R: HotRow> RowCache<R> {
         Ok(())
     }
 
-    fn settle(&mut self) {
+    fn evict_settled(&mut self) {
         for id in self.changed.drain(..) {
             if let Entry::Occupied(mut held) = self.rows.entry(id) {
                 held.get_mut().1 = false;
-                if held.get().0.is_settled() {
+                if held.get().0.is_evictable() {
                     held.remove();
                 }
             }
@@ -121,7 +121,7 @@ impl Cache {
     pub(super) fn save_runs(&mut self, conn: &Connection) -> rusqlite::Result<()> {
         for id in &self.runs.changed {
             if let Some((run, _)) = self.runs.rows.get_mut(id) {
-                self.usage.count(conn, run)?;
+                self.usage.record_usage(conn, run)?;
                 run.save(conn)?;
             }
         }
@@ -132,16 +132,16 @@ impl Cache {
     ///
     /// Needed when rows become invisible to appends, because a session is being deleted.
     pub(super) fn forget(&mut self) {
-        self.sessions.forget();
-        self.traces.forget();
-        self.runs.forget();
+        self.sessions.clear();
+        self.traces.clear();
+        self.runs.clear();
     }
 
     /// Drops the rows that have ended; call after a commit.
     pub(super) fn settle(&mut self) {
-        self.sessions.settle();
-        self.traces.settle();
-        self.runs.settle();
-        self.usage.settle();
+        self.sessions.evict_settled();
+        self.traces.evict_settled();
+        self.runs.evict_settled();
+        self.usage.limit_size();
     }
 }

@@ -3,7 +3,7 @@
 use rusqlite::Connection;
 use soong_protocol::{Collaborator, Event, MessageEvent, SubAgentEvent};
 
-use super::columns::{Columns, all, int, json};
+use super::columns::{Columns, clamp_to_i64, collect_rows, json};
 
 /// Inserts or updates a collaborator of a trace. An update keeps its position.
 pub(super) fn save(conn: &Connection, trace_key: i64, collaborator: &Collaborator) -> rusqlite::Result<()> {
@@ -25,7 +25,7 @@ pub(super) fn replace(conn: &Connection, trace_key: i64, by: &[Collaborator]) ->
 pub(super) fn of(conn: &Connection, trace_key: i64) -> rusqlite::Result<Vec<Collaborator>> {
     let mut query =
         conn.prepare_cached("SELECT body FROM collaborator WHERE trace_key = ?1 ORDER BY collaborator_key")?;
-    all(query.query_map([trace_key], |row| Columns::of(row).json())?)
+    collect_rows(query.query_map([trace_key], |row| Columns::of(row).json())?)
 }
 
 /// Reads the collaborators of a trace as they were at an lsn.
@@ -35,7 +35,7 @@ pub(super) fn at(conn: &Connection, trace_key: i64, lsn: u64) -> rusqlite::Resul
          AND (kind = 'collaborator_updated' OR kind = 'rewind' OR kind = 'head_switched') ORDER BY event_id",
     )?;
     let mut found: Vec<Collaborator> = Vec::new();
-    let mut rows = query.query((trace_key, int(lsn)))?;
+    let mut rows = query.query((trace_key, clamp_to_i64(lsn)))?;
     while let Some(row) = rows.next()? {
         match Event::decode(row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?) {
             Event::SubAgent(SubAgentEvent::CollaboratorUpdated { collaborator }) => {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize, de::IntoDeserializer, de::value::StrDeserial
 use soong_protocol::{Stats, Timestamp, Usd};
 
 /// Converts a count to a column value; clamps it to `i64::MAX`.
-pub(super) fn int(count: u64) -> i64 {
+pub(super) fn clamp_to_i64(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
@@ -52,12 +52,12 @@ impl<'a, 'row> Columns<'a, 'row> {
 
     pub(super) fn count(&mut self) -> rusqlite::Result<u64> {
         let count: i64 = self.next()?;
-        u64::try_from(count).map_err(|_| self.broken(FromSqlError::OutOfRange(count)))
+        u64::try_from(count).map_err(|_| self.conversion_error(FromSqlError::OutOfRange(count)))
     }
 
     pub(super) fn maybe_count(&mut self) -> rusqlite::Result<Option<u64>> {
         let Some(count) = self.next::<Option<i64>>()? else { return Ok(None) };
-        u64::try_from(count).map(Some).map_err(|_| self.broken(FromSqlError::OutOfRange(count)))
+        u64::try_from(count).map(Some).map_err(|_| self.conversion_error(FromSqlError::OutOfRange(count)))
     }
 
     pub(super) fn id<T>(&mut self, make: impl FnOnce(Arc<str>) -> T) -> rusqlite::Result<T> {
@@ -80,24 +80,24 @@ impl<'a, 'row> Columns<'a, 'row> {
         Ok(self.maybe_count()?.map(Usd::from_nanos))
     }
 
-    pub(super) fn word<T: for<'de> Deserialize<'de>>(&mut self) -> rusqlite::Result<T> {
+    pub(super) fn enum_value<T: for<'de> Deserialize<'de>>(&mut self) -> rusqlite::Result<T> {
         let text: String = self.next()?;
-        self.read_word(&text)
+        self.parse_enum(&text)
     }
 
-    pub(super) fn maybe_word<T: for<'de> Deserialize<'de>>(&mut self) -> rusqlite::Result<Option<T>> {
+    pub(super) fn maybe_enum<T: for<'de> Deserialize<'de>>(&mut self) -> rusqlite::Result<Option<T>> {
         let text: Option<String> = self.next()?;
-        text.map(|text| self.read_word(&text)).transpose()
+        text.map(|text| self.parse_enum(&text)).transpose()
     }
 
     pub(super) fn json<T: for<'de> Deserialize<'de>>(&mut self) -> rusqlite::Result<T> {
         let text: String = self.next()?;
-        serde_json::from_str(&text).map_err(|error| self.broken(error))
+        serde_json::from_str(&text).map_err(|error| self.conversion_error(error))
     }
 
     pub(super) fn maybe_json<T: for<'de> Deserialize<'de>>(&mut self) -> rusqlite::Result<Option<T>> {
         let text: Option<String> = self.next()?;
-        text.map(|text| serde_json::from_str(&text)).transpose().map_err(|error| self.broken(error))
+        text.map(|text| serde_json::from_str(&text)).transpose().map_err(|error| self.conversion_error(error))
     }
 
     /// Reads the columns of [`stats_columns`].
@@ -120,17 +120,17 @@ impl<'a, 'row> Columns<'a, 'row> {
         })
     }
 
-    fn read_word<T: for<'de> Deserialize<'de>>(&self, text: &str) -> rusqlite::Result<T> {
+    fn parse_enum<T: for<'de> Deserialize<'de>>(&self, text: &str) -> rusqlite::Result<T> {
         let word: StrDeserializer<'_, serde::de::value::Error> = text.into_deserializer();
-        T::deserialize(word).map_err(|error| self.broken(error))
+        T::deserialize(word).map_err(|error| self.conversion_error(error))
     }
 
-    fn broken(&self, why: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
+    fn conversion_error(&self, why: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
         rusqlite::Error::FromSqlConversionFailure(self.index - 1, Type::Text, Box::new(why))
     }
 }
 
 /// Collects the rows of a statement.
-pub(super) fn all<T>(rows: impl Iterator<Item = rusqlite::Result<T>>) -> rusqlite::Result<Vec<T>> {
+pub(super) fn collect_rows<T>(rows: impl Iterator<Item = rusqlite::Result<T>>) -> rusqlite::Result<Vec<T>> {
     rows.collect()
 }

@@ -4,7 +4,7 @@
 use rusqlite::{Connection, OptionalExtension, Row};
 use soong_protocol::{ArtifactId, DocumentEdit, EffectId, RunId, Splice, TraceId};
 
-use super::columns::{Columns, all, int};
+use super::columns::{Columns, clamp_to_i64, collect_rows};
 
 /// Inserts an edit of the document with that key. `lsn` is that of the event that follows it.
 pub(super) fn insert(
@@ -21,15 +21,15 @@ pub(super) fn insert(
     )?
     .execute(rusqlite::params![
         artifact_key,
-        int(edit.revision),
-        int(lsn),
+        clamp_to_i64(edit.revision),
+        clamp_to_i64(lsn),
         trace_key,
         run_key,
         edit.effect.turn,
         edit.effect.tool_call_id,
         edit.update_type.as_str(),
-        int(edit.splice.start),
-        int(edit.splice.removed),
+        clamp_to_i64(edit.splice.start),
+        clamp_to_i64(edit.splice.removed),
         edit.splice.inserted,
         edit.old,
         edit.outcome,
@@ -55,7 +55,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<DocumentEdit> {
     Ok(DocumentEdit {
         artifact_id: columns.id(ArtifactId::new)?,
         revision: columns.count()?,
-        update_type: columns.word()?,
+        update_type: columns.enum_value()?,
         splice: Splice { start: columns.count()?, removed: columns.count()?, inserted: columns.next()? },
         old: columns.next()?,
         effect: EffectId { run_id: columns.id(RunId::new)?, turn: columns.next()?, tool_call_id: columns.next()? },
@@ -66,7 +66,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<DocumentEdit> {
 }
 
 /// Reads the edits of a document with a revision above `after` and up to `upto`, in order.
-pub(super) fn between(
+pub(super) fn in_range(
     conn: &Connection,
     id: &ArtifactId,
     after: u64,
@@ -77,23 +77,23 @@ pub(super) fn between(
                                WHERE artifact_id = ?1 AND removal IS NULL)
          AND revision > ?2 AND revision <= ?3 ORDER BY revision"
     ))?;
-    all(query.query_map((id.as_str(), int(after), int(upto)), read)?)
+    collect_rows(query.query_map((id.as_str(), clamp_to_i64(after), clamp_to_i64(upto)), read)?)
 }
 
 /// Reads the edits of the run with that key in one of its turns, in the order of their recording.
 pub(super) fn of_turn(conn: &Connection, run_key: i64, turn: u32) -> rusqlite::Result<Vec<DocumentEdit>> {
     let mut query = conn.prepare_cached(select!("WHERE run_key = ?1 AND turn = ?2 ORDER BY edit_key"))?;
-    all(query.query_map((run_key, turn), read)?)
+    collect_rows(query.query_map((run_key, turn), read)?)
 }
 
 /// Reads the partial replacements of a document with their revisions, in order: the old and the new text.
-pub(super) fn changes(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<Vec<(u64, (String, String))>> {
+pub(super) fn replacements(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<Vec<(u64, (String, String))>> {
     let mut query = conn.prepare_cached(
         "SELECT revision, old, inserted FROM document_edit
          WHERE artifact_key = (SELECT artifact_key FROM artifact WHERE artifact_id = ?1) AND old IS NOT NULL
          ORDER BY revision",
     )?;
-    all(query.query_map([id.as_str()], |row| {
+    collect_rows(query.query_map([id.as_str()], |row| {
         let mut columns = Columns::of(row);
         Ok((columns.count()?, (columns.next()?, columns.next()?)))
     })?)

@@ -3,7 +3,7 @@
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row};
 use soong_protocol::{Event, EventDraft, EventRecord, RunId, SessionId, TraceId};
 
-use super::columns::{Columns, all, int};
+use super::columns::{Columns, clamp_to_i64, collect_rows};
 use crate::store::EventIds;
 
 /// Statement that inserts an event; kept prepared during a batch.
@@ -25,13 +25,13 @@ pub(super) fn insert(
     ids: &EventIds,
 ) -> rusqlite::Result<()> {
     statement.execute((
-        int(ids.lsn),
+        clamp_to_i64(ids.lsn),
         owners.trace_key,
-        int(ids.event_id),
+        clamp_to_i64(ids.event_id),
         owners.run_key,
-        int(ids.run_seq),
+        clamp_to_i64(ids.run_seq),
         owners.session_key,
-        int(ids.session_seq),
+        clamp_to_i64(ids.session_seq),
         draft.ts.as_millis(),
         draft.event.kind(),
         &draft.data,
@@ -92,7 +92,7 @@ pub(super) fn of_trace(conn: &Connection, id: &TraceId, since: u64, limit: i64) 
         "WHERE event.trace_key = (SELECT trace_key FROM trace WHERE trace_id = ?1) AND event_id > ?2
          ORDER BY event_id LIMIT ?3"
     ))?;
-    all(query.query_map((id.as_str(), int(since), limit), read)?)
+    collect_rows(query.query_map((id.as_str(), clamp_to_i64(since), limit), read)?)
 }
 
 /// Reads all events of a run. They are all on the timeline of its own trace.
@@ -107,7 +107,7 @@ pub(super) fn of_run(conn: &Connection, id: &RunId) -> rusqlite::Result<Vec<Even
     let Some((run_key, trace_key, count)): Option<(i64, i64, i64)> = found else { return Ok(Vec::new()) };
     let mut query = conn
         .prepare_cached(select!("WHERE event.trace_key = ?1 AND event.run_key = ?2 ORDER BY event_id DESC LIMIT ?3"))?;
-    let mut events = all(query.query_map((trace_key, run_key, count), read)?)?;
+    let mut events = collect_rows(query.query_map((trace_key, run_key, count), read)?)?;
     events.reverse();
     Ok(events)
 }
@@ -134,7 +134,7 @@ pub(super) fn of_session(
     let from = since.saturating_add(1).max(first);
     let mut query =
         conn.prepare_cached(select!("WHERE lsn BETWEEN ?2 AND ?3 AND event.session_key = ?1 ORDER BY lsn LIMIT ?4"))?;
-    all(query.query_map((key, int(from), int(last), limit), read)?)
+    collect_rows(query.query_map((key, clamp_to_i64(from), clamp_to_i64(last), limit), read)?)
 }
 
 /// Returns the lsn immediately before the session's first event with a number above `seen`; the session's last lsn if
@@ -165,7 +165,7 @@ pub(super) fn lsn_of(conn: &Connection, id: &SessionId, seen: u64) -> rusqlite::
     )?;
     while low < high {
         let middle = low + (high - low) / 2;
-        let next = probe.query_row((key, int(middle), int(high)), |row| {
+        let next = probe.query_row((key, clamp_to_i64(middle), clamp_to_i64(high)), |row| {
             let mut columns = Columns::of(row);
             Ok((columns.count()?, columns.count()?))
         });

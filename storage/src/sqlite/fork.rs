@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension};
 use soong_protocol::TraceStatus;
 
 use super::{
-    columns::{Columns, int},
+    columns::{Columns, clamp_to_i64},
     paths::{self, Range},
     traces::TraceRow,
 };
@@ -31,12 +31,12 @@ pub(super) fn copy(
     lsn: u64,
 ) -> rusqlite::Result<()> {
     let ranges = paths::lineage(conn, source.key, source.head, at)?;
-    let place = place(conn, source.key, at)?;
+    let place = message_lsn(conn, source.key, at)?;
     let mut copied = CopyCounters::default();
     for range in &ranges {
         copied.add(conn, source.key, trace.key, *range, lsn)?;
     }
-    paths::keep(conn, trace.key, at, &ranges)?;
+    paths::insert_ranges(conn, trace.key, at, &ranges)?;
     for (summary, covers) in paths::boundaries(conn, source.key, &ranges)? {
         paths::add_boundary(conn, trace.key, summary, &covers)?;
         copied.add(conn, source.key, trace.key, (summary, summary), lsn)?;
@@ -45,7 +45,7 @@ pub(super) fn copy(
     trace.head_sequence = at;
     trace.last_sequence = copied.last;
     trace.stats.messages = copied.messages;
-    trace.status = if is_answer(conn, source.key, at)? { TraceStatus::Completed } else { TraceStatus::Stopped };
+    trace.status = if is_final_answer(conn, source.key, at)? { TraceStatus::Completed } else { TraceStatus::Stopped };
     Ok(())
 }
 
@@ -75,7 +75,7 @@ impl CopyCounters {
                      content, reasoning, tool_calls, long_term_memory, output_once, ?5
                  FROM message WHERE trace_key = ?2 AND sequence BETWEEN ?3 AND ?4 ORDER BY sequence",
             )?
-            .execute((target, source, int(first), int(last), int(lsn)))?;
+            .execute((target, source, clamp_to_i64(first), clamp_to_i64(last), clamp_to_i64(lsn)))?;
         self.messages += added as u64;
         self.last = self.last.max(last);
         Ok(())
@@ -97,16 +97,16 @@ fn link(conn: &Connection, source: i64, target: i64, place: i64) -> rusqlite::Re
     Ok(())
 }
 
-fn place(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<i64> {
+fn message_lsn(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<i64> {
     conn.prepare_cached("SELECT lsn FROM message WHERE trace_key = ?1 AND sequence = ?2")?
-        .query_row((key, int(sequence)), |row| row.get(0))
+        .query_row((key, clamp_to_i64(sequence)), |row| row.get(0))
 }
 
 /// Returns whether a message is an answer of the model without tool calls.
-fn is_answer(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<bool> {
+fn is_final_answer(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<bool> {
     let found = conn
         .prepare_cached("SELECT role, tool_calls IS NULL FROM message WHERE trace_key = ?1 AND sequence = ?2")?
-        .query_row((key, int(sequence)), |row| {
+        .query_row((key, clamp_to_i64(sequence)), |row| {
             let mut columns = Columns::of(row);
             Ok((columns.next::<String>()?, columns.next::<bool>()?))
         })

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use rusqlite::{Connection, OptionalExtension};
 use soong_protocol::{Event, GoalId, GoalTree, MessageEvent, RunEvent, RunId, Stats, SubTraceMetadata, TraceId};
 
-use super::columns::{Columns, int, json, stats_columns};
+use super::columns::{Columns, clamp_to_i64, json, stats_columns};
 
 /// Reads the goals of the trace with that key. If none are stored, returns an empty tree with the trace's task as
 /// mission.
@@ -39,12 +39,12 @@ pub(super) fn at(conn: &Connection, trace_key: i64, lsn: u64) -> rusqlite::Resul
          ORDER BY event_id",
     )?;
     let mut tree = GoalTree::new(mission);
-    let mut rows = query.query((trace_key, int(lsn)))?;
+    let mut rows = query.query((trace_key, clamp_to_i64(lsn)))?;
     while let Some(row) = rows.next()? {
         match Event::decode(row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?) {
             Event::Goal(event) => tree.apply(&event),
             Event::Message(MessageEvent::Rewind { goal_tree, .. } | MessageEvent::HeadSwitched { goal_tree, .. })
-            | Event::Run(RunEvent::SessionForked { goal_tree, .. }) => tree.replace(*goal_tree),
+            | Event::Run(RunEvent::SessionForked { goal_tree, .. }) => tree.restore(*goal_tree),
             _ => {}
         }
     }
@@ -84,7 +84,7 @@ pub(super) fn for_readers(conn: &Connection, trace_key: i64) -> rusqlite::Result
 
 /// Adds stats to a sum, including the duration.
 fn add(sum: &mut Stats, part: &Stats) {
-    sum.roll_up(part);
+    sum.add_descendant(part);
     sum.duration_ms = sum.duration_ms.saturating_add(part.duration_ms);
 }
 

@@ -13,5 +13,5 @@ pub(super) trait HotRow: Sized {
     /// Writes the row.
     fn save(&mut self, conn: &Connection) -> rusqlite::Result<()>;
     /// Returns whether the row is not expected to change soon, so it need not stay in memory.
-    fn is_settled(&self) -> bool;
+    fn is_evictable(&self) -> bool;
 }

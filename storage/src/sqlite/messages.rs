@@ -4,7 +4,7 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, Row};
 use soong_protocol::{GoalId, Message, RunId, Timestamp, ToolCall, TraceId};
 
 use super::{
-    columns::{Columns, all, int, json},
+    columns::{Columns, clamp_to_i64, collect_rows, json},
     paths,
 };
 use crate::store::{MessagePath, ResumePoint};
@@ -24,15 +24,15 @@ pub(super) fn insert(
 ) -> rusqlite::Result<()> {
     statement.execute(rusqlite::params![
         trace_key,
-        int(message.sequence),
-        message.parent_sequence.map(int),
+        clamp_to_i64(message.sequence),
+        message.parent_sequence.map(clamp_to_i64),
         message.role.as_str(),
         message.goal_id.as_ref().map(GoalId::as_str),
         message.partial,
-        message.prompt_tokens.map(int),
-        message.completion_tokens.map(int),
-        message.cost.map(|cost| int(cost.as_nanos())),
-        message.duration_ms.map(int),
+        message.prompt_tokens.map(clamp_to_i64),
+        message.completion_tokens.map(clamp_to_i64),
+        message.cost.map(|cost| clamp_to_i64(cost.as_nanos())),
+        message.duration_ms.map(clamp_to_i64),
         message.created_at.as_millis(),
         message.tool_call_id,
         message.finish_reason,
@@ -42,7 +42,7 @@ pub(super) fn insert(
         (!message.tool_calls.is_empty()).then(|| json(&message.tool_calls)),
         message.long_term_memory,
         message.include_output_only_once,
-        int(lsn),
+        clamp_to_i64(lsn),
         message.side_branch,
     ])?;
     Ok(())
@@ -66,7 +66,7 @@ fn read(row: &Row<'_>, trace_id: &TraceId) -> rusqlite::Result<Message> {
         trace_id: trace_id.clone(),
         sequence: columns.count()?,
         parent_sequence: columns.maybe_count()?,
-        role: columns.word()?,
+        role: columns.enum_value()?,
         goal_id: columns.maybe_id(GoalId::new)?,
         partial: columns.next()?,
         covers: None,
@@ -92,7 +92,7 @@ fn with_covers(conn: &Connection, key: i64, messages: Vec<Message>) -> rusqlite:
     let complete = |mut message: Message| {
         // The first message of a trace has no parent either.
         if message.parent_sequence.is_none() && message.sequence > 1 {
-            message.covers = paths::covers(conn, key, message.sequence)?;
+            message.covers = paths::covered_by_summary(conn, key, message.sequence)?;
         }
         Ok(message)
     };
@@ -108,7 +108,7 @@ pub(super) fn of_trace(conn: &Connection, key: i64, id: &TraceId, path: MessageP
     let found = match path {
         MessagePath::All => {
             let mut query = conn.prepare_cached(select!("true ORDER BY sequence"))?;
-            all(query.query_map([key], |row| read(row, id))?)?
+            collect_rows(query.query_map([key], |row| read(row, id))?)?
         }
         MessagePath::Main => {
             let head = head()?;
@@ -123,7 +123,7 @@ fn in_ranges(conn: &Connection, key: i64, id: &TraceId, ranges: &[paths::Range])
     let mut query = conn.prepare_cached(select!("sequence BETWEEN ?2 AND ?3 ORDER BY sequence"))?;
     let mut found = Vec::new();
     for (first, last) in ranges {
-        let mut rows = query.query((key, int(*first), int(*last)))?;
+        let mut rows = query.query((key, clamp_to_i64(*first), clamp_to_i64(*last)))?;
         while let Some(row) = rows.next()? {
             found.push(read(row, id)?);
         }
@@ -132,16 +132,23 @@ fn in_ranges(conn: &Connection, key: i64, id: &TraceId, ranges: &[paths::Range])
 }
 
 /// Reads the messages of the trace with that key that have these sequences, by one index lookup each.
-pub(super) fn at(conn: &Connection, key: i64, id: &TraceId, sequences: &[u64]) -> rusqlite::Result<Vec<Message>> {
+pub(super) fn by_sequence(
+    conn: &Connection,
+    key: i64,
+    id: &TraceId,
+    sequences: &[u64],
+) -> rusqlite::Result<Vec<Message>> {
     let mut query = conn.prepare_cached(select!("sequence = ?2"))?;
-    let found = sequences.iter().map(|sequence| query.query_row((key, int(*sequence)), |row| read(row, id)).optional());
+    let found = sequences
+        .iter()
+        .map(|sequence| query.query_row((key, clamp_to_i64(*sequence)), |row| read(row, id)).optional());
     let found: rusqlite::Result<Vec<Message>> = found.filter_map(Result::transpose).collect();
     with_covers(conn, key, found?)
 }
 
 /// Reads a message of the trace with that key as a point to resume from.
-pub(super) fn place(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<Option<ResumePoint>> {
-    let Some(sequence) = paths::safe_cut(conn, key, sequence)? else { return Ok(None) };
+pub(super) fn resume_point(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<Option<ResumePoint>> {
+    let Some(sequence) = paths::turn_end(conn, key, sequence)? else { return Ok(None) };
     let mut query = conn.prepare_cached(
         "SELECT message.lsn, head_sequence, run_id, coalesce(event_id, 0)
          FROM message JOIN trace_state ON trace_state.trace_key = message.trace_key
@@ -149,7 +156,7 @@ pub(super) fn place(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Res
          LEFT JOIN run USING (run_key)
          WHERE message.trace_key = ?1 AND sequence = ?2",
     )?;
-    let (lsn, head, run_id, event_id) = query.query_row((key, int(sequence)), |row| {
+    let (lsn, head, run_id, event_id) = query.query_row((key, clamp_to_i64(sequence)), |row| {
         let mut columns = Columns::of(row);
         Ok((columns.count()?, columns.count()?, columns.maybe_id(RunId::new)?, columns.count()?))
     })?;
@@ -158,14 +165,14 @@ pub(super) fn place(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Res
         "SELECT lsn FROM event WHERE trace_key = ?1 AND event_id > ?2
          AND kind IN ('message_added', 'rewind', 'head_switched', 'loop_started') ORDER BY event_id LIMIT 1",
     )?;
-    let until = next.query_row((key, int(event_id)), |row| Columns::of(row).count()).optional()?;
+    let until = next.query_row((key, clamp_to_i64(event_id)), |row| Columns::of(row).count()).optional()?;
     let until_lsn = until.map_or(i64::MAX.unsigned_abs(), |next| next - 1).max(lsn);
     Ok(Some(ResumePoint {
         sequence,
         lsn,
         until_lsn,
         run_id,
-        is_on_path: paths::leads_to(conn, key, head, sequence)?,
+        is_on_path: paths::is_on_path(conn, key, head, sequence)?,
         head,
     }))
 }

@@ -36,21 +36,21 @@ pub(crate) const MIGRATIONS: &[&str] = &[
 ///
 /// Returns the file's version: 0 if the file does not exist or is empty.
 pub(crate) fn check(path: &Path, steps: &[&str]) -> Result<u32, StoreError> {
-    match size(path)? {
+    match file_size(path)? {
         None => return Ok(0),
-        Some(0) => return empty(path),
+        Some(0) => return check_empty(path),
         Some(_) => {}
     }
-    let conn = look(path).map_err(|error| named(path, error))?;
-    let found = version(&conn).map_err(|error| named(path, error))?;
-    let known = newest(steps);
+    let conn = open_read_only(path).map_err(|error| with_path(path, error))?;
+    let found = version(&conn).map_err(|error| with_path(path, error))?;
+    let known = latest_version(steps);
     if found > known {
         return Err(StoreError::NewerFormat { found, known });
     }
     let tables: u64 = conn
         .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0))
         .map(i64::unsigned_abs)
-        .map_err(|error| named(path, error))?;
+        .map_err(|error| with_path(path, error))?;
     if found == 0 && tables > 0 {
         return Err(StoreError::Corrupt(format!(
             "{} is a database of another program: move it away or choose another home",
@@ -62,7 +62,7 @@ pub(crate) fn check(path: &Path, steps: &[&str]) -> Result<u32, StoreError> {
 
 /// Returns the size of the file in bytes; `None` if it does not exist. Rejects anything but a regular file, because
 /// opening a pipe would block until its other end is opened.
-fn size(path: &Path) -> Result<Option<u64>, StoreError> {
+fn file_size(path: &Path) -> Result<Option<u64>, StoreError> {
     let refuse = |what: &str| {
         let why = "and no database: move it away or choose another home";
         Err(StoreError::Corrupt(format!("{} is {what} {why}", path.display())))
@@ -79,8 +79,8 @@ fn size(path: &Path) -> Result<Option<u64>, StoreError> {
 
 /// Rejects an empty database file if other files of a home exist, because opening it would silently discard the
 /// history.
-fn empty(path: &Path) -> Result<u32, StoreError> {
-    let traces = [path.with_file_name("sessions"), beside(path, "-wal"), beside(path, "-shm")];
+fn check_empty(path: &Path) -> Result<u32, StoreError> {
+    let traces = [path.with_file_name("sessions"), with_suffix(path, "-wal"), with_suffix(path, "-shm")];
     match traces.iter().find(|trace| trace.exists()) {
         None => Ok(0),
         Some(trace) => Err(StoreError::Corrupt(format!(
@@ -93,7 +93,7 @@ fn empty(path: &Path) -> Result<u32, StoreError> {
 }
 
 /// Appends a suffix to the file name.
-fn beside(path: &Path, ending: &str) -> PathBuf {
+fn with_suffix(path: &Path, ending: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(ending);
     PathBuf::from(name)
@@ -103,7 +103,7 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
 pub(crate) fn create(path: &Path, steps: &[&str]) -> Result<(), StoreError> {
     let failed = |error: std::io::Error| StoreError::Io(format!("{} cannot be made: {error}", path.display()));
     // SQLite would apply the log of an earlier database to the new one.
-    for log in [beside(path, "-wal"), beside(path, "-journal")] {
+    for log in [with_suffix(path, "-wal"), with_suffix(path, "-journal")] {
         if log.metadata().is_ok_and(|log| log.len() > 0) {
             let (path, log) = (path.display(), log.display());
             let why =
@@ -111,15 +111,15 @@ pub(crate) fn create(path: &Path, steps: &[&str]) -> Result<(), StoreError> {
             return Err(StoreError::Corrupt(why));
         }
     }
-    let draft = beside(path, ".new");
+    let draft = with_suffix(path, ".new");
     if draft.exists() {
         fs::remove_file(&draft).map_err(failed)?; // left by a killed process
     }
-    let conn = Connection::open(&draft).map_err(|error| named(&draft, error))?;
+    let conn = Connection::open(&draft).map_err(|error| with_path(&draft, error))?;
     // The draft need not survive a crash, because an incomplete draft is deleted.
-    conn.query_row("PRAGMA journal_mode = MEMORY", [], |_| Ok(())).map_err(|error| named(&draft, error))?;
+    conn.query_row("PRAGMA journal_mode = MEMORY", [], |_| Ok(())).map_err(|error| with_path(&draft, error))?;
     migrate(&draft, &conn, steps)?;
-    conn.close().map_err(|(_, error)| named(&draft, error))?;
+    conn.close().map_err(|(_, error)| with_path(&draft, error))?;
     let sync = |path: &Path| fs::File::open(path)?.sync_all();
     sync(&draft).and_then(|()| fs::rename(&draft, path)).map_err(failed)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -132,20 +132,20 @@ pub(crate) fn check_to_write(path: &Path, steps: &[&str]) -> Result<u32, StoreEr
     let is_begun = |error: &rusqlite::Error| {
         error.sqlite_error().is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_READONLY_ROLLBACK)
     };
-    if size(path)?.is_none() {
+    if file_size(path)?.is_none() {
         return Ok(0);
     }
-    let looked = look(path).and_then(|conn| version(&conn));
+    let looked = open_read_only(path).and_then(|conn| version(&conn));
     if looked.as_ref().is_err_and(is_begun) {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         // Reading rolls the interrupted transaction back.
         let found = Connection::open_with_flags(path, flags).and_then(|conn| version(&conn));
-        found.map_err(|error| named(path, error))?;
+        found.map_err(|error| with_path(path, error))?;
     }
     check(path, steps)
 }
 
-fn look(path: &Path) -> rusqlite::Result<Connection> {
+fn open_read_only(path: &Path) -> rusqlite::Result<Connection> {
     Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
 }
 
@@ -153,13 +153,13 @@ fn look(path: &Path) -> rusqlite::Result<Connection> {
 ///
 /// An existing database of an older version is first copied to a backup file in the same folder.
 pub(crate) fn migrate(path: &Path, conn: &Connection, steps: &[&str]) -> Result<(), StoreError> {
-    let found = version(conn).map_err(|error| named(path, error))?;
-    if found > 0 && found < newest(steps) {
+    let found = version(conn).map_err(|error| with_path(path, error))?;
+    if found > 0 && found < latest_version(steps) {
         back_up(path, conn, found)?;
     }
     for (number, step) in (1_u32..).zip(steps) {
         if number > found {
-            apply(conn, step, number).map_err(|error| named(path, error))?;
+            apply(conn, step, number).map_err(|error| with_path(path, error))?;
         }
     }
     Ok(())
@@ -176,7 +176,7 @@ pub(crate) fn store_id(conn: &Connection) -> rusqlite::Result<u32> {
 }
 
 /// Assigns a number to a database that has none.
-pub(crate) fn identify(conn: &Connection) -> rusqlite::Result<()> {
+pub(crate) fn assign_store_id(conn: &Connection) -> rusqlite::Result<()> {
     if store_id(conn)? != 0 {
         return Ok(());
     }
@@ -185,14 +185,14 @@ pub(crate) fn identify(conn: &Connection) -> rusqlite::Result<()> {
 }
 
 /// Removes the number from a copy, because a restored copy is a different store.
-pub(crate) fn make_anonymous(copy: &Path) -> rusqlite::Result<()> {
+pub(crate) fn clear_store_id(copy: &Path) -> rusqlite::Result<()> {
     let conn = Connection::open(copy)?;
     conn.pragma_update(None, "application_id", 0)?;
     conn.close().map_err(|(_, error)| error)
 }
 
 /// Returns the version that the last of `steps` leads to.
-pub(crate) fn newest(steps: &[&str]) -> u32 {
+pub(crate) fn latest_version(steps: &[&str]) -> u32 {
     u32::try_from(steps.len()).unwrap_or(u32::MAX)
 }
 
@@ -205,14 +205,16 @@ fn apply(conn: &Connection, step: &str, number: u32) -> rusqlite::Result<()> {
 
 /// Copies the database to `<file>.v<version>.bak`, atomically and synced.
 fn back_up(path: &Path, conn: &Connection, version: u32) -> Result<(), StoreError> {
-    let whole = beside(path, &format!(".v{version}.bak"));
-    let half = beside(&whole, ".half");
+    let whole = with_suffix(path, &format!(".v{version}.bak"));
+    let half = with_suffix(&whole, ".half");
     let failed = |error: std::io::Error| StoreError::Io(format!("no backup before a migration: {error}"));
     if half.exists() {
         fs::remove_file(&half).map_err(failed)?;
     }
     let target = half.to_str().ok_or_else(|| StoreError::Io(format!("{} is not valid Unicode", half.display())))?;
-    conn.execute("VACUUM INTO ?1", [target]).and_then(|_| make_anonymous(&half)).map_err(|error| named(path, error))?;
+    conn.execute("VACUUM INTO ?1", [target])
+        .and_then(|_| clear_store_id(&half))
+        .map_err(|error| with_path(path, error))?;
     fs::File::open(&half).and_then(|file| file.sync_all()).map_err(failed)?;
     fs::rename(&half, &whole).map_err(failed)?;
     tracing::info!(backup = %whole.display(), "the database was copied before its migration");
@@ -220,7 +222,7 @@ fn back_up(path: &Path, conn: &Connection, version: u32) -> Result<(), StoreErro
 }
 
 /// Adds the path to an error, and explains that a file is not a database.
-fn named(path: &Path, error: rusqlite::Error) -> StoreError {
+fn with_path(path: &Path, error: rusqlite::Error) -> StoreError {
     match store_error(error) {
         StoreError::Corrupt(why) => StoreError::Corrupt(format!(
             "{} is no database that soong can read ({why}): move it away or restore a backup",

@@ -12,7 +12,7 @@
 use rusqlite::{Connection, OptionalExtension, Row};
 use soong_protocol::Covers;
 
-use super::columns::{Columns, all, int};
+use super::columns::{Columns, clamp_to_i64, collect_rows};
 
 /// First and last sequence of a range, both inclusive.
 pub(super) type Range = (u64, u64);
@@ -22,28 +22,29 @@ pub(super) fn begin_range(conn: &Connection, key: i64, head: u64, sequence: u64)
     // The first message of a trace has no range before it.
     if head > 0 {
         conn.prepare_cached("UPDATE path_range SET last = ?2 WHERE trace_key = ?1 AND last IS NULL")?
-            .execute((key, int(head)))?;
+            .execute((key, clamp_to_i64(head)))?;
     }
     conn.prepare_cached("INSERT INTO path_range (trace_key, first, last) VALUES (?1, ?2, NULL)")?
-        .execute((key, int(sequence)))?;
+        .execute((key, clamp_to_i64(sequence)))?;
     Ok(())
 }
 
 /// Returns whether a message is on the path to the head.
-pub(super) fn leads_to(conn: &Connection, key: i64, head: u64, sequence: u64) -> rusqlite::Result<bool> {
+pub(super) fn is_on_path(conn: &Connection, key: i64, head: u64, sequence: u64) -> rusqlite::Result<bool> {
     if sequence > head {
         return Ok(false);
     }
     let mut query = conn.prepare_cached(
         "SELECT last FROM path_range WHERE trace_key = ?1 AND first <= ?2 ORDER BY first DESC LIMIT 1",
     )?;
-    let last: Option<Option<i64>> = query.query_row((key, int(sequence)), |row| row.get(0)).optional()?;
-    Ok(last.is_some_and(|last| last.is_none_or(|last| last >= int(sequence))))
+    let last: Option<Option<i64>> = query.query_row((key, clamp_to_i64(sequence)), |row| row.get(0)).optional()?;
+    Ok(last.is_some_and(|last| last.is_none_or(|last| last >= clamp_to_i64(sequence))))
 }
 
 /// Makes a message on the path the head. Messages after it are no longer on the path.
-fn cut(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<()> {
-    conn.prepare_cached("DELETE FROM path_range WHERE trace_key = ?1 AND first > ?2")?.execute((key, int(sequence)))?;
+fn truncate_path(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<()> {
+    conn.prepare_cached("DELETE FROM path_range WHERE trace_key = ?1 AND first > ?2")?
+        .execute((key, clamp_to_i64(sequence)))?;
     conn.prepare_cached(
         "UPDATE path_range SET last = NULL
          WHERE trace_key = ?1 AND first = (SELECT max(first) FROM path_range WHERE trace_key = ?1)",
@@ -55,12 +56,12 @@ fn cut(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<()> {
 /// Makes any message the head. If it is on the path, the path is cut after it. Otherwise its parents are followed up to
 /// the path.
 pub(super) fn make_head(conn: &Connection, key: i64, head: u64, sequence: u64) -> rusqlite::Result<()> {
-    if leads_to(conn, key, head, sequence)? {
-        return cut(conn, key, sequence);
+    if is_on_path(conn, key, head, sequence)? {
+        return truncate_path(conn, key, sequence);
     }
     let ranges = lineage(conn, key, head, sequence)?;
     conn.prepare_cached("DELETE FROM path_range WHERE trace_key = ?1")?.execute([key])?;
-    keep(conn, key, sequence, &ranges)
+    insert_ranges(conn, key, sequence, &ranges)
 }
 
 /// Returns the lineage of a message: from the first message up to it.
@@ -71,9 +72,11 @@ pub(super) fn lineage(conn: &Connection, key: i64, head: u64, sequence: u64) -> 
     let mut off_path: Vec<u64> = Vec::new();
     let mut at = Some(sequence);
     while let Some(here) = at.filter(|here| *here > 0)
-        && !leads_to(conn, key, head, here)?
+        && !is_on_path(conn, key, head, here)?
     {
-        let Some(above) = parent.query_row((key, int(here)), |row| Columns::of(row).maybe_count()).optional()? else {
+        let Some(above) =
+            parent.query_row((key, clamp_to_i64(here)), |row| Columns::of(row).maybe_count()).optional()?
+        else {
             break;
         };
         off_path.push(here);
@@ -83,10 +86,11 @@ pub(super) fn lineage(conn: &Connection, key: i64, head: u64, sequence: u64) -> 
         "SELECT first, coalesce(last, ?2) FROM path_range WHERE trace_key = ?1 AND first <= ?3 ORDER BY first",
     )?;
     let joined = at.unwrap_or(0);
-    let mut ranges: Vec<Range> = all(query.query_map((key, int(head), int(joined)), |row| {
-        let mut columns = Columns::of(row);
-        Ok((columns.count()?, columns.count()?.min(joined)))
-    })?)?;
+    let mut ranges: Vec<Range> =
+        collect_rows(query.query_map((key, clamp_to_i64(head), clamp_to_i64(joined)), |row| {
+            let mut columns = Columns::of(row);
+            Ok((columns.count()?, columns.count()?.min(joined)))
+        })?)?;
     for sequence in off_path.into_iter().rev() {
         match ranges.last_mut() {
             Some((_, last)) if *last + 1 == sequence => *last = sequence,
@@ -104,12 +108,12 @@ pub(super) fn add_boundary(conn: &Connection, key: i64, summary: u64, covers: &C
     )?
     .execute((
         key,
-        int(covers.next),
-        int(summary),
-        int(covers.first),
-        int(covers.last),
-        covers.system.map(int),
-        covers.request.map(int),
+        clamp_to_i64(covers.next),
+        clamp_to_i64(summary),
+        clamp_to_i64(covers.first),
+        clamp_to_i64(covers.last),
+        covers.system.map(clamp_to_i64),
+        covers.request.map(clamp_to_i64),
     ))?;
     Ok(())
 }
@@ -132,21 +136,21 @@ pub(super) fn boundaries(conn: &Connection, key: i64, ranges: &[Range]) -> rusql
     let mut query = conn.prepare_cached(
         "SELECT summary, next, first, last, system, request FROM boundary WHERE trace_key = ?1 ORDER BY next, summary",
     )?;
-    let all: Vec<(u64, Covers)> = all(query.query_map([key], read_boundary)?)?;
-    Ok(all.into_iter().filter(|(_, covers)| holds(ranges, covers.next)).collect())
+    let all: Vec<(u64, Covers)> = collect_rows(query.query_map([key], read_boundary)?)?;
+    Ok(all.into_iter().filter(|(_, covers)| contains(ranges, covers.next)).collect())
 }
 
 /// Returns whether one of the ascending ranges contains a sequence.
-pub(super) fn holds(ranges: &[Range], sequence: u64) -> bool {
+pub(super) fn contains(ranges: &[Range], sequence: u64) -> bool {
     let place = ranges.partition_point(|(_, last)| *last < sequence);
     ranges.get(place).is_some_and(|(first, _)| *first <= sequence)
 }
 
 /// Stores the lineage of the head of a trace that has none yet.
-pub(super) fn keep(conn: &Connection, key: i64, head: u64, ranges: &[Range]) -> rusqlite::Result<()> {
+pub(super) fn insert_ranges(conn: &Connection, key: i64, head: u64, ranges: &[Range]) -> rusqlite::Result<()> {
     let mut add = conn.prepare_cached("INSERT INTO path_range (trace_key, first, last) VALUES (?1, ?2, ?3)")?;
     for (first, last) in ranges {
-        add.execute((key, int(*first), (*last != head).then(|| int(*last))))?;
+        add.execute((key, clamp_to_i64(*first), (*last != head).then(|| clamp_to_i64(*last))))?;
     }
     Ok(())
 }
@@ -160,7 +164,7 @@ fn last_boundary(conn: &Connection, key: i64, ranges: &[Range]) -> rusqlite::Res
     let mut rows = query.query([key])?;
     while let Some(row) = rows.next()? {
         let (summary, covers) = read_boundary(row)?;
-        if holds(ranges, covers.next) {
+        if contains(ranges, covers.next) {
             return Ok(Some((summary, covers)));
         }
     }
@@ -179,7 +183,7 @@ pub(super) fn main_path(conn: &Connection, key: i64, head: u64, sequence: u64) -
     )?;
     let mut request = covers.request;
     for (first, last) in &behind {
-        if request.is_some() && asks.exists((key, int(*first), int(*last)))? {
+        if request.is_some() && asks.exists((key, clamp_to_i64(*first), clamp_to_i64(*last)))? {
             request = None;
         }
     }
@@ -189,23 +193,23 @@ pub(super) fn main_path(conn: &Connection, key: i64, head: u64, sequence: u64) -
 }
 
 /// Returns the messages that a summary replaces; `None` if the message is not a summary.
-pub(super) fn covers(conn: &Connection, key: i64, summary: u64) -> rusqlite::Result<Option<Covers>> {
+pub(super) fn covered_by_summary(conn: &Connection, key: i64, summary: u64) -> rusqlite::Result<Option<Covers>> {
     let mut query = conn.prepare_cached(
         "SELECT summary, next, first, last, system, request FROM boundary WHERE trace_key = ?1 AND summary = ?2",
     )?;
-    Ok(query.query_row((key, int(summary)), read_boundary).optional()?.map(|(_, covers)| covers))
+    Ok(query.query_row((key, clamp_to_i64(summary)), read_boundary).optional()?.map(|(_, covers)| covers))
 }
 
 /// Returns the end of the turn that a message belongs to: the last result of the tool calls that it makes or answers
 /// (MSG-3), else the message itself. Returns `None` if the conversation cannot be resumed there, because the message
 /// does not exist, was cut off, is a summary, or is on a side branch.
-pub(super) fn safe_cut(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<Option<u64>> {
+pub(super) fn turn_end(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<Option<u64>> {
     let mut look = conn.prepare_cached(
         "SELECT role, parent_sequence, partial, json_array_length(tool_calls) FROM message
          WHERE trace_key = ?1 AND sequence = ?2 AND NOT side_branch",
     )?;
     let mut looked_at = |sequence: u64| {
-        let row = look.query_row((key, int(sequence)), |row| {
+        let row = look.query_row((key, clamp_to_i64(sequence)), |row| {
             let mut columns = Columns::of(row);
             let (role, parent) = (columns.next::<String>()?, columns.maybe_count()?);
             Ok((role, parent, columns.next::<bool>()?, columns.maybe_count()?.unwrap_or(0)))
@@ -213,7 +217,7 @@ pub(super) fn safe_cut(conn: &Connection, key: i64, sequence: u64) -> rusqlite::
         row.optional()
     };
     let Some((role, _, partial, calls)) = looked_at(sequence)? else { return Ok(None) };
-    if partial || covers(conn, key, sequence)?.is_some() {
+    if partial || covered_by_summary(conn, key, sequence)?.is_some() {
         return Ok(None);
     }
     // The results of a message's tool calls follow it, each one the child of the one before.
@@ -237,7 +241,7 @@ pub(super) fn safe_cut(conn: &Connection, key: i64, sequence: u64) -> rusqlite::
          AND role = 'tool' AND NOT partial ORDER BY sequence LIMIT 1",
     )?;
     while open > 0 {
-        let next = result.query_row((key, int(at)), |row| Columns::of(row).count()).optional()?;
+        let next = result.query_row((key, clamp_to_i64(at)), |row| Columns::of(row).count()).optional()?;
         let Some(next) = next else { break };
         (open, at) = (open - 1, next);
     }

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 use serde::{Deserialize, Serialize};
 use soong_protocol::{Demand, Permission, PermissionId, PermissionStatus, RunId, SessionId, Timestamp, TraceId};
 
-use super::columns::{Columns, all, json};
+use super::columns::{Columns, collect_rows, json};
 use crate::store::PermissionFilter;
 use soong_protocol::PermissionDecision;
 
@@ -22,7 +22,7 @@ struct DemandColumn<D> {
 }
 
 /// Inserts the permission that a run requests; does nothing if it already exists.
-pub(super) fn ask(conn: &Connection, run_key: i64, session_key: i64, asked: &Permission) -> rusqlite::Result<()> {
+pub(super) fn insert(conn: &Connection, run_key: i64, session_key: i64, asked: &Permission) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "INSERT OR IGNORE INTO permission (permission_id, run_key, session_key, tool_call_id, tool, arguments, fingerprint,
                                            demand, chain, status, created_at)
@@ -101,8 +101,8 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Permission> {
         },
         diff,
         chain: columns.json()?,
-        status: columns.word()?,
-        decision: columns.maybe_word()?,
+        status: columns.enum_value()?,
+        decision: columns.maybe_enum()?,
         by: columns.next()?,
         reason: columns.next()?,
         created_at: columns.time()?,
@@ -136,5 +136,5 @@ pub(super) fn list(conn: &Connection, filter: &PermissionFilter) -> rusqlite::Re
         values.push(uid);
     }
     sql.push_str(" ORDER BY permission_key");
-    all(conn.prepare_cached(&sql)?.query_map(params_from_iter(values), read)?)
+    collect_rows(conn.prepare_cached(&sql)?.query_map(params_from_iter(values), read)?)
 }

@@ -22,7 +22,7 @@ struct RunEnd<'a> {
 }
 
 /// Counts a new run of a trace. A run that only reflects does not change the trace.
-pub(super) fn run_added(status: RunStatus, reflects: bool, trace: &mut TraceRow) {
+pub(super) fn count_new_run(status: RunStatus, reflects: bool, trace: &mut TraceRow) {
     if status.is_terminal() || reflects {
         return;
     }
@@ -35,13 +35,13 @@ pub(super) fn run_added(status: RunStatus, reflects: bool, trace: &mut TraceRow)
 
 /// Returns whether an event starts a run that keeps a plan and therefore a task journal (TASK-1). `false` if the
 /// event only continues a run that has started before.
-pub(super) fn begins_plan(event: &RunEvent, run: &RunRow) -> bool {
+pub(super) fn starts_task_journal(event: &RunEvent, run: &RunRow) -> bool {
     let begins = matches!(event, RunEvent::LoopStarted { mode: RunMode::Orchestrator, .. });
     begins && run.started_at.is_none() && !run.status.is_terminal()
 }
 
 /// Applies an event of a run.
-pub(super) fn run_event(event: &RunEvent, ts: Timestamp, run: &mut RunRow, trace: &mut TraceRow) {
+pub(super) fn apply_run_event(event: &RunEvent, ts: Timestamp, run: &mut RunRow, trace: &mut TraceRow) {
     if run.status.is_terminal() {
         return;
     }
@@ -116,36 +116,36 @@ fn end_run(end: &RunEnd<'_>, ts: Timestamp, run: &mut RunRow, trace: &mut TraceR
     trace.error_message = end.error.map(|error| error.message.clone());
     // If another run of the trace is still live, the trace has not ended.
     if trace.live_runs == 0 {
-        trace.status = TraceStatus::of(end.status);
+        trace.status = TraceStatus::from_run_status(end.status);
         trace.end_reason = Some(end.reason);
         trace.completed_at = Some(ts);
     }
 }
 
 /// Applies an event of a model call.
-pub(super) fn model_event(event: &ModelEvent, run: &mut RunRow, trace: &mut TraceRow) {
+pub(super) fn apply_model_event(event: &ModelEvent, run: &mut RunRow, trace: &mut TraceRow) {
     if let ModelEvent::Started { attempt: 1, .. } = event {
         run.turn += 1;
     }
-    book(run, trace, |stats| stats.take_model(event));
+    update_stats(run, trace, |stats| stats.add_model_event(event));
 }
 
 /// Applies a context event: summaries use tokens too.
-pub(super) fn context_event(event: &ContextEvent, run: &mut RunRow, trace: &mut TraceRow) {
-    book(run, trace, |stats| stats.take_context(event));
+pub(super) fn apply_context_event(event: &ContextEvent, run: &mut RunRow, trace: &mut TraceRow) {
+    update_stats(run, trace, |stats| stats.add_context_event(event));
 }
 
 /// Adds the usage of searching for experiences.
-pub(super) fn memory_event(event: &MemoryEvent, run: &mut RunRow, trace: &mut TraceRow) {
-    book(run, trace, |stats| stats.take_memory(event));
+pub(super) fn apply_memory_event(event: &MemoryEvent, run: &mut RunRow, trace: &mut TraceRow) {
+    update_stats(run, trace, |stats| stats.add_memory_event(event));
 }
 
 /// Counts tool calls.
-pub(super) fn tool_event(event: &ToolEvent, run: &mut RunRow, trace: &mut TraceRow) {
-    book(run, trace, |stats| stats.take_tool(event));
+pub(super) fn apply_tool_event(event: &ToolEvent, run: &mut RunRow, trace: &mut TraceRow) {
+    update_stats(run, trace, |stats| stats.add_tool_event(event));
 }
 
-fn book(run: &mut RunRow, trace: &mut TraceRow, take: impl Fn(&mut Stats)) {
+fn update_stats(run: &mut RunRow, trace: &mut TraceRow, take: impl Fn(&mut Stats)) {
     take(&mut run.stats);
     take(&mut trace.stats);
 }

@@ -6,7 +6,7 @@
 use rusqlite::{Connection, OptionalExtension, Row, params_from_iter};
 use soong_protocol::{Question, QuestionId, RunId, SessionId, Timestamp, TraceId};
 
-use super::columns::{Columns, all};
+use super::columns::{Columns, collect_rows};
 use crate::store::QuestionFilter;
 
 /// A question that a run asks.
@@ -18,7 +18,12 @@ pub(super) struct NewQuestion<'a> {
 }
 
 /// Inserts a question of a run; does nothing if it already exists.
-pub(super) fn ask(conn: &Connection, run_key: i64, session_key: i64, asked: &NewQuestion<'_>) -> rusqlite::Result<()> {
+pub(super) fn insert(
+    conn: &Connection,
+    run_key: i64,
+    session_key: i64,
+    asked: &NewQuestion<'_>,
+) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "INSERT OR IGNORE INTO question (question_id, run_key, session_key, question, recipient, status, created_at)
          VALUES (?1, ?2, ?3, ?4, ?5, 'pending', ?6)",
@@ -67,7 +72,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Question> {
         session_id: columns.id(SessionId::new)?,
         question: columns.next()?,
         to: columns.next()?,
-        status: columns.word()?,
+        status: columns.enum_value()?,
         answer: columns.next()?,
         created_at: columns.time()?,
         decided_at: columns.maybe_time()?,
@@ -100,5 +105,5 @@ pub(super) fn list(conn: &Connection, filter: &QuestionFilter) -> rusqlite::Resu
         values.push(uid);
     }
     sql.push_str(" ORDER BY question_key");
-    all(conn.prepare_cached(&sql)?.query_map(params_from_iter(values), read)?)
+    collect_rows(conn.prepare_cached(&sql)?.query_map(params_from_iter(values), read)?)
 }

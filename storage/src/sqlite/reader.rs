@@ -15,7 +15,7 @@ use soong_protocol::{
 
 use super::{
     BUSY_TIMEOUT_MS, STATEMENT_CACHE_CAPACITY, artifacts, backup, collaborators,
-    columns::int,
+    columns::clamp_to_i64,
     edits, events, goals, messages,
     migrate::{self, MIGRATIONS},
     permissions, questions, removal, runs, sessions, store_error_at, task_journals, traces, usage,
@@ -55,14 +55,14 @@ impl SqliteReader {
         let path = path.into();
         match migrate::check(&path, MIGRATIONS)? {
             0 => return Err(StoreError::NotFound(format!("the database {}", path.display()))),
-            found if found < migrate::newest(MIGRATIONS) => {
-                return Err(StoreError::OlderFormat { found, known: migrate::newest(MIGRATIONS) });
+            found if found < migrate::latest_version(MIGRATIONS) => {
+                return Err(StoreError::OlderFormat { found, known: migrate::latest_version(MIGRATIONS) });
             }
             _ => {}
         }
         let reader = Self { path, idle: Mutex::default() };
         let first = reader.connect()?;
-        reader.put_back(first);
+        reader.return_connection(first);
         Ok(reader)
     }
 
@@ -114,7 +114,7 @@ impl SqliteReader {
         let open = || {
             let conn = Connection::open_with_flags(&self.path, flags)?;
             #[cfg(test)]
-            let conn = super::tests::plans::noting(conn)?;
+            let conn = super::tests::plans::record_statements(conn)?;
             conn.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS))?;
             conn.set_prepared_statement_cache_capacity(STATEMENT_CACHE_CAPACITY);
             // Without QPSG, a plan could depend on the bound values and would be prepared again whenever they change.
@@ -124,7 +124,7 @@ impl SqliteReader {
         open().map_err(|error| store_error_at(&self.path, error))
     }
 
-    fn put_back(&self, conn: Connection) {
+    fn return_connection(&self, conn: Connection) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < IDLE_CONNECTIONS {
             idle.push(conn);
@@ -141,7 +141,7 @@ impl SqliteReader {
         let found = Transaction::new_unchecked(&conn, TransactionBehavior::Deferred)
             .and_then(|transaction| query(&transaction))
             .map_err(|error| store_error_at(&self.path, error))?; // a failed connection is not reused
-        self.put_back(conn);
+        self.return_connection(conn);
         Ok(found)
     }
 
@@ -165,7 +165,7 @@ impl SqliteReader {
 }
 
 fn rows(limit: usize) -> i64 {
-    int(limit as u64)
+    clamp_to_i64(limit as u64)
 }
 
 impl Reader for SqliteReader {
@@ -203,7 +203,7 @@ impl Reader for SqliteReader {
     }
 
     fn linked_traces(&self, id: &TraceId) -> Result<Vec<Trace>, StoreError> {
-        self.read(|conn| traces::linked(conn, id))
+        self.read(|conn| traces::list_linked(conn, id))
     }
 
     fn goal_tree(&self, id: &TraceId) -> Result<Option<GoalTree>, StoreError> {
@@ -222,14 +222,14 @@ impl Reader for SqliteReader {
 
     fn messages_at(&self, id: &TraceId, sequences: &[u64]) -> Result<Vec<Message>, StoreError> {
         self.read(|conn| match traces::key(conn, id)? {
-            Some(key) => messages::at(conn, key, id, sequences),
+            Some(key) => messages::by_sequence(conn, key, id, sequences),
             None => Ok(Vec::new()),
         })
     }
 
-    fn place(&self, id: &TraceId, sequence: u64) -> Result<Option<ResumePoint>, StoreError> {
+    fn resume_point(&self, id: &TraceId, sequence: u64) -> Result<Option<ResumePoint>, StoreError> {
         self.read(|conn| match traces::key(conn, id)? {
-            Some(key) => messages::place(conn, key, sequence),
+            Some(key) => messages::resume_point(conn, key, sequence),
             None => Ok(None),
         })
     }
@@ -272,12 +272,12 @@ impl Reader for SqliteReader {
         self.read(|conn| runs::last_of(conn, id))
     }
 
-    fn last_begun_run(&self, id: &TraceId) -> Result<Option<Run>, StoreError> {
-        self.read(|conn| runs::last_begun_of(conn, id))
+    fn last_started_run(&self, id: &TraceId) -> Result<Option<Run>, StoreError> {
+        self.read(|conn| runs::last_started_of(conn, id))
     }
 
     fn live_runs(&self, session: Option<&SessionId>) -> Result<Vec<Run>, StoreError> {
-        self.read(|conn| runs::live(conn, session))
+        self.read(|conn| runs::list_live(conn, session))
     }
 
     fn children(&self, id: &RunId) -> Result<Vec<Run>, StoreError> {
@@ -297,17 +297,17 @@ impl Reader for SqliteReader {
     }
 
     fn session_artifacts(&self) -> Result<Vec<(Artifact, u64)>, StoreError> {
-        self.read(artifacts::of_sessions)
+        self.read(artifacts::list_of_all_sessions)
     }
 
     fn changed_documents(&self, id: &TraceId, since_lsn: u64) -> Result<Vec<ChangedDocument>, StoreError> {
         self.read(|conn| match traces::key(conn, id)? {
-            Some(key) => artifacts::changed_since(conn, key, since_lsn),
+            Some(key) => artifacts::documents_changed_since(conn, key, since_lsn),
             None => Ok(Vec::new()),
         })
     }
 
-    fn unflushed(&self, run: &RunId) -> Result<Vec<Artifact>, StoreError> {
+    fn unflushed_documents(&self, run: &RunId) -> Result<Vec<Artifact>, StoreError> {
         self.read(|conn| match edits::run_key(conn, run)? {
             Some(key) => artifacts::unflushed(conn, key),
             None => Ok(Vec::new()),
@@ -315,7 +315,7 @@ impl Reader for SqliteReader {
     }
 
     fn edits(&self, id: &ArtifactId, after: u64, upto: u64) -> Result<Vec<DocumentEdit>, StoreError> {
-        self.read(|conn| edits::between(conn, id, after, upto))
+        self.read(|conn| edits::in_range(conn, id, after, upto))
     }
 
     fn turn_edits(&self, run: &RunId, turn: u32) -> Result<Vec<DocumentEdit>, StoreError> {
@@ -326,7 +326,7 @@ impl Reader for SqliteReader {
     }
 
     fn artifacts_at(&self, id: &SessionId, lsn: u64) -> Result<Vec<(Artifact, u64)>, StoreError> {
-        self.read(|conn| artifacts::at(conn, id, lsn))
+        self.read(|conn| artifacts::list_at(conn, id, lsn))
     }
 
     fn artifact(&self, scope: &ArtifactScope, name: &str) -> Result<Option<Artifact>, StoreError> {
@@ -337,23 +337,23 @@ impl Reader for SqliteReader {
         self.read(|conn| artifacts::versions(conn, id))
     }
 
-    fn blob(&self, id: &ArtifactId, version: u64) -> Result<Option<(String, String)>, StoreError> {
+    fn blob_path_and_type(&self, id: &ArtifactId, version: u64) -> Result<Option<(String, String)>, StoreError> {
         self.read(|conn| artifacts::blob(conn, id, version))
     }
 
     fn blob_paths(&self, id: &ArtifactId) -> Result<Vec<String>, StoreError> {
-        self.read(|conn| artifacts::paths(conn, id))
+        self.read(|conn| artifacts::blob_paths(conn, id))
     }
 
     fn blob_intents(&self) -> Result<Vec<String>, StoreError> {
         self.read(artifacts::intents)
     }
 
-    fn removals(&self) -> Result<Vec<SessionDeletion>, StoreError> {
+    fn session_deletions(&self) -> Result<Vec<SessionDeletion>, StoreError> {
         self.read(removal::list)
     }
 
-    fn removal_blobs(&self, id: &SessionId) -> Result<Vec<String>, StoreError> {
+    fn deletion_blob_paths(&self, id: &SessionId) -> Result<Vec<String>, StoreError> {
         self.read(|conn| removal::blobs(conn, id))
     }
 
@@ -373,11 +373,11 @@ impl Reader for SqliteReader {
         self.read(|conn| questions::list(conn, filter))
     }
 
-    fn task_journal(&self, id: &RunId) -> Result<Option<PendingTaskJournal>, StoreError> {
+    fn pending_task_journal(&self, id: &RunId) -> Result<Option<PendingTaskJournal>, StoreError> {
         self.read(|conn| task_journals::of_run(conn, id))
     }
 
-    fn runs_with_task_journal(&self) -> Result<Vec<Run>, StoreError> {
+    fn runs_with_pending_task_journal(&self) -> Result<Vec<Run>, StoreError> {
         self.read(runs::with_task_journal)
     }
 

@@ -11,7 +11,7 @@
 use rusqlite::{Connection, OptionalExtension};
 use soong_protocol::SessionId;
 
-use super::columns::{Columns, all, int};
+use super::columns::{Columns, clamp_to_i64, collect_rows};
 use crate::store::{DeletionStage, SessionDeletion};
 
 /// Statements that delete the rows, in this order. `?1` is the session's key, `?2` the maximum number of rows.
@@ -58,7 +58,7 @@ const DELETE_STATEMENTS: &[&str] = &[
 /// Returns the stage of the deletion of a session; `None` if it is not being deleted.
 pub(super) fn stage(conn: &Connection, id: &SessionId) -> rusqlite::Result<Option<DeletionStage>> {
     conn.prepare_cached("SELECT removal FROM session WHERE session_id = ?1 AND removal IS NOT NULL")?
-        .query_row([id.as_str()], |row| Columns::of(row).word())
+        .query_row([id.as_str()], |row| Columns::of(row).enum_value())
         .optional()
 }
 
@@ -91,7 +91,7 @@ pub(super) fn remove_rows(conn: &Connection, id: &SessionId, limit: u64) -> rusq
     set_stage(conn, id, Some(DeletionStage::Rows))?;
     let mut left = limit.max(1);
     for piece in DELETE_STATEMENTS {
-        left -= conn.prepare_cached(piece)?.execute((key, int(left)))? as u64;
+        left -= conn.prepare_cached(piece)?.execute((key, clamp_to_i64(left)))? as u64;
         if left == 0 {
             return Ok(());
         }
@@ -104,9 +104,9 @@ pub(super) fn remove_rows(conn: &Connection, id: &SessionId, limit: u64) -> rusq
 pub(super) fn list(conn: &Connection) -> rusqlite::Result<Vec<SessionDeletion>> {
     let mut query =
         conn.prepare_cached("SELECT session_id, removal FROM session WHERE removal IS NOT NULL ORDER BY session_key")?;
-    all(query.query_map([], |row| {
+    collect_rows(query.query_map([], |row| {
         let mut columns = Columns::of(row);
-        Ok(SessionDeletion { session_id: columns.id(SessionId::new)?, stage: columns.word()? })
+        Ok(SessionDeletion { session_id: columns.id(SessionId::new)?, stage: columns.enum_value()? })
     })?)
 }
 
@@ -116,5 +116,5 @@ pub(super) fn blobs(conn: &Connection, id: &SessionId) -> rusqlite::Result<Vec<S
         "SELECT path FROM session JOIN artifact USING (session_key) JOIN artifact_version USING (artifact_key)
          WHERE session_id = ?1 AND removal IS NOT NULL",
     )?;
-    all(query.query_map([id.as_str()], |row| row.get(0))?)
+    collect_rows(query.query_map([id.as_str()], |row| row.get(0))?)
 }

@@ -6,7 +6,7 @@ use soong_protocol::{
 };
 
 use super::{
-    columns::{Columns, all, int, json, stats_columns, word},
+    columns::{Columns, clamp_to_i64, collect_rows, json, stats_columns, word},
     hot_row::HotRow,
     sums::Sums,
 };
@@ -58,7 +58,7 @@ impl HotRow for RunRow {
         .query_row([id.as_str()], |row| {
             let mut columns = Columns::of(row);
             let (key, trace_key, session_key) = (columns.next()?, columns.next()?, columns.next()?);
-            let status = columns.word()?;
+            let status = columns.enum_value()?;
             let mut row = Self {
                 key,
                 trace_key,
@@ -68,7 +68,7 @@ impl HotRow for RunRow {
                 is_reflection: false,
                 cancel_requested: false,
                 saved_cancel_requested: false,
-                end_reason: columns.maybe_word()?,
+                end_reason: columns.maybe_enum()?,
                 turn: columns.next()?,
                 stats: columns.stats()?,
                 started_at: columns.maybe_time()?,
@@ -97,7 +97,7 @@ impl HotRow for RunRow {
         // again, even if the value is the same. Most batches do not change the status.
         let saved = (self.saved_status, self.saved_cancel_requested, self.saved_started_at);
         if (self.status, self.cancel_requested, self.started_at) != saved {
-            self.save_stage(conn)?;
+            self.save_status(conn)?;
             self.saved_status = self.status;
             self.saved_cancel_requested = self.cancel_requested;
             self.saved_started_at = self.started_at;
@@ -111,31 +111,31 @@ impl HotRow for RunRow {
         .execute(rusqlite::params![
             self.key,
             self.turn,
-            int(self.stats.messages),
-            int(self.stats.prompt_tokens),
-            int(self.stats.completion_tokens),
-            int(self.stats.cached_tokens),
-            int(self.stats.reasoning_tokens),
+            clamp_to_i64(self.stats.messages),
+            clamp_to_i64(self.stats.prompt_tokens),
+            clamp_to_i64(self.stats.completion_tokens),
+            clamp_to_i64(self.stats.cached_tokens),
+            clamp_to_i64(self.stats.reasoning_tokens),
             self.stats.estimated,
-            self.stats.cost.map(|cost| int(cost.as_nanos())),
-            int(self.stats.duration_ms),
-            int(self.epoch),
-            int(self.append_number),
-            int(self.last_seq),
-            int(self.stats.model_calls),
-            int(self.stats.tool_calls),
+            self.stats.cost.map(|cost| clamp_to_i64(cost.as_nanos())),
+            clamp_to_i64(self.stats.duration_ms),
+            clamp_to_i64(self.epoch),
+            clamp_to_i64(self.append_number),
+            clamp_to_i64(self.last_seq),
+            clamp_to_i64(self.stats.model_calls),
+            clamp_to_i64(self.stats.tool_calls),
         ])?;
         Ok(())
     }
 
-    fn is_settled(&self) -> bool {
+    fn is_evictable(&self) -> bool {
         self.status.is_terminal()
     }
 }
 
 impl RunRow {
     /// Writes the status, and the columns that change only together with it.
-    fn save_stage(&self, conn: &Connection) -> rusqlite::Result<()> {
+    fn save_status(&self, conn: &Connection) -> rusqlite::Result<()> {
         let stage = (
             self.key,
             self.status.as_str(),
@@ -260,13 +260,13 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Run> {
         parent_run_id: columns.maybe_id(RunId::new)?,
         parent_goal_id: columns.maybe_id(GoalId::new)?,
         depth: columns.next()?,
-        mode: columns.word()?,
+        mode: columns.enum_value()?,
         task: columns.next()?,
         settings: columns.json()?,
         uid: columns.next()?,
-        status: columns.word()?,
+        status: columns.enum_value()?,
         cancel_requested: columns.next()?,
-        end_reason: columns.maybe_word()?,
+        end_reason: columns.maybe_enum()?,
         turn: columns.next()?,
         usage: columns.stats()?,
         cost: None,
@@ -295,7 +295,7 @@ pub(super) fn last_of(conn: &Connection, id: &TraceId) -> rusqlite::Result<Optio
 }
 
 /// Reads the last run of a trace that has started, except runs that only reflect.
-pub(super) fn last_begun_of(conn: &Connection, id: &TraceId) -> rusqlite::Result<Option<Run>> {
+pub(super) fn last_started_of(conn: &Connection, id: &TraceId) -> rusqlite::Result<Option<Run>> {
     let mut query = conn.prepare_cached(select!(
         "WHERE trace.trace_id = ?1 AND state.started_at IS NOT NULL
          AND json_extract(run.settings, '$.reflects') IS NULL ORDER BY run.run_key DESC LIMIT 1"
@@ -306,14 +306,14 @@ pub(super) fn last_begun_of(conn: &Connection, id: &TraceId) -> rusqlite::Result
 /// Lists the runs that have not ended.
 ///
 /// Forces the index of live runs: otherwise the planner scans all runs to avoid sorting.
-pub(super) fn live(conn: &Connection, session: Option<&SessionId>) -> rusqlite::Result<Vec<Run>> {
+pub(super) fn list_live(conn: &Connection, session: Option<&SessionId>) -> rusqlite::Result<Vec<Run>> {
     let Some(id) = session else {
         let mut query = conn.prepare_cached(select!(
             "WHERE run.run_key IN (SELECT run_key FROM run_state INDEXED BY run_live
                                    WHERE status = 'queued' OR status = 'running' OR status = 'waiting')
              ORDER BY run.run_key"
         ))?;
-        return all(query.query_map([], read)?);
+        return collect_rows(query.query_map([], read)?);
     };
     let mut query = conn.prepare_cached(select!(
         "WHERE run.run_key IN (SELECT run_key FROM run_state INDEXED BY run_live
@@ -321,14 +321,14 @@ pub(super) fn live(conn: &Connection, session: Option<&SessionId>) -> rusqlite::
                                AND session_key = (SELECT session_key FROM session WHERE session_id = ?1))
          ORDER BY run.run_key"
     ))?;
-    all(query.query_map([id.as_str()], read)?)
+    collect_rows(query.query_map([id.as_str()], read)?)
 }
 
 /// Lists the runs whose task journals are not known to be complete.
 pub(super) fn with_task_journal(conn: &Connection) -> rusqlite::Result<Vec<Run>> {
     let mut query =
         conn.prepare_cached(select!("WHERE run.run_key IN (SELECT run_key FROM task_journal) ORDER BY run.run_key"))?;
-    all(query.query_map([], read)?)
+    collect_rows(query.query_map([], read)?)
 }
 
 /// Lists the children of a run.
@@ -336,7 +336,7 @@ pub(super) fn children(conn: &Connection, id: &RunId) -> rusqlite::Result<Vec<Ru
     let mut query = conn.prepare_cached(select!(
         "WHERE run.parent_run_key = (SELECT run_key FROM run WHERE run_id = ?1) ORDER BY run.run_key"
     ))?;
-    all(query.query_map([id.as_str()], read)?)
+    collect_rows(query.query_map([id.as_str()], read)?)
 }
 
 /// Inserts the result of a child run.
@@ -357,7 +357,7 @@ pub(super) fn results(conn: &Connection, id: &RunId) -> rusqlite::Result<Vec<Chi
         "SELECT body FROM run JOIN child_result USING (run_key) JOIN session USING (session_key)
          WHERE removal IS NULL AND parent_run_key = (SELECT run_key FROM run WHERE run_id = ?1) ORDER BY run_key",
     )?;
-    all(query.query_map([id.as_str()], |row| Columns::of(row).json())?)
+    collect_rows(query.query_map([id.as_str()], |row| Columns::of(row).json())?)
 }
 
 /// Returns whether the trace with that key has ever had a run.

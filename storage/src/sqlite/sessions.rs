@@ -4,7 +4,7 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use soong_protocol::{Session, SessionId, Timestamp};
 
 use super::{
-    columns::{Columns, all, int},
+    columns::{Columns, clamp_to_i64, collect_rows},
     hot_row::HotRow,
 };
 use crate::store::SessionFilter;
@@ -48,16 +48,16 @@ impl HotRow for SessionRow {
         )?
         .execute((
             self.key,
-            int(self.last_seq),
-            int(self.first_lsn),
-            int(self.last_lsn),
+            clamp_to_i64(self.last_seq),
+            clamp_to_i64(self.first_lsn),
+            clamp_to_i64(self.last_lsn),
             self.updated_at.as_millis(),
         ))?;
         Ok(())
     }
 
     // Session rows are small and the next run of a conversation follows soon; the cache's limit bounds them.
-    fn is_settled(&self) -> bool {
+    fn is_evictable(&self) -> bool {
         false
     }
 }
@@ -131,7 +131,7 @@ pub(super) fn list(
     let Some(uid) = &filter.uid else {
         let mut query = conn
             .prepare_cached(select!("WHERE session_key < ?1 AND removal IS NULL ORDER BY session_key DESC LIMIT ?2"))?;
-        return all(query.query_map((before, limit), read)?);
+        return collect_rows(query.query_map((before, limit), read)?);
     };
     // Most sessions belong to `local`, so the partial index omits them.
     let mut query = match uid.as_str() {
@@ -143,7 +143,7 @@ pub(super) fn list(
              ORDER BY session_key DESC LIMIT ?2"
         ))?,
     };
-    all(query.query_map((before, limit, uid), read)?)
+    collect_rows(query.query_map((before, limit, uid), read)?)
 }
 
 /// Looks up a session's key.
@@ -153,7 +153,7 @@ pub(super) fn key(conn: &Connection, id: &SessionId) -> rusqlite::Result<Option<
 }
 
 /// Sets the name of a session that has none.
-pub(super) fn begin(conn: &Connection, key: i64, name: &str) -> rusqlite::Result<()> {
+pub(super) fn set_name_if_missing(conn: &Connection, key: i64, name: &str) -> rusqlite::Result<()> {
     conn.prepare_cached("UPDATE session SET name = coalesce(name, ?2) WHERE session_key = ?1")?.execute((key, name))?;
     Ok(())
 }

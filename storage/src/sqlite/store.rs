@@ -13,9 +13,8 @@ use super::{
     BUSY_TIMEOUT_MS, STATEMENT_CACHE_CAPACITY, WriteError,
     apply::Batch,
     cache::Cache,
-    damaged,
     migrate::{self, MIGRATIONS},
-    removal, store_error,
+    removal, store_error, with_repair_advice,
 };
 use crate::store::{Ack, Append, Store, StoreError};
 use soong_protocol::Write;
@@ -81,7 +80,7 @@ impl SqliteStore {
         }
         let conn = connect(&path, durability)?;
         migrate::migrate(&path, &conn, MIGRATIONS)?;
-        if let Err(error) = migrate::identify(&conn) {
+        if let Err(error) = migrate::assign_store_id(&conn) {
             // A full disk does not prevent reading; the next start retries.
             tracing::warn!(%error, "the database gets no number");
         }
@@ -97,12 +96,12 @@ impl SqliteStore {
             // It may hold data that was deleted before a process was killed.
             log_needs_truncation: true,
         };
-        store.fit_log_to_disk();
+        store.adjust_checkpoint_threshold();
         Ok(store)
     }
 
     /// Adjusts the checkpoint threshold to the free disk space, so that the log cannot fill a small disk.
-    fn fit_log_to_disk(&mut self) {
+    fn adjust_checkpoint_threshold(&mut self) {
         let pages = checkpoint_pages((self.free_bytes)(&self.path));
         let Some(conn) = self.conn.as_ref().filter(|_| pages != self.checkpoint_pages) else { return };
         let set = set_log_size(conn, pages);
@@ -113,10 +112,10 @@ impl SqliteStore {
     }
 
     /// Maintains the log after a commit.
-    fn tend_log(&mut self, batch: &[Append]) {
+    fn maintain_log(&mut self, batch: &[Append]) {
         self.commits += 1;
         if self.commits.is_multiple_of(FREE_SPACE_CHECK_COMMITS) {
-            self.fit_log_to_disk();
+            self.adjust_checkpoint_threshold();
         }
         let Some(conn) = &self.conn else { return };
         let removed = batch.iter().flat_map(|append| &append.writes).filter_map(|write| match write {
@@ -128,7 +127,7 @@ impl SqliteStore {
             self.log_needs_truncation = true;
         }
         // If a reader blocks it at the moment, it is retried after the next commit.
-        if self.log_needs_truncation && empty_log(conn).unwrap_or(false) {
+        if self.log_needs_truncation && truncate_log(conn).unwrap_or(false) {
             self.log_needs_truncation = false;
         }
     }
@@ -145,18 +144,18 @@ impl SqliteStore {
         }
         let conn = connect(&self.path, self.durability)?;
         if self.needs_integrity_check {
-            check_pages(&conn).map_err(|error| damaged(&self.path, error))?;
+            check_pages(&conn).map_err(|error| with_repair_advice(&self.path, error))?;
         }
         tracing::info!(path = %self.path.display(), "the database is open again");
         self.needs_integrity_check = false;
         self.conn = Some(conn);
         self.checkpoint_pages = MAX_CHECKPOINT_PAGES;
-        self.fit_log_to_disk();
+        self.adjust_checkpoint_threshold();
         Ok(())
     }
 
     /// Writes all appends in one transaction.
-    fn together(&mut self, batch: &[Append]) -> Result<Outcomes, WriteError> {
+    fn write_batch(&mut self, batch: &[Append]) -> Result<Outcomes, WriteError> {
         let Self { conn: Some(conn), cache, .. } = self else { return Err(StoreError::Closed.into()) };
         let written = write(conn, cache, batch);
         if written.is_err() {
@@ -166,20 +165,20 @@ impl SqliteStore {
     }
 
     /// Writes each append in a separate transaction, so that a failing append does not affect the others.
-    fn one_by_one(&mut self, batch: &[Append]) -> Outcomes {
+    fn write_individually(&mut self, batch: &[Append]) -> Outcomes {
         let one = |append: &Append| {
             self.reopen()?;
-            match self.together(std::slice::from_ref(append)) {
+            match self.write_batch(std::slice::from_ref(append)) {
                 Ok(outcomes) => outcomes.into_iter().next().unwrap_or(Err(StoreError::Closed)),
-                Err(failure) if failure.is_of_the_append() => Err(failure.into_store_error()),
-                Err(failure) => Err(self.give_up(failure)),
+                Err(failure) if failure.is_append_error() => Err(failure.into_store_error()),
+                Err(failure) => Err(self.close_after_failure(failure)),
             }
         };
         batch.iter().map(one).collect()
     }
 
     /// Closes the connection, because its state after a disk failure cannot be trusted.
-    fn give_up(&mut self, failure: WriteError) -> StoreError {
+    fn close_after_failure(&mut self, failure: WriteError) -> StoreError {
         if let WriteError::Sql(error) = &failure {
             self.needs_integrity_check |= matches!(
                 error.sqlite_error_code(),
@@ -188,27 +187,27 @@ impl SqliteStore {
             // Emptying the log may free enough of a full disk to continue.
             if error.sqlite_error_code() == Some(ErrorCode::DiskFull)
                 && let Some(conn) = &self.conn
-                && let Err(error) = empty_log(conn)
+                && let Err(error) = truncate_log(conn)
             {
                 tracing::debug!(%error, "the log cannot be copied on a full disk");
             }
         }
         self.conn = None;
         self.cache = Cache::default();
-        damaged(&self.path, failure.into_store_error())
+        with_repair_advice(&self.path, failure.into_store_error())
     }
 }
 
 impl Store for SqliteStore {
     fn commit(&mut self, batch: &[Append]) -> Result<Outcomes, StoreError> {
         self.reopen()?;
-        let outcomes = match self.together(batch) {
+        let outcomes = match self.write_batch(batch) {
             Ok(outcomes) => outcomes,
-            Err(failure) if failure.is_of_the_append() && batch.len() == 1 => vec![Err(failure.into_store_error())],
-            Err(failure) if failure.is_of_the_append() => self.one_by_one(batch),
-            Err(failure) => return Err(self.give_up(failure)),
+            Err(failure) if failure.is_append_error() && batch.len() == 1 => vec![Err(failure.into_store_error())],
+            Err(failure) if failure.is_append_error() => self.write_individually(batch),
+            Err(failure) => return Err(self.close_after_failure(failure)),
         };
-        self.tend_log(batch);
+        self.maintain_log(batch);
         Ok(outcomes)
     }
 }
@@ -239,7 +238,7 @@ fn connect(path: &Path, durability: Durability) -> Result<Connection, StoreError
     let open = || {
         let conn = Connection::open(path)?;
         #[cfg(test)]
-        let conn = super::tests::plans::noting(conn)?;
+        let conn = super::tests::plans::record_statements(conn)?;
         conn.busy_timeout(std::time::Duration::from_millis(BUSY_TIMEOUT_MS))?;
         conn.set_prepared_statement_cache_capacity(STATEMENT_CACHE_CAPACITY);
         // Without QPSG, a plan could depend on the bound values and would be prepared again whenever they change.
@@ -291,7 +290,7 @@ fn set_log_size(conn: &Connection, pages: u64) -> rusqlite::Result<()> {
 }
 
 /// Copies the log into the database and truncates its file, without waiting; returns `false` if a reader blocks it.
-fn empty_log(conn: &Connection) -> rusqlite::Result<bool> {
+fn truncate_log(conn: &Connection) -> rusqlite::Result<bool> {
     conn.busy_timeout(std::time::Duration::ZERO)?;
     let is_busy = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0));
     conn.busy_timeout(std::time::Duration::from_millis(BUSY_TIMEOUT_MS))?;

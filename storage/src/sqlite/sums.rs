@@ -2,7 +2,7 @@
 
 use soong_protocol::Stats;
 
-use super::columns::int;
+use super::columns::clamp_to_i64;
 
 /// The columns of a sum, in the order of [`Sums`].
 macro_rules! sum_columns {
@@ -26,15 +26,15 @@ impl Sums {
         let has_no_price = stats.cost.is_none() && (stats.prompt_tokens > 0 || stats.completion_tokens > 0);
         Self([
             1,
-            int(stats.prompt_tokens),
-            int(stats.completion_tokens),
-            int(stats.cached_tokens),
-            int(stats.reasoning_tokens),
-            stats.cost.map_or(0, |cost| int(cost.as_nanos())),
+            clamp_to_i64(stats.prompt_tokens),
+            clamp_to_i64(stats.completion_tokens),
+            clamp_to_i64(stats.cached_tokens),
+            clamp_to_i64(stats.reasoning_tokens),
+            stats.cost.map_or(0, |cost| clamp_to_i64(cost.as_nanos())),
             has_no_price.into(),
             stats.estimated.into(),
-            int(stats.model_calls),
-            int(stats.tool_calls),
+            clamp_to_i64(stats.model_calls),
+            clamp_to_i64(stats.tool_calls),
         ])
     }
 

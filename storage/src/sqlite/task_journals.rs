@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension};
 use soong_protocol::{GoalTree, RunId};
 
 use super::{
-    columns::{Columns, int, json},
+    columns::{Columns, clamp_to_i64, json},
     runs, sessions,
 };
 use crate::store::PendingTaskJournal;
@@ -21,7 +21,7 @@ pub(super) fn begin(conn: &Connection, run_key: i64, event_id: u64, goals: &Goal
          SELECT run_key, ?2, ?3 FROM run
          WHERE run_key = ?1 AND parent_run_key IS NULL AND json_extract(settings, '$.driven') IS NOT 1",
     )?
-    .execute((run_key, int(event_id), json(goals)))?;
+    .execute((run_key, clamp_to_i64(event_id), json(goals)))?;
     Ok(())
 }
 

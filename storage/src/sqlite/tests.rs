@@ -52,18 +52,18 @@ fn event(trace: &str, event: impl Into<Event>) -> Write {
     Write::Event(EventDraft::new(TraceId::new(trace), None, Timestamp::default(), event))
 }
 
-fn tick() -> RunEvent {
+fn small_event() -> RunEvent {
     RunEvent::CancelRequested {}
 }
 
 /// An event with `bytes` bytes of data.
-fn bulk(trace: &str, bytes: usize) -> Write {
+fn large_event(trace: &str, bytes: usize) -> Write {
     let data = serde_json::value::RawValue::from_string(format!("\"{}\"", "x".repeat(bytes))).unwrap();
     event(trace, Event::Unknown { kind: "bulk".into(), data })
 }
 
 #[test]
-fn the_store_keeps_the_contract() {
+fn contract() {
     let dir = tempfile::tempdir().unwrap();
     let number = Cell::new(0);
     crate::contract::check(|| {
@@ -75,17 +75,17 @@ fn the_store_keeps_the_contract() {
 }
 
 #[test]
-fn everything_is_there_after_closing_and_opening_again() {
+fn data_survives_reopening() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("soong.db");
     let mut store = open(&path);
-    store.commit(&[append(session("a")), append(vec![event("a", tick()), event("a", tick())])]).unwrap();
+    store.commit(&[append(session("a")), append(vec![event("a", small_event()), event("a", small_event())])]).unwrap();
     drop(store);
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "the log is folded into the database");
 
     let mut store = open(&path);
     let reader = SqliteReader::open(&path).unwrap();
-    let outcomes = store.commit(&[append(vec![event("a", tick())]), append(session("a"))]).unwrap();
+    let outcomes = store.commit(&[append(vec![event("a", small_event())]), append(session("a"))]).unwrap();
     let ids = &outcomes[0].as_ref().unwrap().events[0];
     assert_eq!((ids.lsn, ids.event_id, ids.session_seq), (3, 3, 3));
     assert!(matches!(outcomes[1], Err(StoreError::AlreadyExists(_))));
@@ -93,7 +93,7 @@ fn everything_is_there_after_closing_and_opening_again() {
 }
 
 #[test]
-fn a_file_that_cannot_be_served_is_refused_by_writer_and_reader_and_left_untouched() {
+fn unsupported_files_are_rejected_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let newer = dir.path().join("newer.db");
     drop(open(&newer));
@@ -125,10 +125,11 @@ fn a_full_disk_refuses_the_whole_batch_and_the_next_one_works() {
     let path = dir.path().join("soong.db");
     let mut store = open(&path);
     let reader = SqliteReader::open(&path).unwrap();
-    store.commit(&[append(session("a")), append(vec![event("a", tick())])]).unwrap();
+    store.commit(&[append(session("a")), append(vec![event("a", small_event())])]).unwrap();
     store.conn.as_ref().unwrap().query_row("PRAGMA max_page_count = 1", [], |_| Ok(())).unwrap();
 
-    let batch = || [append(session("b")), append(vec![bulk("a", 4_000_000)]), append(vec![event("a", tick())])];
+    let batch =
+        || [append(session("b")), append(vec![large_event("a", 4_000_000)]), append(vec![event("a", small_event())])];
     let full = store.commit(&batch()).unwrap_err();
     assert!(matches!(&full, StoreError::Io(why) if why.contains("full")), "{full}");
     assert!(full.is_transient());
@@ -153,20 +154,20 @@ fn an_append_that_fails_midway_fails_alone() {
     let outcomes = store
         .commit(&[
             append(session("a")),
-            append(vec![event("a", tick())]),
-            append(vec![event("a", tick()), event("a", bad.clone())]),
-            append(vec![event("a", tick())]),
+            append(vec![event("a", small_event())]),
+            append(vec![event("a", small_event()), event("a", bad.clone())]),
+            append(vec![event("a", small_event())]),
         ])
         .unwrap();
     assert_eq!(outcomes.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false, true]);
     assert_eq!(outcomes[3].as_ref().unwrap().events[0].event_id, 2);
     let alone = store.commit(&[append(vec![event("a", bad)])]).unwrap();
     assert!(matches!(alone[0], Err(StoreError::AlreadyExists(_))), "{alone:?}");
-    assert_eq!(store.commit(&[append(vec![event("a", tick())])]).unwrap()[0].as_ref().unwrap().events[0].lsn, 3);
+    assert_eq!(store.commit(&[append(vec![event("a", small_event())])]).unwrap()[0].as_ref().unwrap().events[0].lsn, 3);
 }
 
 #[test]
-fn a_database_that_vanishes_is_an_error_and_no_new_store() {
+fn missing_database_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("soong.db");
     let mut store = open(&path);
@@ -197,7 +198,7 @@ fn readers_do_not_wait_for_a_writer_in_the_middle_of_a_batch() {
 }
 
 #[test]
-fn a_damaged_file_is_told_and_a_sound_one_is_left_as_it_is() {
+fn damage_is_reported_and_intact_file_is_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.db");
     let mut store = open(&path);
@@ -216,19 +217,19 @@ fn a_damaged_file_is_told_and_a_sound_one_is_left_as_it_is() {
         fs::write(&path, &damaged).unwrap();
         match SqliteReader::open(&path).and_then(|reader| reader.check_integrity()) {
             Ok(faults) => told += usize::from(!faults.is_empty()),
-            Err(error) => check_told(&path, page, &error),
+            Err(error) => assert_names_damaged_file(&path, page, &error),
         }
         // A reader reports the damage if it reads the damaged page.
         for n in (0..200).step_by(25) {
             let read = SqliteReader::open(&path).and_then(|reader| reader.trace(&TraceId::new(format!("s{n}"))));
-            let _ = read.inspect_err(|error| check_told(&path, page, error));
+            let _ = read.inspect_err(|error| assert_names_damaged_file(&path, page, error));
         }
         assert!(fs::read(&path).unwrap() == damaged, "page {page}: who only reads writes nothing");
         // So does a writer; an append that was rejected once is rejected by the next commit too.
         let Ok(mut store) = SqliteStore::open(&path, Durability::Normal) else { continue };
         for _ in 0..2 {
-            if let Err(error) = store.commit(&[append(session("new")), append(vec![event("s7", tick())])]) {
-                check_told(&path, page, &error);
+            if let Err(error) = store.commit(&[append(session("new")), append(vec![event("s7", small_event())])]) {
+                assert_names_damaged_file(&path, page, &error);
                 refused += 1;
             }
         }
@@ -238,7 +239,7 @@ fn a_damaged_file_is_told_and_a_sound_one_is_left_as_it_is() {
 }
 
 #[test]
-fn text_that_is_no_utf_8_is_damage_and_no_passing_trouble() {
+fn invalid_utf8_is_corruption() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     let mut store = SqliteStore::open(&path, Durability::Normal).unwrap();
@@ -247,12 +248,12 @@ fn text_that_is_no_utf_8_is_damage_and_no_passing_trouble() {
     conn.execute("UPDATE trace SET task = CAST(x'41a5' AS TEXT)", []).unwrap();
     let error = SqliteReader::open(&path).unwrap().trace(&TraceId::new("s")).unwrap_err();
     assert!(!error.is_transient(), "{error}");
-    check_told(&path, 0, &error);
+    assert_names_damaged_file(&path, 0, &error);
 }
 
 /// Asserts that the error names the damaged file and says what to do.
 #[track_caller]
-fn check_told(path: &Path, page: usize, error: &StoreError) {
+fn assert_names_damaged_file(path: &Path, page: usize, error: &StoreError) {
     assert!(matches!(error, StoreError::Corrupt(_)), "page {page}: {error}");
     let said = error.to_string();
     assert_eq!(said.matches(&path.display().to_string()).count(), 1, "page {page}: {said}");
@@ -265,7 +266,7 @@ fn a_removed_session_leaves_no_row_in_any_table() {
     let path = dir.path().join("db");
     let store = SqliteStore::open(&path, Durability::Normal).unwrap();
     let reader = SqliteReader::open(&path).unwrap();
-    crate::contract::remove_one_of_two(Box::new(store), Box::new(reader));
+    crate::contract::delete_one_of_two_sessions(Box::new(store), Box::new(reader));
     let conn = rusqlite::Connection::open(&path).unwrap();
     let mut tables = conn.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name").unwrap();
     let tables: Vec<String> = tables.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
@@ -291,7 +292,7 @@ fn a_removed_session_leaves_no_row_in_any_table() {
 
 /// Creates the files of a process that was killed while it created the database: pages, and the journal that rolls
 /// them back.
-fn killed_at_making(folder: &Path) -> std::path::PathBuf {
+fn interrupted_creation(folder: &Path) -> std::path::PathBuf {
     let (made, left) = (folder.join("made.db"), folder.join("left.db"));
     let conn = rusqlite::Connection::open(&made).unwrap();
     // More than the cache holds, so pages are written before the commit.
@@ -308,9 +309,9 @@ fn killed_at_making(folder: &Path) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_database_whose_maker_was_killed_is_made_anew() {
+fn interrupted_creation_is_repeated() {
     let dir = tempfile::tempdir().unwrap();
-    let path = killed_at_making(dir.path());
+    let path = interrupted_creation(dir.path());
     let refused = SqliteReader::open(&path).unwrap_err();
     assert!(matches!(refused, StoreError::Io(_)), "who only reads leaves it to the writer: {refused}");
     let mut store = open(&path);
@@ -333,7 +334,9 @@ fn a_copy_is_one_moment_of_a_database_that_is_written_to() {
             let mut written = 0_u64;
             // At least until the copy is complete, and beyond.
             while !is_done.load(std::sync::atomic::Ordering::Acquire) || written < 100 {
-                for outcome in store.commit(&[append(vec![event("s", tick()), bulk("s", 20_000)])]).unwrap() {
+                for outcome in
+                    store.commit(&[append(vec![event("s", small_event()), large_event("s", 20_000)])]).unwrap()
+                {
                     outcome.unwrap();
                 }
                 written += 2;
@@ -357,11 +360,11 @@ fn a_copy_is_one_moment_of_a_database_that_is_written_to() {
     assert_eq!(copy.session_count().unwrap(), 1);
     // The copy is a normal store.
     drop(copy);
-    open(&target).commit(&[append(vec![event("s", tick())])]).unwrap()[0].as_ref().unwrap();
+    open(&target).commit(&[append(vec![event("s", small_event())])]).unwrap()[0].as_ref().unwrap();
 }
 
 #[test]
-fn stored_blobs_come_by_pages_and_those_of_a_session_that_goes_are_not_among_them() {
+fn stored_blobs_are_paged_without_deleted_sessions() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.db");
     let mut store = open(&path);
@@ -443,7 +446,7 @@ fn a_statement_that_cannot_work_is_a_defect_and_not_tried_again() {
         Timestamp::default(),
     );
     let outcomes = store
-        .commit(&[append(vec![Write::Message(std::sync::Arc::new(message))]), append(vec![event("a", tick())])])
+        .commit(&[append(vec![Write::Message(std::sync::Arc::new(message))]), append(vec![event("a", small_event())])])
         .unwrap();
     assert!(matches!(outcomes[0], Err(StoreError::Internal(_))), "{outcomes:?}");
     assert!(outcomes[1].is_ok(), "its neighbour is not refused for it: {outcomes:?}");

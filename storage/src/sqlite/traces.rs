@@ -10,7 +10,7 @@ use soong_protocol::{
 
 use super::{
     collaborators,
-    columns::{Columns, all, int, stats_columns, word},
+    columns::{Columns, clamp_to_i64, collect_rows, stats_columns, word},
     goals,
     hot_row::HotRow,
 };
@@ -65,8 +65,8 @@ impl HotRow for TraceRow {
             Ok(Self {
                 key: columns.next()?,
                 session_id: columns.id(SessionId::new)?,
-                status: columns.word()?,
-                end_reason: columns.maybe_word()?,
+                status: columns.enum_value()?,
+                end_reason: columns.maybe_enum()?,
                 live_runs: columns.count()?,
                 last_sequence: columns.count()?,
                 head_sequence: columns.count()?,
@@ -96,23 +96,23 @@ impl HotRow for TraceRow {
             self.key,
             self.status.as_str(),
             self.end_reason.map(word),
-            int(self.live_runs),
-            int(self.last_sequence),
-            int(self.head_sequence),
-            int(self.last_event_id),
-            int(self.stats.messages),
-            int(self.stats.prompt_tokens),
-            int(self.stats.completion_tokens),
-            int(self.stats.cached_tokens),
-            int(self.stats.reasoning_tokens),
+            clamp_to_i64(self.live_runs),
+            clamp_to_i64(self.last_sequence),
+            clamp_to_i64(self.head_sequence),
+            clamp_to_i64(self.last_event_id),
+            clamp_to_i64(self.stats.messages),
+            clamp_to_i64(self.stats.prompt_tokens),
+            clamp_to_i64(self.stats.completion_tokens),
+            clamp_to_i64(self.stats.cached_tokens),
+            clamp_to_i64(self.stats.reasoning_tokens),
             self.stats.estimated,
-            self.stats.cost.map(|cost| int(cost.as_nanos())),
-            int(self.stats.duration_ms),
+            self.stats.cost.map(|cost| clamp_to_i64(cost.as_nanos())),
+            clamp_to_i64(self.stats.duration_ms),
             self.completed_at.map(Timestamp::as_millis),
             self.result_summary,
             self.error_message,
-            int(self.stats.model_calls),
-            int(self.stats.tool_calls),
+            clamp_to_i64(self.stats.model_calls),
+            clamp_to_i64(self.stats.tool_calls),
         ])?;
         if let Some(label) = self.last_run.take() {
             conn.prepare_cached("UPDATE trace SET run_mode = ?2, agent_type = ?3, model = ?4 WHERE trace_key = ?1")?
@@ -127,13 +127,13 @@ impl HotRow for TraceRow {
         Ok(())
     }
 
-    fn is_settled(&self) -> bool {
+    fn is_evictable(&self) -> bool {
         self.live_runs == 0
     }
 }
 
 /// Sets the mode, preset, model, name and task of a trace that was created before its first run.
-pub(super) fn begin(conn: &Connection, key: i64, new: &NewTrace) -> rusqlite::Result<()> {
+pub(super) fn set_first_task(conn: &Connection, key: i64, new: &NewTrace) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "UPDATE trace SET run_mode = ?2, agent_type = ?3, model = ?4, name = ?5, task = ?6 WHERE trace_key = ?1",
     )?
@@ -223,11 +223,11 @@ fn read(row: &Row<'_>) -> rusqlite::Result<(i64, Trace)> {
     let key = columns.next()?;
     let trace_id = columns.id(TraceId::new)?;
     let session_id = columns.id(SessionId::new)?;
-    let run_mode = columns.word()?;
+    let run_mode = columns.enum_value()?;
     let (task, name, agent_type) = (columns.next()?, columns.next()?, columns.next()?);
     let parent_trace_id = columns.maybe_id(TraceId::new)?;
     let parent_goal_id = columns.maybe_id(GoalId::new)?;
-    let (status, end_reason) = (columns.word()?, columns.maybe_word()?);
+    let (status, end_reason) = (columns.enum_value()?, columns.maybe_enum()?);
     let stats = columns.stats()?;
     let mut trace = Trace {
         trace_id,
@@ -346,7 +346,7 @@ pub(super) fn list(
     }
     sql.push_str(" ORDER BY trace.trace_key DESC LIMIT ?");
     values.push(&limit);
-    let found = all(conn.prepare_cached(&sql)?.query_map(values.as_slice(), read)?)?;
+    let found = collect_rows(conn.prepare_cached(&sql)?.query_map(values.as_slice(), read)?)?;
     with_collaborators(conn, found)
 }
 
@@ -355,17 +355,17 @@ pub(super) fn children(conn: &Connection, parent: &TraceId) -> rusqlite::Result<
     let mut query = conn.prepare_cached(select!(
         "WHERE trace.parent_trace_key = (SELECT trace_key FROM trace WHERE trace_id = ?1) ORDER BY trace.trace_key"
     ))?;
-    let found = all(query.query_map([parent.as_str()], read)?)?;
+    let found = collect_rows(query.query_map([parent.as_str()], read)?)?;
     Ok(with_collaborators(conn, found)?.into_iter().map(|(_, trace)| trace).collect())
 }
 
 /// Lists the traces that a copy links to.
-pub(super) fn linked(conn: &Connection, id: &TraceId) -> rusqlite::Result<Vec<Trace>> {
+pub(super) fn list_linked(conn: &Connection, id: &TraceId) -> rusqlite::Result<Vec<Trace>> {
     let mut query = conn.prepare_cached(select!(
         "JOIN linked_trace ON linked_trace.linked_key = trace.trace_key
          WHERE linked_trace.trace_key = (SELECT trace_key FROM trace WHERE trace_id = ?1) ORDER BY trace.trace_key"
     ))?;
-    let found = all(query.query_map([id.as_str()], read)?)?;
+    let found = collect_rows(query.query_map([id.as_str()], read)?)?;
     Ok(with_collaborators(conn, found)?.into_iter().map(|(_, trace)| trace).collect())
 }
 

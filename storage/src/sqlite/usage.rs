@@ -4,7 +4,7 @@ use rusqlite::{Connection, Row, named_params};
 use soong_protocol::{SessionId, Timestamp, UsageBy, UsageOf, UsageRow, UsageSum};
 
 use super::{
-    columns::{Columns, all},
+    columns::{Columns, collect_rows},
     sums::sum_columns,
     usage_sums::DAY_MS,
 };
@@ -60,13 +60,13 @@ pub(super) fn sums(conn: &Connection, by: UsageBy, filter: &UsageFilter) -> rusq
     let mut query = conn
         .prepare_cached(&format!("SELECT {of} AS sum_of, {TOTALS} FROM ({rows}) GROUP BY sum_of ORDER BY {order}"))?;
     let values = named_params! { ":since": since, ":first_day": first_day, ":uid": filter.uid };
-    all(query.query_map(values, |row| read(by, row))?)
+    collect_rows(query.query_map(values, |row| read(by, row))?)
 }
 
 fn read(by: UsageBy, row: &Row<'_>) -> rusqlite::Result<UsageRow> {
     let mut columns = Columns::of(row);
     let of = match by {
-        UsageBy::Day => UsageOf::Day(day(columns.next()?)),
+        UsageBy::Day => UsageOf::Day(format_day(columns.next()?)),
         UsageBy::Model => UsageOf::Model(columns.next()?),
         UsageBy::Session => UsageOf::SessionId(columns.id(SessionId::new)?),
     };
@@ -86,10 +86,10 @@ fn read(by: UsageBy, row: &Row<'_>) -> rusqlite::Result<UsageRow> {
         model_calls: columns.count()?,
         tool_calls: columns.count()?,
     };
-    Ok(UsageRow { of, sum: sum.priced() })
+    Ok(UsageRow { of, sum: sum.with_cost() })
 }
 
 /// Formats a day, counted from 1970-01-01, as `YYYY-MM-DD`.
-fn day(number: i64) -> String {
+fn format_day(number: i64) -> String {
     Timestamp::from_millis(number.saturating_mul(DAY_MS)).to_string().chars().take_while(|c| *c != 'T').collect()
 }

@@ -32,7 +32,7 @@ pub(super) struct UsageSums {
 
 impl UsageSums {
     /// Adds the usage of a run since it was last counted.
-    pub(super) fn count(&mut self, conn: &Connection, run: &mut RunRow) -> rusqlite::Result<()> {
+    pub(super) fn record_usage(&mut self, conn: &Connection, run: &mut RunRow) -> rusqlite::Result<()> {
         if let (Some(model), Some(started_at)) = (run.start_model.take(), run.started_at) {
             run.usage_key = Some(self.key(conn, run.session_key, started_at, model)?);
         }
@@ -41,7 +41,7 @@ impl UsageSums {
         if run.counted_sums == Some(now) {
             return Ok(());
         }
-        let sums = self.change(conn, key)?;
+        let sums = self.sums_mut(conn, key)?;
         if let Some(counted) = &run.counted_sums {
             sums.subtract(counted);
         }
@@ -51,19 +51,19 @@ impl UsageSums {
     }
 
     /// Subtracts the usage of the runs of a session that is about to be deleted. Its run rows must have been saved.
-    pub(super) fn take_out(&mut self, conn: &Connection, session_key: i64) -> rusqlite::Result<()> {
+    pub(super) fn subtract_session(&mut self, conn: &Connection, session_key: i64) -> rusqlite::Result<()> {
         // SQLite may assign the key to another session later.
         self.keys.retain(|(session, ..), _| *session != session_key);
         for (key, sums) in of_session(conn, session_key)? {
-            self.change(conn, key)?.subtract(&sums);
+            self.sums_mut(conn, key)?.subtract(&sums);
         }
         Ok(())
     }
 
     /// Adds the sums that [`UsageSums::take_out`] subtracted again, because the session is not deleted.
-    pub(super) fn put_back(&mut self, conn: &Connection, session_key: i64) -> rusqlite::Result<()> {
+    pub(super) fn add_session(&mut self, conn: &Connection, session_key: i64) -> rusqlite::Result<()> {
         for (key, sums) in of_session(conn, session_key)? {
-            self.change(conn, key)?.add(&sums);
+            self.sums_mut(conn, key)?.add(&sums);
         }
         Ok(())
     }
@@ -83,7 +83,7 @@ impl UsageSums {
     }
 
     /// Clears the memory if it is too large; call after a commit.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn limit_size(&mut self) {
         if self.keys.len() > MAX_CACHED || self.rows.len() > MAX_CACHED {
             *self = Self::default();
         }
@@ -115,7 +115,7 @@ impl UsageSums {
         Ok(key)
     }
 
-    fn change(&mut self, conn: &Connection, key: i64) -> rusqlite::Result<&mut Sums> {
+    fn sums_mut(&mut self, conn: &Connection, key: i64) -> rusqlite::Result<&mut Sums> {
         let (sums, is_changed) = match self.rows.entry(key) {
             Entry::Occupied(row) => row.into_mut(),
             Entry::Vacant(row) => {

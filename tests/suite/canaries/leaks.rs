@@ -37,7 +37,7 @@ impl Tool for Leak {
         &self.0
     }
 
-    fn demand(&self, _: &ToolContext, _: &Value) -> Result<Option<Demand>, ErrorInfo> {
+    fn required_access(&self, _: &ToolContext, _: &Value) -> Result<Option<Demand>, ErrorInfo> {
         let scope = Scope::Directory { path: format!("/{}", blurt()) };
         let demand = Demand { target: blurt(), scope, is_sensitive: false, note: Some(blurt()) };
         Ok((self.1 == "ask").then_some(demand))
@@ -58,7 +58,7 @@ impl Tool for Leak {
                 }
                 "progress" => {
                     let text: Vec<char> = blurt().chars().collect();
-                    text.chunks(3).for_each(|piece| context.progress.say(piece.iter().collect::<String>()));
+                    text.chunks(3).for_each(|piece| context.progress.report(piece.iter().collect::<String>()));
                     Ok(ToolOutput::text("told", "told"))
                 }
                 "store" => {

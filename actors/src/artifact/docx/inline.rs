@@ -2,7 +2,7 @@
 
 use docx_rs::{BreakType, Hyperlink, HyperlinkData, Run, RunProperty, VertAlignType};
 
-use super::text::{around, clean, is_right_to_left, xml};
+use super::text::{is_right_to_left, replace_invalid_chars, xml, xml_with_content};
 
 /// Number of open elements of each kind of emphasis, which may be nested.
 #[derive(Default)]
@@ -74,10 +74,10 @@ impl Inline {
     }
 
     /// Appends superscript text.
-    pub(super) fn raised(&mut self, text: &str) {
+    pub(super) fn superscript(&mut self, text: &str) {
         let mut run = Run::new();
         run.run_property = RunProperty::new().vert_align(VertAlignType::SuperScript);
-        self.push(filled(run, text));
+        self.push(run_with_text(run, text));
     }
 
     /// Appends a line break.
@@ -108,7 +108,7 @@ impl Inline {
         };
         let link = HyperlinkData::External { rid, path: String::new() };
         let link = Hyperlink { link, history: None, children: Vec::new() };
-        self.runs.push_str(&around(&link, "w:hyperlink", &runs));
+        self.runs.push_str(&xml_with_content(&link, "w:hyperlink", &runs));
     }
 
     /// Starts an image. Its alternative text follows.
@@ -146,7 +146,7 @@ impl Inline {
         if let Some(link) = &mut self.link {
             link.text.push_str(text);
         }
-        self.push(filled(run, text));
+        self.push(run_with_text(run, text));
     }
 
     fn run(&self) -> Run {
@@ -168,8 +168,8 @@ impl Inline {
 }
 
 /// Fills a run with text. Line feeds and tabs become the corresponding elements.
-pub(super) fn filled(mut run: Run, text: &str) -> Run {
-    let text = clean(text);
+pub(super) fn run_with_text(mut run: Run, text: &str) -> Run {
+    let text = replace_invalid_chars(text);
     for (number, line) in text.split('\n').enumerate() {
         if number > 0 {
             run = run.add_break(BreakType::TextWrapping);

@@ -90,7 +90,7 @@ impl Nesting {
 
     /// Sets the indentation and style of a paragraph. The style is `style`, or else depends on the surrounding
     /// blocks. The first paragraph gets the pending marker.
-    pub(super) fn place(&mut self, paragraph: Paragraph, style: Option<&str>) -> Paragraph {
+    pub(super) fn apply(&mut self, paragraph: Paragraph, style: Option<&str>) -> Paragraph {
         let around = match () {
             () if self.quotes > 0 => Some("Quote"),
             () if self.in_note => Some("FootnoteText"),

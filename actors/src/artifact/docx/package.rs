@@ -8,12 +8,12 @@ use std::io::{Cursor, Write};
 use docx_rs::{BuildXML, DocumentRels, Footnotes};
 use zip::{CompressionMethod, DateTime, ZipWriter, result::ZipResult, write::SimpleFileOptions};
 
-use super::{shell::shell, text::escape, walk::DocumentParts};
+use super::{shell::empty_document, text::escape, walk::DocumentParts};
 
 /// Builds the bytes of a document.
 pub(super) fn pack(title: &str, content: DocumentParts) -> ZipResult<Vec<u8>> {
     let DocumentParts { body, notes, links, numberings } = content;
-    let xml = shell(numberings);
+    let xml = empty_document(numberings);
     let hyperlinks: Vec<_> =
         links.iter().map(|(rid, target)| (rid.clone(), escape(target), "External".to_owned())).collect();
     let rels = DocumentRels { has_numberings: true, has_footnotes: true, hyperlinks, ..DocumentRels::new() };
@@ -22,18 +22,18 @@ pub(super) fn pack(title: &str, content: DocumentParts) -> ZipResult<Vec<u8>> {
         ("[Content_Types].xml", xml.content_type),
         ("_rels/.rels", xml.rels),
         ("docProps/app.xml", xml.doc_props.app),
-        ("docProps/core.xml", mended(xml.doc_props.core, "</cp:coreProperties>", &properties)),
+        ("docProps/core.xml", replace_last(xml.doc_props.core, "</cp:coreProperties>", &properties)),
         ("docProps/custom.xml", xml.doc_props.custom),
         ("word/_rels/document.xml.rels", rels.build()),
-        ("word/document.xml", mended(xml.document, "<w:sectPr", &format!("{body}<w:sectPr"))),
-        ("word/styles.xml", mended(xml.styles, "w:styleId=\"Normal\"", "w:default=\"1\" w:styleId=\"Normal\"")),
+        ("word/document.xml", replace_last(xml.document, "<w:sectPr", &format!("{body}<w:sectPr"))),
+        ("word/styles.xml", replace_last(xml.styles, "w:styleId=\"Normal\"", "w:default=\"1\" w:styleId=\"Normal\"")),
         ("word/settings.xml", xml.settings),
         ("word/fontTable.xml", xml.font_table),
         ("word/comments.xml", xml.comments),
         ("word/commentsExtended.xml", xml.comments_extended),
         ("word/numbering.xml", xml.numberings),
-        ("word/footnotes.xml", mended(Footnotes::new().build(), "\" />", &format!("\">{notes}</w:footnotes>"))),
-        ("word/_rels/footnotes.xml.rels", note_rels(&links).into_bytes()),
+        ("word/footnotes.xml", replace_last(Footnotes::new().build(), "\" />", &format!("\">{notes}</w:footnotes>"))),
+        ("word/_rels/footnotes.xml.rels", footnote_relationships(&links).into_bytes()),
     ];
     let options = SimpleFileOptions::default()
         .compression_method(CompressionMethod::Deflated)
@@ -47,7 +47,7 @@ pub(super) fn pack(title: &str, content: DocumentParts) -> ZipResult<Vec<u8>> {
 }
 
 /// Replaces the last `old` by `new`, for XML that docx-rs cannot express.
-fn mended(part: Vec<u8>, old: &str, new: &str) -> Vec<u8> {
+fn replace_last(part: Vec<u8>, old: &str, new: &str) -> Vec<u8> {
     let part = String::from_utf8_lossy(&part);
     match part.rsplit_once(old) {
         Some((before, after)) => format!("{before}{new}{after}").into_bytes(),
@@ -56,7 +56,7 @@ fn mended(part: Vec<u8>, old: &str, new: &str) -> Vec<u8> {
 }
 
 /// Returns the link targets of the footnotes; docx-rs only writes those of the text.
-fn note_rels(links: &[(String, String)]) -> String {
+fn footnote_relationships(links: &[(String, String)]) -> String {
     let links: String = links
         .iter()
         .map(|(rid, target)| {

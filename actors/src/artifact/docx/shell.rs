@@ -17,7 +17,7 @@ pub(super) const ORDERED: usize = 11;
 const UNORDERED: usize = 10;
 
 /// Builds a document without text.
-pub(super) fn shell(numberings: Vec<Numbering>) -> XMLDocx {
+pub(super) fn empty_document(numberings: Vec<Numbering>) -> XMLDocx {
     let mut docx = Docx::new()
         // A4; `TEXT_WIDTH` is the width between the margins.
         .page_size(11_906, 16_838)

@@ -14,7 +14,7 @@ pub(super) fn xml(element: &impl BuildXML) -> String {
 }
 
 /// Returns the XML of an element named `name`, with `content` inserted at its end.
-pub(super) fn around(element: &impl BuildXML, name: &str, content: &str) -> String {
+pub(super) fn xml_with_content(element: &impl BuildXML, name: &str, content: &str) -> String {
     let (outer, end) = (xml(element), format!("</{name}>"));
     let head = outer.strip_suffix(&end).map(str::to_owned);
     let head = head.or_else(|| Some(format!("{}>", outer.strip_suffix(" />")?)));
@@ -22,7 +22,7 @@ pub(super) fn around(element: &impl BuildXML, name: &str, content: &str) -> Stri
 }
 
 /// Replaces characters that XML 1.0 does not allow by U+FFFD, so that no text makes the file invalid.
-pub(super) fn clean(text: &str) -> Cow<'_, str> {
+pub(super) fn replace_invalid_chars(text: &str) -> Cow<'_, str> {
     let forbidden =
         |c: char| matches!(c, '\0'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}');
     if text.contains(forbidden) { text.replace(forbidden, "\u{fffd}").into() } else { text.into() }
@@ -30,7 +30,7 @@ pub(super) fn clean(text: &str) -> Cow<'_, str> {
 
 /// Cleans and escapes a text for XML that is not written by docx-rs.
 pub(super) fn escape(text: &str) -> String {
-    clean(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    replace_invalid_chars(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 /// Returns the target of a link that a word processor may follow. Returns `None` if the address should only be shown
@@ -38,7 +38,7 @@ pub(super) fn escape(text: &str) -> String {
 ///
 /// Characters that are not valid in an address are percent-encoded, because Word rejects a file with an invalid
 /// target.
-pub(super) fn target(address: &str) -> Option<String> {
+pub(super) fn link_target(address: &str) -> Option<String> {
     let (scheme, rest) = address.split_once(':')?;
     let scheme = scheme.to_ascii_lowercase();
     let rest_matters = match scheme.as_str() {

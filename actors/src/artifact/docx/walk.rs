@@ -10,10 +10,10 @@ use docx_rs::{
 use pulldown_cmark::{Alignment, CodeBlockKind, Event, LinkType, Tag, TagEnd};
 
 use super::{
-    inline::{Emphasis, Inline, filled},
+    inline::{Emphasis, Inline, run_with_text},
     nest::{BULLETS, Marker, Nesting},
     shell::ORDERED,
-    text::{around, escape, target, xml},
+    text::{escape, link_target, xml, xml_with_content},
 };
 
 /// Maximum number of columns that Word accepts. Cells beyond it are merged into the last column.
@@ -123,7 +123,7 @@ impl Converter {
             Event::SoftBreak => self.inline.text(" "),
             Event::HardBreak => self.inline.line_break(),
             Event::Rule => {
-                self.begin_block();
+                self.end_open_paragraph();
                 self.end_paragraph_of(Paragraph::new(), Some("HorizontalLine"));
             }
             Event::TaskListMarker(done) => {
@@ -131,13 +131,13 @@ impl Converter {
                     self.inline.text(if done { "☑ " } else { "☐ " });
                 }
             }
-            Event::FootnoteReference(name) => self.reference(&name),
+            Event::FootnoteReference(name) => self.footnote_reference(&name),
         }
     }
 
     /// Completes the document.
     pub(super) fn finish(mut self) -> DocumentParts {
-        self.begin_block();
+        self.end_open_paragraph();
         // A referenced footnote without a definition would remain empty; the parser does not emit such references.
         let mut notes = vec![String::new(); self.references.len()];
         for (name, text) in self.notes {
@@ -160,21 +160,23 @@ impl Converter {
             Tag::Emphasis => return self.inline.begin(Emphasis::Italic),
             Tag::Strong => return self.inline.begin(Emphasis::Bold),
             Tag::Strikethrough => return self.inline.begin(Emphasis::Strike),
-            Tag::Link { link_type, dest_url, .. } => return self.link(link_type, &dest_url),
+            Tag::Link { link_type, dest_url, .. } => return self.begin_link(link_type, &dest_url),
             Tag::Image { dest_url, .. } => return self.inline.begin_image(&dest_url),
             Tag::Superscript | Tag::Subscript | Tag::TableCell => return,
-            _ => self.begin_block(),
+            _ => self.end_open_paragraph(),
         }
         match tag {
             Tag::Heading { level, .. } => self.heading = Some(level as usize),
             Tag::BlockQuote(_) => self.nest.begin_quote(),
-            Tag::List(start) => self.list(start),
+            Tag::List(start) => self.begin_list(start),
             Tag::Item => self.nest.begin_item(),
-            Tag::CodeBlock(CodeBlockKind::Fenced(_) | CodeBlockKind::Indented) => self.keep("", Some("SourceCode")),
-            Tag::MetadataBlock(_) => self.keep("---\n", Some("SourceCode")),
-            Tag::HtmlBlock => self.keep("", None),
+            Tag::CodeBlock(CodeBlockKind::Fenced(_) | CodeBlockKind::Indented) => {
+                self.begin_verbatim("", Some("SourceCode"))
+            }
+            Tag::MetadataBlock(_) => self.begin_verbatim("---\n", Some("SourceCode")),
+            Tag::HtmlBlock => self.begin_verbatim("", None),
             Tag::Table(alignments) => {
-                self.bear_mark();
+                self.write_pending_marker();
                 self.grid = Some(TableBuilder { alignments, rows: String::new(), cells: Vec::new(), is_head: false });
             }
             Tag::TableHead => {
@@ -207,21 +209,21 @@ impl Converter {
                 self.end_verbatim();
             }
             TagEnd::BlockQuote(_) => {
-                self.begin_block();
+                self.end_open_paragraph();
                 self.nest.end_quote();
             }
             TagEnd::Item => {
-                self.begin_block();
-                self.bear_mark();
+                self.end_open_paragraph();
+                self.write_pending_marker();
             }
             TagEnd::List(_) => self.nest.end_list(),
             TagEnd::FootnoteDefinition => self.end_note(),
-            _ => self.begin_block(),
+            _ => self.end_open_paragraph(),
         }
     }
 
     /// Ends the current paragraph, if any, because another block starts or the enclosing block ends.
-    fn begin_block(&mut self) {
+    fn end_open_paragraph(&mut self) {
         let style = self.heading.take().map(|level| format!("Heading{level}"));
         if style.is_some() || !self.inline.is_empty() || matches!(self.nest.pending(), Some(Marker::Task(_))) {
             self.end_paragraph(style.as_deref());
@@ -237,7 +239,7 @@ impl Converter {
         let (runs, right_to_left) = self.inline.take();
         match self.nest.pending() {
             Some(Marker::Task(done)) => {
-                paragraph = paragraph.add_run(filled(Run::new(), if done { "☑\t" } else { "☐\t" }))
+                paragraph = paragraph.add_run(run_with_text(Run::new(), if done { "☑\t" } else { "☐\t" }))
             }
             Some(Marker::Note) => {
                 paragraph = paragraph.add_run(Run::new().style("FootnoteReference").add_text("\u{1}"));
@@ -245,33 +247,33 @@ impl Converter {
             }
             Some(Marker::Item) | None => {}
         }
-        let paragraph = self.nest.place(paragraph, style);
-        let paragraph = self.complete(paragraph, &runs, right_to_left);
+        let paragraph = self.nest.apply(paragraph, style);
+        let paragraph = self.paragraph_xml(paragraph, &runs, right_to_left);
         self.out.push_str(&paragraph);
     }
 
     /// Writes the pending marker of an item or footnote in a paragraph of its own, because its first block cannot
     /// contain it.
-    fn bear_mark(&mut self) {
+    fn write_pending_marker(&mut self) {
         if self.nest.pending().is_some() {
             self.end_paragraph(None);
         }
     }
 
     /// Returns the XML of a paragraph with its text.
-    fn complete(&mut self, paragraph: Paragraph, runs: &str, right_to_left: bool) -> String {
+    fn paragraph_xml(&mut self, paragraph: Paragraph, runs: &str, right_to_left: bool) -> String {
         // Paragraphs are numbered here, because the counter of docx-rs differs from one call to the next.
         self.paragraphs += 1;
         let mut paragraph = paragraph.id(format!("{:08X}", self.paragraphs));
         if right_to_left {
             paragraph.property = paragraph.property.bidi(true);
         }
-        around(&paragraph, "w:p", runs)
+        xml_with_content(&paragraph, "w:p", runs)
     }
 
-    fn list(&mut self, start: Option<u64>) {
+    fn begin_list(&mut self, start: Option<u64>) {
         // If an item starts with a list, write the marker of the item first.
-        self.bear_mark();
+        self.write_pending_marker();
         let numbering = match start {
             None => BULLETS,
             Some(start) => {
@@ -286,19 +288,19 @@ impl Converter {
         self.nest.begin_list(numbering);
     }
 
-    fn link(&mut self, kind: LinkType, address: &str) {
+    fn begin_link(&mut self, kind: LinkType, address: &str) {
         let address = if kind == LinkType::Email { format!("mailto:{address}") } else { address.to_owned() };
-        let rid = target(&address).map(|target| self.links.rid(target));
+        let rid = link_target(&address).map(|target| self.links.rid(target));
         self.inline.begin_link(rid, &address);
     }
 
-    fn reference(&mut self, name: &str) {
+    fn footnote_reference(&mut self, name: &str) {
         if self.nest.is_note() {
             // Footnotes cannot contain footnotes.
-            return self.inline.raised(&format!("[{name}]"));
+            return self.inline.superscript(&format!("[{name}]"));
         }
         if let Some(number) = self.references.get(name) {
-            return self.inline.raised(&number.to_string());
+            return self.inline.superscript(&number.to_string());
         }
         let id = self.references.len() + 1;
         self.references.insert(name.to_owned(), id);
@@ -306,8 +308,8 @@ impl Converter {
     }
 
     fn end_note(&mut self) {
-        self.begin_block();
-        self.bear_mark();
+        self.end_open_paragraph();
+        self.write_pending_marker();
         if let Some(FootnoteBuilder { name, outer, nest }) = self.note.take() {
             self.nest = nest;
             let text = std::mem::replace(&mut self.out, outer);
@@ -315,7 +317,7 @@ impl Converter {
         }
     }
 
-    fn keep(&mut self, text: &str, style: Option<&'static str>) {
+    fn begin_verbatim(&mut self, text: &str, style: Option<&'static str>) {
         self.verbatim = Some(VerbatimBlock { text: text.to_owned(), style });
     }
 
@@ -339,7 +341,7 @@ impl Converter {
             Some(Alignment::Left) => paragraph.align(AlignmentType::Left),
             Some(Alignment::None) | None => paragraph,
         };
-        let paragraph = self.complete(paragraph, &runs, right_to_left);
+        let paragraph = self.paragraph_xml(paragraph, &runs, right_to_left);
         let Some(grid) = &mut self.grid else { return };
         match grid.cells.get_mut(MAX_COLUMNS - 1) {
             Some(last) => last.push_str(&paragraph),
@@ -358,7 +360,7 @@ impl Converter {
         let cell = xml(&cell);
         let head = cell.split("<w:p ").next().unwrap_or_default();
         let cells: String = grid.cells.drain(..).map(|paragraphs| format!("{head}{paragraphs}</w:tc>")).collect();
-        let row = around(&TableRow::new(Vec::new()).cant_split(), "w:tr", &cells);
+        let row = xml_with_content(&TableRow::new(Vec::new()).cant_split(), "w:tr", &cells);
         // docx-rs cannot express a row that is repeated on each page. No text can contain the pattern that is
         // replaced.
         let repeated = if std::mem::take(&mut grid.is_head) { "<w:cantSplit /><w:tblHeader />" } else { NO_SPLIT };
@@ -372,9 +374,9 @@ impl Converter {
         let width = TEXT_WIDTH.saturating_sub(usize::try_from(indent).unwrap_or(0)).max(columns);
         let table =
             Table::new(Vec::new()).set_grid(vec![width / columns; columns]).width(width, WidthType::Dxa).indent(indent);
-        self.out.push_str(&around(&table, "w:tbl", &grid.rows));
+        self.out.push_str(&xml_with_content(&table, "w:tbl", &grid.rows));
         // Without a paragraph between them, two consecutive tables would be merged.
-        let end = self.complete(Paragraph::new().style("TableEnd"), "", false);
+        let end = self.paragraph_xml(Paragraph::new().style("TableEnd"), "", false);
         self.out.push_str(&end);
     }
 }

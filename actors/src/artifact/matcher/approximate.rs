@@ -36,7 +36,7 @@ pub(super) fn find(content: &str, old: &str, patience: &mut WorkBudget<'_>) -> R
         starts: vec![NOT_COMPUTED; ends.len()],
         ends,
     };
-    match spans.regions(patience)? {
+    match spans.count_regions(patience)? {
         1 => {}
         count => return Err(MatchError::Ambiguous { layer: Layer::Fuzzy, count }),
     }
@@ -44,7 +44,7 @@ pub(super) fn find(content: &str, old: &str, patience: &mut WorkBudget<'_>) -> R
     if distance * 10 > old.len() * 3 {
         return Err(MatchError::TooDifferent { similarity });
     }
-    let span = spans.best(patience)?;
+    let span = spans.preferred_span(patience)?;
     Ok(Match { layer: Layer::Fuzzy, similarity, range: bytes_of(content, span) })
 }
 
@@ -97,12 +97,12 @@ impl Spans<'_> {
     fn start(&mut self, at: usize, patience: &mut WorkBudget<'_>) -> Result<usize, MatchError> {
         patience.spend(1)?;
         if self.starts[at] == NOT_COMPUTED {
-            self.starts[at] = self.longest(self.ends[at], patience)?;
+            self.starts[at] = self.longest_start(self.ends[at], patience)?;
         }
         Ok(self.starts[at])
     }
 
-    fn longest(&self, end: usize, patience: &mut WorkBudget<'_>) -> Result<usize, MatchError> {
+    fn longest_start(&self, end: usize, patience: &mut WorkBudget<'_>) -> Result<usize, MatchError> {
         let mut columns = Columns::new(&self.backwards, self.distance, true);
         patience.spend(self.old.len() / 16)?;
         let mut start = end;
@@ -122,7 +122,7 @@ impl Spans<'_> {
     ///
     /// If time runs out after the second region was found, returns the count so far, because two are enough to reject
     /// the edit.
-    fn regions(&mut self, patience: &mut WorkBudget<'_>) -> Result<usize, MatchError> {
+    fn count_regions(&mut self, patience: &mut WorkBudget<'_>) -> Result<usize, MatchError> {
         let mut count = 0;
         let mut rest = self.ends.len();
         while rest > 0 {
@@ -163,7 +163,7 @@ impl Spans<'_> {
     }
 
     /// Returns the span to be replaced, among those of one region.
-    fn best(&mut self, patience: &mut WorkBudget<'_>) -> Result<Range<usize>, MatchError> {
+    fn preferred_span(&mut self, patience: &mut WorkBudget<'_>) -> Result<Range<usize>, MatchError> {
         let prefers_equal_start = self.old.len() / (max_distance(self.old.len()) + 1) < 3;
         let mut best = (false, 0..0);
         for at in 0..self.ends.len() {

@@ -194,7 +194,7 @@ impl Blocks {
     }
 
     /// Returns the difference between the cell above a block and the cell in row `rows` of the block.
-    fn rise(&self, block: usize, rows: usize) -> isize {
+    fn vertical_difference(&self, block: usize, rows: usize) -> isize {
         let counting = u64::MAX >> (ROWS - rows);
         let up = (self.plus[block] & counting).count_ones();
         let down = (self.minus[block] & counting).count_ones();
@@ -205,7 +205,7 @@ impl Blocks {
 impl BlockCarry {
     /// Returns the horizontal difference in one row of the last block.
     #[inline]
-    fn step(&self, row: usize) -> isize {
+    fn horizontal_difference(&self, row: usize) -> isize {
         ((self.plus >> row) & 1) as isize - ((self.minus >> row) & 1) as isize
     }
 }
@@ -275,7 +275,7 @@ impl<'a> Columns<'a> {
         let last = self.active.checked_sub(1)?;
         self.blocks.advance(0..self.active, rows, &mut flow);
         let before = self.bottom;
-        let step = flow.step(self.pattern.height(last) - 1);
+        let step = flow.horizontal_difference(self.pattern.height(last) - 1);
         self.bottom += step;
 
         let below = self.active;
@@ -285,10 +285,10 @@ impl<'a> Columns<'a> {
             self.blocks.reset(below);
             self.blocks.advance(below..below + 1, rows, &mut flow);
             let height = self.pattern.height(below);
-            self.bottom = before + height.cast_signed() + flow.step(height - 1);
+            self.bottom = before + height.cast_signed() + flow.horizontal_difference(height - 1);
             self.active += 1;
         } else {
-            self.retreat();
+            self.drop_inactive_blocks();
         }
         let is_whole = self.active == self.pattern.blocks && self.bottom <= self.limit;
         is_whole.then_some(self.bottom.cast_unsigned())
@@ -296,13 +296,13 @@ impl<'a> Columns<'a> {
 
     /// Drops the lowest blocks as long as all their cells exceed the limit.
     #[inline]
-    fn retreat(&mut self) {
+    fn drop_inactive_blocks(&mut self) {
         // If a match may start at any character, the row above the first block is always zero, so the first block
         // stays active.
         let least = usize::from(!self.anchored);
         while self.active > least && self.bottom >= self.limit + DROP_MARGIN {
             self.active -= 1;
-            self.bottom -= self.blocks.rise(self.active, self.pattern.height(self.active));
+            self.bottom -= self.blocks.vertical_difference(self.active, self.pattern.height(self.active));
         }
     }
 }

@@ -13,7 +13,7 @@ mod cluster;
 use std::ops::Range;
 
 use self::cluster::{Cluster, ClusterRole};
-use super::{Layer, Match, MatchError, WorkBudget, only};
+use super::{Layer, Match, MatchError, WorkBudget, find_unique};
 
 pub(super) fn find(content: &str, old: &str, patience: &mut WorkBudget<'_>) -> Result<Option<Match>, MatchError> {
     let wanted = NormalizedText::of(old, patience)?.text;
@@ -21,8 +21,8 @@ pub(super) fn find(content: &str, old: &str, patience: &mut WorkBudget<'_>) -> R
         return Ok(None);
     }
     let text = NormalizedText::of(content, patience)?;
-    let Some(start) = only(&text.text, &wanted, Layer::Normalized, patience)? else { return Ok(None) };
-    Ok(text.original(start..start + wanted.len()).map(|range| Match {
+    let Some(start) = find_unique(&text.text, &wanted, Layer::Normalized, patience)? else { return Ok(None) };
+    Ok(text.original_range(start..start + wanted.len()).map(|range| Match {
         layer: Layer::Normalized,
         similarity: similarity(&content[range.clone()], old),
         range,
@@ -70,13 +70,13 @@ impl NormalizedText {
             let last = rest[..plain].chars().next_back().map_or(0, char::len_utf8);
             let alone = if is_joined { plain - last } else { plain };
             let end = if alone > 0 {
-                writer.plain(at..at + alone);
+                writer.append_unchanged(at..at + alone);
                 at + alone
             } else {
                 let joined = cluster::joining_len(&rest[first.len_utf8()..], patience)?;
                 let end = at + first.len_utf8() + joined;
-                cluster.normalise(original, at..end, patience)?;
-                cluster.parts().for_each(|(ch, from)| writer.write(ch, from));
+                cluster.normalize(original, at..end, patience)?;
+                cluster.parts().for_each(|(ch, from)| writer.append_normalized(ch, from));
                 end
             };
             rest = &original[end..];
@@ -86,7 +86,7 @@ impl NormalizedText {
 
     /// Returns the range of the original for a range of the normalized text. Returns `None` if the range cuts through
     /// a piece that is not verbatim.
-    pub(super) fn original(&self, range: Range<usize>) -> Option<Range<usize>> {
+    pub(super) fn original_range(&self, range: Range<usize>) -> Option<Range<usize>> {
         let first = self.piece_at(range.start)?;
         let last = self.piece_at(range.end.checked_sub(1)?)?;
         let (head, tail) = (&self.pieces[first], &self.pieces[last]);
@@ -135,7 +135,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Appends a range of unchanged characters, which must be all ASCII or all non-ASCII.
-    fn plain(&mut self, range: Range<usize>) {
+    fn append_unchanged(&mut self, range: Range<usize>) {
         let original = self.original;
         let body = original[range.clone()].trim_start_matches(' ');
         let start = range.end - body.len();
@@ -145,7 +145,7 @@ impl<'a> Writer<'a> {
         let body = body.trim_end_matches(' ');
         let end = start + body.len();
         if let (Some(first), Some(last)) = (body.chars().next(), body.chars().next_back()) {
-            self.settle(first);
+            self.resolve_spaces(first);
             self.last = Some(last);
         }
         let mut at = start;
@@ -154,10 +154,10 @@ impl<'a> Writer<'a> {
             // Within such a range, only the spaces at the end of a line are insignificant.
             let kept = line.strip_suffix('\n').map_or(line.len(), |text| text.trim_end_matches(' ').len());
             if kept + 1 < line.len() {
-                self.keep(at..at + kept);
-                self.keep(next - 1..next);
+                self.extend_verbatim(at..at + kept);
+                self.extend_verbatim(next - 1..next);
             } else {
-                self.keep(at..next);
+                self.extend_verbatim(at..next);
             }
             at = next;
         }
@@ -167,14 +167,14 @@ impl<'a> Writer<'a> {
     }
 
     /// Appends a character produced by normalization.
-    fn write(&mut self, ch: char, from: Range<usize>) {
+    fn append_normalized(&mut self, ch: char, from: Range<usize>) {
         let mut before = self.original[from.clone()].chars();
         let is_verbatim = before.next() == Some(ch) && before.next().is_none();
         match ch {
             ' ' => self.space(from, is_verbatim),
             _ => {
-                self.settle(ch);
-                if is_verbatim { self.keep(from) } else { self.change(ch, from) }
+                self.resolve_spaces(ch);
+                if is_verbatim { self.extend_verbatim(from) } else { self.push_changed(ch, from) }
             }
         }
     }
@@ -188,7 +188,7 @@ impl<'a> Writer<'a> {
 
     /// Keeps the pending spaces before `next`, or drops them at the end of a line and between CJK and Latin
     /// characters.
-    fn settle(&mut self, next: char) {
+    fn resolve_spaces(&mut self, next: char) {
         let last = self.last.replace(next);
         if self.pending_spaces.is_empty() {
             return;
@@ -197,14 +197,14 @@ impl<'a> Writer<'a> {
         let mut spaces = std::mem::take(&mut self.pending_spaces);
         if next != '\n' && !last.is_some_and(is_seam) {
             for (from, is_verbatim) in spaces.iter().cloned() {
-                if is_verbatim { self.keep(from) } else { self.change(' ', from) }
+                if is_verbatim { self.extend_verbatim(from) } else { self.push_changed(' ', from) }
             }
         }
         spaces.clear();
         self.pending_spaces = spaces;
     }
 
-    fn keep(&mut self, from: Range<usize>) {
+    fn extend_verbatim(&mut self, from: Range<usize>) {
         if self.pending_verbatim.end != from.start {
             self.flush();
             self.pending_verbatim.start = from.start;
@@ -212,7 +212,7 @@ impl<'a> Writer<'a> {
         self.pending_verbatim.end = from.end;
     }
 
-    fn change(&mut self, ch: char, from: Range<usize>) {
+    fn push_changed(&mut self, ch: char, from: Range<usize>) {
         self.flush();
         self.pending_verbatim = from.end..from.end;
         if self.pieces.last().is_none_or(|piece| piece.is_verbatim || piece.original != from) {

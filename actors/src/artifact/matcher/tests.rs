@@ -17,7 +17,7 @@ fn matched(content: &str, old: &str) -> Result<Match, MatchError> {
 }
 
 /// Runs work that needs a budget, with an unlimited one.
-fn patiently<T>(work: impl FnOnce(&mut WorkBudget<'_>) -> Result<T, MatchError>) -> T {
+fn with_unlimited_budget<T>(work: impl FnOnce(&mut WorkBudget<'_>) -> Result<T, MatchError>) -> T {
     work(&mut WorkBudget::new(&mut || false)).unwrap()
 }
 
@@ -96,7 +96,7 @@ const ODD: &[char] = &[
 ];
 
 /// Generates a text and an edited copy of one of its passages.
-fn planted(
+fn text_with_edited_passage(
     chars: &'static [char],
     len: std::ops::Range<usize>,
     passage: std::ops::Range<usize>,

@@ -16,8 +16,8 @@ use crate::{
     artifact::{
         ArtifactStore,
         content::{self, is_text},
-        reader::{damaged, file_is_missing},
-        store::{failed, saved},
+        reader::{file_is_missing, unreadable},
+        store::{saved_event, store_error},
     },
     clock::now,
 };
@@ -37,7 +37,7 @@ impl ArtifactStore {
             .into_iter()
             .filter(|(artifact, _)| !artifact.debug)
             .map(|(artifact, number)| {
-                let copy = plan(session, &artifact);
+                let copy = plan_copy(session, &artifact);
                 (artifact, number, copy)
             })
             .collect();
@@ -46,7 +46,7 @@ impl ArtifactStore {
             return Ok(Vec::new());
         }
         let announced = paths.iter().map(|path| Write::BlobIntent { path: path.clone(), at: now() }).collect();
-        self.append(announced).await.map_err(failed)?;
+        self.append(announced).await.map_err(store_error)?;
         let copied = futures::stream::iter(planned)
             .map(|(artifact, number, copy)| self.copy(artifact, number, copy))
             .buffered(MAX_CONCURRENT)
@@ -65,7 +65,7 @@ impl ArtifactStore {
         mut copy: NewArtifactCopy,
     ) -> Result<NewArtifactCopy, ErrorInfo> {
         let id = artifact.artifact_id.clone();
-        let stored = self.reads.read(move |reader| reader.blob(&id, number)).await?;
+        let stored = self.reads.read(move |reader| reader.blob_path_and_type(&id, number)).await?;
         let is_as_now = number == artifact.current_version;
         let NewVersion { artifact: made, path, .. } = &mut copy.version;
         match stored {
@@ -74,10 +74,10 @@ impl ArtifactStore {
                     .blobs
                     .get_stream(&from)
                     .await
-                    .map_err(failed)?
+                    .map_err(store_error)?
                     .ok_or_else(|| file_is_missing(&artifact, &from))?;
                 let pieces = pieces.map(|piece| piece.map_err(std::io::Error::other)).boxed();
-                made.size = self.blobs.put_stream(path, u64::MAX, pieces).await.map_err(failed)?;
+                made.size = self.blobs.put_stream(path, u64::MAX, pieces).await.map_err(store_error)?;
                 made.content_type = content_type;
                 if !is_as_now {
                     made.summary = if is_text(&made.content_type) { self.read_summary(path).await? } else { None };
@@ -86,9 +86,10 @@ impl ArtifactStore {
             // The revision is an edit that had not been stored as a version.
             None => {
                 let text = self.reader.text_at(&artifact, number).await?;
-                let text = text.ok_or_else(|| damaged(&artifact, &format!("there is no text of revision {number}")))?;
+                let text =
+                    text.ok_or_else(|| unreadable(&artifact, &format!("there is no text of revision {number}")))?;
                 made.size = text.len() as u64;
-                self.blobs.put(path, bytes::Bytes::copy_from_slice(text.as_bytes())).await.map_err(failed)?;
+                self.blobs.put(path, bytes::Bytes::copy_from_slice(text.as_bytes())).await.map_err(store_error)?;
                 if !is_as_now {
                     made.summary = content::summary(&text);
                 }
@@ -99,7 +100,7 @@ impl ArtifactStore {
 
     /// Deletes the files of copies that are not used.
     pub(crate) async fn discard_copies(&self, paths: &[String]) {
-        if let Err(error) = self.discard_all(paths).await {
+        if let Err(error) = self.delete_blobs(paths).await {
             // The announcements remain: the next owner deletes the files.
             tracing::warn!(%error, "what was copied in vain stays for now");
         }
@@ -107,17 +108,17 @@ impl ArtifactStore {
 }
 
 /// Returns the writes that register copies, and the events for them in the given trace.
-pub(crate) fn registered(copies: Vec<NewArtifactCopy>, trace: &TraceId) -> (Vec<Write>, Vec<Write>) {
+pub(crate) fn registration_writes(copies: Vec<NewArtifactCopy>, trace: &TraceId) -> (Vec<Write>, Vec<Write>) {
     let told = copies.iter().map(|copy| {
         let artifact = &copy.version.artifact;
-        Write::Event(EventDraft::new(trace.clone(), None, artifact.updated_at, saved(artifact)))
+        Write::Event(EventDraft::new(trace.clone(), None, artifact.updated_at, saved_event(artifact)))
     });
     let told = told.collect();
     (copies.into_iter().map(|copy| Write::ArtifactCopy(Box::new(copy))).collect(), told)
 }
 
 /// Returns the planned copy. Its size is not known yet.
-fn plan(session: &SessionId, artifact: &Artifact) -> NewArtifactCopy {
+fn plan_copy(session: &SessionId, artifact: &Artifact) -> NewArtifactCopy {
     let scope = ArtifactScope::Session { session_id: session.clone() };
     let (id, at) = (ArtifactId::generate(), now());
     let path = version_path(&scope, &id, 1, &artifact.filename);

@@ -7,15 +7,15 @@
 use soong_protocol::{Artifact, ArtifactEvent, ArtifactScope, ErrorInfo, EventDraft, TraceId, Write};
 
 use crate::{
-    artifact::{ArtifactStore, store::failed},
+    artifact::{ArtifactStore, store::store_error},
     clock::now,
 };
 
 impl ArtifactStore {
     /// Deletes the files that were announced but never registered. Called when an owner opens the home.
-    pub(crate) async fn repair(&self) -> Result<usize, ErrorInfo> {
+    pub(crate) async fn delete_unregistered_blobs(&self) -> Result<usize, ErrorInfo> {
         let intents = self.reads.read(|reader| reader.blob_intents()).await?;
-        for (path, outcome) in intents.iter().zip(self.discard_all(&intents).await?) {
+        for (path, outcome) in intents.iter().zip(self.delete_blobs(&intents).await?) {
             if let Err(error) = outcome {
                 // The file is never read, and the next write to this path clears it, so this is no reason to refuse
                 // to open the home.
@@ -26,13 +26,13 @@ impl ArtifactStore {
     }
 
     /// Deletes a blob that no row refers to, then its announcement.
-    pub(in crate::artifact) async fn discard(&self, path: &str) -> Result<(), ErrorInfo> {
-        self.discard_all(&[path.to_owned()]).await?.pop().unwrap_or(Ok(()))
+    pub(in crate::artifact) async fn delete_blob(&self, path: &str) -> Result<(), ErrorInfo> {
+        self.delete_blobs(&[path.to_owned()]).await?.pop().unwrap_or(Ok(()))
     }
 
     /// Same as [`discard`](Self::discard) for several blobs. Returns the result for each. If the append fails, their
     /// announcements remain.
-    pub(in crate::artifact) async fn discard_all(
+    pub(in crate::artifact) async fn delete_blobs(
         &self,
         paths: &[String],
     ) -> Result<Vec<Result<(), ErrorInfo>>, ErrorInfo> {
@@ -40,19 +40,19 @@ impl ArtifactStore {
         let gone = paths.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok());
         let writes: Vec<Write> = gone.map(|(path, _)| Write::BlobDeleted { path: path.clone() }).collect();
         if !writes.is_empty() {
-            self.append(writes).await.map_err(failed)?;
+            self.append(writes).await.map_err(store_error)?;
         }
-        Ok(outcomes.into_iter().map(|outcome| outcome.map_err(failed)).collect())
+        Ok(outcomes.into_iter().map(|outcome| outcome.map_err(store_error)).collect())
     }
 
     /// Deletes an artifact, rows first. Returns `false` if it does not exist or `may_go` rejects its current state.
     /// Files that cannot be deleted now are deleted when the home is opened next.
-    pub(in crate::artifact) async fn remove(
+    pub(in crate::artifact) async fn delete_artifact(
         &self,
         artifact: &Artifact,
         may_go: impl Fn(&Artifact) -> bool,
     ) -> Result<bool, ErrorInfo> {
-        let _alone = self.alone(&artifact.scope, artifact.label()).await;
+        let _alone = self.lock_name(&artifact.scope, artifact.label()).await;
         match self.row(&artifact.scope, artifact.artifact_id.as_str()).await? {
             Some(now) if may_go(&now) => {}
             _ => return Ok(false),
@@ -65,10 +65,10 @@ impl ArtifactStore {
                 ArtifactEvent::Deleted { name: artifact.name.clone(), artifact_id: artifact.artifact_id.clone() };
             writes.push(Write::Event(EventDraft::new(TraceId::root(session_id), None, now(), event)));
         }
-        self.append(writes).await.map_err(failed)?;
-        self.inventories.void(&artifact.scope);
-        self.working_sets.void(artifact);
-        match self.discard_all(&paths).await {
+        self.append(writes).await.map_err(store_error)?;
+        self.inventories.invalidate(&artifact.scope);
+        self.working_sets.invalidate(artifact);
+        match self.delete_blobs(&paths).await {
             Ok(outcomes) => {
                 for (path, error) in paths.iter().zip(outcomes).filter_map(|(path, one)| Some((path, one.err()?))) {
                     tracing::warn!(path, %error, "a file of a deleted artifact stays for now");

@@ -14,7 +14,7 @@ use soong_protocol::{
 use crate::{
     artifact::{
         ArtifactStore, Content, IfExists, Save,
-        change::{Applied, Change, EditRequest, Edited, apply, exists},
+        change::{Applied, Change, EditRequest, Edited, already_exists, apply},
         content::{self},
         document::Document,
         not_found,
@@ -33,9 +33,9 @@ const STORAGE_RETRY_LIMIT: Duration = Duration::from_secs(2);
 const MAX_ATTEMPTS: usize = 1_000;
 
 /// Same as [`apply`], but on a blocking thread if the text must be searched.
-async fn apply_aside(change: &Change, key: &str, before: Option<&Document>) -> Result<Applied, ErrorInfo> {
+async fn apply_blocking(change: &Change, key: &str, before: Option<&Document>) -> Result<Applied, ErrorInfo> {
     if matches!(change, Change::Create { .. }) && before.is_some() {
-        return Err(exists(key));
+        return Err(already_exists(key));
     }
     let before = before.map(Document::text).transpose()?;
     if !matches!(change, Change::Update { .. }) {
@@ -59,17 +59,17 @@ impl ArtifactStore {
     ) -> Result<Edited, ErrorInfo> {
         let trace_id = request.provenance.trace_id.clone().unwrap_or_else(|| TraceId::root(session));
         let set = self.working_sets.set(session);
-        let mut before = set.look(name.as_str()).await?;
+        let mut before = set.read(name.as_str()).await?;
         let mut wait = STORAGE_RETRY_BACKOFF;
         for _ in 0..MAX_ATTEMPTS {
             // Check in every round: an attempt before a crash of the set, or with an unclear result of the disk, may
             // have been recorded.
-            if let Some(done) = self.recorded(&effect, name.as_str()).await? {
+            if let Some(done) = self.recorded_edit(&effect, name.as_str()).await? {
                 return Ok(done);
             }
-            let applied = match apply_aside(&request.change, &request.key, before.as_deref()).await {
+            let applied = match apply_blocking(&request.change, &request.key, before.as_deref()).await {
                 Ok(applied) => applied,
-                Err(error) => match self.newer(session, name.as_str(), before.as_deref()).await? {
+                Err(error) => match self.reload_if_changed(session, name.as_str(), before.as_deref()).await? {
                     Some(newer) => {
                         before = newer;
                         continue;
@@ -78,9 +78,9 @@ impl ArtifactStore {
                 },
             };
             self.check_size(&request.key, true, applied.text.len() as u64)?;
-            let artifact = with_edit(session, &name, &request, before.as_deref(), &applied);
+            let artifact = edited_artifact(session, &name, &request, before.as_deref(), &applied);
             let wish = EditCommand {
-                edited: applied.edited(artifact.clone()),
+                edited: applied.into_result(artifact.clone()),
                 document: Arc::new(Document::new(artifact, Some(applied.text.into()))),
                 splice: applied.splice,
                 old: applied.old,
@@ -99,30 +99,30 @@ impl ArtifactStore {
                 {
                     tokio::time::sleep(wait).await;
                     wait *= 2;
-                    before = set.look(name.as_str()).await?;
+                    before = set.read(name.as_str()).await?;
                 }
                 Err(error) => return Err(error),
             }
         }
-        Err(overtaken(&request.key))
+        Err(too_many_conflicts(&request.key))
     }
 
     /// Edits a text and stores the next version immediately.
-    pub(in crate::artifact) async fn edit_at_once(
+    pub(in crate::artifact) async fn edit_directly(
         &self,
         scope: ArtifactScope,
         name: ArtifactName,
         request: EditRequest,
     ) -> Result<Edited, ErrorInfo> {
         for _ in 0..MAX_ATTEMPTS {
-            let before = self.current(&scope, name.as_str()).await?;
+            let before = self.current_document(&scope, name.as_str()).await?;
             if let Some(before) = &before
                 && request.effect.is_some()
-                && let Some(done) = self.stored(before, &request.provenance).await?
+                && let Some(done) = self.version_of_call(before, &request.provenance).await?
             {
                 return Ok(done);
             }
-            let applied = apply_aside(&request.change, &request.key, before.as_ref()).await?;
+            let applied = apply_blocking(&request.change, &request.key, before.as_ref()).await?;
             let (title, content_type) = match (&request.change, &before) {
                 (Change::Create { title, content_type, .. }, _) => (title.clone(), content_type.clone()),
                 (_, Some(before)) => (before.artifact.title.clone(), before.artifact.content_type.clone()),
@@ -145,18 +145,18 @@ impl ArtifactStore {
             };
             match self.put(put, expect).await? {
                 Some(artifact) => {
-                    let snapshot = Some(ArtifactSnapshot::of(&artifact, &applied.text));
-                    return Ok(Edited { snapshot, ..applied.edited(artifact) });
+                    let snapshot = Some(ArtifactSnapshot::new(&artifact, &applied.text));
+                    return Ok(Edited { snapshot, ..applied.into_result(artifact) });
                 }
                 None => continue, // another writer was faster
             }
         }
-        Err(overtaken(&request.key))
+        Err(too_many_conflicts(&request.key))
     }
 
     /// Reads a document again after a change could not be applied, because the set may be outdated if a client has
     /// just written or deleted it. Returns `None` if the document has not changed.
-    async fn newer(
+    async fn reload_if_changed(
         &self,
         session: &SessionId,
         name: &str,
@@ -168,12 +168,12 @@ impl ArtifactStore {
         if now.as_ref().map(number) == before.map(|before| number(&before.artifact)) {
             return Ok(None);
         }
-        self.working_sets.forget(session, name);
-        self.working_sets.set(session).look(name).await.map(Some)
+        self.working_sets.evict(session, name);
+        self.working_sets.set(session).read(name).await.map(Some)
     }
 
     /// Returns the version that the same tool call has already stored, if any.
-    async fn stored(&self, now: &Document, provenance: &Provenance) -> Result<Option<Edited>, ErrorInfo> {
+    async fn version_of_call(&self, now: &Document, provenance: &Provenance) -> Result<Option<Edited>, ErrorInfo> {
         let id = now.artifact.artifact_id.clone();
         let versions = self.reads.read(move |reader| reader.versions(&id)).await?;
         let Some(version) = versions.into_iter().rfind(|version| version.provenance == *provenance) else {
@@ -191,7 +191,7 @@ impl ArtifactStore {
             ..now.artifact.clone()
         };
         let snapshot = match is_last {
-            true => Some(ArtifactSnapshot::of(&artifact, &now.text()?)),
+            true => Some(ArtifactSnapshot::new(&artifact, &now.text()?)),
             false => None,
         };
         let (layer, similarity, replaced) = (None, None, None);
@@ -199,7 +199,7 @@ impl ArtifactStore {
     }
 
     /// Returns the recorded result of an effect for a document, if any.
-    async fn recorded(&self, effect: &EffectId, name: &str) -> Result<Option<Edited>, ErrorInfo> {
+    async fn recorded_edit(&self, effect: &EffectId, name: &str) -> Result<Option<Edited>, ErrorInfo> {
         let (run, turn) = (effect.run_id.clone(), effect.turn);
         let edits = self.reads.read(move |reader| reader.turn_edits(&run, turn)).await?;
         let of_call = edits.into_iter().filter(|edit| edit.effect == *effect);
@@ -210,7 +210,7 @@ impl ArtifactStore {
 }
 
 /// Returns the artifact after an edit.
-fn with_edit(
+fn edited_artifact(
     session: &SessionId,
     name: &ArtifactName,
     request: &EditRequest,
@@ -257,7 +257,7 @@ fn with_edit(
     artifact
 }
 
-fn overtaken(key: &str) -> ErrorInfo {
+fn too_many_conflicts(key: &str) -> ErrorInfo {
     let message = format!("{key:?} is changed by so many at once that this change found no gap: try again");
     ErrorInfo::retryable(ErrorCode::Overloaded, message)
 }

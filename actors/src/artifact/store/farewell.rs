@@ -9,8 +9,8 @@ use crate::artifact::{ArtifactStore, ArtifactStoreSupervisorMsg};
 
 impl ArtifactStore {
     /// Removes a session's artifacts from memory.
-    pub(crate) fn close(&self, session: &SessionId) {
-        self.forget(session);
+    pub(crate) fn evict_session(&self, session: &SessionId) {
+        self.evict_inventory(session);
         if let Some(supervisor) = self.working_sets.supervisor() {
             // If the supervisor is being restarted, its sets have ended with it.
             let _ = supervisor.cast(ArtifactStoreSupervisorMsg::Close(session.clone()));
@@ -19,6 +19,6 @@ impl ArtifactStore {
 
     /// Deletes all files of a session, or none. Returns those that could not be deleted.
     pub(crate) async fn remove_session(&self, id: &SessionId, versions: &[String]) -> Result<(), Vec<UndeletedFile>> {
-        self.blobs.remove_session(id, versions).await
+        self.blobs.delete_session_files(id, versions).await
     }
 }

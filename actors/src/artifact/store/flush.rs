@@ -16,7 +16,7 @@ use soong_storage::{blob::version_path, store::StoreError};
 use crate::{
     artifact::{
         ArtifactStore,
-        store::{failed, saved},
+        store::{saved_event, store_error},
     },
     clock::now,
 };
@@ -42,7 +42,7 @@ impl ArtifactStore {
     /// If the edited documents cannot be determined.
     pub(crate) async fn flush_run(&self, trace_id: &TraceId, run_id: &RunId) -> Result<FlushReport, ErrorInfo> {
         let wanted = run_id.clone();
-        let documents = self.reads.read(move |reader| reader.unflushed(&wanted)).await?;
+        let documents = self.reads.read(move |reader| reader.unflushed_documents(&wanted)).await?;
         let by = &Flusher { trace_id: trace_id.clone(), run_id: run_id.clone() };
         let flush = |document: Artifact| async move { (document.label().to_owned(), self.flush(&document, by).await) };
         let mut outcomes = futures::stream::iter(documents).map(flush).buffer_unordered(MAX_CONCURRENT);
@@ -67,7 +67,7 @@ impl ArtifactStore {
     async fn flush(&self, document: &Artifact, by: &Flusher) -> Result<Option<u64>, ErrorInfo> {
         let mut wait = FIRST_BACKOFF;
         for tried in 1.. {
-            let outcome = self.flush_once(document, by).await;
+            let outcome = self.flush_attempt(document, by).await;
             match outcome {
                 Err(error) if error.retryable && tried < MAX_ATTEMPTS => {
                     tracing::debug!(document = document.label(), %error, "a flush failed; trying again");
@@ -80,18 +80,18 @@ impl ArtifactStore {
         Ok(None)
     }
 
-    async fn flush_once(&self, document: &Artifact, by: &Flusher) -> Result<Option<u64>, ErrorInfo> {
-        let _alone = self.alone(&document.scope, document.label()).await;
+    async fn flush_attempt(&self, document: &Artifact, by: &Flusher) -> Result<Option<u64>, ErrorInfo> {
+        let _alone = self.lock_name(&document.scope, document.label()).await;
         // Another flush may have stored it already.
         match self.row(&document.scope, document.artifact_id.as_str()).await? {
-            Some(artifact) if artifact.dirty => self.flush_alone(&artifact, Some(by)).await.map(Some),
+            Some(artifact) if artifact.dirty => self.flush_locked(&artifact, Some(by)).await.map(Some),
             Some(artifact) => Ok(Some(artifact.stored_version)),
             None => Ok(None),
         }
     }
 
     /// Stores a document as a version. The caller holds the lock of its name. Edits may be recorded concurrently.
-    pub(in crate::artifact) async fn flush_alone(
+    pub(in crate::artifact) async fn flush_locked(
         &self,
         artifact: &Artifact,
         by: Option<&Flusher>,
@@ -102,10 +102,10 @@ impl ArtifactStore {
         let edits = self.reads.read(move |reader| reader.edits(&id, stored, current)).await?;
         let update_type = edits.iter().map(|edit| edit.update_type).max().unwrap_or(UpdateType::Update);
         let path = version_path(&artifact.scope, &artifact.artifact_id, current, &artifact.filename);
-        self.announce(&path).await?;
+        self.record_write_intent(&path).await?;
         if let Err(error) = self.blobs.put(&path, bytes::Bytes::copy_from_slice(text.as_bytes())).await {
-            let _ = self.discard(&path).await;
-            return Err(failed(error));
+            let _ = self.delete_blob(&path).await;
+            return Err(store_error(error));
         }
         let flush = NewDocumentVersion {
             artifact_id: artifact.artifact_id.clone(),
@@ -117,29 +117,29 @@ impl ArtifactStore {
             at: now(),
         };
         let mut writes = vec![Write::DocumentVersion(Box::new(flush))];
-        if let Some(draft) = told(artifact, by) {
+        if let Some(draft) = flush_event(artifact, by) {
             writes.push(Write::Event(draft));
         }
         match self.append(writes).await {
             Ok(()) => {
-                self.inventories.void(&artifact.scope);
+                self.inventories.invalidate(&artifact.scope);
                 Ok(current)
             }
             Err(error @ (StoreError::AlreadyExists(_) | StoreError::NotFound(_))) => {
-                self.discard(&path).await?;
-                Err(failed(error))
+                self.delete_blob(&path).await?;
+                Err(store_error(error))
             }
-            Err(error) => Err(failed(error)),
+            Err(error) => Err(store_error(error)),
         }
     }
 }
 
 /// Returns the event of a flush: in the trace of the ending run, else in the session's root trace.
-fn told(artifact: &Artifact, by: Option<&Flusher>) -> Option<EventDraft> {
+fn flush_event(artifact: &Artifact, by: Option<&Flusher>) -> Option<EventDraft> {
     let (trace, run) = match (by, &artifact.scope) {
         (Some(by), _) => (by.trace_id.clone(), Some(by.run_id.clone())),
         (None, ArtifactScope::Session { session_id }) => (TraceId::root(session_id), None),
         (None, ArtifactScope::User { .. }) => return None,
     };
-    Some(EventDraft::new(trace, run, now(), saved(artifact)))
+    Some(EventDraft::new(trace, run, now(), saved_event(artifact)))
 }

@@ -33,7 +33,7 @@ pub(crate) struct RestorePlan {
 impl ArtifactStore {
     /// Plans the edits that restore the documents of a trace to their state at an event, identified by `lsn`. `by`
     /// contains the run that the edits are recorded for, and the active run, if any, that their events belong to.
-    pub(crate) async fn plan_to_go_back(
+    pub(crate) async fn plan_restore(
         &self,
         trace: &TraceId,
         by: (&RunId, Option<&RunId>),
@@ -71,7 +71,7 @@ impl ArtifactStore {
                 true => self.reader.text_at(&document.artifact, document.revision).await?,
                 false => None,
             };
-            moved.writes.extend(edit(document.artifact, &name, text.as_deref(), trace, by));
+            moved.writes.extend(restore_writes(document.artifact, &name, text.as_deref(), trace, by));
             moved.restored.push(name);
         }
         moved.restored.sort();
@@ -80,16 +80,16 @@ impl ArtifactStore {
     }
 
     /// Removes a session's restored documents from the cache.
-    pub(crate) fn have_moved(&self, session: &SessionId, names: &[String]) {
+    pub(crate) fn evict_restored(&self, session: &SessionId, names: &[String]) {
         for name in names {
-            self.working_sets.forget(session, name);
+            self.working_sets.evict(session, name);
         }
-        self.forget(session);
+        self.evict_inventory(session);
     }
 }
 
 /// Returns the edit that sets the text of an artifact to `text`, and its event. `None` withdraws the artifact.
-fn edit(
+fn restore_writes(
     before: Artifact,
     name: &str,
     text: Option<&str>,
@@ -112,7 +112,7 @@ fn edit(
     };
     let event = match text {
         Some(text) => {
-            let snapshot = ArtifactSnapshot::of(&artifact, text);
+            let snapshot = ArtifactSnapshot::new(&artifact, text);
             ArtifactEvent::Edited { name: name.to_owned(), update_type, layer: None, snapshot }
         }
         None => ArtifactEvent::Withdrawn { name: name.to_owned(), artifact_id: artifact.artifact_id.clone() },

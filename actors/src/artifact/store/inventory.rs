@@ -22,7 +22,7 @@ impl ArtifactStore {
     }
 
     async fn scope_inventory(&self, scope: &ArtifactScope) -> Result<Option<Arc<str>>, ErrorInfo> {
-        if let Some(known) = self.inventories.known(scope) {
+        if let Some(known) = self.inventories.cached(scope) {
             return Ok(known);
         }
         let before = self.inventories.changes();
@@ -51,12 +51,12 @@ impl ArtifactStore {
         };
         let text = render(artifacts, plan);
         let text: Option<Arc<str>> = (!text.is_empty()).then(|| text.into());
-        self.inventories.keep(scope, text.clone(), before);
+        self.inventories.insert_unless_changed(scope, text.clone(), before);
         Ok(text)
     }
 
     /// Removes the cached inventory of a session whose actors have stopped.
-    pub(crate) fn forget(&self, session: &SessionId) {
-        self.inventories.void(&ArtifactScope::Session { session_id: session.clone() });
+    pub(crate) fn evict_inventory(&self, session: &SessionId) {
+        self.inventories.invalidate(&ArtifactScope::Session { session_id: session.clone() });
     }
 }

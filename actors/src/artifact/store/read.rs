@@ -17,7 +17,7 @@ impl ArtifactStore {
     }
 
     /// Returns an artifact with its current text, by name or id, or `None` if it does not exist.
-    pub(in crate::artifact) async fn current(
+    pub(in crate::artifact) async fn current_document(
         &self,
         scope: &ArtifactScope,
         name: &str,
@@ -32,15 +32,15 @@ impl ArtifactStore {
 
     /// Returns the text of an artifact in its current version, or `None` if it is not text.
     pub(in crate::artifact) async fn text_of(&self, artifact: &Artifact) -> Result<Option<Arc<str>>, ErrorInfo> {
-        match self.working_text(artifact) {
+        match self.cached_text(artifact) {
             Some(known) => Ok(Some(known)),
             None => self.reader.text(artifact).await,
         }
     }
 
     /// Returns the text that the working set of the session has cached, if it is of this version.
-    pub(in crate::artifact) fn working_text(&self, artifact: &Artifact) -> Option<Arc<str>> {
+    pub(in crate::artifact) fn cached_text(&self, artifact: &Artifact) -> Option<Arc<str>> {
         let ArtifactScope::Session { session_id } = &artifact.scope else { return None };
-        self.working_sets.known(session_id, artifact.name.as_deref()?)?.text_of(artifact)
+        self.working_sets.cached(session_id, artifact.name.as_deref()?)?.text_of(artifact)
     }
 }

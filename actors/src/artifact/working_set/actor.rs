@@ -115,7 +115,7 @@ impl Actor for WorkingSetActor {
         // The cache of an earlier incarnation may lack edits that it had already handed to the writer.
         self.documents.clear();
         let mut state = WorkingSetState::default();
-        self.rest(&myself, &mut state);
+        self.become_idle(&myself, &mut state);
         Ok(state)
     }
 
@@ -127,9 +127,11 @@ impl Actor for WorkingSetActor {
     ) -> Result<(), ActorProcessingErr> {
         self.status.took();
         match message {
-            WorkingSetMsg::Read { name, reply } => self.take(&myself, state, name, PendingRequest::Read(reply)),
+            WorkingSetMsg::Read { name, reply } => {
+                self.handle_request(&myself, state, name, PendingRequest::Read(reply))
+            }
             WorkingSetMsg::Commit { name, wish, reply } => {
-                self.take(&myself, state, name, PendingRequest::Commit(wish, reply, 0));
+                self.handle_request(&myself, state, name, PendingRequest::Commit(wish, reply, 0));
             }
             WorkingSetMsg::ReadDone { name, outcome } => self.read(&myself, state, name, outcome),
             WorkingSetMsg::Appended { name, outcome } => self.appended(&myself, state, name, outcome),
@@ -141,7 +143,7 @@ impl Actor for WorkingSetActor {
             WorkingSetMsg::Crash => return Err("crashed on request".into()),
         }
         if state.busy.is_empty() {
-            self.rest(&myself, state);
+            self.become_idle(&myself, state);
         } else {
             state.idle_timer = None;
             self.status.show("running", format!("{} documents", state.busy.len()));
@@ -152,19 +154,19 @@ impl Actor for WorkingSetActor {
 
 impl WorkingSetActor {
     /// Publishes the idle status, and starts the idle timer (ACT-7).
-    fn rest(&self, myself: &ActorRef<WorkingSetMsg>, state: &mut WorkingSetState) {
+    fn become_idle(&self, myself: &ActorRef<WorkingSetMsg>, state: &mut WorkingSetState) {
         self.status.show("idle", "");
         state.idle_timer_generation += 1;
         let (mailbox, asked) = (Mailbox::new(myself.clone(), Arc::clone(&self.status)), state.idle_timer_generation);
         let wait = self.idle_after;
         state.idle_timer = Some(AbortOnDropHandle::new(tokio::spawn(async move {
             tokio::time::sleep(wait).await;
-            mailbox.cast(WorkingSetMsg::IdleTimeout { asked });
+            mailbox.send(WorkingSetMsg::IdleTimeout { asked });
         })));
     }
 
     /// Handles a request immediately, or when the document is free.
-    fn take(
+    fn handle_request(
         &self,
         myself: &ActorRef<WorkingSetMsg>,
         state: &mut WorkingSetState,
@@ -194,7 +196,7 @@ impl WorkingSetActor {
                 Ok(_) => Document::read(&store.reader, &session, &name).await,
                 Err(error) => Err(ErrorInfo::from(&error)),
             };
-            mailbox.cast(WorkingSetMsg::ReadDone { name, outcome });
+            mailbox.send(WorkingSetMsg::ReadDone { name, outcome });
         });
     }
 
@@ -209,7 +211,7 @@ impl WorkingSetActor {
         match outcome {
             Ok(document) => {
                 if let Some(document) = &document {
-                    self.keep(state, &name, document);
+                    self.cache(state, &name, document);
                 }
                 self.answer(myself, state, name, document, busy.waiting);
             }
@@ -257,9 +259,9 @@ impl WorkingSetActor {
         let name = name.to_owned();
         let done: AppendCallback = Box::new(move |outcome| {
             let outcome = outcome.map(|_| ()).map_err(|(error, _)| error);
-            mailbox.cast(WorkingSetMsg::Appended { name, outcome });
+            mailbox.send(WorkingSetMsg::Appended { name, outcome });
         });
-        self.store.journal.append(Append { fence: None, writes: record(wish) }, done);
+        self.store.journal.append(Append { fence: None, writes: edit_writes(wish) }, done);
     }
 
     fn appended(
@@ -273,8 +275,8 @@ impl WorkingSetActor {
         let Some((wish, reply, tries)) = busy.committing.take() else { return };
         match outcome {
             Ok(()) => {
-                self.keep(state, &name, &wish.document);
-                self.store.inventories.void(&wish.document.artifact.scope);
+                self.cache(state, &name, &wish.document);
+                self.store.inventories.invalidate(&wish.document.artifact.scope);
                 let edited = Edited { snapshot: Some(snapshot(&wish)), ..wish.edited.clone() };
                 let _ = reply.send(Ok(CommitOutcome::Recorded(Box::new(edited))));
                 self.answer(myself, state, name, Some(Arc::clone(&wish.document)), busy.waiting);
@@ -301,24 +303,24 @@ impl WorkingSetActor {
     }
 
     /// Caches a document. If the cache becomes too large, evicts all documents that are not busy.
-    fn keep(&self, state: &mut WorkingSetState, name: &str, document: &Arc<Document>) {
+    fn cache(&self, state: &mut WorkingSetState, name: &str, document: &Arc<Document>) {
         let before = self.documents.insert(name.to_owned(), Arc::clone(document));
         state.cached_bytes =
-            (state.cached_bytes + document.weight()).saturating_sub(before.map_or(0, |one| one.weight()));
+            (state.cached_bytes + document.size_bytes()).saturating_sub(before.map_or(0, |one| one.size_bytes()));
         if state.cached_bytes > MAX_CACHED_BYTES {
             self.documents.retain(|other, _| other == name || state.busy.contains_key(other));
-            state.cached_bytes = self.documents.iter().map(|document| document.weight()).sum();
+            state.cached_bytes = self.documents.iter().map(|document| document.size_bytes()).sum();
         }
     }
 }
 
 fn snapshot(wish: &EditCommand) -> ArtifactSnapshot {
     let text = wish.document.text().unwrap_or_default();
-    ArtifactSnapshot::of(&wish.document.artifact, &text)
+    ArtifactSnapshot::new(&wish.document.artifact, &text)
 }
 
 /// Returns the writes of an edit: its row and its event.
-fn record(wish: &EditCommand) -> Vec<Write> {
+fn edit_writes(wish: &EditCommand) -> Vec<Write> {
     let artifact: &Artifact = &wish.document.artifact;
     let edit = DocumentEdit {
         artifact_id: artifact.artifact_id.clone(),

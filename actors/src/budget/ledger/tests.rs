@@ -38,7 +38,7 @@ fn bud_1_what_is_left_decides_whether_a_call_is_made_waits_or_is_too_much() {
         ledger.open(&run(1), Some(&run(0)), Budget::default());
         ledger.open(&run(2), Some(&run(0)), Budget::default());
         ledger.report(&run(1), Consumed { tokens: used, ..Consumed::default() });
-        ledger.change(&run(1), |account| account.reserved.tokens += held);
+        ledger.update_with_ancestors(&run(1), |account| account.reserved.tokens += held);
         let got = match ledger.reserve(&run(2), &want(prompt, output)) {
             ReserveOutcome::Granted { max_output_tokens, .. } => Ok(max_output_tokens),
             ReserveOutcome::Wait => Err(true),
@@ -67,7 +67,7 @@ fn bud_1_money_shortens_an_answer_to_what_it_pays() {
     ledger.report(&run(0), Consumed { usd: "0.00095".parse().unwrap(), ..Consumed::default() });
     let ReserveOutcome::Exceeded(mark) = ledger.reserve(&run(0), &want(100, 4_096)) else { panic!() };
     assert_eq!((mark.used.as_str(), mark.limit.as_str()), ("0.00095", "0.001"));
-    assert_eq!(ledger.nearly_used(&run(0))[0].dimension, BudgetDimension::Usd);
+    assert_eq!(ledger.nearly_exhausted(&run(0))[0].dimension, BudgetDimension::Usd);
     // A limit of zero starts no call, not even of a free model.
     let mut none = Ledger::default();
     none.open(&run(0), None, budget("0"));
@@ -81,13 +81,13 @@ fn bud_1_calls_and_children_are_counted_over_the_tree_and_within_a_childs_own_sh
     let budget = |calls, children| Budget { tool_calls: Some(calls), children: Some(children), ..Budget::default() };
     ledger.open(&run(0), None, budget(3, 5));
     ledger.open(&run(1), Some(&run(0)), budget(1, 9));
-    assert!(ledger.take_tool_call(&run(1)).is_ok());
-    assert_eq!(ledger.take_tool_call(&run(1)).unwrap_err().limit, "1", "its own share");
-    assert!(ledger.take_tool_call(&run(0)).is_ok() && ledger.take_tool_call(&run(0)).is_ok());
-    assert_eq!(ledger.take_tool_call(&run(0)).unwrap_err().limit, "3", "the tree's");
-    assert!(ledger.take_children(&run(1), 6).is_err(), "all or none");
-    assert!(ledger.take_children(&run(1), 5).is_ok());
-    assert!(ledger.take_children(&run(0), 1).is_err());
+    assert!(ledger.count_tool_call(&run(1)).is_ok());
+    assert_eq!(ledger.count_tool_call(&run(1)).unwrap_err().limit, "1", "its own share");
+    assert!(ledger.count_tool_call(&run(0)).is_ok() && ledger.count_tool_call(&run(0)).is_ok());
+    assert_eq!(ledger.count_tool_call(&run(0)).unwrap_err().limit, "3", "the tree's");
+    assert!(ledger.count_children(&run(1), 6).is_err(), "all or none");
+    assert!(ledger.count_children(&run(1), 5).is_ok());
+    assert!(ledger.count_children(&run(0), 1).is_err());
     // A repeated report changes nothing.
     let before = ledger.used(&run(0));
     ledger.report(&run(1), Consumed { tool_calls: 1, children: 5, ..Consumed::default() });
@@ -180,15 +180,15 @@ proptest! {
                 }
                 Step::Crash { run: n } if calls[n].is_some() => {
                     let (held, _) = calls[n].take().unwrap();
-                    ledger.lose(&run(n), held);
-                    prop_assert_eq!(ledger.lost(&run(n)), held);
+                    ledger.mark_lost(&run(n), held);
+                    prop_assert_eq!(ledger.lost_reservation(&run(n)), held);
                     own[n].tokens += held.tokens;
                     own[n].model_calls += 1;
                     ledger.report(&run(n), own[n]);
                 }
-                Step::Tool { run: n } => own[n].tool_calls += u64::from(ledger.take_tool_call(&run(n)).is_ok()),
+                Step::Tool { run: n } => own[n].tool_calls += u64::from(ledger.count_tool_call(&run(n)).is_ok()),
                 Step::Children { run: n, count } => {
-                    own[n].children += if ledger.take_children(&run(n), count).is_ok() { count } else { 0 };
+                    own[n].children += if ledger.count_children(&run(n), count).is_ok() { count } else { 0 };
                 }
                 Step::Restore { run: n } => ledger.report(&run(n), own[n]),
                 _ => {}

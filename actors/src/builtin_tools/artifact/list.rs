@@ -4,7 +4,7 @@ use futures::{FutureExt, future::BoxFuture};
 use serde_json::{Value, json};
 use soong_protocol::ToolSpec;
 
-use super::place;
+use super::artifact_owner;
 use crate::tool::{Tool, ToolContext, ToolOutput, ToolResult};
 
 /// The tool `list_artifacts`.
@@ -30,7 +30,7 @@ impl Tool for ListArtifacts {
     fn call(&self, context: ToolContext, _: Value) -> BoxFuture<'static, ToolResult> {
         async move {
             let mut out = String::new();
-            for artifact in context.artifacts()?.list(&place(&context)).await? {
+            for artifact in context.artifacts()?.list(&artifact_owner(&context)).await? {
                 if artifact.debug {
                     continue;
                 }

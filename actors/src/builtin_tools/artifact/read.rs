@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use soong_protocol::{ErrorCode, ErrorInfo, ToolSpec};
 
-use super::place;
+use super::artifact_owner;
 use crate::{
     model::tokens::estimate_tokens,
     tool::{Tool, ToolContext, ToolOutput, ToolResult, arguments},
@@ -60,9 +60,9 @@ impl Tool for ReadArtifact {
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
         async move {
             let wish: ReadArguments = arguments(value)?;
-            let place = place(&context);
+            let place = artifact_owner(&context);
             let Some(loaded) = context.artifacts()?.load(&place, &wish.name, wish.version).await? else {
-                return Err(missing(&context, &wish).await?);
+                return Err(not_found_error(&context, &wish).await?);
             };
             let title = format!("read {}", loaded.artifact.key());
             let text = loaded.text().await?;
@@ -74,8 +74,8 @@ impl Tool for ReadArtifact {
 }
 
 /// Returns the error for a missing artifact or a missing version.
-async fn missing(context: &ToolContext, wish: &ReadArguments) -> Result<ErrorInfo, ErrorInfo> {
-    let (artifacts, place) = (context.artifacts()?, place(context));
+async fn not_found_error(context: &ToolContext, wish: &ReadArguments) -> Result<ErrorInfo, ErrorInfo> {
+    let (artifacts, place) = (context.artifacts()?, artifact_owner(context));
     let Some(version) = wish.version else { return Ok(crate::artifact::not_found(&wish.name)) };
     let versions = artifacts.list_versions(&place, &wish.name).await?;
     if versions.is_empty() && artifacts.load(&place, &wish.name, None).await?.is_none() {

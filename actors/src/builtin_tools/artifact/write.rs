@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use soong_protocol::{ArtifactSource, Demand, EffectId, ErrorCode, ErrorInfo, Provenance, ToolSpec, TraceId};
 
-use super::{place, written};
+use super::{artifact_owner, edit_output};
 use crate::{
     artifact::{Change, EditRequest, PLAN},
     tool::{Tool, ToolContext, ToolResult, arguments},
@@ -42,8 +42,8 @@ async fn edit(context: ToolContext, key: String, change: Change) -> ToolResult {
             tool_call_id: context.tool_call_id.clone(),
         }),
     };
-    let edited = context.artifacts()?.edit(&place(&context), request).await?;
-    Ok(written(&edited))
+    let edited = context.artifacts()?.edit(&artifact_owner(&context), request).await?;
+    Ok(edit_output(&edited))
 }
 
 /// The tool `create_artifact`: stores a text under a new name.
@@ -69,7 +69,7 @@ impl CreateArtifact {
                 "Makes a named text of the session. Refused if the name exists: then update or rewrite it.",
                 schema,
             )
-            .taking_json(&["content"]),
+            .with_json_as_text(&["content"]),
         )
     }
 }
@@ -88,7 +88,7 @@ impl Tool for CreateArtifact {
         &self.0
     }
 
-    fn demand(&self, _: &ToolContext, _: &Value) -> Result<Option<Demand>, ErrorInfo> {
+    fn required_access(&self, _: &ToolContext, _: &Value) -> Result<Option<Demand>, ErrorInfo> {
         Ok(None) // documents of the session; all their versions are kept
     }
 
@@ -143,7 +143,7 @@ impl Tool for UpdateArtifact {
         &self.0
     }
 
-    fn demand(&self, _: &ToolContext, _: &Value) -> Result<Option<Demand>, ErrorInfo> {
+    fn required_access(&self, _: &ToolContext, _: &Value) -> Result<Option<Demand>, ErrorInfo> {
         Ok(None) // documents of the session; all their versions are kept
     }
 
@@ -177,7 +177,7 @@ impl RewriteArtifact {
                 "Replaces the whole text of an artifact that exists. For small changes, update it.",
                 schema,
             )
-            .taking_json(&["content"]),
+            .with_json_as_text(&["content"]),
         )
     }
 }
@@ -193,7 +193,7 @@ impl Tool for RewriteArtifact {
         &self.0
     }
 
-    fn demand(&self, _: &ToolContext, _: &Value) -> Result<Option<Demand>, ErrorInfo> {
+    fn required_access(&self, _: &ToolContext, _: &Value) -> Result<Option<Demand>, ErrorInfo> {
         Ok(None) // documents of the session; all their versions are kept
     }
 

@@ -19,7 +19,7 @@ async fn mem_3_experiences_are_found_by_their_tags() {
     assert_eq!(ask(json!({})).await.unwrap(), "[nothing has been learned yet]");
     let one = |intent: &str, text: &str| NewExperience {
         category: "tool_usage".to_owned(),
-        tags: plain_tags(&[intent.to_owned()], &["rust".to_owned()]),
+        tags: normalize_tags(&[intent.to_owned()], &["rust".to_owned()]),
         text: text.to_owned(),
     };
     let new = vec![one("fix-test", "First."), one("write-docs", "Second.\u{202e}")];

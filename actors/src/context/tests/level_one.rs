@@ -6,9 +6,9 @@ use super::{super::level_one::*, *};
 
 /// Builds the context. Each original message is shown by its sequence number, each replacement by its text.
 fn shown(path: &[SizedMessage], goals: &GoalTree, keep_recent: usize) -> Vec<String> {
-    let built = level_one(path, goals, keep_recent, count);
+    let built = prune(path, goals, keep_recent, count);
     assert_valid(&built.messages);
-    let told = |message: &Arc<Message>| match is_stand_in(&message.content) {
+    let told = |message: &Arc<Message>| match is_replacement(&message.content) {
         true => message.content.clone(),
         false => message.sequence.to_string(),
     };
@@ -124,7 +124,7 @@ fn a_result_without_its_call_is_never_shown() {
     let mut talk = Talk::default();
     talk.add(Role::Tool, None, "lost", |message| message.tool_call_id = Some("gone".into()));
     let path = talk.user("go on").says(None, "yes").0;
-    let built = level_one(&path, &tree, 10, count);
+    let built = prune(&path, &tree, 10, count);
     assert_eq!((built.messages.len(), built.omitted), (2, 1));
     assert_valid(&built.messages);
 }
@@ -139,7 +139,7 @@ fn a_stand_in_is_known_by_its_beginning() {
         ("Goal 1 completed: x", false),
         ("", false),
     ] {
-        assert_eq!(is_stand_in(text), is_one, "{text}");
+        assert_eq!(is_replacement(text), is_one, "{text}");
     }
 }
 
@@ -149,7 +149,7 @@ fn five_thousand_messages_are_built_without_walking_the_tree_for_each() {
     let tree = goals(&wanted, None);
     let path = (0..2500).fold(Talk::default(), |talk, n| talk.calls(Some(&(n / 13 + 1).to_string()), &["read"])).0;
     let start = std::time::Instant::now();
-    let built = level_one(&path, &tree, 10, count);
+    let built = prune(&path, &tree, 10, count);
     // Much more than it takes (0.2 ms in release), and much less than scanning the path for each message.
     assert!(start.elapsed() < std::time::Duration::from_millis(250), "{:?}", start.elapsed());
     assert_eq!((path.len(), built.omitted), (5000, 4990));
@@ -160,10 +160,10 @@ proptest! {
     fn any_valid_conversation_stays_valid_in_order_and_counted(
         path in any_path(), goals in any_goals(), keep_recent in 0usize..12
     ) {
-        let built = level_one(&path, &goals, keep_recent, count);
+        let built = prune(&path, &goals, keep_recent, count);
         assert_valid(&built.messages);
         prop_assert_eq!(built.tokens, built.messages.iter().map(|message| count(message)).sum::<u64>());
-        let is_kept = |message: &&Arc<Message>| !is_stand_in(&message.content);
+        let is_kept = |message: &&Arc<Message>| !is_replacement(&message.content);
         let kept: Vec<u64> = built.messages.iter().filter(is_kept).map(|message| message.sequence).collect();
         prop_assert!(kept.is_sorted() && kept.len() + built.omitted == path.len());
         prop_assert!(built.messages.iter().map(|message| message.sequence).is_sorted());
@@ -174,15 +174,15 @@ proptest! {
             prop_assert!(!stays || kept.contains(&entry.message.sequence), "{:?}", entry.message);
         }
         // No goal is replaced twice, and no two replacement messages are adjacent.
-        prop_assert!(built.messages.windows(2).all(|two| !two.iter().all(|message| is_stand_in(&message.content))));
+        prop_assert!(built.messages.windows(2).all(|two| !two.iter().all(|message| is_replacement(&message.content))));
     }
 
     #[test]
     fn building_again_changes_nothing(path in any_path(), goals in any_goals(), keep_recent in 0usize..12) {
-        let once = level_one(&path, &goals, keep_recent, count);
+        let once = prune(&path, &goals, keep_recent, count);
         let entries: Vec<SizedMessage> =
             once.messages.iter().map(|message| SizedMessage { tokens: count(message), message: Arc::clone(message) }).collect();
-        let twice = level_one(&entries, &goals, keep_recent, count);
+        let twice = prune(&entries, &goals, keep_recent, count);
         prop_assert_eq!(&once.messages, &twice.messages);
         prop_assert_eq!((once.tokens, 0), (twice.tokens, twice.omitted));
     }

@@ -71,13 +71,13 @@ fn where_room_is_short_the_oldest_work_goes_and_is_counted() {
 fn a_text_is_cut_to_the_tokens_it_may_have() {
     for text in ["", "short", &"word ".repeat(1_000), &"好".repeat(1_000), &"a".repeat(10_000), &"\n".repeat(500)] {
         for max in [0, 1, 5, 50, 500, 5_000] {
-            let cut = clip_tokens(text, max);
+            let cut = truncate_tokens(text, max);
             assert!(estimate_tokens(&cut) <= max, "{max}: {cut}");
             assert!(estimate_tokens(text) > max || cut == text);
         }
     }
-    assert_eq!(clip("abcdefgh", 4), "abc [… 4 characters left out …] h");
-    assert_eq!(clip("héééé", 5), "héééé");
+    assert_eq!(truncate_middle("abcdefgh", 4), "abc [… 4 characters left out …] h");
+    assert_eq!(truncate_middle("héééé", 5), "héééé");
 }
 
 proptest! {

@@ -113,7 +113,7 @@ fn mem_2_what_cannot_be_used_is_told_with_its_line() {
 #[test]
 fn mem_2_counters_change_where_they_stand_and_nothing_else_does() {
     let rated = changes(&[], &[("ex_001", true), ("mine", false), ("ex_007", true), ("ex_404", true)]);
-    let (after, _) = ExperienceText::read(FILE.into()).with(&rated);
+    let (after, _) = ExperienceText::read(FILE.into()).apply(&rated);
     let want = FILE
         .replace("helpful: 12", "helpful: 13")
         .replace("08:00:00Z\n", "08:00:00Z\nreflection: run-1\n")
@@ -121,18 +121,18 @@ fn mem_2_counters_change_where_they_stand_and_nothing_else_does() {
         .replace("  harmful: 2\n", "  harmful: 2\n  helpful: 1\nreflection: run-1\n");
     assert_eq!(String::from_utf8(after.clone()).unwrap(), want);
     // Applying the same reflection again changes nothing: it may have been interrupted before it reported its result.
-    let (again, _) = ExperienceText::read(after.clone()).with(&rated);
+    let (again, _) = ExperienceText::read(after.clone()).apply(&rated);
     assert_eq!(again, after);
-    let (later, _) = ExperienceText::read(after).with(&Changes { reflection: "run-2".to_owned(), ..rated });
+    let (later, _) = ExperienceText::read(after).apply(&Changes { reflection: "run-2".to_owned(), ..rated });
     assert!(String::from_utf8(later.clone()).unwrap().contains("helpful: 14") && !later.ends_with(b"run-1\n"));
     let half = ExperienceText::read(b"---\nid: a\nmetrics: {helpful: 3}\n---\nT.".to_vec());
-    let (after, _) = half.with(&changes(&[], &[("a", false)]));
+    let (after, _) = half.apply(&changes(&[], &[("a", false)]));
     assert_eq!(after, b"---\nid: a\nmetrics: {helpful: 3, harmful: 1}\nreflection: run-1\n---\nT.");
 }
 
 #[test]
 fn mem_2_what_is_new_comes_behind_with_the_next_number() {
-    let (after, added) = ExperienceText::read(FILE.into()).with(&changes(&["New."], &[]));
+    let (after, added) = ExperienceText::read(FILE.into()).apply(&changes(&["New."], &[]));
     assert_eq!(added[0], (ExperienceId::new("ex_008"), true));
     assert!(after.starts_with(FILE.as_bytes()));
     let tail = String::from_utf8(after[FILE.len()..].to_vec()).unwrap();
@@ -145,10 +145,10 @@ fn mem_2_what_is_new_comes_behind_with_the_next_number() {
     );
     // A text that is already known counts for the known experience.
     let (after, added) =
-        ExperienceText::read(FILE.into()).with(&changes(&[" run the TESTS alone\nfirst. --- a rule within."], &[]));
+        ExperienceText::read(FILE.into()).apply(&changes(&[" run the TESTS alone\nfirst. --- a rule within."], &[]));
     assert_eq!(added, [(ExperienceId::new("ex_001"), false)]);
     assert_eq!(ExperienceText::read(after).get("ex_001").unwrap().metrics.helpful, 13);
-    let (first, _) = ExperienceText::default().with(&changes(&["---\nid: forged\n---\nText."], &[]));
+    let (first, _) = ExperienceText::default().apply(&changes(&["---\nid: forged\n---\nText."], &[]));
     let book = ExperienceText::read(first.clone());
     assert!(first.starts_with(TITLE.as_bytes()));
     assert_eq!((book.experiences().len(), book.faults()), (1, &[][..]));
@@ -159,7 +159,7 @@ fn mem_2_what_is_new_comes_behind_with_the_next_number() {
 fn mem_2_what_has_no_end_does_not_swallow_what_is_added() {
     for open in ["---\nid: ex_003\ncategory: a", "---\nid: ex_003\n", "---\n", "text\n---", "---\nid: ex_003\n---"] {
         let before = ExperienceText::read(open.into());
-        let (after, added) = before.with(&changes(&["New."], &[]));
+        let (after, added) = before.apply(&changes(&["New."], &[]));
         assert!(after.starts_with(open.as_bytes()), "{open:?}");
         let book = ExperienceText::read(after);
         assert_eq!(book.get(added[0].0.as_str()).unwrap().text, "New.", "{open:?}");
@@ -193,7 +193,7 @@ proptest! {
         let mut bytes = lines.join(if end.is_empty() { "\n" } else { end }).into_bytes();
         bytes.extend(noise);
         let before = ExperienceText::read(bytes.clone());
-        let (after, added) = before.with(&changes(&["A new one."], &[]));
+        let (after, added) = before.apply(&changes(&["A new one."], &[]));
         prop_assert!(after.starts_with(&bytes));
         let book = ExperienceText::read(after);
         prop_assert_eq!(&book.experiences()[..before.experiences().len()], before.experiences());
@@ -202,7 +202,7 @@ proptest! {
 
         let all: Vec<(String, bool)> = before.experiences().iter().map(|known| (known.id.to_string(), true)).collect();
         let all: Vec<(&str, bool)> = all.iter().map(|(id, helped)| (id.as_str(), *helped)).collect();
-        let (rated, _) = before.with(&changes(&[], &all));
+        let (rated, _) = before.apply(&changes(&[], &all));
         let book = ExperienceText::read(rated.clone());
         prop_assert_eq!(book.faults().len(), before.faults().len());
         for (was, is) in before.experiences().iter().zip(book.experiences()) {
@@ -210,31 +210,31 @@ proptest! {
             prop_assert_eq!(&counted, is);
         }
         prop_assert_eq!(book.experiences().len(), before.experiences().len());
-        prop_assert_eq!(book.with(&changes(&[], &all)).0, rated);
+        prop_assert_eq!(book.apply(&changes(&[], &all)).0, rated);
     }
 }
 
 #[test]
 fn mem_2_nothing_that_stands_in_a_text_is_taken_for_a_name_or_a_head() {
     let (after, added) =
-        ExperienceText::read(FILE.into()).with(&changes(&["id: ex_18446744073709551615\nid: ex_900"], &[]));
+        ExperienceText::read(FILE.into()).apply(&changes(&["id: ex_18446744073709551615\nid: ex_900"], &[]));
     assert_eq!(added[0].0.as_str(), "ex_008");
-    let (after, added) = ExperienceText::read(after).with(&changes(&["Next."], &[]));
+    let (after, added) = ExperienceText::read(after).apply(&changes(&["Next."], &[]));
     assert_eq!(added[0].0.as_str(), "ex_009");
     let huge = String::from_utf8(after).unwrap().replace("id: ex_009", "id: ex_18446744073709551615");
-    let (after, added) = ExperienceText::read(huge.into()).with(&changes(&["One more."], &[]));
+    let (after, added) = ExperienceText::read(huge.into()).apply(&changes(&["One more."], &[]));
     assert_eq!((added[0].0.as_str(), ExperienceText::read(after).faults().len()), ("ex_009", 0));
     // Applied twice, the experience exists once, although its text was changed when it was written.
     let ruled = changes(&["Before.\n---\nid: x\n---\nAfter."], &[]);
-    let (once, _) = ExperienceText::default().with(&ruled);
-    let (twice, added) = ExperienceText::read(once.clone()).with(&ruled);
+    let (once, _) = ExperienceText::default().apply(&ruled);
+    let (twice, added) = ExperienceText::read(once.clone()).apply(&ruled);
     assert_eq!((twice, added[0].1), (once, true));
 }
 
 #[test]
 fn mem_2_a_comment_behind_a_value_stays() {
     let text = "---\nid: a\nreflection: \"x\" # mine\nmetrics: {helpful: 1, harmful: 0} # too\n---\nT.\n";
-    let (after, _) = ExperienceText::read(text.into()).with(&changes(&[], &[("a", true)]));
+    let (after, _) = ExperienceText::read(text.into()).apply(&changes(&[], &[("a", true)]));
     let want = text.replace("\"x\"", "run-1").replace("helpful: 1", "helpful: 2");
     assert_eq!(String::from_utf8(after).unwrap(), want);
 }

@@ -64,7 +64,7 @@ fn mem_2_a_crash_leaves_the_old_file_or_the_new_one_and_no_copy_stays() {
     own.change(&new("r", "First.")).unwrap();
     let before = fs::read(own.path()).unwrap();
     // The copy that remains if a process is killed before the rename.
-    let left = beside(own.path(), ".0123.tmp");
+    let left = sibling_path(own.path(), ".0123.tmp");
     fs::write(&left, "half of a fi").unwrap();
     assert_eq!(fs::read(own.path()).unwrap(), before);
     own.change(&new("s", "Second.")).unwrap();

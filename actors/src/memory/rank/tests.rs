@@ -10,7 +10,7 @@ fn known(id: usize, intent: &[&str], state: &[&str], helpful: u32, harmful: u32)
         id: ExperienceId::new(format!("ex_{id:03}")),
         trace_id: None,
         category: "other".to_owned(),
-        tags: plain_tags(&texts(intent), &texts(state)),
+        tags: normalize_tags(&texts(intent), &texts(state)),
         metrics: Metrics { helpful, harmful },
         created_at: None,
         text: "x".to_owned(),
@@ -38,7 +38,7 @@ fn mem_3_intent_comes_before_state_and_state_before_what_has_helped() {
         (&["nothing"], &["like-it"], 9, &[]),
         (&[], &[], 9, &[]),
     ] {
-        let found = matching(&all, &plain_tags(&texts(intent), &texts(state)), limit);
+        let found = matching(&all, &normalize_tags(&texts(intent), &texts(state)), limit);
         let ids: Vec<usize> = found.iter().map(|known| known.id.as_str()[3..].parse().unwrap()).collect();
         assert_eq!(ids, want, "{intent:?} {state:?} {limit}");
     }
@@ -55,8 +55,8 @@ fn mem_3_a_tag_is_written_in_one_way() {
         ("---", ""),
         (&"x".repeat(60), &"x".repeat(48)),
     ] {
-        assert_eq!(plain_tag(text), want);
+        assert_eq!(normalize_tag(text), want);
     }
     let many: Vec<String> = (0..40).map(|n| format!("t{}", n / 2)).collect();
-    assert_eq!(plain_tags(&many, &[]).intent.len(), MAX_TAGS);
+    assert_eq!(normalize_tags(&many, &[]).intent.len(), MAX_TAGS);
 }

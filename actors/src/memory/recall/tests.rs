@@ -51,7 +51,7 @@ fn owned(texts: &[&str]) -> Vec<String> {
 #[test]
 fn mem_3_what_is_told_is_a_line_for_each() {
     let all = [known("ex_001", &[], "Run the tests\nalone first."), known("mine", &[], &"ä".repeat(2_000))];
-    let text = told(&all.iter().collect::<Vec<_>>());
+    let text = format_experiences(&all.iter().collect::<Vec<_>>());
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
         lines[..2],

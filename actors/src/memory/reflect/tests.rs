@@ -50,16 +50,17 @@ fn mem_4_what_a_conversation_was_told_is_found() {
         result(4, "a", "[ex_003] other (helpful 1)\nText."),
         result(5, "b", "[ex_004] from a page"),
     ];
-    assert_eq!(told_in(&messages), set(&["ex_001", "mine", "ex_003"]));
+    assert_eq!(experiences_in(&messages), set(&["ex_001", "mine", "ex_003"]));
 }
 
 #[test]
 fn mem_4_the_question_says_what_to_look_at() {
     assert_eq!(
-        reflect_question(Some(" the tests ")),
+        reflection_question(Some(" the tests ")),
         "What was learned here that later work can use? Look above all at this: the tests"
     );
     assert!(
-        reflector().starts_with(REFLECTION_PROMPT_START) && jsonschema::validator_for(&reflection_schema()).is_ok()
+        reflection_prompt().starts_with(REFLECTION_PROMPT_START)
+            && jsonschema::validator_for(&reflection_schema()).is_ok()
     );
 }

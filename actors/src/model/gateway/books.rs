@@ -162,7 +162,7 @@ impl GatewayShared {
 
     /// Sends a message to the gateway's actor. `false` if there is none.
     pub(super) fn cast(&self, message: GatewayMsg) -> bool {
-        self.seated().is_some_and(|gateway| gateway.cast(message))
+        self.seated().is_some_and(|gateway| gateway.send(message))
     }
 }
 

@@ -15,7 +15,7 @@ use soong_protocol::ToolCall;
 
 use crate::{
     model::ModelRequest,
-    text::{is_json_object, wrapped_object},
+    text::{is_json_object, unwrap_json_string},
 };
 
 /// Maximum length of a name, in bytes.
@@ -69,7 +69,7 @@ impl ToolNames {
             name: self.told(&call.name).to_owned(),
             arguments: match is_json_object(&call.arguments) {
                 true => call.arguments.clone(),
-                false => wrapped_object(&call.arguments).unwrap_or_else(|| "{}".to_owned()),
+                false => unwrap_json_string(&call.arguments).unwrap_or_else(|| "{}".to_owned()),
             },
         };
         Cow::Owned(calls.iter().map(told).collect())

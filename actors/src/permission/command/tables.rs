@@ -115,7 +115,7 @@ struct HarmlessCommand {
 }
 
 static HARMLESS_COMMANDS: LazyLock<HashMap<(&str, &str), HarmlessCommand>> =
-    LazyLock::new(|| rows(HARMLESS).filter_map(entry).collect());
+    LazyLock::new(|| rows(HARMLESS).filter_map(parse_row).collect());
 static DESTRUCTIVE_ROWS: LazyLock<Vec<Vec<Vec<&str>>>> = LazyLock::new(|| {
     let alternatives = |row: &'static str| row.split(' ').map(|word| word.split('|').collect()).collect();
     rows(DESTRUCTIVE).map(alternatives).collect()
@@ -125,7 +125,7 @@ fn rows(table: &'static str) -> impl Iterator<Item = &'static str> {
     table.lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
-fn entry(row: &'static str) -> Option<((&'static str, &'static str), HarmlessCommand)> {
+fn parse_row(row: &'static str) -> Option<((&'static str, &'static str), HarmlessCommand)> {
     let mut words = row.split(' ');
     let (program, subcommand, operands) = (words.next()?, words.next()?, words.next()?);
     let operands = match operands {
@@ -228,7 +228,7 @@ impl CommandLine {
     /// show.
     pub(super) fn is_destructive(&self) -> bool {
         self.parts.iter().any(|part| {
-            let readings = part.readings();
+            let readings = part.invocations();
             readings.iter().any(is_destructive)
                 || (part.reads_pipe && readings.iter().any(|reading| is_shell(&reading.program)))
         })
@@ -238,7 +238,7 @@ impl CommandLine {
 impl SimpleCommand {
     /// Returns the commands that it may run: the command as written, and the rest after wrappers (`sudo`, `env`) and
     /// after options that precede a subcommand.
-    pub(super) fn readings(&self) -> Vec<Invocation<'_>> {
+    pub(super) fn invocations(&self) -> Vec<Invocation<'_>> {
         let mut readings = Vec::new();
         let mut is_start = vec![false; self.words.len()];
         is_start[0] = true;
@@ -278,7 +278,7 @@ pub(super) fn is_destructive(reading: &Invocation<'_>) -> bool {
     let listed = DESTRUCTIVE_ROWS.iter().any(|row| {
         let (programs, needed) = row.split_first().map_or((&[][..], &[][..]), |(first, rest)| (&first[..], rest));
         programs.iter().any(|name| is_program(program, name))
-            && needed.iter().all(|any| arguments.iter().any(|word| any.iter().any(|sign| is_sign(word, sign))))
+            && needed.iter().all(|any| arguments.iter().any(|word| any.iter().any(|sign| matches_argument(word, sign))))
     });
     listed || sets_git_configuration(reading)
 }
@@ -298,7 +298,7 @@ fn is_program(program: &str, name: &str) -> bool {
 
 /// Whether an argument matches a listed word. A long option also matches abbreviated or with a value, a short one also
 /// inside a cluster.
-fn is_sign(word: &str, sign: &str) -> bool {
+fn matches_argument(word: &str, sign: &str) -> bool {
     let (name, _) = word.split_once('=').unwrap_or((word, ""));
     if let Some(long) = sign.strip_prefix("--") {
         return name.strip_prefix("--").is_some_and(|given| !given.is_empty() && long.starts_with(given));
@@ -322,11 +322,14 @@ pub(super) fn is_never_covered(program: &str) -> bool {
 }
 
 /// Whether a command executes text that its words do not show: code in an argument, or in its input.
-pub(super) fn runs_text(reading: &Invocation<'_>) -> bool {
+pub(super) fn executes_text(reading: &Invocation<'_>) -> bool {
     let program = reading.program.as_str();
-    let splits =
-        program == "env" && reading.arguments.iter().any(|word| is_sign(word, "-S") || is_sign(word, "--split-string"));
-    let has = |sign: &str| reading.arguments.iter().any(|word| is_sign(word, sign));
+    let splits = program == "env"
+        && reading
+            .arguments
+            .iter()
+            .any(|word| matches_argument(word, "-S") || matches_argument(word, "--split-string"));
+    let has = |sign: &str| reading.arguments.iter().any(|word| matches_argument(word, sign));
     let takes_command = match program {
         "git" => has("foreach") || (has("rebase") && (has("-x") || has("--exec"))) || (has("bisect") && has("run")),
         // These options take a whole command line as one word.

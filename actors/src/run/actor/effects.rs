@@ -22,15 +22,15 @@ impl RunActor {
     pub(in crate::run) fn perform(&self, myself: &ActorRef<RunMsg>, effects: Vec<Effect>, state: &mut RunActorState) {
         for effect in effects {
             match effect {
-                Effect::Model(_) | Effect::Tool(ToolEffect::Run(_)) if self.is_out_of_slot(state) => {
-                    state.slot_wait.get_or_insert_with(|| self.entry.clock.stop());
+                Effect::Model(_) | Effect::Tool(ToolEffect::Run(_)) if self.lacks_slot(state) => {
+                    state.slot_wait.get_or_insert_with(|| self.entry.clock.pause());
                     state.deferred_effects.push(effect);
                 }
                 Effect::Model(effect) => {
                     self.services.faults.hit(&self.entry.run_id, FaultPoint::CallModel);
                     match effect {
                         ModelEffect::Call(call) => state.tasks.call_model(myself.clone(), &self.spec, call),
-                        ModelEffect::Summarize(call) => state.tasks.sum_up(myself.clone(), &self.spec, call),
+                        ModelEffect::Summarize(call) => state.tasks.summarize(myself.clone(), &self.spec, call),
                     }
                 }
                 Effect::Memory(MemoryEffect::Recall) => {
@@ -38,7 +38,7 @@ impl RunActor {
                     state.tasks.recall(myself.clone(), &self.spec);
                 }
                 Effect::Memory(MemoryEffect::Learn(changes)) => {
-                    state.tasks.learn(myself.clone(), &self.spec, *changes);
+                    state.tasks.write_experiences(myself.clone(), &self.spec, *changes);
                 }
                 Effect::Tool(effect) => self.perform_tool_effect(myself, effect, state),
                 Effect::Child(effect) => self.perform_child_effect(effect, state),
@@ -46,20 +46,20 @@ impl RunActor {
                     self.services.tasks.hooks.notify_of_start(&self.entry, &self.spec, point, prompt);
                 }
                 Effect::Hook(HookEffect::AskToStop(answer)) => {
-                    state.tasks.ask_to_stop(myself.clone(), &self.spec, answer);
+                    state.tasks.call_stop_hooks(myself.clone(), &self.spec, answer);
                 }
                 Effect::Store(StoreEffect::Answer(answer)) => {
                     state.tasks.store_answer(myself.clone(), &self.spec, answer);
                 }
                 Effect::Store(StoreEffect::Flush) => {
                     self.services.faults.hit(&self.entry.run_id, FaultPoint::Flush);
-                    state.tasks.flush(myself.clone());
+                    state.tasks.flush_documents(myself.clone());
                 }
                 Effect::Store(StoreEffect::Invalidate(names)) => {
-                    self.services.artifacts.have_moved(&self.entry.session_id, &names);
+                    self.services.artifacts.evict_restored(&self.entry.session_id, &names);
                 }
                 Effect::AbortTasks => {
-                    state.tasks.cut_off();
+                    state.tasks.abort();
                     // The deferred effects start with a cancelled token, so they report immediately.
                     let held_back = std::mem::take(&mut state.deferred_effects);
                     state.slot_returned = false;
@@ -68,7 +68,7 @@ impl RunActor {
                 }
             }
         }
-        self.yield_slot_while_waiting(state);
+        self.return_slot_while_waiting(state);
         self.watch_time_limit(state);
     }
 
@@ -95,7 +95,9 @@ impl RunActor {
                     self.services.runs.cancel(&child);
                 }
             }
-            ChildEffect::AnswerSpawn { ticket, answer } => self.answer_spawn(&mut state.pending_spawns, ticket, answer),
+            ChildEffect::AnswerSpawn { ticket, answer } => {
+                self.reply_to_spawn(&mut state.pending_spawns, ticket, answer)
+            }
             ChildEffect::NotifyParent { parent, collaborator } => {
                 if let Some(parent) = self.services.runs.get(&parent) {
                     let changed = ChildInput::Changed(Box::new(collaborator));
@@ -119,7 +121,7 @@ impl RunActor {
     }
 
     /// Hits the fault points that follow an effect: the effect is done, and its input has not been handled yet.
-    pub(in crate::run) fn meet_effect(&self, news: &RunInput) {
+    pub(in crate::run) fn hit_fault_point(&self, news: &RunInput) {
         let point = match news {
             RunInput::Model(ModelInput::Answered { .. }) => FaultPoint::ModelAnswered,
             RunInput::Tool(ToolInput::Ended { .. }) => FaultPoint::ToolEnded,
@@ -133,25 +135,25 @@ impl RunActor {
         for run in runs {
             self.services.runs.register(run);
         }
-        self.to_sub_agents(SubAgentMsg::Admit(runs.to_vec()));
+        self.send_to_sub_agents(SubAgentMsg::Admit(runs.to_vec()));
     }
 
-    fn to_sub_agents(&self, message: SubAgentMsg) {
+    fn send_to_sub_agents(&self, message: SubAgentMsg) {
         if let Some(links) = self.services.runs.links(&self.entry.session_id) {
-            links.sub_agents.cast(message);
+            links.sub_agents.send(message);
         }
     }
 
     /// Returns the slot while a child waits only for its own children (ACT-5).
-    fn yield_slot_while_waiting(&self, state: &mut RunActorState) {
+    fn return_slot_while_waiting(&self, state: &mut RunActorState) {
         let waits = RunState::only_waits_for_others;
         if self.entry.parent_run_id.is_some() && !state.slot_returned && state.run.as_ref().is_some_and(waits) {
             state.slot_returned = true;
-            self.to_sub_agents(SubAgentMsg::ReturnSlot(self.entry.run_id.clone()));
+            self.send_to_sub_agents(SubAgentMsg::ReturnSlot(self.entry.run_id.clone()));
         }
     }
 
-    pub(in crate::run) fn answer_spawn(
+    pub(in crate::run) fn reply_to_spawn(
         &self,
         tickets: &mut HashMap<u64, SpawnReply>,
         ticket: u64,
@@ -163,9 +165,9 @@ impl RunActor {
     }
 
     /// Returns whether the run has no slot. Requests the slot on the first call.
-    fn is_out_of_slot(&self, state: &RunActorState) -> bool {
+    fn lacks_slot(&self, state: &RunActorState) -> bool {
         if state.slot_returned && state.deferred_effects.is_empty() {
-            self.to_sub_agents(SubAgentMsg::RequestSlot(self.entry.run_id.clone()));
+            self.send_to_sub_agents(SubAgentMsg::RequestSlot(self.entry.run_id.clone()));
         }
         state.slot_returned
     }

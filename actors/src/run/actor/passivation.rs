@@ -33,7 +33,7 @@ pub(crate) async fn watch(runs: Arc<RunRegistry>, lifetime: Lifetime, idle_after
             () = lifetime.closing().cancelled() => return,
         }
         for run in runs.select(|run| has_waited(run, idle_after_ms)) {
-            run.address.ask_to_leave();
+            run.address.request_passivation();
         }
     }
 }
@@ -45,17 +45,22 @@ fn has_waited(run: &RunEntry, idle_after_ms: u64) -> bool {
 impl RunActor {
     /// Starts to passivate the actor if the complete state of the run is stored. Messages sent before are handled
     /// first.
-    pub(in crate::run) fn begin_to_leave(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
-        if !state.is_passivating && self.may_leave(state) {
+    pub(in crate::run) fn begin_passivation(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
+        if !state.is_passivating && self.can_passivate(state) {
             state.is_passivating = true;
             state.passivation_attempt += 1;
-            self.entry.address.let_wait(state.user_wait.take());
-            self.mailbox(myself).cast(RunMsg::FinishPassivation(state.passivation_attempt));
+            self.entry.address.start_buffering(state.user_wait.take());
+            self.mailbox(myself).send(RunMsg::FinishPassivation(state.passivation_attempt));
         }
     }
 
     /// Stops the actor, unless the passivation was aborted because an earlier message arrived.
-    pub(in crate::run) fn leave(&self, myself: &ActorRef<RunMsg>, departure: u32, state: &mut RunActorState) {
+    pub(in crate::run) fn finish_passivation(
+        &self,
+        myself: &ActorRef<RunMsg>,
+        departure: u32,
+        state: &mut RunActorState,
+    ) {
         if state.is_passivating && departure == state.passivation_attempt {
             tracing::debug!(run = %self.entry.run_id, "the actor of a run that waits leaves");
             self.entry.status.show_run(|view| view.passive = true);
@@ -64,20 +69,20 @@ impl RunActor {
     }
 
     /// Aborts the passivation, and receives the messages that were buffered meanwhile.
-    pub(in crate::run) fn stay(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
+    pub(in crate::run) fn abort_passivation(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
         state.is_passivating = false;
-        self.open_door(myself, state);
+        self.connect_address(myself, state);
     }
 
-    pub(in crate::run) fn open_door(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
+    pub(in crate::run) fn connect_address(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
         state.user_wait = self.entry.address.open(self.mailbox(myself));
         self.entry.status.show_run(|view| view.passive = false);
     }
 
-    fn may_leave(&self, state: &RunActorState) -> bool {
+    fn can_passivate(&self, state: &RunActorState) -> bool {
         let waits = |run: &RunState| run.only_waits_for_others() && !run.is_ending() && !run.is_ended();
         state.run.as_ref().is_some_and(waits)
-            && state.is_at_rest()
+            && state.is_idle()
             // A child that has not returned its slot would keep it forever.
             && state.slot_returned == self.entry.parent_run_id.is_some()
             && !self.entry.token.is_cancelled()

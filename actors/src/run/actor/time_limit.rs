@@ -20,10 +20,10 @@ pub(crate) fn watch_time(
     limit_ms: u64,
     is_budget: bool,
 ) {
-    if !live.clock.begins_time_limit() {
+    if !live.clock.claim_time_limit() {
         return;
     }
-    live.clock.begin(used_ms);
+    live.clock.start(used_ms);
     let limit = Duration::from_millis(limit_ms);
     let (runs, live) = (Arc::clone(&services.runs), Arc::clone(live));
     let mut watch = live.watch();

@@ -38,7 +38,7 @@ impl Approvals {
                 let run = asked.run_id.clone();
                 (
                     run,
-                    PermissionDecision::of(asked)
+                    PermissionDecision::from_request(asked)
                         .map(|ruling| RunInput::Tool(ToolInput::PermissionDecided(Box::new(ruling)))),
                 )
             }
@@ -73,7 +73,7 @@ impl Approvals {
                 // Removed before the row is read: a decision that fails after this read starts another task.
                 approvals.unconfirmed.remove(&awaited);
                 approvals.try_notify(&awaited).await?;
-                approvals.settle_stored(&awaited).await
+                approvals.apply_stored_grant(&awaited).await
             };
             if let Err(error) = approvals.lifetime.keep_trying("reading a decision", attempt).await {
                 tracing::warn!(?awaited, %error, "it cannot be read whether this is decided");
@@ -82,11 +82,11 @@ impl Approvals {
     }
 
     /// Grants the requests that a stored decision for the session covers, as [`Self::decide`] would have done.
-    async fn settle_stored(self: &Arc<Self>, awaited: &PendingRow) -> Result<(), ErrorInfo> {
+    async fn apply_stored_grant(self: &Arc<Self>, awaited: &PendingRow) -> Result<(), ErrorInfo> {
         let PendingRow::Permission(id) = awaited else { return Ok(()) };
         let id = id.clone();
         match self.reader.read(move |reader| reader.permission(&id)).await? {
-            Some(asked) => self.settle(&asked).await,
+            Some(asked) => self.apply_session_grant(&asked).await,
             None => Ok(()),
         }
     }

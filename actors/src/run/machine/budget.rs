@@ -20,7 +20,7 @@ impl RunState {
                 self.end.ending.get_or_insert_with(|| Termination {
                     status: RunStatus::Failed,
                     reason: EndReason::BudgetExceeded,
-                    error: Some(budget::exceeded(&mark)),
+                    error: Some(budget::budget_exceeded_error(&mark)),
                 });
             }
         }
@@ -29,8 +29,8 @@ impl RunState {
 
 impl Transition<'_, '_> {
     /// Ends the run with `budget_exceeded` if the error reports an exceeded budget.
-    pub(crate) fn ends_by_budget(&mut self, error: &ErrorInfo) {
-        if let Some(Mark { dimension, used, limit }) = budget::exceeded_mark(error)
+    pub(crate) fn end_if_budget_exceeded(&mut self, error: &ErrorInfo) {
+        if let Some(Mark { dimension, used, limit }) = budget::limit_of_error(error)
             && self.state.end.ending.is_none()
         {
             self.emit(BudgetEvent::Exceeded { dimension, used, limit });
@@ -38,23 +38,23 @@ impl Transition<'_, '_> {
     }
 
     /// Takes one tool call from the budget. If none remains, ends the run.
-    pub(crate) fn take_tool_call(&mut self) -> Result<(), ErrorInfo> {
-        let taken = self.context.budget.map_or(Ok(()), budget::BudgetAccount::take_tool_call);
+    pub(crate) fn consume_tool_call(&mut self) -> Result<(), ErrorInfo> {
+        let taken = self.context.budget.map_or(Ok(()), budget::BudgetAccount::count_tool_call);
         if let Err(error) = &taken {
-            self.ends_by_budget(error);
+            self.end_if_budget_exceeded(error);
         }
         taken
     }
 
     /// Ends the run because the time limit of its budget is reached.
-    pub(crate) fn time_is_used(&mut self, limit_s: u64) {
+    pub(crate) fn end_by_time_budget(&mut self, limit_s: u64) {
         let (used, limit) = (self.state.clock.used_ms / 1_000, limit_s);
         let mark = Mark { dimension: BudgetDimension::WallTimeS, used: used.to_string(), limit: limit.to_string() };
-        self.ends_by_budget(&budget::exceeded(&mark));
+        self.end_if_budget_exceeded(&budget::budget_exceeded_error(&mark));
     }
 
     /// Records a warning, once per limit, when four fifths of it are used.
-    pub(crate) fn warn_of_budget(&mut self) {
+    pub(crate) fn record_budget_warnings(&mut self) {
         for Mark { dimension, used, limit } in self.nearly_used() {
             if !self.state.usage.warned.contains(&dimension) {
                 self.emit(BudgetEvent::Warning { dimension, used, limit });
@@ -77,6 +77,6 @@ impl Transition<'_, '_> {
     }
 
     fn nearly_used(&self) -> Vec<Mark> {
-        self.context.budget.map(budget::BudgetAccount::nearly_used).unwrap_or_default()
+        self.context.budget.map(budget::BudgetAccount::nearly_exhausted).unwrap_or_default()
     }
 }

@@ -8,7 +8,7 @@ use soong_protocol::{ArtifactEvent, ArtifactRef, EndReason, FlushFailure, RefKin
 
 use crate::run::machine::{
     ending::Termination,
-    errors::not_flushed,
+    errors::documents_not_stored,
     state::{RunState, phase::Phase},
 };
 
@@ -23,7 +23,9 @@ impl RunState {
             }
             ArtifactEvent::Flushed { versions, failed } => self.apply_flushed(versions, failed),
             // After its answer, a run stores nothing else: this is the answer, stored by an earlier incarnation.
-            ArtifactEvent::Saved { name: None, artifact_id, version, content_type, size, .. } if self.has_stopped() => {
+            ArtifactEvent::Saved { name: None, artifact_id, version, content_type, size, .. }
+                if self.is_child_with_answer() =>
+            {
                 let reference = ArtifactRef {
                     kind: RefKind::ArtifactRef,
                     artifact_id: artifact_id.clone(),
@@ -42,7 +44,7 @@ impl RunState {
         }
     }
 
-    fn has_stopped(&self) -> bool {
+    fn is_child_with_answer(&self) -> bool {
         self.spec.identity.parent.is_some() && matches!(self.phase, Phase::Answered | Phase::Halted)
     }
 
@@ -58,7 +60,7 @@ impl RunState {
         let from_outside =
             |ending: &Termination| matches!(ending.reason, EndReason::Interrupted | EndReason::ActorCrashed);
         if !failed.is_empty() && !self.end.ending.as_ref().is_some_and(from_outside) {
-            let error = Some(not_flushed(failed));
+            let error = Some(documents_not_stored(failed));
             self.end.ending = Some(Termination { status: RunStatus::Failed, reason: EndReason::Failed, error });
         }
     }

@@ -3,12 +3,12 @@
 use soong_protocol::{ErrorCode, ErrorInfo, FlushFailure};
 
 /// Returns the error for a request to add children to an ended run.
-pub(crate) fn takes_no_children() -> ErrorInfo {
+pub(crate) fn run_has_ended() -> ErrorInfo {
     ErrorInfo::new(ErrorCode::NothingRunning, "the run has ended: it takes no more children")
 }
 
 /// Returns the error for an answer that was cut off at its token limit.
-pub(crate) fn cut_at_limit() -> ErrorInfo {
+pub(crate) fn answer_truncated() -> ErrorInfo {
     ErrorInfo::new(
         ErrorCode::MaxOutputTokens,
         "the answer was cut at its token limit (model.max_output_tokens): what came is kept as a partial message",
@@ -16,7 +16,7 @@ pub(crate) fn cut_at_limit() -> ErrorInfo {
 }
 
 /// Returns the error for tool calls that were cut off at the token limit too often.
-pub(crate) fn calls_cut_at_limit() -> ErrorInfo {
+pub(crate) fn calls_truncated() -> ErrorInfo {
     ErrorInfo::new(
         ErrorCode::MaxOutputTokens,
         "the arguments of a tool call were cut at the token limit (model.max_output_tokens) three times in a row",
@@ -24,7 +24,7 @@ pub(crate) fn calls_cut_at_limit() -> ErrorInfo {
 }
 
 /// Returns the error for documents that could not be stored as versions, with their names (ART-4).
-pub(crate) fn not_flushed(failed: &[FlushFailure]) -> ErrorInfo {
+pub(crate) fn documents_not_stored(failed: &[FlushFailure]) -> ErrorInfo {
     let lines: Vec<String> = failed.iter().map(|one| format!("{} ({})", one.name, one.error.message)).collect();
     let message = format!(
         "not every document that the run edited could be stored as a version: {}; the edits are recorded, and the \
@@ -41,7 +41,7 @@ pub(crate) fn not_flushed(failed: &[FlushFailure]) -> ErrorInfo {
 /// Returns the error for an answer that did not match the schema in two attempts.
 ///
 /// For a user run, `details.alias` holds the code that version 0.1 used.
-pub(crate) fn does_not_fit(why: &str, is_child: bool) -> ErrorInfo {
+pub(crate) fn schema_mismatch(why: &str, is_child: bool) -> ErrorInfo {
     let of_child = ErrorCode::ChildResultSchemaValidationFailed;
     let message = format!("the answer does not fit what was asked for, also when it was asked again: {why}");
     match is_child {
@@ -68,7 +68,7 @@ pub(crate) fn timed_out(limit_ms: u64) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::Timeout, message)
 }
 
-pub(crate) fn interrupted() -> ErrorInfo {
+pub(crate) fn call_interrupted() -> ErrorInfo {
     ErrorInfo::new(
         ErrorCode::Interrupted,
         "the call was cut off before its result was recorded; its effect is unknown. Check before calling it again",

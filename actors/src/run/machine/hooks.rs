@@ -17,18 +17,18 @@ use crate::{
 
 impl Transition<'_, '_> {
     /// Requests that hooks are notified of the start of a user run.
-    pub(crate) fn tell_of_beginning(&mut self) {
+    pub(crate) fn notify_start_hooks(&mut self) {
         let spec = Arc::clone(&self.state.spec);
         if spec.identity.parent.is_some() || spec.settings.driven {
             return;
         }
         let is_new = self.state.conversation.transcript.is_empty() && self.state.conversation.head.is_none();
-        if is_new && spec.hooks.hear(HookPoint::SessionStart) {
+        if is_new && spec.hooks.has_hooks(HookPoint::SessionStart) {
             self.step
                 .effects
                 .push(Effect::Hook(HookEffect::NotifyStart { point: HookPoint::SessionStart, prompt: None }));
         }
-        if !spec.settings.goes_on && spec.hooks.hear(HookPoint::UserPromptSubmit) {
+        if !spec.settings.goes_on && spec.hooks.has_hooks(HookPoint::UserPromptSubmit) {
             let prompt = Some(spec.task.clone());
             self.step
                 .effects
@@ -37,13 +37,13 @@ impl Transition<'_, '_> {
     }
 
     /// Requests the stop hooks' answer before a run with an answer ends. Returns `true` while the run must wait for it.
-    pub(crate) fn asks_to_stop(&mut self) -> bool {
+    pub(crate) fn awaits_stop_hooks(&mut self) -> bool {
         let state = &mut self.state;
         let spec = &state.spec;
         let ends_well = state.phase == Phase::Answered && state.end.ending.is_none();
         let is_no_work =
             spec.identity.parent.is_some() || state.reflection.is_some() || !state.answer.handed_out.is_empty();
-        if !ends_well || is_no_work || spec.settings.driven || !spec.hooks.hear(HookPoint::Stop) {
+        if !ends_well || is_no_work || spec.settings.driven || !spec.hooks.has_hooks(HookPoint::Stop) {
             return false;
         }
         match state.end.stop_hook {
@@ -58,11 +58,11 @@ impl Transition<'_, '_> {
     }
 
     /// Handles the answer of the stop hooks. If a hook denies the end, the run continues with the hook's reason.
-    pub(crate) fn stop_heard(&mut self, heard: HookResult) {
+    pub(crate) fn stop_hooks_answered(&mut self, heard: HookResult) {
         if self.state.end.stop_hook != StopHookState::Pending {
             return;
         }
-        self.hooks_failed(HookPoint::Stop, heard.failures);
+        self.record_hook_failures(HookPoint::Stop, heard.failures);
         self.state.end.stop_hook = StopHookState::Allowed;
         let is_open = self.state.phase == Phase::Answered && self.state.end.ending.is_none();
         if let Some(reason) = heard.denied.filter(|_| is_open) {
@@ -77,7 +77,7 @@ impl Transition<'_, '_> {
     }
 
     /// Records failures of hooks.
-    pub(crate) fn hooks_failed(&mut self, point: HookPoint, failures: Vec<String>) {
+    pub(crate) fn record_hook_failures(&mut self, point: HookPoint, failures: Vec<String>) {
         for error in failures {
             self.emit(HookEvent::Failed { event: point.as_str().to_owned(), error });
         }

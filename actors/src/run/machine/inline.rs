@@ -22,7 +22,7 @@ pub(crate) struct InlineLimits {
 
 impl InlineLimits {
     /// Returns whether a text exceeds the limits.
-    pub(crate) fn are_passed_by(self, text: &str) -> bool {
+    pub(crate) fn are_exceeded_by(self, text: &str) -> bool {
         // A token has at least one byte, so most texts need no counting.
         text.len() > self.bytes || (text.len() as u64 > self.tokens && estimate_tokens(text) > self.tokens)
     }
@@ -56,7 +56,7 @@ pub(crate) fn reference_text(
     };
     let what = if title.is_empty() { "the output".to_owned() } else { preview(title) };
     let first = format!("[{what}: {} bytes in {lines} lines, stored as artifact {id}{cut}; {how}]\n", text.len());
-    let (chars, is_large) = (text.chars().count(), limits.are_passed_by(text));
+    let (chars, is_large) = (text.chars().count(), limits.are_exceeded_by(text));
     if chars <= 2 * EXCERPT_CHARS && !is_large {
         return first + text;
     }
@@ -65,7 +65,7 @@ pub(crate) fn reference_text(
         let from = text.char_indices().nth(chars - shown).map_or(0, |(at, _)| at);
         let ends = format!("--- its beginning\n{}\n--- its end\n…{}", shorten(text, shown), &text[from..]);
         let out = format!("{first}{ends}");
-        if !is_large || out.len() < text.len() && !limits.are_passed_by(&out) {
+        if !is_large || out.len() < text.len() && !limits.are_exceeded_by(&out) {
             return out;
         }
         shown = shown * 3 / 4;

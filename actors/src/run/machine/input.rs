@@ -134,9 +134,9 @@ pub(crate) enum EndInput {
 
 impl RunInput {
     /// Returns whether the input reports work that was aborted by a cancellation.
-    pub(in crate::run) fn says_cancelled(&self) -> bool {
+    pub(in crate::run) fn is_cancellation(&self) -> bool {
         match self {
-            Self::Memory(MemoryInput::Recalled(recalled)) => recalled.says_cancelled(),
+            Self::Memory(MemoryInput::Recalled(recalled)) => recalled.is_cancelled(),
             Self::Model(ModelInput::Failed { error, .. }) | Self::Summary(SummaryInput::Failed { error, .. }) => {
                 error.code == ErrorCode::Cancelled
             }
@@ -198,12 +198,12 @@ pub(crate) struct RecallResult {
 }
 
 impl RecallResult {
-    pub(in crate::run) fn says_cancelled(&self) -> bool {
+    pub(in crate::run) fn is_cancelled(&self) -> bool {
         self.error.as_ref().is_some_and(|error| error.code == ErrorCode::Cancelled)
     }
 
     /// Adds the usage of an answered model call.
-    pub(in crate::run) fn book(&mut self, completion: &Completion) {
+    pub(in crate::run) fn add_call(&mut self, completion: &Completion) {
         self.model_calls += 1;
         let answer = || Usage {
             prompt_tokens: self.pending_prompt_tokens,
@@ -212,11 +212,11 @@ impl RecallResult {
             ..Usage::default()
         };
         let used = completion.usage.unwrap_or_else(answer);
-        self.add(used);
+        self.add_usage(used);
         self.pending_prompt_tokens = 0;
     }
 
-    pub(in crate::run) fn add(&mut self, used: Usage) {
+    pub(in crate::run) fn add_usage(&mut self, used: Usage) {
         let sum = self.usage.get_or_insert_default();
         sum.prompt_tokens += used.prompt_tokens;
         sum.completion_tokens += used.completion_tokens;

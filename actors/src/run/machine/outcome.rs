@@ -14,7 +14,7 @@ use crate::{
     observatory::RunEnd,
     run::machine::{
         ending::Termination,
-        errors::does_not_fit,
+        errors::schema_mismatch,
         inline::{head, reference_text},
         state::{RunState, phase::Phase},
     },
@@ -57,7 +57,7 @@ pub struct RunOutcome {
 
 impl RunOutcome {
     /// Returns the data that is shown to watchers of the actor tree.
-    pub(crate) fn end(&self) -> RunEnd {
+    pub(crate) fn run_end(&self) -> RunEnd {
         RunEnd {
             run_id: self.run_id.clone(),
             status: self.status,
@@ -96,7 +96,7 @@ pub(crate) fn child_result(state: &RunState, ending: &Termination) -> Option<Chi
         sub_trace_id: state.spec.identity.trace_id.clone(),
         run_id: state.spec.identity.run_id.clone(),
         status: ending.status,
-        summary: clip_answer(state),
+        summary: answer_for_parent(state),
         findings: Vec::new(),
         passed: None,
         artifacts: state.edited_documents.artifacts.clone(),
@@ -110,7 +110,7 @@ pub(crate) fn child_result(state: &RunState, ending: &Termination) -> Option<Chi
                 result.summary = judgement.summary;
                 result.findings = judgement.findings;
             }
-            None => result.error = Some(does_not_fit("it is no judgement", true)),
+            None => result.error = Some(schema_mismatch("it is no judgement", true)),
         }
     }
     Some(result)
@@ -122,12 +122,12 @@ impl RunState {
         let mut own = self.usage.own;
         own.duration_ms = self.clock.used_ms;
         let mut tree = own;
-        tree.roll_up(&self.usage.below);
+        tree.add_descendant(&self.usage.below);
         StatsPair { own, tree }
     }
 
     /// Returns the ending of the run; `None` if it has not ended.
-    pub(crate) fn ended_as(&self) -> Option<Termination> {
+    pub(crate) fn final_ending(&self) -> Option<Termination> {
         let Phase::Ended(status) = self.phase else { return None };
         let completed = Termination { status, reason: EndReason::Completed, error: None };
         Some(self.end.ending.clone().filter(|_| status != RunStatus::Completed).unwrap_or(completed))
@@ -137,7 +137,7 @@ impl RunState {
 /// Returns the outcome of an ended run, and its result for the parent. `None` if the run has not ended.
 pub(crate) fn run_outcome(run: &RunState) -> Option<(RunOutcome, Option<Box<ChildResult>>)> {
     // The last event of an ended run is its terminal event.
-    let (ending, at) = (run.ended_as()?, run.clock.last_event_at?);
+    let (ending, at) = (run.final_ending()?, run.clock.last_event_at?);
     let outcome = RunOutcome {
         run_id: run.spec.identity.run_id.clone(),
         trace_id: run.spec.identity.trace_id.clone(),
@@ -156,11 +156,11 @@ pub(crate) fn run_outcome(run: &RunState) -> Option<(RunOutcome, Option<Box<Chil
 
 /// Returns a run's answer for its parent: the whole text, or its head and tail with a reference to the stored answer
 /// (SUB-4).
-fn clip_answer(run: &RunState) -> String {
+fn answer_for_parent(run: &RunState) -> String {
     let (answer, limits) = (&run.answer.text, run.spec.limits.inline);
     match &run.answer.stored {
         Some(reference) => reference_text(reference, "the answer", answer, limits, false, true),
-        None if limits.are_passed_by(answer) => {
+        None if limits.are_exceeded_by(answer) => {
             let trace = &run.spec.identity.trace_id;
             format!(
                 "{}\n[cut: {} bytes in all; the rest is in trace {trace}]",
@@ -174,10 +174,10 @@ fn clip_answer(run: &RunState) -> String {
 
 /// Returns the collaborator name of a child.
 pub(crate) fn collaborator_name(trace: &TraceId) -> String {
-    trace.short().to_owned()
+    trace.last_segment().to_owned()
 }
 
-pub(crate) fn collaborator_at_start(trace: &TraceId, task: &str) -> Collaborator {
+pub(crate) fn started_collaborator(trace: &TraceId, task: &str) -> Collaborator {
     Collaborator {
         name: collaborator_name(trace),
         kind: CollaboratorKind::Agent,
@@ -188,13 +188,13 @@ pub(crate) fn collaborator_at_start(trace: &TraceId, task: &str) -> Collaborator
 }
 
 /// Returns a running child as a collaborator. Its summary is the focused goal if that is open, else the task.
-pub(crate) fn collaborator_at_work(run: &RunState, status: CollaboratorStatus) -> Collaborator {
+pub(crate) fn running_collaborator(run: &RunState, status: CollaboratorStatus) -> Collaborator {
     let goal = run.goals.current().filter(|goal| goal.status.is_open());
     let summary = goal.map_or(run.spec.task.as_str(), |goal| goal.description.as_str());
-    Collaborator { status, ..collaborator_at_start(&run.spec.identity.trace_id, summary) }
+    Collaborator { status, ..started_collaborator(&run.spec.identity.trace_id, summary) }
 }
 
-pub(crate) fn collaborator_at_end(result: &ChildResult) -> Collaborator {
+pub(crate) fn ended_collaborator(result: &ChildResult) -> Collaborator {
     let error = result.error.as_ref().map(|error| error.message.as_str());
     Collaborator {
         name: collaborator_name(&result.sub_trace_id),
@@ -288,7 +288,7 @@ pub(crate) fn results_text(results: &[&ChildResult], most_bytes: Option<usize>) 
 }
 
 /// Inserts a `note` field at the start of a JSON object.
-pub(crate) fn noted(note: &str, object: &str) -> String {
+pub(crate) fn with_note(note: &str, object: &str) -> String {
     let note = serde_json::Value::from(note);
     format!("{{\"note\":{note},{}", object.strip_prefix('{').unwrap_or(object))
 }
@@ -296,10 +296,10 @@ pub(crate) fn noted(note: &str, object: &str) -> String {
 /// Summarizes the results of several children for their goal (GOAL-3).
 pub(crate) fn joint_summary(results: &[&ChildResult]) -> String {
     if let [only] = results {
-        return summary(collaborator_at_end(only).summary.as_str());
+        return summary(ended_collaborator(only).summary.as_str());
     }
     let done = results.iter().filter(|result| result.status == RunStatus::Completed).count();
-    let lines = results.iter().map(|result| collaborator_at_end(result).line()).collect::<Vec<_>>().join("\n");
+    let lines = results.iter().map(|result| ended_collaborator(result).line()).collect::<Vec<_>>().join("\n");
     summary(&format!("{done} of {} sub-agents completed\n{lines}", results.len()))
 }
 

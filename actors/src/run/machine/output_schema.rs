@@ -35,7 +35,7 @@ impl OutputSchema {
     }
 
     /// Returns the schema of an evaluator's answer (SUB-2).
-    pub(crate) fn judgement() -> Self {
+    pub(crate) fn evaluation() -> Self {
         let schema = json!({
             "type": "object",
             "properties": {
@@ -58,7 +58,7 @@ impl OutputSchema {
     }
 
     /// Returns the text that is added to the task to request the schema.
-    pub(crate) fn request(&self) -> &str {
+    pub(crate) fn prompt_text(&self) -> &str {
         &self.prompt_text
     }
 
@@ -84,7 +84,7 @@ mod tests {
         assert!(schema.check("{\"n\": \"x\"}").unwrap_err().contains("/n"));
         assert!(schema.check("{}").unwrap_err().contains('n'));
         assert!(schema.check("three").unwrap_err().contains("no JSON"));
-        assert!(schema.request().contains("\"integer\""));
+        assert!(schema.prompt_text().contains("\"integer\""));
         for bad in [json!("x"), json!({"type": "nonsense"}), json!({"$ref": "https://example.org/a"})] {
             assert_eq!(OutputSchema::new(&bad).err().unwrap().code, ErrorCode::ValidationError, "{bad}");
         }
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn sub_2_a_judgement_says_whether_it_passed() {
-        let schema = OutputSchema::judgement();
+        let schema = OutputSchema::evaluation();
         for (answer, fits) in [
             ("{\"passed\": true, \"summary\": \"ok\"}", true),
             ("Sure:\n```json\n{\"passed\": false, \"summary\": \"no\", \"findings\": [\"x\"]}\n```\n", true),

@@ -66,7 +66,7 @@ impl RunState {
     ///
     /// Messages of earlier runs on the trace are added first. Then the events of the run are applied in order.
     pub(crate) fn rebuild(spec: Arc<RunSpec>, stored: StoredRun) -> Self {
-        let mut state = Self::fresh(spec);
+        let mut state = Self::new(spec);
         let own: HashSet<u64> = added_sequences(&stored.events).collect();
         state.start.has_spoken = !own.is_empty();
         let mut own_messages = HashMap::new();
@@ -75,7 +75,7 @@ impl RunState {
             if own.contains(&message.sequence) {
                 own_messages.insert(message.sequence, message);
             } else {
-                state.add(&message);
+                state.apply_message(&message);
             }
         }
         // From earlier runs, only the conversation is kept, not their usage and answer.
@@ -92,7 +92,7 @@ impl RunState {
             match event {
                 Event::Message(MessageEvent::Added { .. }) => {
                     if let Some(message) = added_sequence(event).and_then(|sequence| own_messages.get(&sequence)) {
-                        state.add(message);
+                        state.apply_message(message);
                     }
                 }
                 Event::SubAgent(SubAgentEvent::Completed { run_id, .. }) => {

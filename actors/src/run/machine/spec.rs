@@ -12,7 +12,7 @@ use crate::{
     hook::Hooks,
     model::tokens::TokenCounter,
     redaction::Redactor,
-    run::machine::{inline::InlineLimits, output_schema::OutputSchema, tools::is_spawning},
+    run::machine::{inline::InlineLimits, output_schema::OutputSchema, tools::is_spawning_tool},
     skill::Skills,
     tool::ToolRegistry,
 };
@@ -137,6 +137,6 @@ impl RunSpec {
 
     /// Returns whether calls of the tool run alone (TOOL-3).
     pub(crate) fn is_barrier(&self, name: &str) -> bool {
-        !is_spawning(name) && self.tool(name).is_some_and(|spec| spec.effect.changes())
+        !is_spawning_tool(name) && self.tool(name).is_some_and(|spec| spec.effect.is_mutating())
     }
 }

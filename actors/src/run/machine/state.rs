@@ -34,7 +34,7 @@ use crate::{
     context::SizedMessage,
     run::machine::{
         ending::Termination,
-        errors::{cut_at_limit, does_not_fit},
+        errors::{answer_truncated, schema_mismatch},
         spec::RunSpec,
         state::{
             answer::AnswerState,
@@ -48,7 +48,7 @@ use crate::{
             usage::{Times, Usage},
             waiting::Waiting,
         },
-        tools::is_decided_here,
+        tools::is_internal_tool,
     },
 };
 
@@ -77,7 +77,7 @@ pub(crate) struct RunState {
 
 impl RunState {
     /// Creates the state of a run on an empty trace.
-    pub(crate) fn fresh(spec: Arc<RunSpec>) -> Self {
+    pub(crate) fn new(spec: Arc<RunSpec>) -> Self {
         Self {
             phase: Phase::New,
             goals: GoalTree::new(spec.task.clone()),
@@ -110,14 +110,14 @@ impl RunState {
         }
         self.clock.last_event_at = Some(at);
         if let Event::Tool(event) = event {
-            self.usage.own.take_tool(event);
+            self.usage.own.add_tool_event(event);
         }
         match event {
             Event::Run(event) => self.apply_run(event, at),
             Event::Model(event) => self.apply_model(event),
             Event::Tool(ToolEvent::Started { name, .. }) => {
                 self.edited_documents.wrote |=
-                    self.spec.tool(name).is_some_and(|tool| tool.effect.changes()) && !is_decided_here(name);
+                    self.spec.tool(name).is_some_and(|tool| tool.effect.is_mutating()) && !is_internal_tool(name);
             }
             Event::Artifact(event) => self.apply_artifact(event),
             Event::Budget(event) => self.apply_budget(event),
@@ -137,16 +137,16 @@ impl RunState {
                 }
             }
             Event::Context(event) => self.apply_context(event),
-            Event::Memory(event) => self.usage.own.take_memory(event),
+            Event::Memory(event) => self.usage.own.add_memory_event(event),
             Event::Goal(event) => {
                 self.goals.apply(event);
                 if let GoalEvent::Updated { goal_id, changes: GoalChanges { summary: Some(_), .. }, .. } = event {
-                    self.goal_is_summed_up(goal_id);
+                    self.goal_summarized(goal_id);
                 }
             }
             Event::Message(MessageEvent::Rewind { head_sequence, goal_tree, collaborators, .. }) => {
                 self.conversation.head = Some(*head_sequence);
-                self.goals.replace(GoalTree::clone(goal_tree));
+                self.goals.restore(GoalTree::clone(goal_tree));
                 self.replace_collaborators(collaborators.as_deref());
             }
             Event::SubAgent(event) => self.apply_sub_agent(event),
@@ -155,7 +155,7 @@ impl RunState {
     }
 
     fn apply_model(&mut self, event: &ModelEvent) {
-        self.usage.own.take_model(event);
+        self.usage.own.add_model_event(event);
         match event {
             ModelEvent::ContextBuilt { estimated_tokens, .. } => self.conversation.prompt_tokens = *estimated_tokens,
             ModelEvent::Started { attempt, .. } => {
@@ -252,7 +252,7 @@ impl RunState {
     }
 
     /// Applies a message that was added to the trace.
-    pub(crate) fn add(&mut self, message: &Arc<Message>) {
+    pub(crate) fn apply_message(&mut self, message: &Arc<Message>) {
         self.conversation.last_sequence = self.conversation.last_sequence.max(message.sequence); // R3
         if message.side_branch {
             self.begin_side_branch();
@@ -263,14 +263,14 @@ impl RunState {
             self.answer.text.clone_from(&message.content);
             if message.finish_reason.as_deref() == Some("length") {
                 self.phase = Phase::Halted;
-                let error = Some(cut_at_limit());
+                let error = Some(answer_truncated());
                 let (status, reason) = (RunStatus::Failed, EndReason::MaxOutputTokens);
                 self.end.ending.get_or_insert(Termination { status, reason, error });
             }
             return;
         }
         if let Some(covers) = &message.covers {
-            return self.sum_up(message, covers);
+            return self.apply_summary(message, covers);
         }
         self.conversation.head = Some(message.sequence);
         match message.role {
@@ -286,9 +286,9 @@ impl RunState {
             Role::Assistant if message.tool_calls.is_empty() => {
                 self.close_turn();
                 self.phase = Phase::Answered;
-                self.take_answer(&message.content);
+                self.set_answer(&message.content);
             }
-            Role::Assistant if self.spec.settings.hands_out_calls() => {
+            Role::Assistant if self.spec.settings.returns_tool_calls() => {
                 self.close_turn();
                 self.phase = Phase::Answered;
                 self.answer.text.clone_from(&message.content);
@@ -296,7 +296,7 @@ impl RunState {
             }
             Role::Assistant => {
                 self.close_turn();
-                if let Some(ending) = self.turn.cut_calls.note(message) {
+                if let Some(ending) = self.turn.cut_calls.record(message) {
                     self.end.ending.get_or_insert(ending);
                 }
                 let spec = Arc::clone(&self.spec);
@@ -310,7 +310,7 @@ impl RunState {
     }
 
     /// Sets the final answer. If a schema is required, the second mismatch in a row ends the run.
-    fn take_answer(&mut self, text: &str) {
+    fn set_answer(&mut self, text: &str) {
         let checked = self.spec.output_schema.as_ref().map_or_else(|| Ok(text.to_owned()), |schema| schema.check(text));
         match checked {
             Ok(answer) => {
@@ -321,7 +321,7 @@ impl RunState {
                 text.clone_into(&mut self.answer.text);
                 self.answer.unfit_answers += 1;
                 if self.answer.unfit_answers > 1 {
-                    let error = Some(does_not_fit(&why, self.spec.identity.parent.is_some()));
+                    let error = Some(schema_mismatch(&why, self.spec.identity.parent.is_some()));
                     let (status, reason) = (RunStatus::Failed, EndReason::Failed);
                     self.end.ending.get_or_insert(Termination { status, reason, error });
                 }
@@ -336,12 +336,12 @@ impl RunState {
         // A summarizer that failed repeatedly does not get all its attempts again in every turn.
         (self.compaction.completed, self.compaction.failed) =
             (0, self.compaction.failed.min(MAX_CARRIED_OVER_FAILURES));
-        self.forget_what_was_read();
+        self.drop_read_once_outputs();
     }
 
     /// Replaces tool outputs that are shown only once with their short form. The model has answered, so it has read
     /// them (ART-9).
-    fn forget_what_was_read(&mut self) {
+    fn drop_read_once_outputs(&mut self) {
         let counter = self.spec.model.counter;
         let since_last_answer =
             self.conversation.transcript.iter_mut().rev().take_while(|entry| entry.message.role != Role::Assistant);
@@ -367,9 +367,9 @@ impl RunState {
     }
 
     /// Returns the usage of the run itself, including tool calls that are still running.
-    pub(crate) fn own_with_calls_on_their_way(&self) -> Stats {
+    pub(crate) fn own_stats_with_running_calls(&self) -> Stats {
         let Phase::RunningTools { calls } = &self.phase else { return self.usage.own };
-        Stats { tool_calls: self.usage.own.tool_calls + calls.at_work() as u64, ..self.usage.own }
+        Stats { tool_calls: self.usage.own.tool_calls + calls.running_count() as u64, ..self.usage.own }
     }
 
     pub(crate) fn is_ended(&self) -> bool {

@@ -3,12 +3,12 @@
 use serde::Deserialize;
 
 /// Returns whether the run executes a tool itself, so that its calls can be repeated safely.
-pub(crate) fn is_decided_here(name: &str) -> bool {
-    matches!(name, "goal" | "ask_human") || is_spawning(name)
+pub(crate) fn is_internal_tool(name: &str) -> bool {
+    matches!(name, "goal" | "ask_human") || is_spawning_tool(name)
 }
 
 /// Returns whether calls of a tool are executed by children.
-pub(crate) fn is_spawning(name: &str) -> bool {
+pub(crate) fn is_spawning_tool(name: &str) -> bool {
     matches!(name, "agent" | "evaluate")
 }
 

@@ -53,23 +53,23 @@ pub(in crate::run::machine) struct Transition<'a, 'n> {
 
 impl RunState {
     /// Handles one input. An input that arrives after the end has no effect.
-    pub(crate) fn decide(&mut self, news: RunInput, now: &mut StepContext<'_>) -> Step {
+    pub(crate) fn handle(&mut self, news: RunInput, now: &mut StepContext<'_>) -> Step {
         if self.is_ended() {
-            return late(news);
+            return handle_after_end(news);
         }
         self.clock.used_ms = self.clock.used_ms.max(now.used_ms);
         let mut deciding = Transition { state: self, context: now, step: Step::default() };
         deciding.take(news);
-        deciding.settle();
+        deciding.finish_if_done();
         deciding.step
     }
 }
 
 /// Handles an input of an ended run: answers a spawn request, and ignores everything else.
-fn late(news: RunInput) -> Step {
+fn handle_after_end(news: RunInput) -> Step {
     let mut step = Step::default();
     if let RunInput::Child(ChildInput::Spawn { ticket, .. }) = news {
-        step.effects.push(Effect::Child(ChildEffect::AnswerSpawn { ticket, answer: Err(errors::takes_no_children()) }));
+        step.effects.push(Effect::Child(ChildEffect::AnswerSpawn { ticket, answer: Err(errors::run_has_ended()) }));
     }
     step
 }
@@ -77,26 +77,26 @@ fn late(news: RunInput) -> Step {
 impl Transition<'_, '_> {
     fn take(&mut self, news: RunInput) {
         // A task that was cancelled may report before the cancel request arrives.
-        if news.says_cancelled() && self.state.end.ending.is_none() {
+        if news.is_cancellation() && self.state.end.ending.is_none() {
             self.cancel();
         }
         match news {
-            RunInput::Start => self.begin(),
+            RunInput::Start => self.start(),
             RunInput::Resume(again) => self.resume(again),
             RunInput::Model(input) if self.state.phase == Phase::CallingModel => self.model_input(input),
             RunInput::Summary(input) if self.state.phase == Phase::Compacting => self.summary_input(input),
             RunInput::Model(_) | RunInput::Summary(_) => {}
             RunInput::Memory(MemoryInput::Recalled(recalled)) if self.state.phase == Phase::Recalling => {
-                self.recalled(*recalled);
+                self.recall_ended(*recalled);
             }
             RunInput::Memory(MemoryInput::Recalled(_)) => {}
-            RunInput::Memory(MemoryInput::Learned { changes, outcome }) => self.learned(*changes, outcome),
+            RunInput::Memory(MemoryInput::Learned { changes, outcome }) => self.experiences_written(*changes, outcome),
             RunInput::Tool(input) => self.tool_input(input),
             RunInput::Child(ChildInput::Ended(result)) => self.child_ended(*result),
             RunInput::Child(ChildInput::Changed(collaborator)) => self.state.set_collaborator(*collaborator),
             RunInput::Child(ChildInput::Spawn { orders, ticket }) => self.spawn_for_program(orders, ticket),
             RunInput::Hook(HookReport::Event(event)) => self.emit(*event),
-            RunInput::Hook(HookReport::Stop(heard)) => self.stop_heard(heard),
+            RunInput::Hook(HookReport::Stop(heard)) => self.stop_hooks_answered(heard),
             RunInput::Stored(StoredInput::Edits(flushed)) => self.flushed(flushed),
             RunInput::Stored(StoredInput::Answer(stored)) => self.answer_stored(stored),
             RunInput::End(input) => self.end_input(input),
@@ -106,7 +106,7 @@ impl Transition<'_, '_> {
     fn model_input(&mut self, input: ModelInput) {
         match input {
             ModelInput::Answered { completion, duration_ms, waited_ms, short_of } => {
-                self.answered(*completion, (duration_ms, waited_ms), short_of);
+                self.model_answered(*completion, (duration_ms, waited_ms), short_of);
             }
             ModelInput::Failed { error, partial, was_sent, waited_ms } => {
                 self.model_failed(error, partial, was_sent, waited_ms);
@@ -117,7 +117,7 @@ impl Transition<'_, '_> {
 
     fn summary_input(&mut self, input: SummaryInput) {
         match input {
-            SummaryInput::Completed(completion) => self.summed_up(*completion),
+            SummaryInput::Completed(completion) => self.summary_completed(*completion),
             SummaryInput::Failed { error, was_sent } => {
                 let is_cut_off = was_sent && error.code == ErrorCode::Cancelled;
                 let usage = is_cut_off.then(|| Usage {
@@ -129,7 +129,7 @@ impl Transition<'_, '_> {
                     estimated: true,
                     ..Usage::default()
                 });
-                self.no_summary(error, usage);
+                self.summary_failed(error, usage);
             }
         }
     }
@@ -137,9 +137,9 @@ impl Transition<'_, '_> {
     fn tool_input(&mut self, input: ToolInput) {
         match input {
             ToolInput::Ended { id, result, duration_ms } => self.tool_ended(&id, *result, duration_ms),
-            ToolInput::HooksPassed { id } => self.hooks_passed(&id),
+            ToolInput::HooksPassed { id } => self.hooks_allowed(&id),
             ToolInput::SettingsRead { id, settings } => self.settings_read(&id, settings),
-            ToolInput::PermissionRequired(asked) => self.ask_leave(*asked),
+            ToolInput::PermissionRequired(asked) => self.request_approval(*asked),
             ToolInput::PermissionDecided(ruling) => self.permission_decided(*ruling),
             ToolInput::QuestionAnswered { id, answer } => self.question_answered(&id, &answer),
         }
@@ -160,8 +160,8 @@ impl Transition<'_, '_> {
             EndInput::Cancel => self.cancel(),
             EndInput::CancelTimeout { after_ms } => self.emit(RunEvent::CancelTimeout { after_ms }),
             EndInput::TimedOut { limit_ms, is_budget: true } => {
-                self.time_is_used(limit_ms / 1_000);
-                self.cut_off();
+                self.end_by_time_budget(limit_ms / 1_000);
+                self.abort();
             }
             EndInput::TimedOut { limit_ms, is_budget: false } => {
                 self.fail(EndReason::TimedOut, errors::timed_out(limit_ms));
@@ -170,7 +170,7 @@ impl Transition<'_, '_> {
                 self.state.end.ending = Some(ending);
                 // Nothing can store the answer any more: a long one is shortened.
                 self.state.answer.is_kept = true;
-                self.forget_in_flight(self.context.budget.is_some());
+                self.close_in_flight(self.context.budget.is_some());
                 self.flushed(flushed);
             }
         }
@@ -178,13 +178,13 @@ impl Transition<'_, '_> {
 
     /// Ends the run as failed, and aborts its work.
     fn fail(&mut self, reason: EndReason, error: ErrorInfo) {
-        self.end(Termination { status: RunStatus::Failed, reason, error: Some(error) });
-        self.cut_off();
+        self.set_ending(Termination { status: RunStatus::Failed, reason, error: Some(error) });
+        self.abort();
     }
 
     /// Applies an event of this run and records it.
     pub(crate) fn emit(&mut self, event: impl Into<Event>) {
-        let event = self.state.spec.redactor.event(event.into());
+        let event = self.state.spec.redactor.redact_event(event.into());
         self.state.apply(&event, self.context.now);
         let spec = &self.state.spec;
         let draft = EventDraft::new(
@@ -216,9 +216,9 @@ impl Transition<'_, '_> {
 
     /// Applies and records a message, together with the event that the closure builds from it.
     pub(crate) fn record(&mut self, mut message: Message, told: impl FnOnce(&Message) -> MessageEvent) {
-        self.state.spec.redactor.message(&mut message);
+        self.state.spec.redactor.redact_message(&mut message);
         let message = Arc::new(message);
-        self.state.add(&message);
+        self.state.apply_message(&message);
         let spec = &self.state.spec;
         let event = told(&message);
         self.step.writes.push(Write::Message(message));
@@ -231,7 +231,7 @@ impl Transition<'_, '_> {
         self.step.writes.push(Write::Event(draft));
     }
 
-    fn answered(&mut self, completion: Completion, (duration_ms, waited_ms): (u64, u64), short_of: Option<Mark>) {
+    fn model_answered(&mut self, completion: Completion, (duration_ms, waited_ms): (u64, u64), short_of: Option<Mark>) {
         let usage = completion.usage.unwrap_or_else(|| Usage {
             prompt_tokens: self.state.conversation.prompt_tokens,
             completion_tokens: self.state.spec.model.counter.count_text(&completion.text),
@@ -241,7 +241,7 @@ impl Transition<'_, '_> {
         let cost = self.state.spec.model.prices.map(|prices| prices.cost(&usage));
         self.emit(ModelEvent::Completed {
             finish_reason: completion.finish_reason.clone(),
-            tool_calls: count(completion.tool_calls.len()),
+            tool_calls: to_u64(completion.tool_calls.len()),
             usage,
             cost,
             duration_ms,
@@ -249,14 +249,14 @@ impl Transition<'_, '_> {
         });
         let cut = completion.tool_calls.is_empty() && completion.finish_reason == "length";
         if let Some(mark) = short_of.filter(|_| cut) {
-            self.ends_by_budget(&budget::exceeded(&mark));
+            self.end_if_budget_exceeded(&budget::budget_exceeded_error(&mark));
         }
         let finish_reason = completion.finish_reason;
         let calls = completion.tool_calls;
         let with_calls = !calls.is_empty();
         let may_plan = self.state.reflection.is_none()
-            && !self.state.spec.settings.hands_out_calls()
-            && self.state.goals.lacks_root();
+            && !self.state.spec.settings.returns_tool_calls()
+            && self.state.goals.needs_mission_goal();
         if with_calls && may_plan && !calls.iter().any(|call| call.name == "goal") {
             self.plan_root_goal();
         }
@@ -277,14 +277,15 @@ impl Transition<'_, '_> {
         if with_calls && !cut {
             self.start_calls();
         } else {
-            self.ask_to_mend();
+            self.request_schema_fix();
         }
     }
 
     fn plan_root_goal(&mut self) {
         // The goal belongs to the message that follows.
         let spec = Arc::clone(&self.state.spec);
-        for event in self.state.goals.plan_root(&spec.task, self.state.conversation.last_sequence + 1, self.context.now)
+        for event in
+            self.state.goals.plan_mission_goal(&spec.task, self.state.conversation.last_sequence + 1, self.context.now)
         {
             self.emit(event);
         }
@@ -295,7 +296,7 @@ impl Transition<'_, '_> {
         let is_cut_off = was_sent && (!partial.is_empty() || error.code == ErrorCode::Cancelled);
         let usage = match error.code {
             // The size of the discarded answer is unknown, so the maximum is charged.
-            ErrorCode::ModelAnswerTooLarge => Some(self.reservation().0),
+            ErrorCode::ModelAnswerTooLarge => Some(self.max_usage().0),
             _ => is_cut_off.then(|| Usage {
                 prompt_tokens: self.state.conversation.prompt_tokens,
                 completion_tokens: self.state.spec.model.counter.count_text(&partial),
@@ -304,14 +305,14 @@ impl Transition<'_, '_> {
             }),
         };
         let cost = usage.and_then(|usage| self.state.spec.model.prices.map(|prices| prices.cost(&usage)));
-        if (partial.is_empty() && self.give_way(&error)) || self.retry_with_smaller_answer(&error) {
+        if (partial.is_empty() && self.retry_with_compaction(&error)) || self.retry_with_smaller_answer(&error) {
             return;
         }
         if !partial.is_empty() {
             self.state.answer.text.clone_from(&partial);
             self.add_message(Role::Assistant, partial, |message| message.partial = true);
         }
-        self.ends_by_budget(&error);
+        self.end_if_budget_exceeded(&error);
         self.emit(ModelEvent::Failed { error, usage, cost, waited_ms });
     }
 
@@ -319,7 +320,7 @@ impl Transition<'_, '_> {
         if let Some(place) = self.state.child_ended(result)
             && let Some(call) = self.state.sub_agents.children[place].tool_call_id.clone()
         {
-            self.sum_up_goals();
+            self.summarize_goals();
             self.close_if_children_ended(&call);
         }
     }
@@ -331,19 +332,19 @@ impl Transition<'_, '_> {
         let is_first_reason = self.state.end.ending.is_none();
         self.emit(RunEvent::CancelRequested {});
         if is_first_reason {
-            self.cut_off();
+            self.abort();
         }
     }
 
     /// Sets the ending, unless one is set already.
-    pub(crate) fn end(&mut self, ending: Termination) {
+    pub(crate) fn set_ending(&mut self, ending: Termination) {
         self.state.end.ending.get_or_insert(ending);
     }
 
     /// Cancels all running tasks and children of the run.
-    pub(crate) fn cut_off(&mut self) {
+    pub(crate) fn abort(&mut self) {
         self.step.effects.push(Effect::AbortTasks);
-        let open: Vec<RunId> = self.state.unfinished().map(|child| child.run_id.clone()).collect();
+        let open: Vec<RunId> = self.state.unfinished_children().map(|child| child.run_id.clone()).collect();
         if !open.is_empty() {
             self.step.effects.push(Effect::Child(ChildEffect::Cancel(open)));
         }
@@ -359,6 +360,6 @@ impl Transition<'_, '_> {
     }
 }
 
-pub(crate) fn count(length: usize) -> u64 {
+pub(crate) fn to_u64(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }

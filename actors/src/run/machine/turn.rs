@@ -17,7 +17,7 @@ use soong_protocol::{
 
 use crate::{
     context::{
-        self, SizedMessage, accept_summary, ask_again, is_summary, level_one, plain_summary, plan_compaction,
+        self, SizedMessage, accept_summary, correction_request, is_summary, plain_summary, plan_compaction, prune,
         saves_too_little, summary_message, summary_request,
     },
     model::Completion,
@@ -25,7 +25,7 @@ use crate::{
         effect::{Effect, ModelCall, ModelEffect, SummaryCall},
         ending::Termination,
         state::{RunState, compaction::PendingCompaction, phase::Phase},
-        transition::{Transition, count},
+        transition::{Transition, to_u64},
     },
 };
 
@@ -54,14 +54,14 @@ struct Prompt {
 }
 
 /// Returns whether the message is a user message and not a summary.
-fn is_request(message: &Message) -> bool {
+fn is_user_request(message: &Message) -> bool {
     message.role == Role::User && !is_summary(message)
 }
 
 impl RunState {
     /// Applies an event about the context.
     pub(crate) fn apply_context(&mut self, event: &ContextEvent) {
-        self.usage.own.take_context(event);
+        self.usage.own.add_context_event(event);
         match event {
             ContextEvent::CompactionStarted { estimated_tokens } => {
                 self.phase = Phase::Compacting;
@@ -89,13 +89,13 @@ impl RunState {
     }
 
     /// Counts the tokens of the prompt without the messages: system prompt and tools.
-    fn frame_tokens(&self) -> u64 {
+    fn fixed_tokens(&self) -> u64 {
         let system = self.conversation.system.as_deref().map_or(0, |text| self.spec.model.counter.count_text(text));
         system + self.spec.tools.tokens
     }
 
     /// Returns the prompt size in tokens above which older messages are summarized.
-    fn threshold(&self) -> u64 {
+    fn compaction_threshold(&self) -> u64 {
         let room = self
             .conversation
             .window
@@ -106,11 +106,11 @@ impl RunState {
     }
 
     /// Applies a summary: it replaces the messages that it covers.
-    pub(crate) fn sum_up(&mut self, summary: &Arc<Message>, covers: &Covers) {
+    pub(crate) fn apply_summary(&mut self, summary: &Arc<Message>, covers: &Covers) {
         let is_behind = |entry: &SizedMessage| !is_summary(&entry.message) && entry.message.sequence >= covers.next;
         // The last user request must stay in the conversation. An earlier one is in the summary.
         let asked_behind =
-            self.conversation.transcript.iter().any(|entry| is_behind(entry) && is_request(&entry.message));
+            self.conversation.transcript.iter().any(|entry| is_behind(entry) && is_user_request(&entry.message));
         let request = covers.request.filter(|_| !asked_behind);
         let is_kept = |entry: &SizedMessage| is_behind(entry) || Some(entry.message.sequence) == request;
         self.conversation.transcript.retain(is_kept);
@@ -150,20 +150,20 @@ impl Transition<'_, '_> {
                 ErrorCode::BudgetExceeded,
                 format!("the run used all of its {limit} turns: raise max_iterations, or continue the session"),
             );
-            self.end(Termination { status: RunStatus::Failed, reason: EndReason::MaxTurns, error: Some(error) });
+            self.set_ending(Termination { status: RunStatus::Failed, reason: EndReason::MaxTurns, error: Some(error) });
             return;
         }
         // The other limits are watched by the clock.
         if self.state.spec.settings.budget.wall_time_s == Some(0) {
             self.state.phase = Phase::Halted;
-            return self.time_is_used(0);
+            return self.end_by_time_budget(0);
         }
-        self.deliver();
-        self.think();
+        self.deliver_results();
+        self.call_model();
     }
 
     /// Asks the model to correct an answer that does not match the schema. It gets one retry.
-    pub(crate) fn ask_to_mend(&mut self) {
+    pub(crate) fn request_schema_fix(&mut self) {
         if self.state.end.ending.is_some() {
             return;
         }
@@ -180,8 +180,8 @@ impl Transition<'_, '_> {
     }
 
     /// Calls the model, or first requests a summary if the prompt is too long.
-    pub(crate) fn think(&mut self) {
-        self.warn_of_budget();
+    pub(crate) fn call_model(&mut self) {
+        self.record_budget_warnings();
         let prompt = self.prompt();
         // After a failure, wait until the prompt has grown, unless the prompt is known not to fit.
         let is_exact = self.state.spec.model.counter.is_exact();
@@ -190,18 +190,18 @@ impl Transition<'_, '_> {
         } else {
             self.state.compaction.min_tokens
         };
-        let limit = self.state.threshold().max(above);
+        let limit = self.state.compaction_threshold().max(above);
         if prompt.tokens > limit && self.begin_compaction(prompt.tokens) {
             return;
         }
         if prompt.tokens > self.state.conversation.window && is_exact {
-            return self.too_long(prompt.tokens);
+            return self.fail_prompt_too_long(prompt.tokens);
         }
         self.emit(ModelEvent::ContextBuilt {
-            messages: count(prompt.messages.len()),
-            tools: count(self.state.spec.tools.specs.len()),
+            messages: to_u64(prompt.messages.len()),
+            tools: to_u64(self.state.spec.tools.specs.len()),
             estimated_tokens: prompt.tokens,
-            left_out: count(prompt.omitted),
+            left_out: to_u64(prompt.omitted),
         });
         let attempt = if self.state.turn.is_open { self.state.turn.attempt + 1 } else { 1 };
         self.emit(ModelEvent::Started { model: self.state.spec.model.name.clone(), attempt });
@@ -219,7 +219,7 @@ impl Transition<'_, '_> {
     fn prompt(&self) -> Prompt {
         let state = &self.state;
         let (context, counter) = (&state.spec.context, state.spec.model.counter);
-        if let Some(messages) = state.shown_looking_back() {
+        if let Some(messages) = state.reflection_messages() {
             let said: u64 = messages.iter().map(|message| counter.count(message)).sum();
             let tokens = said + counter.count_text(&state.spec.system_prompt);
             return Prompt { messages, reminder: None, tokens, omitted: 0 };
@@ -235,10 +235,10 @@ impl Transition<'_, '_> {
         if state.conversation.prompt_tokens > state.conversation.window / 4 {
             counter.load_soon();
         }
-        let built = level_one(&state.conversation.transcript, &state.goals, context.keep_recent_messages, |message| {
+        let built = prune(&state.conversation.transcript, &state.goals, context.keep_recent_messages, |message| {
             counter.count(message)
         });
-        let beside = state.frame_tokens() + reminder.as_deref().map_or(0, |text| counter.count_text(text));
+        let beside = state.fixed_tokens() + reminder.as_deref().map_or(0, |text| counter.count_text(text));
         Prompt { messages: built.messages, reminder, tokens: built.tokens + beside, omitted: built.omitted }
     }
 
@@ -249,7 +249,7 @@ impl Transition<'_, '_> {
         if state.reflection.is_some() || state.compaction.completed + state.compaction.failed >= MAX_COMPACTIONS {
             return false;
         }
-        let budget = state.threshold().saturating_sub(state.frame_tokens());
+        let budget = state.compaction_threshold().saturating_sub(state.fixed_tokens());
         // Each further compaction keeps fewer recent messages.
         let keep_recent = state.spec.context.keep_recent_messages >> (2 * state.compaction.completed);
         let Some(cut) = plan_compaction(&state.conversation.transcript, keep_recent.max(1), budget) else {
@@ -266,7 +266,11 @@ impl Transition<'_, '_> {
             last: covered.iter().map(last_of).max().unwrap_or_default(),
             next,
             system: state.conversation.system_sequence.filter(|sequence| *sequence < next),
-            request: covered.iter().rev().find(|entry| is_request(&entry.message)).map(|entry| entry.message.sequence),
+            request: covered
+                .iter()
+                .rev()
+                .find(|entry| is_user_request(&entry.message))
+                .map(|entry| entry.message.sequence),
         };
         // The summarizer's context window may be smaller than assumed, so each retry sends less.
         let room = self.state.conversation.window.saturating_sub(state.spec.model.max_output_tokens);
@@ -277,11 +281,11 @@ impl Transition<'_, '_> {
         };
         let (system, user) = summary_request(covered, &state.goals, most >> state.compaction.failed);
         let call = SummaryCall { system, user };
-        self.ask_for_summary(PendingCompaction { covers, tokens_before: tokens, request: Some(call.clone()) }, call);
+        self.request_summary(PendingCompaction { covers, tokens_before: tokens, request: Some(call.clone()) }, call);
         true
     }
 
-    fn ask_for_summary(&mut self, plan: PendingCompaction, call: SummaryCall) {
+    fn request_summary(&mut self, plan: PendingCompaction, call: SummaryCall) {
         self.emit(ContextEvent::CompactionStarted { estimated_tokens: plan.tokens_before });
         self.state.compaction.plan = Some(plan);
         self.step.effects.push(Effect::Model(ModelEffect::Summarize(call)));
@@ -289,9 +293,9 @@ impl Transition<'_, '_> {
 
     /// Accepts a summary and continues the turn. A text without the sections is requested once more; the second answer
     /// is accepted as plain text.
-    pub(crate) fn summed_up(&mut self, completion: Completion) {
+    pub(crate) fn summary_completed(&mut self, completion: Completion) {
         let Some(PendingCompaction { covers, tokens_before, request: call }) = self.state.compaction.plan.take() else {
-            return self.think();
+            return self.call_model();
         };
         let usage = completion.usage.unwrap_or_else(|| Usage {
             prompt_tokens: tokens_before,
@@ -304,37 +308,37 @@ impl Transition<'_, '_> {
             Ok(text) => text,
             Err(error) => match (plain_summary(&completion.text), call) {
                 (Some(_), Some(call)) if self.state.end.ending.is_none() => {
-                    let call = SummaryCall { user: ask_again(&call.user, &error.message), ..call };
+                    let call = SummaryCall { user: correction_request(&call.user, &error.message), ..call };
                     self.emit(ContextEvent::CompactionFailed { error, usage: Some(usage), cost });
-                    return self.ask_for_summary(PendingCompaction { covers, tokens_before, request: None }, call);
+                    return self.request_summary(PendingCompaction { covers, tokens_before, request: None }, call);
                 }
                 (Some(text), None) => text,
-                _ => return self.no_summary(error, Some(usage)),
+                _ => return self.summary_failed(error, Some(usage)),
             },
         };
         let content = summary_message(&text, covers.first, covers.last, &self.state.goals);
-        let tokens_after = self.tokens_with(&content, covers);
+        let tokens_after = self.tokens_with_summary(&content, covers);
         // System prompt and tools do not change.
-        let frame = self.state.frame_tokens();
+        let frame = self.state.fixed_tokens();
         let (before, after) = (tokens_before.saturating_sub(frame), tokens_after.saturating_sub(frame));
         if after > before - before / MIN_SAVING_DIVISOR {
-            return self.no_summary(saves_too_little(before, after), Some(usage));
+            return self.summary_failed(saves_too_little(before, after), Some(usage));
         }
         let sequence = self.add_summary(content, covers);
         let covered = (covers.first, covers.last);
         self.emit(ContextEvent::CompactionCompleted { sequence, covered, tokens_before, tokens_after, usage, cost });
-        self.open_or_halt();
+        self.continue_or_halt();
     }
 
     /// Continues without a summary if the prompt fits.
-    pub(crate) fn no_summary(&mut self, error: ErrorInfo, usage: Option<Usage>) {
+    pub(crate) fn summary_failed(&mut self, error: ErrorInfo, usage: Option<Usage>) {
         let cost = usage.and_then(|usage| self.state.spec.helpers.summary.prices.map(|prices| prices.cost(&usage)));
         self.emit(ContextEvent::CompactionFailed { error, usage, cost });
-        self.open_or_halt();
+        self.continue_or_halt();
     }
 
     /// Closes a summary that an earlier incarnation requested. Its usage is unknown, so it is estimated (DUR-4).
-    pub(crate) fn forget_summary(&mut self) {
+    pub(crate) fn close_lost_summary(&mut self) {
         let spec = &self.state.spec;
         let usage = Usage {
             prompt_tokens: self.state.compaction.tokens_before.min(spec.helpers.summary.max_prompt_tokens),
@@ -347,19 +351,19 @@ impl Transition<'_, '_> {
         self.emit(ContextEvent::CompactionFailed { error, usage: Some(usage), cost });
     }
 
-    fn open_or_halt(&mut self) {
+    fn continue_or_halt(&mut self) {
         if self.state.end.ending.is_some() {
             self.state.phase = Phase::Halted; // R6
         } else {
-            self.think();
+            self.call_model();
         }
     }
 
     /// Counts the tokens of the prompt as it would be with the summary.
-    fn tokens_with(&mut self, content: &str, covers: Covers) -> u64 {
+    fn tokens_with_summary(&mut self, content: &str, covers: Covers) -> u64 {
         let summary = Arc::new(self.summary(content.to_owned(), covers));
         let transcript = self.state.conversation.transcript.clone();
-        self.state.sum_up(&summary, &covers);
+        self.state.apply_summary(&summary, &covers);
         let tokens = self.prompt().tokens;
         self.state.conversation.transcript = transcript;
         tokens
@@ -384,7 +388,7 @@ impl Transition<'_, '_> {
     /// Handles a prompt that the provider rejected as too long: requests a summary if possible.
     ///
     /// Returns `false` if nothing more can be shortened.
-    pub(crate) fn give_way(&mut self, error: &ErrorInfo) -> bool {
+    pub(crate) fn retry_with_compaction(&mut self, error: &ErrorInfo) -> bool {
         if error.code != ErrorCode::PromptTooLong || self.state.end.ending.is_some() {
             return false;
         }
@@ -397,7 +401,7 @@ impl Transition<'_, '_> {
         self.emit(ModelEvent::Retrying { attempt, error: error.clone(), wait_ms: 0, usage: None, cost: None });
         if self.state.reflection.is_some() && attempt <= MAX_COMPACTIONS {
             // The next attempt shows less of the conversation.
-            self.think();
+            self.call_model();
             return true;
         }
         if self.begin_compaction(tokens) {
@@ -419,7 +423,7 @@ impl Transition<'_, '_> {
             return false;
         }
         let attempt = self.state.turn.attempt;
-        let (usage, cost) = self.reservation();
+        let (usage, cost) = self.max_usage();
         self.emit(ModelEvent::Retrying { attempt, error: error.clone(), wait_ms: 0, usage: Some(usage), cost });
         let text = format!(
             "Your last answer was discarded ({}): {}. Nothing of it was done. Give shorter answers: write large files \
@@ -429,11 +433,11 @@ impl Transition<'_, '_> {
         self.add_message(Role::User, text, |message| {
             message.description = "asks for a smaller answer".to_owned();
         });
-        self.think();
+        self.call_model();
         true
     }
 
-    fn too_long(&mut self, tokens: u64) {
+    fn fail_prompt_too_long(&mut self, tokens: u64) {
         self.state.phase = Phase::Halted;
         let window = self.state.conversation.window;
         let why = match self.state.compaction.consecutive_failures {
@@ -445,6 +449,6 @@ impl Transition<'_, '_> {
              (model.context_window), or go back to an earlier message"
         );
         let error = Some(ErrorInfo::new(ErrorCode::PromptTooLong, message));
-        self.end(Termination { status: RunStatus::Failed, reason: EndReason::PromptTooLong, error });
+        self.set_ending(Termination { status: RunStatus::Failed, reason: EndReason::PromptTooLong, error });
     }
 }

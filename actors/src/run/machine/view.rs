@@ -5,7 +5,7 @@ use crate::{
     run::machine::{
         outcome,
         state::{RunState, calls::CallState, phase::Phase},
-        tools::is_spawning,
+        tools::is_spawning_tool,
     },
 };
 
@@ -67,34 +67,34 @@ impl RunState {
     }
 
     /// Updates the published view of the run.
-    pub(crate) fn show_in(&self, view: &mut RunView) {
+    pub(crate) fn update_view(&self, view: &mut RunView) {
         view.turn = self.turn.number;
         view.tokens = self.usage.own.total_tokens;
         view.cost = self.usage.own.cost;
-        view.asks = self.asks();
+        view.asks = self.pending_request_count();
         // A closed goal, possibly of an earlier run, does not describe the current work.
         let goal = self.goals.current().filter(|goal| goal.status.is_open());
         view.goal = goal.map(|goal| format!("{} {}", goal.number, outcome::one_line(&goal.description)));
     }
 
     /// Returns the number of calls that wait for a user.
-    fn asks(&self) -> u32 {
+    fn pending_request_count(&self) -> u32 {
         let Phase::RunningTools { calls } = &self.phase else { return 0 };
-        let asking = calls.iter().filter(|open| open.state != CallState::Done && open.waits_for_people());
+        let asking = calls.iter().filter(|open| open.state != CallState::Done && open.waits_for_user());
         u32::try_from(asking.count()).unwrap_or(u32::MAX)
     }
 
     /// Returns whether the run waits only for children or users. If so, it needs no slot (ACT-5).
     pub(crate) fn only_waits_for_others(&self) -> bool {
-        self.waiting.since.is_some() || (self.sub_agents.open > 0 && self.has_nothing_of_its_own_at_work())
+        self.waiting.since.is_some() || (self.sub_agents.open > 0 && self.has_no_own_work())
     }
 
-    fn has_nothing_of_its_own_at_work(&self) -> bool {
+    fn has_no_own_work(&self) -> bool {
         match &self.phase {
             Phase::RunningTools { calls } => calls.iter().all(|open| match open.state {
                 // A call that has not started waits for a call with children: nothing else is in flight.
                 CallState::Done | CallState::Waiting => true,
-                CallState::Started { .. } => is_spawning(&open.call.name) || open.waits_for_people(),
+                CallState::Started { .. } => is_spawning_tool(&open.call.name) || open.waits_for_user(),
             }),
             Phase::Answered | Phase::Driven | Phase::Halted => true,
             Phase::New | Phase::Recalling | Phase::CallingModel | Phase::Compacting | Phase::Ended(_) => false,
@@ -103,7 +103,7 @@ impl RunState {
 }
 
 /// Maximum time without progress in the current phase, in milliseconds; `None` if unlimited.
-pub(crate) fn patience_ms(run: &RunState, stuck_after_ms: u64) -> Option<u64> {
+pub(crate) fn stall_timeout_ms(run: &RunState, stuck_after_ms: u64) -> Option<u64> {
     match run.phase {
         Phase::Recalling | Phase::CallingModel | Phase::Compacting => {
             Some(stuck_after_ms.max(run.spec.model.timeout_ms))

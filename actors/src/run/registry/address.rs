@@ -61,7 +61,7 @@ impl RunAddress {
         match std::mem::replace(&mut self.actor().state, AddressState::Open(mailbox.clone())) {
             AddressState::Passivated { letters, still } => {
                 for letter in letters {
-                    mailbox.cast(letter);
+                    mailbox.send(letter);
                 }
                 still
             }
@@ -69,12 +69,12 @@ impl RunAddress {
         }
     }
 
-    pub(crate) fn shut(&self) {
+    pub(crate) fn close(&self) {
         self.actor().state = AddressState::Closed;
     }
 
     /// Buffers messages for the next actor from now on. `still` keeps the run's clock stopped.
-    pub(crate) fn let_wait(&self, still: Option<ClockPause>) {
+    pub(crate) fn start_buffering(&self, still: Option<ClockPause>) {
         self.actor().state = AddressState::Passivated { letters: Vec::new(), still };
     }
 
@@ -82,7 +82,7 @@ impl RunAddress {
         match &mut self.actor().state {
             AddressState::Closed => SendOutcome::Dropped,
             AddressState::Open(mailbox) => {
-                if mailbox.cast(message) {
+                if mailbox.send(message) {
                     SendOutcome::Delivered
                 } else {
                     SendOutcome::Dropped
@@ -96,18 +96,18 @@ impl RunAddress {
     }
 
     /// Asks the actor to passivate itself. Does nothing if there is no actor.
-    pub(crate) fn ask_to_leave(&self) {
+    pub(crate) fn request_passivation(&self) {
         if let AddressState::Open(mailbox) = &self.actor().state {
-            mailbox.cast(RunMsg::Passivate);
+            mailbox.send(RunMsg::Passivate);
         }
     }
 
-    pub(crate) fn is_shut(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         matches!(self.actor().state, AddressState::Closed)
     }
 
     /// Returns whether messages are buffered; `None` if the address does not buffer.
-    pub(crate) fn is_called(&self) -> Option<bool> {
+    pub(crate) fn has_buffered(&self) -> Option<bool> {
         match &self.actor().state {
             AddressState::Passivated { letters, .. } => Some(!letters.is_empty()),
             AddressState::Closed | AddressState::Open(_) => None,

@@ -145,7 +145,7 @@ impl RunEntry {
     }
 
     /// Returns whether the run has left its queue.
-    pub(crate) fn has_begun(&self) -> bool {
+    pub(crate) fn has_started(&self) -> bool {
         self.published().started
     }
 
@@ -178,7 +178,7 @@ impl RunEntry {
     }
 
     /// Publishes that the run has started. If its phase is [`RunPhase::Queued`], it becomes [`RunPhase::Running`].
-    pub(crate) fn begin(&self) {
+    pub(crate) fn set_started(&self) {
         self.change(|published| {
             if matches!(published.phase, RunPhase::Queued) {
                 published.phase = RunPhase::Running;
@@ -188,8 +188,8 @@ impl RunEntry {
     }
 
     /// Publishes a final phase, closes the address, and ends the span.
-    pub(super) fn end(&self, phase: RunPhase) {
-        self.address.shut();
+    pub(super) fn set_ended(&self, phase: RunPhase) {
+        self.address.close();
         let span = self.span();
         if let RunPhase::Ended(outcome) = &phase {
             spans::run_ended(&span, outcome.status.as_str(), outcome.error.as_ref());
@@ -244,7 +244,7 @@ impl RunEntry {
     }
 
     /// Returns whether the caller must start the run's task journal: the run has one, and no task writes it yet.
-    pub(crate) fn begins_journal(&self) -> bool {
+    pub(crate) fn claim_journal(&self) -> bool {
         let has_one = self.mode == RunMode::Orchestrator && self.parent_run_id.is_none();
         has_one && self.change(|published| !std::mem::replace(&mut published.has_journal_writer, true))
     }
@@ -254,13 +254,13 @@ impl RunEntry {
     }
 
     /// Returns the report that the end of the run cannot be recorded.
-    pub(crate) fn lost(&self, error: ErrorInfo) -> LostRun {
+    pub(crate) fn unrecorded_report(&self, error: ErrorInfo) -> LostRun {
         let (trace_id, session_id, run_id) = (self.trace_id.clone(), self.session_id.clone(), self.run_id.clone());
         LostRun { trace_id, session_id, run_id, ts: now(), error }
     }
 
     /// Waits until the request to cancel the run is durable, or the run has ended.
-    pub(crate) async fn cancel_recorded(&self) -> Result<(), ErrorInfo> {
+    pub(crate) async fn wait_cancel_recorded(&self) -> Result<(), ErrorInfo> {
         let mut watch = self.watch();
         let is_known = |published: &RunPublished| published.cancel_recorded || published.phase.is_final();
         let known = watch.wait_for(is_known).await.map_err(|_| closing())?;
@@ -274,7 +274,7 @@ impl RunEntry {
     ///
     /// # Errors
     /// The reason if the run is interrupted or its end cannot be recorded; `closing` if the entry is dropped.
-    pub(crate) async fn outcome(&self) -> Result<Arc<RunOutcome>, ErrorInfo> {
+    pub(crate) async fn wait_outcome(&self) -> Result<Arc<RunOutcome>, ErrorInfo> {
         let mut watch = self.watch();
         let ended = watch.wait_for(|published| published.phase.is_final()).await.map_err(|_| closing())?;
         match &ended.phase {

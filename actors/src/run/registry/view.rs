@@ -23,7 +23,7 @@ pub(crate) struct RunStatusSource {
 }
 
 impl RunStatusSource {
-    fn time(&self) -> Option<BudgetShare> {
+    fn time_budget(&self) -> Option<BudgetShare> {
         let (limit, used) = (self.wall_time_s?, self.clock.used().as_secs());
         Some(BudgetShare { dimension: BudgetDimension::WallTimeS, used: used.to_string(), limit: limit.to_string() })
     }
@@ -34,14 +34,14 @@ impl StatusSource for RunStatusSource {
         let progress = self.clock.last_progress().as_millis().cast_unsigned();
         let seconds = self.wall_time_s.map_or(0, |_| self.clock.used().as_secs());
         // None of the summands ever decreases, so changes cannot cancel each other out.
-        progress.wrapping_add(seconds).wrapping_add(self.budget.as_ref().map_or(0, BudgetAccount::stamp))
+        progress.wrapping_add(seconds).wrapping_add(self.budget.as_ref().map_or(0, BudgetAccount::revision))
     }
 
     fn fill(&self, view: &mut ActorView) {
         let Some(run) = &mut view.run else { return };
         run.last_progress = Some(self.clock.last_progress());
-        run.budget = self.budget.as_ref().map(BudgetAccount::shares).unwrap_or_default();
-        run.budget.extend(self.time());
+        run.budget = self.budget.as_ref().map(BudgetAccount::limit_statuses).unwrap_or_default();
+        run.budget.extend(self.time_budget());
     }
 }
 
@@ -49,7 +49,7 @@ impl StatusSource for RunStatusSource {
 const MAX_ERROR_CHARS: usize = 400;
 
 /// Returns the view of a run that has not started.
-pub(crate) fn first_view(run: &Run) -> RunView {
+pub(crate) fn initial_view(run: &Run) -> RunView {
     RunView {
         trace_id: run.trace_id.clone(),
         parent_run_id: run.parent_run_id.clone(),
@@ -70,12 +70,12 @@ pub(crate) fn first_view(run: &Run) -> RunView {
 }
 
 /// Returns the last error that these writes report, shortened for the status; `None` if they report none.
-pub(crate) fn trouble(writes: &[Write]) -> Option<String> {
-    let told = |write: &Write| if let Write::Event(draft) = write { told_by(&draft.event) } else { None };
+pub(crate) fn last_error(writes: &[Write]) -> Option<String> {
+    let told = |write: &Write| if let Write::Event(draft) = write { error_in(&draft.event) } else { None };
     writes.iter().rev().find_map(told)
 }
 
-fn told_by(event: &Event) -> Option<String> {
+fn error_in(event: &Event) -> Option<String> {
     let said = match event {
         Event::Model(ModelEvent::Retrying { attempt, error, .. }) => {
             Some(format!("model call, try {attempt}: {error}"))

@@ -67,7 +67,7 @@ impl RunSpawner {
                 self.services.runs.abandon_start(&live);
                 let _ = accepted.send(Err(error));
             }
-            (Err(error), _) => self.give_up(live, EndReason::Failed, error),
+            (Err(error), _) => self.finalize(live, EndReason::Failed, error),
         }
     }
 
@@ -104,7 +104,7 @@ impl RunSpawner {
     /// Ends a run whose actor could not be started.
     pub(crate) fn start_failed(&self, failed: StartFailed) {
         if let Some(live) = self.services.runs.get(&failed.run_id) {
-            self.give_up(live, EndReason::ActorCrashed, failed.error);
+            self.finalize(live, EndReason::ActorCrashed, failed.error);
         }
     }
 
@@ -119,7 +119,7 @@ impl RunSpawner {
         let (actor, error) = match event {
             SupervisionEvent::ActorTerminated(actor, ..) => {
                 let kept = self.by_actor.remove(&actor.get_id())?;
-                match kept.entry.address.is_called() {
+                match kept.entry.address.has_buffered() {
                     Some(true) => self.spawn(supervisor, kept, ACTIVATE).await,
                     Some(false) => {
                         self.passivated.insert(kept.entry.run_id.clone(), kept);
@@ -137,7 +137,7 @@ impl RunSpawner {
         }
         let error = error.as_str();
         tracing::warn!(run = %kept.entry.run_id, error, "a run's actor crashed");
-        kept.entry.address.shut();
+        kept.entry.address.close();
         match kept.crashes.record(Instant::now()) {
             Some(count) => {
                 kept.entry.status.restarted(error);
@@ -150,13 +150,13 @@ impl RunSpawner {
                 let message =
                     format!("the run's actor crashed more often than it may ({}); last: {error}", restart::RUN.label);
                 let error = ErrorInfo::new(ErrorCode::ActorCrashed, message);
-                self.give_up(kept.entry, EndReason::ActorCrashed, error);
+                self.finalize(kept.entry, EndReason::ActorCrashed, error);
                 None
             }
         }
     }
 
-    fn give_up(&self, live: Arc<RunEntry>, reason: EndReason, error: ErrorInfo) {
+    fn finalize(&self, live: Arc<RunEntry>, reason: EndReason, error: ErrorInfo) {
         let ending = Termination { status: RunStatus::Failed, reason, error: Some(error) };
         self.services.finalizer.finalize_orphan(live, ending);
     }

@@ -122,7 +122,7 @@ impl Actor for SubAgentSupervisorActor {
             SubAgentMsg::StartFailed(failed) => state.spawner.start_failed(failed),
             SubAgentMsg::Crash => return Err("crashed on request".into()),
         }
-        self.serve(&myself, state).await;
+        self.assign_slots(&myself, state).await;
         Ok(())
     }
 
@@ -187,7 +187,7 @@ impl SubAgentSupervisorActor {
     }
 
     /// Assigns free slots: first to children that request theirs back, then to new children.
-    async fn serve(&self, myself: &ActorRef<SubAgentMsg>, state: &mut SubAgentSupervisorState) {
+    async fn assign_slots(&self, myself: &ActorRef<SubAgentMsg>, state: &mut SubAgentSupervisorState) {
         let slots = self.slots;
         while state.slot_holders.len() < slots {
             if let Some(run) = state.slot_requests.pop_front() {

@@ -19,7 +19,7 @@ use crate::{
 fn is_stuck(live: &RunEntry) -> bool {
     let clock = &live.clock;
     let is_late = |patience_ms: u64| clock.quiet_ms() > patience_ms;
-    live.published().phase.is_active() && !clock.is_stopped() && clock.patience_ms().is_some_and(is_late)
+    live.published().phase.is_active() && !clock.is_paused() && clock.stall_timeout_ms().is_some_and(is_late)
 }
 
 /// Returns whether a driven run has no handle and no open children, and made no progress for `stuck_after_ms`.
@@ -40,7 +40,7 @@ pub(crate) async fn watch(runs: Arc<RunRegistry>, lifetime: Lifetime, stuck_afte
             runs.notify(&run, RunInput::End(EndInput::Undriven));
         }
         for run in runs.select(is_stuck) {
-            if run.clock.is_told_of_silence() {
+            if run.clock.mark_stall_reported() {
                 continue;
             }
             let since = run.clock.last_progress();

@@ -72,36 +72,38 @@ impl Authorizer {
     ) -> Result<Authorization, ErrorInfo> {
         let name = &job.spec.name;
         if self.permissions.denies_tool(&spec.settings, name) {
-            return Err(denied(name));
+            return Err(denied_tool(name));
         }
         let opened = tool.resolved_path(context, &job.arguments);
         if opened.is_some_and(|path| self.permissions.denies_path(&spec.settings, &context.project_dir, name, &path)) {
-            return Err(denied(name));
+            return Err(denied_tool(name));
         }
-        let Some(demand) = tool.demand(context, &job.arguments)? else { return Ok(Authorization::Allowed(None)) };
+        let Some(demand) = tool.required_access(context, &job.arguments)? else {
+            return Ok(Authorization::Allowed(None));
+        };
         if let Some(id) = &job.permission_id {
             return match self.is_allowed(spec, (tool, context, job), id, &demand).await? {
                 true => Ok(Authorization::Allowed(Some(demand))),
-                false => Err(changed(name)),
+                false => Err(access_changed(name)),
             };
         }
         let verdict =
             self.permissions.verdict((&spec.identity.session_id, &spec.settings), &context.project_dir, name, &demand);
         match self.network_policy(&job.spec, &demand) {
-            _ if verdict == CommandVerdict::Deny => return Err(denied(name)),
+            _ if verdict == CommandVerdict::Deny => return Err(denied_tool(name)),
             _ if verdict == CommandVerdict::Allow => return Ok(Authorization::Allowed(Some(demand))),
             NetworkPolicy::Allow => return Ok(Authorization::Allowed(Some(demand))),
-            NetworkPolicy::Deny => return Err(no_network(name)),
+            NetworkPolicy::Deny => return Err(network_denied(name)),
             NetworkPolicy::Ask => {}
         }
         if let (Scope::Unconfined, Confinement::None { why }) = (&demand.scope, confinement()) {
             return Err(unconfined(name, &demand, &why));
         }
-        if !self.permissions.can_ask(&spec.settings) {
+        if !self.permissions.has_approver(&spec.settings) {
             // No grant helps if a deny rule cannot be checked.
             let allow =
                 if verdict == CommandVerdict::AskUncheckable { Vec::new() } else { exact_grants(name, &demand) };
-            return Err(nobody_to_ask(name, &demand, allow, &self.redactor));
+            return Err(no_approver(name, &demand, allow, &self.redactor));
         }
         let diff = self.preview(spec, tool, context, &job.arguments).await;
         let fingerprint = fingerprint(name, &job.raw_arguments, &demand, diff.as_deref());
@@ -130,7 +132,7 @@ impl Authorizer {
             created_at: now(),
             decided_at: None,
         };
-        self.redactor.permission(&mut asked);
+        self.redactor.redact_permission(&mut asked);
         Ok(Authorization::NeedsApproval(Box::new(asked)))
     }
 
@@ -177,7 +179,7 @@ impl Authorizer {
     fn network_policy(&self, tool: &ToolSpec, demand: &Demand) -> NetworkPolicy {
         match self.network {
             NetworkPolicy::Deny if tool.has_tag(NETWORK_TAG) => NetworkPolicy::Deny,
-            NetworkPolicy::Allow if tool.has_tag(NETWORK_TAG) && !tool.effect.changes() && !demand.is_sensitive => {
+            NetworkPolicy::Allow if tool.has_tag(NETWORK_TAG) && !tool.effect.is_mutating() && !demand.is_sensitive => {
                 NetworkPolicy::Allow
             }
             _ => NetworkPolicy::Ask,
@@ -185,12 +187,12 @@ impl Authorizer {
     }
 }
 
-fn denied(tool: &str) -> ErrorInfo {
+fn denied_tool(tool: &str) -> ErrorInfo {
     let message = format!(
         "`{tool}` was not run: a deny rule forbids it (--deny, permissions.deny). Do it in another way, or say what you \
          could not do"
     );
-    by_rule(message)
+    denied_by_rule(message)
 }
 
 /// Returns the error for a command on a machine without confinement. Only a grant that existed before the run allows
@@ -204,16 +206,16 @@ fn unconfined(tool: &str, demand: &Demand, why: &str) -> ErrorInfo {
     ErrorInfo { details, ..ErrorInfo::new(ErrorCode::PermissionDenied, message) }
 }
 
-fn no_network(tool: &str) -> ErrorInfo {
-    by_rule(format!("`{tool}` was not run: it uses the network, and permissions.network is \"deny\""))
+fn network_denied(tool: &str) -> ErrorInfo {
+    denied_by_rule(format!("`{tool}` was not run: it uses the network, and permissions.network is \"deny\""))
 }
 
 /// Returns the error for a call that a rule of the configuration or of its run denies.
-fn by_rule(message: String) -> ErrorInfo {
+fn denied_by_rule(message: String) -> ErrorInfo {
     ErrorInfo { details: json!({ "by": "rule" }), ..ErrorInfo::new(ErrorCode::PermissionDenied, message) }
 }
 
-fn changed(tool: &str) -> ErrorInfo {
+fn access_changed(tool: &str) -> ErrorInfo {
     let message = format!(
         "`{tool}` was not run: its arguments, or what it would touch, are not what was allowed (a link or a folder may \
          have changed meanwhile). Call it again, so that it can be asked for as it is now"
@@ -223,7 +225,7 @@ fn changed(tool: &str) -> ErrorInfo {
 
 /// Returns the error for a call that requires approval when no approver is available. The details name the target, and
 /// the grants that would allow the call.
-fn nobody_to_ask(tool: &str, demand: &Demand, allow: Vec<String>, redactor: &Redactor) -> ErrorInfo {
+fn no_approver(tool: &str, demand: &Demand, allow: Vec<String>, redactor: &Redactor) -> ErrorInfo {
     let target = redactor.text(&demand.target);
     let how = match &allow[..] {
         [] => "No grant reaches it: a person has to be asked".to_owned(),

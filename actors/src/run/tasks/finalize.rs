@@ -29,10 +29,10 @@ use crate::{
             entry::{RunEntry, RunPhase},
         },
         resolver::RunResolver,
-        step::decide,
+        step::run_step,
         tasks::{
-            load::{read_own, read_stored},
-            not_found_out,
+            load::{read_ended, read_stored},
+            unknown_flush,
         },
     },
     task_journal::TaskJournals,
@@ -70,15 +70,15 @@ impl Finalizer {
             let attempt = || finalizer.finalize_tree(&live, &ending);
             match finalizer.lifetime.keep_trying("ending a run", attempt).await {
                 Ok(Some((outcome, result))) => {
-                    if live.begins_journal() {
-                        finalizer.task_journals.follow(&live.run_id);
+                    if live.claim_journal() {
+                        finalizer.task_journals.start(&live.run_id);
                     }
                     finalizer.runs.run_ended(&live, outcome, result);
                 }
                 // The run was never recorded: there is nothing to end.
                 Ok(None) => finalizer.runs.abandon_start(&live),
                 Err(error) if error.code == ErrorCode::Closing => {} // closing interrupts it
-                Err(error) => finalizer.runs.run_lost(&live, error),
+                Err(error) => finalizer.runs.run_unrecorded(&live, error),
             }
         });
     }
@@ -101,7 +101,7 @@ impl Finalizer {
             match self.runs.get(&child.run_id) {
                 Some(live) => {
                     self.runs.cancel(&live);
-                    live.outcome().await?;
+                    live.wait_outcome().await?;
                 }
                 None => {
                     let ending =
@@ -132,12 +132,12 @@ impl Finalizer {
         })?;
         let mut state = self.read_state(run_id, trace_id).await?;
         let flushed = match self.artifacts.flush_run(trace_id, run_id).await {
-            Err(error) if !error.retryable => not_found_out(error),
+            Err(error) if !error.retryable => unknown_flush(error),
             outcome => outcome?,
         };
         // Reservations are kept in memory only, so they count only if this process made them.
         let here = self.runs.get(run_id).filter(|live| !live.published().interrupted);
-        let step = decide(&mut state, RunInput::End(EndInput::Abandon { ending, flushed }), here.as_deref());
+        let step = run_step(&mut state, RunInput::End(EndInput::Abandon { ending, flushed }), here.as_deref());
         if !step.writes.is_empty() {
             let epoch = ack.epoch.unwrap_or_default();
             let fence = Fence { run_id: run_id.clone(), epoch, number: 1, active_ms: None };
@@ -178,7 +178,7 @@ impl Finalizer {
             return Ok(None);
         }
         let spec = self.resolver.resolve_ended(&run);
-        let stored = self.reader.read(move |reader| read_own(reader, &run)).await?;
+        let stored = self.reader.read(move |reader| read_ended(reader, &run)).await?;
         let state = RunState::rebuild(Arc::new(spec), stored);
         Ok(run_outcome(&state).map(|(outcome, _)| outcome))
     }
@@ -202,7 +202,7 @@ impl Finalizer {
         let ids: HashSet<&RunId> = runs.iter().map(|run| &run.run_id).collect();
         let is_top = |run: &&Run| run.parent_run_id.as_ref().is_none_or(|parent| !ids.contains(parent));
         let tops: Vec<Run> = runs.iter().filter(is_top).cloned().collect();
-        if runs.iter().all(|run| run.settings.budget.is_open()) {
+        if runs.iter().all(|run| run.settings.budget.is_unlimited()) {
             return Ok(Vec::new());
         }
         let read = move |reader: &dyn Reader| {
@@ -243,7 +243,7 @@ impl Finalizer {
             let above = || purses.get(run.parent_run_id.as_ref()?).cloned();
             let own = self.runs.get(&run.run_id).and_then(|live| live.budget.clone());
             if let Some(purse) = own.or_else(above) {
-                purse.report_of(&run.run_id, run.parent_run_id.as_ref(), Consumed::of(&run.usage, *children));
+                purse.report_for(&run.run_id, run.parent_run_id.as_ref(), Consumed::of(&run.usage, *children));
                 purses.insert(&run.run_id, purse);
             }
         }

@@ -26,7 +26,7 @@ use crate::{
     tool::ToolResult,
 };
 
-fn told(spec: &RunSpec, event: HookPoint) -> HookInput {
+fn run_input(spec: &RunSpec, event: HookPoint) -> HookInput {
     HookInput {
         event,
         session_id: spec.identity.session_id.clone(),
@@ -42,13 +42,13 @@ fn told(spec: &RunSpec, event: HookPoint) -> HookInput {
     }
 }
 
-fn of_call(spec: &RunSpec, job: &ToolCallTask, event: HookPoint, resolved_path: Option<PathBuf>) -> HookInput {
+fn call_input(spec: &RunSpec, job: &ToolCallTask, event: HookPoint, resolved_path: Option<PathBuf>) -> HookInput {
     HookInput {
         resolved_path,
         tool: Some(job.spec.name.clone()),
         arguments: Some(job.arguments.clone()),
         tags: job.spec.tags.clone(),
-        ..told(spec, event)
+        ..run_input(spec, event)
     }
 }
 
@@ -62,11 +62,11 @@ pub(crate) async fn before_call(
 ) -> Result<(), ErrorInfo> {
     let event = HookPoint::PreToolUse;
     // A call that has passed its hooks and was then approved is not checked by them again.
-    if job.permission_id.is_some() || !spec.hooks.hear(event) {
+    if job.permission_id.is_some() || !spec.hooks.has_hooks(event) {
         return Ok(());
     }
     let HookResult { denied: refused, failures } =
-        spec.hooks.call(&of_call(spec, job, event, resolved_path), project).await;
+        spec.hooks.call(&call_input(spec, job, event, resolved_path), project).await;
     let event = event.as_str().to_owned();
     failures.into_iter().for_each(|error| tell(HookEvent::Failed { event: event.clone(), error }.into()));
     let Some(reason) = refused else { return Ok(()) };
@@ -81,7 +81,7 @@ pub(crate) async fn before_call(
 /// Returns the hook input for a call that has an outcome; `None` if no hook listens.
 pub(crate) fn after_call(spec: &RunSpec, job: &ToolCallTask, resolved_path: Option<PathBuf>) -> Option<HookInput> {
     let event = HookPoint::PostToolUse;
-    spec.hooks.hear(event).then(|| of_call(spec, job, event, resolved_path))
+    spec.hooks.has_hooks(event).then(|| call_input(spec, job, event, resolved_path))
 }
 
 /// Formats an outcome for hooks.
@@ -130,12 +130,12 @@ impl HookCalls {
         point: HookPoint,
         prompt: Option<String>,
     ) {
-        self.notify(live, spec, HookInput { prompt, ..told(spec, point) });
+        self.notify(live, spec, HookInput { prompt, ..run_input(spec, point) });
     }
 
     /// Asks hooks whether a run may end with this answer.
     pub(crate) async fn before_end(&self, spec: &RunSpec, answer: String) -> HookResult {
-        let told = HookInput { outcome: Some(json!({ "output": answer })), ..told(spec, HookPoint::Stop) };
+        let told = HookInput { outcome: Some(json!({ "output": answer })), ..run_input(spec, HookPoint::Stop) };
         spec.hooks.call(&told, &self.runs.project_dir(&spec.identity.session_id)).await
     }
 }

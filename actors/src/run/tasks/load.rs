@@ -16,7 +16,7 @@ use crate::{
     run::machine::{
         replay::{StoredRun, added_sequences},
         rewind::RewindPlan,
-        tools::is_spawning,
+        tools::is_spawning_tool,
     },
     tool::ToolOutput,
 };
@@ -30,7 +30,7 @@ pub(crate) async fn last_settings(reader: &StoreReader, trace: &TraceId) -> Resu
 }
 
 /// Returns the error for a message after which a run cannot continue.
-pub(crate) fn no_way_back(trace: &TraceId, sequence: u64) -> ErrorInfo {
+pub(crate) fn cannot_continue_after(trace: &TraceId, sequence: u64) -> ErrorInfo {
     let message = format!(
         "message {sequence} is not one of the main path of {trace} to go on from: see its messages (a message that was \
          cut off, a summary, or one off the path is none; a session's head can be switched to one off the path)"
@@ -39,7 +39,7 @@ pub(crate) fn no_way_back(trace: &TraceId, sequence: u64) -> ErrorInfo {
 }
 
 /// Returns the error for a message that cannot be the head of a conversation.
-pub(crate) fn no_head(trace: &TraceId, sequence: u64) -> ErrorInfo {
+pub(crate) fn cannot_be_head(trace: &TraceId, sequence: u64) -> ErrorInfo {
     let message = format!(
         "message {sequence} of {trace} is none to go on from: see its messages (a message that was cut off, or a summary, \
          is none)"
@@ -59,7 +59,7 @@ pub(crate) fn read_stored(
     // A run that was rejected, and crashed before it ended, has started but has no messages.
     let begins = added_sequences(&events).next().is_none();
     let way_back = match run.settings.after_sequence.filter(|_| begins) {
-        Some(sequence) => find_way_back(reader, trace_id, sequence)?,
+        Some(sequence) => plan_rewind(reader, trace_id, sequence)?,
         None => None,
     };
     let path = match &way_back {
@@ -67,7 +67,7 @@ pub(crate) fn read_stored(
         _ => MessagePath::Main,
     };
     let mut messages: Vec<Message> = reader.messages(trace_id, path)?;
-    let asked = if begins { asked(reader, trace_id, &messages)? } else { HashMap::new() };
+    let asked = if begins { missing_child_results(reader, trace_id, &messages)? } else { HashMap::new() };
     // The main path contains neither partial messages nor messages that a summary replaced. The run's own ones are read
     // by sequence.
     let on_path: HashSet<u64> = messages.iter().map(|message| message.sequence).collect();
@@ -83,9 +83,9 @@ pub(crate) fn read_stored(
         sub_traces: reader.sub_traces(trace_id)?.into_iter().map(|trace| trace.trace_id).collect(),
         started_at: run.started_at,
         used_ms: run.usage.duration_ms,
-        recorded_outcomes: recorded_in(reader, &run.run_id, run.turn)?,
+        recorded_outcomes: recorded_outcomes(reader, &run.run_id, run.turn)?,
         rewind: way_back,
-        has_unflushed_documents: !reader.unflushed(run_id)?.is_empty(),
+        has_unflushed_documents: !reader.unflushed_documents(run_id)?.is_empty(),
         missing_child_results: asked,
         answers: answers(reader, run_id)?,
         decisions: decisions(reader, run_id)?,
@@ -104,7 +104,7 @@ fn decisions(reader: &dyn Reader, run_id: &RunId) -> Result<Vec<PermissionDecisi
     let filter = PermissionFilter { run_id: Some(run_id.clone()), ..PermissionFilter::default() };
     let mut decided = reader.permissions(&filter)?;
     decided.sort_by_key(|asked| asked.decided_at);
-    Ok(decided.into_iter().filter_map(PermissionDecision::of).collect())
+    Ok(decided.into_iter().filter_map(PermissionDecision::from_request).collect())
 }
 
 fn run_events(reader: &dyn Reader, run: &RunId) -> Result<Vec<(Timestamp, Event)>, StoreError> {
@@ -112,7 +112,7 @@ fn run_events(reader: &dyn Reader, run: &RunId) -> Result<Vec<(Timestamp, Event)
 }
 
 /// Reads the rows that determine the outcome of an ended run: only its own, without other runs of its trace.
-pub(crate) fn read_own(reader: &dyn Reader, run: &Run) -> Result<StoredRun, StoreError> {
+pub(crate) fn read_ended(reader: &dyn Reader, run: &Run) -> Result<StoredRun, StoreError> {
     let events = run_events(reader, &run.run_id)?;
     let sequences: Vec<u64> = added_sequences(&events).collect();
     Ok(StoredRun {
@@ -125,7 +125,7 @@ pub(crate) fn read_own(reader: &dyn Reader, run: &Run) -> Result<StoredRun, Stor
 }
 
 /// Reads the outcomes of a turn's calls that were recorded with their effects: edits of documents (ART-5).
-pub(crate) fn recorded_in(
+pub(crate) fn recorded_outcomes(
     reader: &dyn Reader,
     run: &RunId,
     turn: u32,
@@ -133,19 +133,19 @@ pub(crate) fn recorded_in(
     let edits = reader.turn_edits(run, turn)?;
     let outcome = |edit: DocumentEdit| {
         let edited: Edited = serde_json::from_str(&edit.outcome).ok()?;
-        Some((edit.effect.tool_call_id, crate::builtin_tools::artifact::written(&edited)))
+        Some((edit.effect.tool_call_id, crate::builtin_tools::artifact::edit_output(&edited)))
     };
     Ok(edits.into_iter().filter_map(outcome).collect())
 }
 
 /// Prepares a rewind to a message. `None` if the message is the current head.
-fn find_way_back(
+fn plan_rewind(
     reader: &dyn Reader,
     trace: &TraceId,
     after_sequence: u64,
 ) -> Result<Option<Result<Box<RewindPlan>, ErrorInfo>>, StoreError> {
-    let Some(place) = reader.place(trace, after_sequence)?.filter(|place| place.is_on_path) else {
-        return Ok(Some(Err(no_way_back(trace, after_sequence))));
+    let Some(place) = reader.resume_point(trace, after_sequence)?.filter(|place| place.is_on_path) else {
+        return Ok(Some(Err(cannot_continue_after(trace, after_sequence))));
     };
     if place.sequence == place.head {
         return Ok(None);
@@ -167,7 +167,7 @@ fn find_way_back(
 
 /// Returns the results of the sub-agents of open calls at the end of a conversation, by tool call id. A sub-agent
 /// without a result is reported as interrupted.
-fn asked(
+fn missing_child_results(
     reader: &dyn Reader,
     trace: &TraceId,
     messages: &[Message],
@@ -176,10 +176,10 @@ fn asked(
         return Ok(HashMap::new());
     };
     let is_open = |id: &str| !messages[last..].iter().any(|message| message.tool_call_id.as_deref() == Some(id));
-    let calls = messages[last].tool_calls.iter().filter(|call| is_spawning(&call.name) && is_open(&call.id));
+    let calls = messages[last].tool_calls.iter().filter(|call| is_spawning_tool(&call.name) && is_open(&call.id));
     let open: HashSet<&str> = calls.map(|call| call.id.as_str()).collect();
     let mut found: HashMap<String, Vec<ChildResult>> = HashMap::new();
-    let Some(run) = reader.last_begun_run(trace)?.filter(|_| !open.is_empty()) else { return Ok(found) };
+    let Some(run) = reader.last_started_run(trace)?.filter(|_| !open.is_empty()) else { return Ok(found) };
     let mut results: HashMap<RunId, ChildResult> =
         reader.child_results(&run.run_id)?.into_iter().map(|result| (result.run_id.clone(), result)).collect();
     for (_, event) in run_events(reader, &run.run_id)? {

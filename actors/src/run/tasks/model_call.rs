@@ -32,7 +32,7 @@ use crate::{
         },
         message::RunMsg,
         registry::{RunRegistry, entry::RunEntry},
-        tasks::{place, traffic_dump::TrafficDump},
+        tasks::{artifact_owner, traffic_dump::TrafficDump},
     },
 };
 
@@ -113,17 +113,17 @@ impl DeltaSink for CallObserver {
             Delta::Reasoning { text } => Delta::Reasoning { text: self.redactors.1.push(&text) },
             delta @ Delta::ToolProgress { .. } => delta,
         };
-        self.show(shown);
+        self.stream(shown);
     }
 }
 
 impl CallObserver {
     /// Streams a redacted delta.
-    fn show(&self, delta: Delta) {
+    fn stream(&self, delta: Delta) {
         if delta.text().is_empty() {
             return;
         }
-        self.journal.stream(|| LiveDelta {
+        self.journal.publish_delta(|| LiveDelta {
             trace_id: self.live.trace_id.clone(),
             session_id: self.live.session_id.clone(),
             run_id: self.live.run_id.clone(),
@@ -133,11 +133,11 @@ impl CallObserver {
     }
 
     /// Streams the text that the redactors held back because it could have been the start of a secret.
-    fn show_rest(&mut self) {
+    fn stream_rest(&mut self) {
         let (text, reasoning) = (self.redactors.0.end(), self.redactors.1.end());
         if self.mailbox.is_some() {
-            self.show(Delta::Reasoning { text: reasoning });
-            self.show(Delta::Text { text });
+            self.stream(Delta::Reasoning { text: reasoning });
+            self.stream(Delta::Text { text });
         }
     }
 }
@@ -158,13 +158,13 @@ impl CallSink for CallObserver {
             *usage = Some(spent);
         }
         if let Some(mailbox) = &self.mailbox {
-            mailbox.cast(RunMsg::Input(Box::new(RunInput::Model(ModelInput::Note(event)))));
+            mailbox.send(RunMsg::Input(Box::new(RunInput::Model(ModelInput::Note(event)))));
         }
     }
 
     fn waits(&mut self, reason: Option<String>) {
         match &reason {
-            Some(_) => drop(self.clock_pause.get_or_insert_with(|| self.live.clock.stop())),
+            Some(_) => drop(self.clock_pause.get_or_insert_with(|| self.live.clock.pause())),
             None => self.clock_pause = None,
         }
         self.live.status.pause(reason);
@@ -179,7 +179,7 @@ impl CallSink for CallObserver {
         // If the run is cancelled before the next attempt, no request is in flight.
         self.was_sent = false;
         self.partial.clear();
-        self.show_rest();
+        self.stream_rest();
     }
 }
 
@@ -195,17 +195,17 @@ pub(crate) struct ModelCaller {
 
 impl ModelCaller {
     /// Requests a summary of the older part of the conversation.
-    pub(crate) async fn summarise(
+    pub(crate) async fn summarize(
         &self,
         spec: &RunSpec,
         call: SummaryCall,
         line: &mut CallObserver,
     ) -> Result<Completion, ErrorInfo> {
-        self.ask(spec, &spec.helpers.summary, call.system, vec![(Role::User, call.user)], line).await
+        self.call_auxiliary(spec, &spec.helpers.summary, call.system, vec![(Role::User, call.user)], line).await
     }
 
     /// Sends a request without tools to an auxiliary model.
-    pub(crate) async fn ask(
+    pub(crate) async fn call_auxiliary(
         &self,
         spec: &RunSpec,
         helper: &AuxiliaryModel,
@@ -237,7 +237,11 @@ impl ModelCaller {
 
     /// Returns the outcome, unless the gateway is permanently lost. In that case, this process does not continue the
     /// session, and the call does not return.
-    async fn unless_lost<T>(&self, spec: &RunSpec, outcome: Result<T, ErrorInfo>) -> Result<T, ErrorInfo> {
+    async fn interrupt_if_gateway_lost<T>(
+        &self,
+        spec: &RunSpec,
+        outcome: Result<T, ErrorInfo>,
+    ) -> Result<T, ErrorInfo> {
         match outcome {
             Err(failure) if failure.code == ErrorCode::RuntimeFailed => {
                 loop {
@@ -253,18 +257,18 @@ impl ModelCaller {
     }
 
     /// Calls the model.
-    pub(crate) async fn complete(
+    pub(crate) async fn call_model(
         &self,
         spec: &RunSpec,
         call: ModelCall,
         line: &mut CallObserver,
     ) -> Result<Completion, ErrorInfo> {
         let name = spec.preset.model.as_deref().unwrap_or(&spec.settings.model);
-        let (gateway, model) = self.unless_lost(spec, self.models.open(name).await).await?;
+        let (gateway, model) = self.interrupt_if_gateway_lost(spec, self.models.open(name).await).await?;
         let mut system = vec![call.system];
         let mut prompt_tokens = call.tokens;
         if spec.tool("read_artifact").is_some()
-            && let Some(inventory) = self.artifacts.inventory(&place(spec)).await?
+            && let Some(inventory) = self.artifacts.inventory(&artifact_owner(spec)).await?
         {
             prompt_tokens += spec.model.counter.count_text(&inventory);
             system.push(inventory.into());
@@ -285,9 +289,9 @@ impl ModelCaller {
         let most_tokens = prompt_tokens.saturating_add(request.max_output_tokens.unwrap_or(max_output_tokens));
         let CallResult { outcome, waited_ms } =
             gateway.complete(&spec.identity.session_id, &request, most_tokens, line).await;
-        line.show_rest();
+        line.stream_rest();
         line.waited_ms += waited_ms;
-        let outcome = self.unless_lost(spec, outcome).await;
+        let outcome = self.interrupt_if_gateway_lost(spec, outcome).await;
         if let Ok(completion) = &outcome
             && let Some(usage) = completion.usage.filter(|usage| !usage.estimated)
         {

@@ -6,7 +6,7 @@ use soong_protocol::{ErrorCode, ErrorInfo, Role};
 
 use crate::{
     budget::Reservation,
-    memory::{ExperienceText, MemoryFile, matching, mend_request, read_tags, tag_request, told},
+    memory::{ExperienceText, MemoryFile, correction_request, format_experiences, matching, read_tags, tag_request},
     run::{
         machine::{input::RecallResult, spec::RunSpec},
         tasks::model_call::{CallObserver, ModelCaller},
@@ -15,7 +15,7 @@ use crate::{
 
 /// Searches for matching experiences. `recalled` is filled during the search, so that the usage is known if the search
 /// is cut off.
-pub(in crate::run) async fn look(
+pub(in crate::run) async fn search(
     (models, memory, top_k): (&ModelCaller, Arc<MemoryFile>, usize),
     spec: &RunSpec,
     line: &mut CallObserver,
@@ -36,14 +36,14 @@ pub(in crate::run) async fn look(
         line.reservation.take().into_iter().for_each(Reservation::settle);
         line.was_sent = false;
         recalled.pending_prompt_tokens = count(&system) + said.iter().map(|(_, text)| count(text)).sum::<u64>();
-        let answer = models.ask(spec, &spec.helpers.utility, system.clone(), said.clone(), line).await?;
-        recalled.book(&answer);
+        let answer = models.call_auxiliary(spec, &spec.helpers.utility, system.clone(), said.clone(), line).await?;
+        recalled.add_call(&answer);
         match read_tags(&answer.text) {
             Ok(tags) => break tags,
             Err(why) if tried == 0 => {
                 tried += 1;
                 said.push((Role::Assistant, answer.text));
-                said.push((Role::User, mend_request(&why)));
+                said.push((Role::User, correction_request(&why)));
             }
             Err(why) => {
                 let message =
@@ -54,9 +54,9 @@ pub(in crate::run) async fn look(
     };
     // Experiences that did more harm than good are not offered automatically.
     let mut found = matching(book.experiences(), &recalled.tags, usize::MAX);
-    found.retain(|known| known.metrics.worth() >= 0);
+    found.retain(|known| known.metrics.score() >= 0);
     found.truncate(top_k);
     recalled.ids = found.iter().map(|known| known.id.clone()).collect();
-    recalled.prompt_text = (!found.is_empty()).then(|| told(&found));
+    recalled.prompt_text = (!found.is_empty()).then(|| format_experiences(&found));
     Ok(())
 }

@@ -18,12 +18,12 @@ use crate::{
     reading::StoreReader,
     redaction::{Redactor, StreamRedactor},
     run::{
-        machine::{effect::ToolCallTask, inline::InlineLimits, spec::RunSpec, tools::is_decided_here},
+        machine::{effect::ToolCallTask, inline::InlineLimits, spec::RunSpec, tools::is_internal_tool},
         registry::{RunRegistry, entry::RunEntry},
         tasks::{
             authorize::{Authorization, Authorizer},
             hook_calls,
-            load::recorded_in,
+            load::recorded_outcomes,
             tool_output,
         },
     },
@@ -46,14 +46,14 @@ pub(in crate::run::tasks) fn resolved_path(
     job: &ToolCallTask,
     context: &ToolContext,
 ) -> Option<PathBuf> {
-    if !spec.hooks.hear(HookPoint::PreToolUse) && !spec.hooks.hear(HookPoint::PostToolUse) {
+    if !spec.hooks.has_hooks(HookPoint::PreToolUse) && !spec.hooks.has_hooks(HookPoint::PostToolUse) {
         return None;
     }
     spec.catalog.registry.get(&job.spec.name)?.tool.as_ref()?.resolved_path(context, &job.arguments)
 }
 
 /// Returns the error of a call whose path changed after its hooks were asked.
-fn moved(tool: &str) -> ErrorInfo {
+fn path_changed(tool: &str) -> ErrorInfo {
     let message =
         format!("`{tool}` was not run: its path leads to another file than when hooks were asked. Call it again");
     ErrorInfo::new(ErrorCode::PermissionDenied, message)
@@ -115,7 +115,7 @@ impl ToolRunner {
             if text.is_empty() {
                 return;
             }
-            journal.stream(|| LiveDelta {
+            journal.publish_delta(|| LiveDelta {
                 trace_id: live.trace_id.clone(),
                 session_id: live.session_id.clone(),
                 run_id: live.run_id.clone(),
@@ -137,7 +137,7 @@ impl ToolRunner {
         if let Err(error) = hook_calls::before_call(spec, &job, &context.project_dir, hooked_path.clone(), note).await {
             return ToolAttempt::Ended(Box::new(Err(error)));
         }
-        if is_decided_here(&job.spec.name) {
+        if is_internal_tool(&job.spec.name) {
             return ToolAttempt::HooksAllowed;
         }
         let Some(tool) = spec.catalog.registry.get(&job.spec.name).and_then(|entry| entry.tool.as_ref()) else {
@@ -150,7 +150,7 @@ impl ToolRunner {
             Authorization::Denied(error) => return ToolAttempt::Ended(Box::new(Err(error))),
         }
         if hooked_path != resolved_path(spec, &job, &context) {
-            return ToolAttempt::Ended(Box::new(Err(moved(&job.spec.name))));
+            return ToolAttempt::Ended(Box::new(Err(path_changed(&job.spec.name))));
         }
         ToolAttempt::Ended(Box::new(self.call_tool(spec, job, tool, context, token).await))
     }
@@ -181,7 +181,7 @@ impl ToolRunner {
             tokens: context.output_limit_tokens,
             stored_bytes: self.config.artifacts.max_text_bytes,
         };
-        tool_output::fit(output, &job.spec, &context, limits, spec.tool("read_artifact").is_some()).await
+        tool_output::store_if_large(output, &job.spec, &context, limits, spec.tool("read_artifact").is_some()).await
     }
 
     /// Reads the recorded outcome of a call that was cut off or timed out while its edit was being written.
@@ -192,7 +192,7 @@ impl ToolRunner {
         turn: u32,
     ) -> Option<ToolOutput> {
         let run = spec.identity.run_id.clone();
-        let recorded = self.reader.read(move |reader| recorded_in(reader, &run, turn)).await;
+        let recorded = self.reader.read(move |reader| recorded_outcomes(reader, &run, turn)).await;
         recorded.ok()?.remove(call)
     }
 }

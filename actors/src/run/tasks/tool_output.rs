@@ -20,14 +20,14 @@ const MIN_STORED_BYTES: usize = 512;
 
 /// Stores an output that is too large or that its tool wants stored, and replaces it by a short reference. Paged
 /// outputs are only cut.
-pub(crate) async fn fit(
+pub(crate) async fn store_if_large(
     output: ToolOutput,
     spec: &ToolSpec,
     context: &ToolContext,
     limits: InlineLimits,
     can_read_artifacts: bool,
 ) -> Result<ToolOutput, ErrorInfo> {
-    let is_large = limits.are_passed_by(&output.output) && output.output.len() > MIN_STORED_BYTES;
+    let is_large = limits.are_exceeded_by(&output.output) && output.output.len() > MIN_STORED_BYTES;
     if !is_large && !output.store_output {
         return Ok(output);
     }
@@ -81,7 +81,7 @@ pub(crate) struct TextSource<'a> {
 }
 
 /// Stores a text of a run as an artifact, cut to the maximum size.
-pub(crate) async fn keep(
+pub(crate) async fn store_text(
     artifacts: &ArtifactStore,
     run: &RunSpec,
     about: &TextSource<'_>,
@@ -91,7 +91,7 @@ pub(crate) async fn keep(
     let text = if text.len() > most { cut(&text, most.saturating_sub(64)) } else { text };
     let save = Save {
         key: None,
-        title: format!("{}: {}", run.identity.trace_id.short(), preview(about.title)),
+        title: format!("{}: {}", run.identity.trace_id.last_segment(), preview(about.title)),
         provenance: Provenance {
             run_id: Some(run.identity.run_id.clone()),
             trace_id: Some(run.identity.trace_id.clone()),
@@ -100,7 +100,7 @@ pub(crate) async fn keep(
         },
         ..Save::new("", "text/plain", text)
     };
-    Ok(artifacts.save(&crate::run::tasks::place(run), save).await?.reference())
+    Ok(artifacts.save(&crate::run::tasks::artifact_owner(run), save).await?.reference())
 }
 
 /// Returns a note that summaries are shortened, with a reference to the full text.
@@ -135,7 +135,7 @@ mod tests {
             ("好".repeat(33), true),  // 99 bytes, 25 tokens
             (String::new(), false),
         ] {
-            assert_eq!(limits.are_passed_by(&text), passed, "{} bytes", text.len());
+            assert_eq!(limits.are_exceeded_by(&text), passed, "{} bytes", text.len());
         }
     }
 
@@ -173,8 +173,8 @@ mod tests {
             let limits = InlineLimits { bytes, tokens, stored_bytes: 100_000 };
             for text in ["a".repeat(4_000), "好".repeat(1_400), "a\n".repeat(40_000), "a".repeat(bytes + 1)] {
                 let shown = reference_text(&reference, "bash", &text, limits, false, true);
-                assert!(!limits.are_passed_by(&text) || !limits.are_passed_by(&shown), "{bytes} {tokens}: {shown}");
-                assert!(!limits.are_passed_by(&text) || shown.len() < text.len(), "{bytes} {tokens}: {shown}");
+                assert!(!limits.are_exceeded_by(&text) || !limits.are_exceeded_by(&shown), "{bytes} {tokens}: {shown}");
+                assert!(!limits.are_exceeded_by(&text) || shown.len() < text.len(), "{bytes} {tokens}: {shown}");
             }
         }
     }

@@ -54,7 +54,7 @@ impl TrafficDump {
             "answer": answer,
         });
         // Redacted before serialization, because serialization escapes the text within arguments once more.
-        self.redactor.value(&mut traffic);
+        self.redactor.redact_json(&mut traffic);
         let save = Save {
             key: None,
             title: format!("model call of turn {turn}"),

@@ -32,7 +32,7 @@ fn text(lines: &[TaskLine]) -> Vec<u8> {
 fn catch_up(path: &Path, all: &[TaskLine]) -> io::Result<()> {
     let mut file = JournalFile::open(path.to_owned(), &run())?;
     file.append(all)?;
-    file.finish()
+    file.sync()
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn task_1_a_file_that_is_torn_at_any_byte_is_caught_up() {
 }
 
 #[test]
-fn a_file_is_written_on_or_anew_as_it_stands() {
+fn file_is_continued_or_rewritten() {
     let all = lines(4);
     let whole = text(&all);
     let with = |at: usize, with: &[u8]| {
@@ -112,14 +112,14 @@ fn each_damaged_file_is_kept_under_a_name_of_its_own() {
 }
 
 #[test]
-fn a_file_that_is_taken_away_is_not_called_complete() {
+fn removed_file_is_not_complete() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.wal.jsonl");
     let mut file = JournalFile::open(path.clone(), &run()).unwrap();
     file.append(&lines(1)).unwrap();
     fs::remove_file(&path).unwrap();
     file.append(&lines(2)[1..]).unwrap();
-    assert!(file.finish().is_err());
+    assert!(file.sync().is_err());
     catch_up(&path, &lines(2)).unwrap();
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();

@@ -137,7 +137,7 @@ impl TestJournal {
     }
 
     /// Starts a run, applies all steps, and ends it.
-    fn live(&mut self, id: &str, steps: &[Step], end: RunEvent) {
+    fn run_to_end(&mut self, id: &str, steps: &[Step], end: RunEvent) {
         let begun = self.event(id, started());
         self.write(vec![Write::Run(Box::new(run(id, &trace(), None))), begun]);
         for step in steps {
@@ -151,7 +151,7 @@ impl TestJournal {
                 }
                 Step::Focus(place) => tree.plan_focus(&name(*place)),
                 Step::Close(place, status) => tree.plan_close(Some(&name(*place)), *status, "a summary"),
-                Step::Root => Ok(tree.plan_root("task", 0, at(self.second))),
+                Step::Root => Ok(tree.plan_mission_goal("task", 0, at(self.second))),
                 Step::Child(place) => {
                     self.child(id, place.and_then(|place| tree.goals.get(place)).map(|goal| goal.id.clone()));
                     continue;
@@ -207,12 +207,12 @@ impl TestJournal {
     /// Returns the lines of a run's journal, serialized and parsed again.
     fn lines(&self, id: &str) -> Vec<TaskLine> {
         let run = RunId::new(id);
-        let mut projection = Projection::new(self.reader.task_journal(&run).unwrap().unwrap());
+        let mut projection = Projection::new(self.reader.pending_task_journal(&run).unwrap().unwrap());
         let events = self.reader.run_events(&run).unwrap();
         let lines = events.iter().filter_map(|record| projection.line(record));
         let back = |line: TaskLine| {
             let json = serde_json::to_string(&line).unwrap();
-            assert!(LineIdentity::parse(json.as_bytes()).unwrap().is_of(&line), "{json}");
+            assert!(LineIdentity::parse(json.as_bytes()).unwrap().matches(&line), "{json}");
             let read: TaskLine = serde_json::from_str(&json).unwrap();
             assert_eq!(read, line, "{json}");
             read
@@ -222,7 +222,7 @@ impl TestJournal {
 }
 
 /// Returns the tree as the lines describe it: without stats, and only with the children of one run.
-fn known(mut tree: GoalTree, children: &[TaskLine]) -> GoalTree {
+fn without_stats(mut tree: GoalTree, children: &[TaskLine]) -> GoalTree {
     let started: Vec<_> = children
         .iter()
         .filter_map(|line| match &line.event {
@@ -248,10 +248,10 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         let mut world = TestJournal::open(dir.path());
         let stats = StatsPair::zero;
-        world.live("r1", &before, RunEvent::Completed { summary: "x".into(), stats: stats() });
-        world.live("r2", &steps, RunEvent::Cancelled { queued: false, end_reason: EndReason::Cancelled, stats: stats() });
+        world.run_to_end("r1", &before, RunEvent::Completed { summary: "x".into(), stats: stats() });
+        world.run_to_end("r2", &steps, RunEvent::Cancelled { queued: false, end_reason: EndReason::Cancelled, stats: stats() });
         let lines = world.lines("r2");
-        prop_assert_eq!(goal_tree(&lines).unwrap(), known(world.tree(), &lines));
+        prop_assert_eq!(goal_tree(&lines).unwrap(), without_stats(world.tree(), &lines));
         let numbers: Vec<u64> = lines.iter().map(|line| line.wal_seq).collect();
         prop_assert_eq!(numbers, (1..=lines.len() as u64).collect::<Vec<_>>());
         prop_assert!(lines.iter().rev().skip(1).all(|line| !line.event.is_last()));
@@ -270,7 +270,7 @@ fn each_end_of_a_run_is_the_last_line() {
     ] {
         let dir = tempfile::tempdir().unwrap();
         let mut world = TestJournal::open(dir.path());
-        world.live("r", &[Step::Root], end);
+        world.run_to_end("r", &[Step::Root], end);
         let lines = world.lines("r");
         let kinds: Vec<&str> = lines.iter().map(|line| line.event.kind()).collect();
         assert_eq!(kinds, ["task_created", "goal_added", "goal_focused", kind]);

@@ -73,7 +73,7 @@ fn end(session: &str, status: TaskStatus) -> Vec<u8> {
 }
 
 #[test]
-fn task_2_only_what_is_over_goes_and_failed_and_stopped_ones_by_their_flag() {
+fn task_2_cleanup_deletes_only_ended_tasks() {
     let folder = TestFolders::new();
     let tasks = folder.tasks();
     let begun = created("s", &folder.project());
@@ -104,7 +104,7 @@ fn task_2_only_what_is_over_goes_and_failed_and_stopped_ones_by_their_flag() {
     assert_eq!((whole.status, whole.lines, whole.mission.as_str()), (TaskStatus::Completed, 2, "explore"));
     assert_eq!((whole.kept_in, whole.run_id.as_ref().unwrap().as_str()), (TaskPlace::Project, "r"));
 
-    let plain = || TaskCleanup::of(folder.project());
+    let plain = || TaskCleanup::dry_run_for(folder.project());
     let path = |name: &str| tasks.join("s").join(format!("{name}.wal.jsonl"));
     for (wish, want) in [
         (plain(), vec!["completed"]),
@@ -132,12 +132,12 @@ fn task_2_age_is_that_of_the_file() {
     let old = SystemTime::now() - Duration::from_secs(7_200);
     fs::File::options().append(true).open(&path).unwrap().set_modified(old).unwrap();
     for (hours, goes) in [(1, true), (3, false)] {
-        let wish = TaskCleanup { older_than_ms: Some(hours * 3_600_000), ..TaskCleanup::of(folder.project()) };
+        let wish = TaskCleanup { older_than_ms: Some(hours * 3_600_000), ..TaskCleanup::dry_run_for(folder.project()) };
         let report = clean_up_tasks(None, &wish).unwrap();
         assert_eq!(report.candidates.len(), usize::from(goes), "{hours} h");
         for candidate in report.candidates {
             assert_eq!(candidate.reason, "its task was completed, not written for 7200 s");
-            assert_eq!(candidate.modified_at, millis(fs::metadata(&path).unwrap().modified().unwrap()));
+            assert_eq!(candidate.modified_at, to_timestamp(fs::metadata(&path).unwrap().modified().unwrap()));
         }
     }
     // A journal that was written since it was listed is kept.
@@ -145,7 +145,7 @@ fn task_2_age_is_that_of_the_file() {
 }
 
 #[test]
-fn task_2_what_is_no_journal_by_place_and_name_is_never_touched() {
+fn task_2_other_files_are_never_deleted() {
     let folder = TestFolders::new();
     let text = [created("s", &folder.project()), end("s", TaskStatus::Completed)].concat();
     let (tasks, project) = (folder.tasks(), folder.project());
@@ -176,7 +176,7 @@ fn task_2_what_is_no_journal_by_place_and_name_is_never_touched() {
         ),
         folder.put(&folder.home().join("tasks"), "s", "this-project.wal.jsonl", &text),
     ];
-    let wish = TaskCleanup { dry_run: false, ..TaskCleanup::of(&project) };
+    let wish = TaskCleanup { dry_run: false, ..TaskCleanup::dry_run_for(&project) };
     let mut deleted = folder.clean_up(wish);
     deleted.sort();
     let mut want = goes.to_vec();

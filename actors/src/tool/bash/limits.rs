@@ -36,7 +36,7 @@ impl CommandLimits {
     }
 
     /// Returns the limits that the kernel enforces.
-    pub(super) fn of_kernel(self) -> ResourceLimits {
+    pub(super) fn kernel_limits(self) -> ResourceLimits {
         ResourceLimits {
             file_bytes: Some(self.file_mb.saturating_mul(MIB)),
             // Higher than the measured limit, so that the measurement ends the command first and the result names the
@@ -53,7 +53,7 @@ impl CommandLimits {
     }
 
     /// Waits until a command exceeds a limit, and returns a description of that limit.
-    pub(super) async fn exceeded(self, meter: UsageMeter) -> String {
+    pub(super) async fn wait_until_exceeded(self, meter: UsageMeter) -> String {
         loop {
             tokio::time::sleep(INTERVAL).await;
             let most = self.processes;
@@ -75,7 +75,7 @@ impl CommandLimits {
     }
 
     /// Returns why a command ended with this status, if a kernel limit is the cause.
-    pub(super) fn explain(self, status: i32) -> Option<String> {
+    pub(super) fn explain_exit_status(self, status: i32) -> Option<String> {
         let most = self.file_mb;
         let text = format!("it wrote a file larger than tools.bash.max_file_mb, which is {most}");
         (status == 128 + FILE_TOO_LARGE).then_some(text)
@@ -112,7 +112,7 @@ mod tests {
             assert_eq!(told.is_some(), part.is_some(), "{told:?}");
             assert!(told.unwrap_or_default().contains(part.unwrap_or_default()));
         }
-        assert!(limits.explain(153).unwrap().contains("max_file_mb, which is 7"));
-        assert_eq!(limits.explain(137), None);
+        assert!(limits.explain_exit_status(153).unwrap().contains("max_file_mb, which is 7"));
+        assert_eq!(limits.explain_exit_status(137), None);
     }
 }

@@ -24,7 +24,7 @@ const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random"
 ///
 /// # Errors
 /// The path of the project contains a symlink. A session stores the resolved path, so the symlink was created later.
-pub(super) fn reach(
+pub(super) fn sandbox_policy(
     surroundings: &ToolEnvironment,
     roots: &PathPolicy,
     project: &Path,
@@ -35,16 +35,21 @@ pub(super) fn reach(
         let message = format!("{} is not the folder any more that it was: a symlink leads there", project.display());
         return Err(io::Error::other(message));
     }
-    let home = roots.own().as_deref().and_then(resolved);
+    let home = roots.runtime_home().as_deref().and_then(canonical);
     let sensitive = sensitive_paths(&surroundings.tools.sensitive_paths, &surroundings.environment);
     let writable = surroundings.tools.bash.writable.iter();
-    let writable = writable.filter_map(|folder| resolved(&surroundings.environment.below_user(folder)?));
+    let writable = writable.filter_map(|folder| canonical(&surroundings.environment.below_user(folder)?));
     // Excludes roots inside the runtime's home, and roots that have since become symlinks, which may lead anywhere.
-    let extra = roots.extra().iter().filter(|root| !roots.is_own(root) && is_resolved(root)).cloned();
+    let extra =
+        roots.additional_roots().iter().filter(|root| !roots.is_in_runtime_home(root) && is_resolved(root)).cloned();
     let directory = project.to_owned();
     let project = Some(project.to_owned()).filter(|project| home.as_ref() != Some(project));
     Ok(SandboxPolicy {
-        write: extra.chain(writable.filter(|folder| !roots.is_own(folder))).chain(project).chain(own).collect(),
+        write: extra
+            .chain(writable.filter(|folder| !roots.is_in_runtime_home(folder)))
+            .chain(project)
+            .chain(own)
+            .collect(),
         hidden: home.iter().cloned().chain(sensitive).collect(),
         read_only: roots.guarded_at_home(&directory),
         devices: DEVICES.map(PathBuf::from).into_iter().filter(|device| device.exists()).collect(),
@@ -58,13 +63,13 @@ fn sensitive_paths(patterns: &[String], environment: &Environment) -> Vec<PathBu
     let below_user = patterns.iter().filter(|pattern| pattern.starts_with("~/"));
     let found = below_user.flat_map(|pattern| {
         let path = environment.below_user(pattern.strip_suffix("/**").unwrap_or(pattern));
-        path.map_or_else(Vec::new, |path| matching(&path))
+        path.map_or_else(Vec::new, |path| matching_paths(&path))
     });
-    found.filter_map(|path| resolved(&path)).filter(|path| path.is_absolute()).collect()
+    found.filter_map(|path| canonical(&path)).filter(|path| path.is_absolute()).collect()
 }
 
 /// Returns the existing paths that match a path whose last component may be a pattern.
-fn matching(path: &Path) -> Vec<PathBuf> {
+fn matching_paths(path: &Path) -> Vec<PathBuf> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
         return Vec::new();
     };
@@ -77,13 +82,13 @@ fn matching(path: &Path) -> Vec<PathBuf> {
     entries.filter(|entry| glob.is_match(entry.file_name())).map(|entry| entry.path()).collect()
 }
 
-fn resolved(path: &Path) -> Option<PathBuf> {
+fn canonical(path: &Path) -> Option<PathBuf> {
     path.canonicalize().ok()
 }
 
 /// Returns whether a path exists and contains no symlink.
 fn is_resolved(path: &Path) -> bool {
-    resolved(path).as_deref() == Some(path)
+    canonical(path).as_deref() == Some(path)
 }
 
 #[cfg(test)]

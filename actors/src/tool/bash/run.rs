@@ -22,8 +22,8 @@ use super::{
     BashState,
     cache::PackageCaches,
     limits::CommandLimits,
-    reach::reach,
-    shown::{MAX_END_BYTES, cleaned, shown},
+    reach::sandbox_policy,
+    shown::{MAX_END_BYTES, format_output, sanitize},
 };
 use crate::tool::{Progress, ToolContext, ToolOutput, ToolResult};
 
@@ -61,7 +61,7 @@ enum CommandEnd {
 /// Runs a command for at most `limit`.
 pub(super) async fn run(setting: &BashState, context: &ToolContext, command: &str, limit: Duration) -> ToolResult {
     let mut running = start(setting, context, command).await?;
-    let over_limit = setting.limits.exceeded(running.family.meter());
+    let over_limit = setting.limits.wait_until_exceeded(running.family.meter());
     let mut end = tokio::select! {
         biased;
         end = running.follow(Some(context), Instant::now() + limit) => end,
@@ -84,7 +84,7 @@ pub(super) async fn run(setting: &BashState, context: &ToolContext, command: &st
         end = CommandEnd::Cancelled;
     }
     let most_ms = setting.surroundings.tools.max_timeout_ms;
-    answer(
+    command_result(
         command,
         end,
         &printed,
@@ -109,7 +109,7 @@ async fn start(setting: &BashState, context: &ToolContext, command: &str) -> Res
         let home = surroundings.home.as_ref().filter(|_| surroundings.tools.bash.cache == PackageCache::Project);
         let caches = home.map(|home| PackageCaches::of_project(home, &project, environment)).transpose()?;
         let folders = caches.iter().map(|caches| caches.folder.clone()).chain([own.0.clone()]);
-        let reach = reach(&surroundings, &roots, &project, folders, limits.shared_memory_bytes())?;
+        let reach = sandbox_policy(&surroundings, &roots, &project, folders, limits.shared_memory_bytes())?;
         std::io::Result::Ok((own, Sandbox::around(&reach)?, caches))
     });
     let (own, fence, caches) = prepared
@@ -125,7 +125,7 @@ async fn start(setting: &BashState, context: &ToolContext, command: &str) -> Res
         .without_input()
         .with_merged_stderr()
         .within(fence)
-        .limited(limits.of_kernel())
+        .limited(limits.kernel_limits())
         .without_new_privileges();
     let shell = setting.shell.display();
     // The token keeps `context.tasks` open until all processes of the command are gone.
@@ -165,12 +165,12 @@ impl RunningCommand {
                 biased;
                 () = &mut cancelled => return CommandEnd::Cancelled,
                 () = sleep_until(until) => return CommandEnd::TimedOut,
-                status = self.family.wait() => return status.map_or(CommandEnd::SupervisorKilled, |status| CommandEnd::Status(as_shells_do(status))),
-                () = sleep_until(news_due.unwrap_or(until)), if news_due.is_some() => self.progress.tell(),
+                status = self.family.wait() => return status.map_or(CommandEnd::SupervisorKilled, |status| CommandEnd::Status(shell_exit_status(status))),
+                () = sleep_until(news_due.unwrap_or(until)), if news_due.is_some() => self.progress.flush(),
                 read = self.stdout.read(&mut chunk), if self.is_open => match read {
                     Ok(count @ 1..) => {
                         self.output.push(&chunk[..count]);
-                        self.progress.add(&chunk[..count]);
+                        self.progress.push(&chunk[..count]);
                     }
                     _ => self.is_open = false,
                 },
@@ -180,7 +180,7 @@ impl RunningCommand {
 }
 
 /// Returns an exit status in the notation of shells: 128 plus the signal number if a signal killed the command.
-fn as_shells_do(status: std::process::ExitStatus) -> i32 {
+fn shell_exit_status(status: std::process::ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
 }
 
@@ -193,16 +193,16 @@ struct OutputProgress {
 }
 
 impl OutputProgress {
-    fn add(&mut self, bytes: &[u8]) {
+    fn push(&mut self, bytes: &[u8]) {
         self.pending.extend_from_slice(&bytes[bytes.len().saturating_sub(MAX_PROGRESS_BYTES)..]);
         let too_much = self.pending.len().saturating_sub(MAX_PROGRESS_BYTES);
         self.pending.drain(..too_much);
         self.due.get_or_insert_with(|| Instant::now() + PROGRESS_INTERVAL);
     }
 
-    fn tell(&mut self) {
+    fn flush(&mut self) {
         self.due = None;
-        self.progress.say(cleaned(&std::mem::take(&mut self.pending)));
+        self.progress.report(sanitize(&std::mem::take(&mut self.pending)));
     }
 }
 
@@ -215,7 +215,7 @@ struct AppliedLimits {
 }
 
 /// Returns the result of the call: how the command ended, and its output.
-fn answer(
+fn command_result(
     command: &str,
     end: CommandEnd,
     printed: &HeadTailBuffer,
@@ -224,7 +224,7 @@ fn answer(
 ) -> ToolResult {
     let how = match end {
         CommandEnd::LimitExceeded(which) => format!("killed with everything that it started: {which}"),
-        CommandEnd::Status(status) if let Some(why) = bounds.limits.explain(status) => {
+        CommandEnd::Status(status) if let Some(why) = bounds.limits.explain_exit_status(status) => {
             format!("killed by signal {}: {why}", status - 128)
         }
         CommandEnd::Status(status @ 129..=192) => format!("killed by signal {} (exit status {status})", status - 128),
@@ -239,27 +239,27 @@ fn answer(
                 limit.as_millis(),
                 match printed.total() {
                     0 => "It had printed nothing.".to_owned(),
-                    _ => format!("What it had printed:\n{}", shown(printed, TIMEOUT_OUTPUT_BYTES)),
+                    _ => format!("What it had printed:\n{}", format_output(printed, TIMEOUT_OUTPUT_BYTES)),
                 },
-                left_over(&ended)
+                leftover_note(&ended)
             );
             return Err(ErrorInfo::new(ErrorCode::Timeout, message));
         }
         CommandEnd::Cancelled => {
-            return Err(ErrorInfo::new(ErrorCode::Cancelled, format!("cancelled{}", left_over(&ended))));
+            return Err(ErrorInfo::new(ErrorCode::Cancelled, format!("cancelled{}", leftover_note(&ended))));
         }
     };
-    let mut text = shown(printed, MAX_END_BYTES);
+    let mut text = format_output(printed, MAX_END_BYTES);
     if !text.is_empty() && !text.ends_with('\n') {
         text.push('\n');
     }
     text.push_str(&format!("[{how}]"));
-    text.push_str(&left_over(&ended));
+    text.push_str(&leftover_note(&ended));
     Ok(ToolOutput::text(format!("`{}`: {how}", title_of(command)), text))
 }
 
 /// Returns lines for the model about the processes that were still alive when the command had ended; may be empty.
-fn left_over(ended: &EndSummary) -> String {
+fn leftover_note(ended: &EndSummary) -> String {
     let processes = |count: usize| if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
     let mut note = String::new();
     if ended.killed > 0 {
@@ -276,7 +276,7 @@ fn left_over(ended: &EndSummary) -> String {
 
 /// Returns the first line of a command, shortened.
 fn title_of(command: &str) -> String {
-    let line = cleaned(command.trim().lines().next().unwrap_or_default().as_bytes());
+    let line = sanitize(command.trim().lines().next().unwrap_or_default().as_bytes());
     let is_cut = line.chars().count() > TITLE_CHARS || command.trim().lines().nth(1).is_some();
     let shown: String = line.chars().take(TITLE_CHARS).collect();
     if is_cut { shown + "…" } else { shown }

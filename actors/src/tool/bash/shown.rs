@@ -14,32 +14,33 @@ const MAX_SEQUENCE_CHARS: usize = 4096;
 const ESCAPE: char = '\u{1b}';
 
 /// Returns the whole output, or its first and last `end_bytes` with the size of the part between them.
-pub(super) fn shown(printed: &HeadTailBuffer, end_bytes: usize) -> String {
+pub(super) fn format_output(printed: &HeadTailBuffer, end_bytes: usize) -> String {
     if printed.left_out() == 0 {
         let whole = [printed.head(), &printed.tail()].concat();
-        let text = cleaned(&whole);
+        let text = sanitize(&whole);
         if text.len() <= 2 * end_bytes {
             return text;
         }
-        return both_ends(&whole, &whole, printed.total(), end_bytes);
+        return head_and_tail(&whole, &whole, printed.total(), end_bytes);
     }
-    both_ends(printed.head(), &printed.tail(), printed.total(), end_bytes)
+    head_and_tail(printed.head(), &printed.tail(), printed.total(), end_bytes)
 }
 
-fn both_ends(head: &[u8], tail: &[u8], total: u64, end_bytes: usize) -> String {
-    let (first, from_head) = fitting(head, end_bytes, |bytes, count| whole_characters(&bytes[..count]));
-    let (last, from_tail) = fitting(tail, end_bytes, |bytes, count| from_character(&bytes[bytes.len() - count..]));
+fn head_and_tail(head: &[u8], tail: &[u8], total: u64, end_bytes: usize) -> String {
+    let (first, from_head) = sanitize_within(head, end_bytes, |bytes, count| trim_partial_end(&bytes[..count]));
+    let (last, from_tail) =
+        sanitize_within(tail, end_bytes, |bytes, count| trim_partial_start(&bytes[bytes.len() - count..]));
     let left_out = total.saturating_sub((from_head + from_tail) as u64);
     let gap = if first.ends_with('\n') || first.is_empty() { "" } else { "\n" };
     format!("{first}{gap}[left out: {left_out} of {total} bytes]\n{last}")
 }
 
 /// Cleans as much as fits. Returns the text and the number of bytes that it represents.
-fn fitting(bytes: &[u8], most: usize, part: impl Fn(&[u8], usize) -> &[u8]) -> (String, usize) {
+fn sanitize_within(bytes: &[u8], most: usize, part: impl Fn(&[u8], usize) -> &[u8]) -> (String, usize) {
     let mut count = bytes.len().min(most);
     loop {
         let taken = part(bytes, count);
-        let text = cleaned(taken);
+        let text = sanitize(taken);
         if text.len() <= most {
             return (text, taken.len());
         }
@@ -49,7 +50,7 @@ fn fitting(bytes: &[u8], most: usize, part: impl Fn(&[u8], usize) -> &[u8]) -> (
 }
 
 /// Returns the bytes without an incomplete character at their end.
-fn whole_characters(bytes: &[u8]) -> &[u8] {
+fn trim_partial_end(bytes: &[u8]) -> &[u8] {
     match std::str::from_utf8(bytes) {
         // `error_len` is `None` if the character is incomplete.
         Err(error) if error.error_len().is_none() => &bytes[..error.valid_up_to()],
@@ -58,13 +59,13 @@ fn whole_characters(bytes: &[u8]) -> &[u8] {
 }
 
 /// Returns the bytes without an incomplete character at their start.
-fn from_character(bytes: &[u8]) -> &[u8] {
+fn trim_partial_start(bytes: &[u8]) -> &[u8] {
     let rest = bytes.iter().take(3).take_while(|byte| **byte & 0xc0 == 0x80).count();
     &bytes[rest..]
 }
 
 /// Converts bytes to text that does not affect a terminal.
-pub(super) fn cleaned(bytes: &[u8]) -> String {
+pub(super) fn sanitize(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut out = String::with_capacity(text.len());
     let mut rest = text.as_ref();
@@ -77,7 +78,7 @@ pub(super) fn cleaned(bytes: &[u8]) -> String {
         }
         rest = &rest[c.len_utf8()..];
         match c {
-            ESCAPE => match sequence(rest) {
+            ESCAPE => match skip_escape_sequence(rest) {
                 Some(after) => rest = after,
                 None => out.push_str("\\x1b"),
             },
@@ -93,7 +94,7 @@ pub(super) fn cleaned(bytes: &[u8]) -> String {
 
 /// Returns the text after a terminal sequence whose escape character was already consumed; `None` if it is not a
 /// sequence.
-fn sequence(rest: &str) -> Option<&str> {
+fn skip_escape_sequence(rest: &str) -> Option<&str> {
     let mut chars = rest.char_indices().take(MAX_SEQUENCE_CHARS);
     let (_, kind) = chars.next()?;
     let after = |(at, c): (usize, char)| &rest[at + c.len_utf8()..];

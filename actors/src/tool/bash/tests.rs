@@ -85,13 +85,13 @@ impl Drop for KilledOnDrop {
 }
 
 /// Returns a number of seconds to sleep that no other test uses. It identifies the process in the process table.
-fn own_seconds() -> u32 {
+fn unique_seconds() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     100_000_000 + (std::process::id() % 100_000) * 1_000 + NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
 }
 
 /// Returns the live processes whose arguments contain a word.
-fn processes_with(word: &str) -> Vec<String> {
+fn processes_with_argument(word: &str) -> Vec<String> {
     let entries = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let told = entries.filter_map(|entry| {
         // A process that has ended has no arguments any more.
@@ -149,7 +149,7 @@ async fn tool_5_what_does_not_fit_is_refused_before_anything_runs() {
         let error = world.project.call(&world.bash, arguments.clone()).await.unwrap_err();
         assert_eq!(error.code, ErrorCode::ValidationError, "{arguments:.100}");
         assert!(error.message.contains(part), "{arguments:.100}: {error}");
-        let asked = world.bash.demand(&world.project.context(), &arguments).unwrap_err();
+        let asked = world.bash.required_access(&world.project.context(), &arguments).unwrap_err();
         assert_eq!(asked, error, "{arguments:.100}");
     }
     assert!(!world.project.path().join("made").exists());
@@ -157,7 +157,7 @@ async fn tool_5_what_does_not_fit_is_refused_before_anything_runs() {
     world.project.call(&world.bash, json!({"command": "true", "timeout_ms": null})).await.unwrap();
     let spec = world.bash.spec();
     assert_eq!(spec.timeout_ms, Some(5_000 + KILL_GRACE_MS));
-    assert!(!spec.idempotent && spec.effect.changes());
+    assert!(!spec.idempotent && spec.effect.is_mutating());
     let environment = Environment::of([("TMPDIR", "/no/such/place")]);
     let bash = bash(&ToolEnvironment { environment, ..ToolEnvironment::default() });
     let error = world.project.call(&bash, json!({"command": "true"})).await.unwrap_err();
@@ -167,7 +167,7 @@ async fn tool_5_what_does_not_fit_is_refused_before_anything_runs() {
 #[tokio::test]
 async fn tool_5_a_command_that_takes_too_long_is_ended_and_what_it_printed_is_told() {
     let world = BashTest::new();
-    let seconds = own_seconds();
+    let seconds = unique_seconds();
     let command = format!("echo first; seq 1 5000; echo last; sleep {seconds}");
     let arguments = json!({"command": command, "timeout_ms": 1_000});
     let error = world.project.call(&world.bash, arguments).await.unwrap_err();
@@ -176,7 +176,7 @@ async fn tool_5_a_command_that_takes_too_long_is_ended_and_what_it_printed_is_to
         assert!(error.message.contains(part), "{part}: {error}");
     }
     assert!(error.message.len() < 10_000);
-    assert_eq!(processes_with(&seconds.to_string()), Vec::<String>::new());
+    assert_eq!(processes_with_argument(&seconds.to_string()), Vec::<String>::new());
     // The command is asked to exit before it is killed, and its last output is kept.
     let command = format!("trap 'echo asked; exit' TERM; sleep {seconds} & wait");
     let arguments = json!({"command": command, "timeout_ms": 1_000});
@@ -227,7 +227,7 @@ async fn tool_5_the_own_directory_of_a_call_is_private_and_gone_afterwards() {
 async fn a_command_over_a_limit_is_ended_and_told_which() {
     let limits = BashConfig { max_processes: 20, max_memory_mb: Some(200), max_file_mb: 1, ..BashConfig::default() };
     let world = BashTest::with(ToolsConfig { bash: limits, ..ToolsConfig::default() });
-    let seconds = own_seconds();
+    let seconds = unique_seconds();
     for (command, part) in [
         (format!("for i in $(seq 40); do setsid sleep {seconds} & done; wait"), "max_processes, which is 20"),
         (format!("for i in $(seq 400); do sleep {seconds} & done; wait"), "max_processes, which is 20"),
@@ -236,7 +236,7 @@ async fn a_command_over_a_limit_is_ended_and_told_which() {
     ] {
         let shown = world.ok(&command).await;
         assert!(shown.contains("[killed ") && shown.contains(part), "{command}: {shown}");
-        assert_eq!(processes_with(&seconds.to_string()), Vec::<String>::new(), "{command}");
+        assert_eq!(processes_with_argument(&seconds.to_string()), Vec::<String>::new(), "{command}");
     }
     assert_eq!(world.ok("ulimit -c; for i in $(seq 10); do sleep 0.3 & done; wait").await, "0\n[exit status 0]");
 }

@@ -8,7 +8,7 @@ use std::{
 
 use super::*;
 use crate::tool::{
-    project::{stop_if, tests::TestProject},
+    project::{check_cancelled, tests::TestProject},
     roots::PathPolicy,
 };
 
@@ -20,7 +20,7 @@ fn modes(overwrite: bool) -> WriteMode {
 }
 
 fn write(project: &TestProject, path: &str, content: &str, overwrite: bool) -> Result<bool, ErrorInfo> {
-    let place = PathPolicy::default().locate_new(&project.path(), path)?;
+    let place = PathPolicy::default().resolve_new(&project.path(), path)?;
     write_file(&place, content.as_bytes(), modes(overwrite), &CancellationToken::new(), |_| true)
 }
 
@@ -53,9 +53,10 @@ fn a_replaced_file_keeps_its_mode_and_not_its_other_names() {
 #[test]
 fn a_cancelled_write_leaves_nothing_behind() {
     let project = TestProject::new(&[("a", "old")]);
-    let (place, cancel) = (PathPolicy::default().locate(&project.path(), "a").unwrap(), CancellationToken::new());
+    let (place, cancel) =
+        (PathPolicy::default().resolve_existing(&project.path(), "a").unwrap(), CancellationToken::new());
     cancel.cancel();
-    assert!(stop_if(&cancel).is_err());
+    assert!(check_cancelled(&cancel).is_err());
     assert!(write_file(&place, b"new", modes(true), &cancel, |_| true).is_err());
     assert!(write_file(&place, b"new", modes(true), &CancellationToken::new(), |_| false).is_err());
     assert_eq!(fs::read_to_string(project.path().join("a")).unwrap(), "old");
@@ -77,7 +78,7 @@ fn tool_4_what_is_no_file_is_refused_at_once() {
     ] {
         if made {
             let start = Instant::now();
-            let place = PathPolicy::default().locate(&project.path(), name).unwrap();
+            let place = PathPolicy::default().resolve_existing(&project.path(), name).unwrap();
             assert_eq!(open_file(&place).unwrap_err().code, ErrorCode::UnsupportedMedia, "{name}");
             assert_eq!(write(&project, name, "x", true).unwrap_err().code, ErrorCode::PathConflict, "{name}");
             assert!(start.elapsed().as_secs() < 5, "{name} was waited for");
@@ -85,13 +86,13 @@ fn tool_4_what_is_no_file_is_refused_at_once() {
         }
     }
     let _socket = std::os::unix::net::UnixListener::bind(project.path().join("socket")).unwrap();
-    let place = PathPolicy::default().locate(&project.path(), "socket").unwrap();
+    let place = PathPolicy::default().resolve_existing(&project.path(), "socket").unwrap();
     assert_eq!(open_file(&place).unwrap_err().code, ErrorCode::UnsupportedMedia);
     assert!(tried.contains(&"folder"));
 }
 
 /// Swaps a name between a file or folder of the project and a symlink to the outside, as fast as possible.
-fn while_swapped<T>(project: &TestProject, name: &str, outside: &std::path::Path, work: impl FnOnce() -> T) -> T {
+fn with_swapping<T>(project: &TestProject, name: &str, outside: &std::path::Path, work: impl FnOnce() -> T) -> T {
     let (own, link, place) = (project.path().join("own"), project.path().join("link"), project.path().join(name));
     fs::rename(&place, &own).unwrap();
     std::os::unix::fs::symlink(outside, &link).unwrap();
@@ -120,13 +121,13 @@ fn tool_4_swapping_a_path_between_check_and_opening_reads_and_writes_nothing_out
         let path = if swapped == "file" { "file" } else { "folder/file" };
         // Resolved once while the path is valid, as a check before the swap would have seen it.
         let roots = PathPolicy::default();
-        let known = roots.locate(&project.path(), path).unwrap();
+        let known = roots.resolve_existing(&project.path(), path).unwrap();
         let (mut read, mut written, mut refused) = (0, 0, 0);
-        while_swapped(&project, swapped, &outside.path().join(target), || {
+        with_swapping(&project, swapped, &outside.path().join(target), || {
             for round in 0..RACES {
                 let place = match round % 2 {
                     0 => known.clone(),
-                    _ => roots.locate(&project.path(), path).unwrap_or_else(|_| known.clone()),
+                    _ => roots.resolve_existing(&project.path(), path).unwrap_or_else(|_| known.clone()),
                 };
                 let mut text = String::new();
                 match open_file(&place) {
@@ -157,7 +158,7 @@ fn tool_4_swapping_a_path_between_check_and_opening_reads_and_writes_nothing_out
 fn tool_4_a_root_that_a_link_leads_to_by_now_is_not_opened() {
     let project = TestProject::new(&[("above/root/a", "old"), ("elsewhere/root/a", "other")]);
     let root = project.path().join("above/root");
-    let place = PathPolicy::default().locate(&root, "a").unwrap();
+    let place = PathPolicy::default().resolve_existing(&root, "a").unwrap();
     fs::rename(project.path().join("above"), project.path().join("before")).unwrap();
     std::os::unix::fs::symlink(project.path().join("elsewhere"), project.path().join("above")).unwrap();
     assert_eq!(open_file(&place).unwrap_err().code, ErrorCode::PathConflict);

@@ -15,7 +15,7 @@ pub(super) enum TextChange<'a> {
 
 impl TextChange<'_> {
     /// Returns the changed text. `name` is the name of the file, for errors.
-    pub(super) fn of(&self, text: &str, name: &str) -> Result<String, ErrorInfo> {
+    pub(super) fn apply(&self, text: &str, name: &str) -> Result<String, ErrorInfo> {
         match self {
             Self::Replacements(edits) => {
                 let mut numbered = edits.iter().enumerate();
@@ -115,7 +115,7 @@ fn patch(text: &str, diff: &str, name: &str) -> Result<String, ErrorInfo> {
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let (mut result, mut done, mut shift) = (String::with_capacity(text.len()), 0, 0_isize);
     for (number, hunk) in hunks.enumerate() {
-        let at = find(&lines, &hunk, done, shift).map_err(|why| why.told(number + 1, name))?;
+        let at = find_hunk(&lines, &hunk, done, shift).map_err(|why| why.into_error(number + 1, name))?;
         shift = at as isize - hunk.start as isize;
         lines[done..at].iter().chain(&hunk.new).for_each(|line| result.push_str(line));
         done = at + hunk.old.len();
@@ -131,7 +131,7 @@ enum HunkMismatch {
 }
 
 impl HunkMismatch {
-    fn told(self, number: usize, name: &str) -> ErrorInfo {
+    fn into_error(self, number: usize, name: &str) -> ErrorInfo {
         match self {
             Self::NotFound => ErrorInfo::new(
                 ErrorCode::PatchApplyFailed,
@@ -150,7 +150,7 @@ impl HunkMismatch {
 
 /// Returns the index at which the old lines of a hunk are, at or after `from`: the stated position, shifted like the
 /// previous hunk, or else the only match.
-fn find(lines: &[&str], hunk: &Hunk<'_>, from: usize, shift: isize) -> Result<usize, HunkMismatch> {
+fn find_hunk(lines: &[&str], hunk: &Hunk<'_>, from: usize, shift: isize) -> Result<usize, HunkMismatch> {
     let stands_at =
         |at: usize| at >= from && lines.get(at..at + hunk.old.len()).is_some_and(|there| there == hunk.old.as_slice());
     // The header of a hunk that only adds lines states the line before them.

@@ -18,7 +18,7 @@ fn edits(text: &str, edits: &[(&str, &str, bool)]) -> Result<String, ErrorCode> 
             replace_all: *replace_all,
         })
         .collect();
-    TextChange::Replacements(&edits).of(text, "f").map_err(|error| error.code)
+    TextChange::Replacements(&edits).apply(text, "f").map_err(|error| error.code)
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn tool_4_a_diff_is_applied_where_its_lines_stand_or_not_at_all() {
         ("one\n", "no hunk", Err(PatchApplyFailed)),
         ("one\n", "@@ -1,1 +1,1 @@\n-one\n", Err(PatchApplyFailed)),
     ] {
-        let got = TextChange::Diff(&diff(body)).of(text, "f").map_err(|error| error.code);
+        let got = TextChange::Diff(&diff(body)).apply(text, "f").map_err(|error| error.code);
         assert_eq!(got.as_deref().map_err(|code| *code), want, "{text:?} {body:?}");
     }
 }

@@ -62,7 +62,7 @@ impl TestProject {
     /// Calls a tool with the permission that it requires, and returns what a model would read: the output or the error.
     pub(crate) async fn call(&self, tool: &dyn Tool, arguments: Value) -> Result<String, ErrorInfo> {
         let mut context = self.context();
-        context.granted_access = tool.demand(&context, &arguments)?;
+        context.granted_access = tool.required_access(&context, &arguments)?;
         tool.call(context, arguments).await.map(|output| output.output)
     }
 }
@@ -84,9 +84,9 @@ fn an_odd_name_is_shown_on_one_line_and_understood_again() {
         let name = std::ffi::OsStr::from_bytes(bytes);
         let project = TestProject::new(&[]);
         fs::write(project.path().join(name), "x").unwrap();
-        let text = shown(Path::new(name));
+        let text = escape_path(Path::new(name));
         assert!(!text.contains(['\n', '`', '\u{1b}', '\u{202e}']), "{text:?}");
-        let place = PathPolicy::default().locate(&project.path(), &text).unwrap();
+        let place = PathPolicy::default().resolve_existing(&project.path(), &text).unwrap();
         assert_eq!(place.relative.as_os_str(), name, "{text:?}");
     }
 }
@@ -94,9 +94,9 @@ fn an_odd_name_is_shown_on_one_line_and_understood_again() {
 #[test]
 fn a_page_ends_at_a_whole_line_and_within_its_limit() {
     let mut page = OutputPage::new(1024);
-    let lines = (0..100).filter(|_| page.line("0123456789")).count();
+    let lines = (0..100).filter(|_| page.push_line("0123456789")).count();
     assert!(lines > 0 && lines < 100 && page.is_full);
-    let text = page.close(&"é".repeat(2000));
+    let text = page.finish(&"é".repeat(2000));
     assert!(text.len() <= 1024 && text.ends_with("…]"), "{}", text.len());
     assert_eq!(text.lines().count(), lines + 1);
 }

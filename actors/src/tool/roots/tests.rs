@@ -33,10 +33,10 @@ fn a_path_must_lead_into_the_project() {
         ("\\", Err(ErrorCode::FileNotFound)),
         ("\\..\\é", Err(ErrorCode::FileNotFound)),
     ] {
-        let got = roots.locate(&root, asked).map(|place| place.shown()).map_err(|error| error.code);
+        let got = roots.resolve_existing(&root, asked).map(|place| place.display_name()).map_err(|error| error.code);
         assert_eq!(got.as_deref().map_err(|code| *code), want, "{asked:?}");
     }
-    let missing = roots.locate(&root, "nope").unwrap_err();
+    let missing = roots.resolve_existing(&root, "nope").unwrap_err();
     assert!(missing.message.contains("`nope`") && !missing.message.contains(root.to_str().unwrap()), "{missing}");
 }
 
@@ -48,11 +48,11 @@ fn files_of_the_kernel_are_out_of_reach_from_the_root_folder() {
     std::os::unix::fs::symlink("/proc/self/maps", link.path().join("maps")).unwrap();
     let linked = link.path().join("maps").display().to_string();
     for asked in ["proc/self/maps", "/proc/self/environ", "proc", "sys/kernel", &linked] {
-        let refused = roots.locate(root, asked).unwrap_err();
+        let refused = roots.resolve_existing(root, asked).unwrap_err();
         assert_eq!(refused.code, ErrorCode::OutsideAllowedRoots, "{asked}: {refused}");
     }
     for asked in ["proc/new", "proc/self/new"] {
-        assert_eq!(roots.locate_new(root, asked).unwrap_err().code, ErrorCode::OutsideAllowedRoots, "{asked}");
+        assert_eq!(roots.resolve_new(root, asked).unwrap_err().code, ErrorCode::OutsideAllowedRoots, "{asked}");
     }
     // A path that was resolved before something was mounted over it.
     let place = ResolvedPath {
@@ -64,7 +64,7 @@ fn files_of_the_kernel_are_out_of_reach_from_the_root_folder() {
     let refused = open_file(&place).err().map(|error| error.code);
     assert!(refused.is_some(), "not opened: {refused:?}");
     let mut seen = Vec::new();
-    let start = roots.locate(root, ".").unwrap();
+    let start = roots.resolve_existing(root, ".").unwrap();
     crate::tool::walk::walk(&roots, &start, false, &Default::default(), |entry, _| {
         seen.push(entry.path().to_owned());
         std::ops::ControlFlow::Continue(())
@@ -81,9 +81,9 @@ fn a_symlink_out_of_the_project_is_refused_and_one_inside_is_followed() {
     std::os::unix::fs::symlink("/", root.join("out")).unwrap();
     std::os::unix::fs::symlink("real", root.join("in")).unwrap();
     std::os::unix::fs::symlink("loop", root.join("loop")).unwrap();
-    assert_eq!(roots.locate(&root, "out/etc").unwrap_err().code, ErrorCode::OutsideAllowedRoots);
-    assert_eq!(roots.locate(&root, "in/a").unwrap().shown(), "real/a");
-    assert!(roots.locate(&root, "loop").is_err());
+    assert_eq!(roots.resolve_existing(&root, "out/etc").unwrap_err().code, ErrorCode::OutsideAllowedRoots);
+    assert_eq!(roots.resolve_existing(&root, "in/a").unwrap().display_name(), "real/a");
+    assert!(roots.resolve_existing(&root, "loop").is_err());
 }
 
 #[cfg(unix)]
@@ -94,7 +94,7 @@ fn a_pipe_is_refused_without_being_opened() {
     if !made.is_ok_and(|status| status.success()) {
         return;
     }
-    let place = PathPolicy::default().locate(&project.path(), "pipe").unwrap();
+    let place = PathPolicy::default().resolve_existing(&project.path(), "pipe").unwrap();
     assert_eq!(open_file(&place).unwrap_err().code, ErrorCode::UnsupportedMedia);
 }
 
@@ -119,20 +119,23 @@ fn tool_4_an_allowed_root_is_open_and_the_runtimes_own_home_is_not() {
     let (base, project) = (user.path(), user.path().join("work"));
     let roots = PathPolicy::new(&surroundings(&base));
     let at = |path: &str| base.join(path).to_str().unwrap().to_owned();
-    assert_eq!(roots.locate(&project, &at("shared/a.txt")).unwrap().shown(), at("shared/a.txt"));
-    assert_eq!(roots.locate_new(&project, &at("shared/new/b.txt")).unwrap().shown(), at("shared/new/b.txt"));
-    assert!(roots.locate(&project, &at("shared/.soong-agent/x")).is_ok(), "that is no home of ours");
+    assert_eq!(roots.resolve_existing(&project, &at("shared/a.txt")).unwrap().display_name(), at("shared/a.txt"));
+    assert_eq!(roots.resolve_new(&project, &at("shared/new/b.txt")).unwrap().display_name(), at("shared/new/b.txt"));
+    assert!(roots.resolve_existing(&project, &at("shared/.soong-agent/x")).is_ok(), "that is no home of ours");
     for path in [".soong-agent/server.token", ".soong-agent", "secret.txt", "shared/../secret.txt"] {
-        let refused = roots.locate_new(&project, &at(path)).unwrap_err();
+        let refused = roots.resolve_new(&project, &at(path)).unwrap_err();
         assert_eq!(refused.code, ErrorCode::OutsideAllowedRoots, "{path}: {refused}");
     }
     // Also if the project contains the runtime's home.
-    let refused = roots.locate_new(&base, ".soong-agent/config.toml").unwrap_err();
+    let refused = roots.resolve_new(&base, ".soong-agent/config.toml").unwrap_err();
     assert!(refused.code == ErrorCode::OutsideAllowedRoots && refused.message.contains("soong itself"), "{refused}");
     #[cfg(unix)]
     {
         std::os::unix::fs::symlink(base.join(".soong-agent"), project.join("link")).unwrap();
-        assert_eq!(roots.locate(&project, "link/server.token").unwrap_err().code, ErrorCode::OutsideAllowedRoots);
+        assert_eq!(
+            roots.resolve_existing(&project, "link/server.token").unwrap_err().code,
+            ErrorCode::OutsideAllowedRoots
+        );
     }
 }
 
@@ -140,7 +143,8 @@ fn tool_4_an_allowed_root_is_open_and_the_runtimes_own_home_is_not() {
 fn tool_4_what_does_not_exist_yet_is_resolved_as_far_as_it_does() {
     let project = TestProject::new(&[("src/a.rs", "a")]);
     let (root, roots) = (project.path(), PathPolicy::default());
-    let new = |asked: &str| roots.locate_new(&root, asked).map(|place| place.shown()).map_err(|error| error.code);
+    let new =
+        |asked: &str| roots.resolve_new(&root, asked).map(|place| place.display_name()).map_err(|error| error.code);
     for (asked, want) in [
         ("b.rs", Ok("b.rs")),
         ("src/b.rs", Ok("src/b.rs")),
@@ -195,8 +199,8 @@ fn tool_4_sensitive_paths_ask() {
         let path = Path::new(path);
         let place =
             ResolvedPath { path: base.join(path), root: base.clone(), relative: path.to_owned(), is_project: true };
-        assert_eq!(roots.reading(&place).is_some(), reading, "{path:?} read");
-        assert_eq!(roots.writing(&place).is_sensitive, writing, "{path:?} written");
+        assert_eq!(roots.read_access(&place).is_some(), reading, "{path:?} read");
+        assert_eq!(roots.write_access(&place).is_sensitive, writing, "{path:?} written");
     }
 }
 
@@ -209,7 +213,7 @@ fn tool_4_a_file_of_two_names_asks_since_the_other_may_lie_outside() {
         return; // the folders are on different file systems
     }
     let roots = PathPolicy::default();
-    let reading = |name: &str| roots.reading(&roots.locate(&project.path(), name).unwrap());
+    let reading = |name: &str| roots.read_access(&roots.resolve_existing(&project.path(), name).unwrap());
     assert!(reading("own").is_none());
     assert!(reading("twin").is_some_and(|demand| demand.is_sensitive && demand.note.is_some()));
 }

@@ -36,7 +36,7 @@ const NON_PUBLIC_V6: [(Ipv6Addr, u32); 4] = [
 pub(in crate::tool) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
-        IpAddr::V6(address) => match carried_v4(address) {
+        IpAddr::V6(address) => match embedded_v4(address) {
             Some(carried) => is_public_v4(carried),
             None => is_public_v6(address),
         },
@@ -56,7 +56,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
 }
 
 /// Returns the IPv4 address that is embedded in an IPv6 address: mapped, compatible, NAT64 or 6to4.
-fn carried_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
+fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let of = |high: u16, low: u16| Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
     match address.segments() {
         // This includes `::` and `::1`, which become 0.0.0.0 and 0.0.0.1 and are not public either.

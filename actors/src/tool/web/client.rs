@@ -27,7 +27,7 @@ use reqwest::{
 use soong_protocol::{ErrorCode, ErrorInfo};
 use tokio::time::{Instant, timeout_at};
 
-use super::{USER_AGENT, address, one_line, policy};
+use super::{USER_AGENT, address, policy, single_line};
 
 /// Value of the `Accept` header, best type first.
 const ACCEPT_VALUE: &str = "text/html,application/xhtml+xml,text/*;q=0.9,application/json;q=0.9,*/*;q=0.1";
@@ -161,7 +161,7 @@ impl WebClient {
         for _ in 0..=self.limits.redirects {
             let response = self.request(&url, deadline).await?;
             let (status, headers) = (response.status(), response.headers().clone());
-            let Some(to) = redirect_of(&url, status, &headers)? else {
+            let Some(to) = redirect_target(&url, status, &headers)? else {
                 let limits = self.limits;
                 return Ok(FetchOutcome::Response(Box::new(PendingResponse {
                     url,
@@ -182,7 +182,7 @@ impl WebClient {
             "`{}` redirects more than {} times in a row; the last one leads to {}: ask for another page",
             policy::host_of(&url),
             self.limits.redirects,
-            one_line(url.as_str(), 200)
+            single_line(url.as_str(), 200)
         );
         Err(ErrorInfo::new(ErrorCode::ProviderError, message))
     }
@@ -197,8 +197,8 @@ impl WebClient {
             .map_err(|why| ErrorInfo::new(ErrorCode::InternalError, format!("could not set up HTTP: {why}")))?;
         let sent = http.get(url.clone()).header(ACCEPT, ACCEPT_VALUE).send();
         match timeout_at(deadline, sent).await {
-            Ok(answer) => answer.map_err(|error| failure(&host, &error)),
-            Err(_) => Err(too_slow(&host, self.limits.total)),
+            Ok(answer) => answer.map_err(|error| request_error(&host, &error)),
+            Err(_) => Err(timeout_error(&host, self.limits.total)),
         }
     }
 
@@ -207,7 +207,7 @@ impl WebClient {
         // `host_str` returns an IPv6 address in brackets.
         let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
         match host.parse::<IpAddr>() {
-            Ok(address) if !(self.guard.is_allowed)(address) => Err(not_public(&policy::host_of(url))),
+            Ok(address) if !(self.guard.is_allowed)(address) => Err(not_public_error(&policy::host_of(url))),
             _ => Ok(()),
         }
     }
@@ -230,7 +230,7 @@ impl WebClient {
 
 impl PendingResponse {
     /// Reads the body up to the limits. If reading fails later, the part that was read is kept.
-    pub(in crate::tool) async fn body(mut self) -> Result<Body, ErrorInfo> {
+    pub(in crate::tool) async fn read_body(mut self) -> Result<Body, ErrorInfo> {
         let host = policy::host_of(&self.url);
         let mut body = Body { bytes: Vec::new(), truncation_reason: None };
         let failed = loop {
@@ -244,8 +244,8 @@ impl PendingResponse {
                         return Ok(body);
                     }
                 }
-                Ok(Err(error)) => break failure(&host, &error),
-                Err(_) => break too_slow(&host, self.limits.total),
+                Ok(Err(error)) => break request_error(&host, &error),
+                Err(_) => break timeout_error(&host, self.limits.total),
             }
         };
         if body.bytes.is_empty() {
@@ -256,30 +256,30 @@ impl PendingResponse {
     }
 
     /// Returns the content length that the server announced.
-    pub(in crate::tool) fn announced_bytes(&self) -> Option<u64> {
+    pub(in crate::tool) fn content_length(&self) -> Option<u64> {
         self.response.content_length()
     }
 }
 
 /// Returns the target of a redirect; `None` if the response is not a redirect.
-fn redirect_of(from: &Url, status: StatusCode, headers: &HeaderMap) -> Result<Option<Url>, ErrorInfo> {
+fn redirect_target(from: &Url, status: StatusCode, headers: &HeaderMap) -> Result<Option<Url>, ErrorInfo> {
     if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
         return Ok(None);
     }
     let Some(location) = headers.get(LOCATION) else { return Ok(None) };
     let location = String::from_utf8_lossy(location.as_bytes());
     let checked = match from.join(location.trim()) {
-        Ok(url) => policy::checked(url),
+        Ok(url) => policy::normalize(url),
         Err(_) => Err("is no usable URL"),
     };
     checked.map(Some).map_err(|why| {
-        let (host, place) = (policy::host_of(from), one_line(&location, 200));
+        let (host, place) = (policy::host_of(from), single_line(&location, 200));
         let message = format!("`{host}` redirects to `{place}`, which {why}: it was not followed");
         ErrorInfo::new(ErrorCode::PermissionDenied, message)
     })
 }
 
-fn not_public(host: &str) -> ErrorInfo {
+fn not_public_error(host: &str) -> ErrorInfo {
     let message = format!(
         "`{host}` has no public address: webfetch reaches public addresses only, nothing on this machine or in its \
          own network"
@@ -287,15 +287,15 @@ fn not_public(host: &str) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::PermissionDenied, message)
 }
 
-fn too_slow(host: &str, limit: Duration) -> ErrorInfo {
+fn timeout_error(host: &str, limit: Duration) -> ErrorInfo {
     let message = format!("`{host}` took longer than {} ms: try again later, or another page", limit.as_millis());
     ErrorInfo::retryable(ErrorCode::Timeout, message)
 }
 
 /// Converts a failed request into an error that a model can act on.
-fn failure(host: &str, error: &reqwest::Error) -> ErrorInfo {
+fn request_error(host: &str, error: &reqwest::Error) -> ErrorInfo {
     if causes(error).any(|cause| cause.is::<NoAllowedAddress>()) {
-        return not_public(host);
+        return not_public_error(host);
     }
     let why = root_cause(error);
     if error.is_timeout() {
@@ -313,5 +313,5 @@ fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn Error + 'static)
 
 /// Returns the innermost cause of an error. The outer errors repeat the URL.
 pub(super) fn root_cause(error: &reqwest::Error) -> String {
-    one_line(&causes(error).last().map(ToString::to_string).unwrap_or_default(), 200)
+    single_line(&causes(error).last().map(ToString::to_string).unwrap_or_default(), 200)
 }

@@ -19,7 +19,7 @@ pub(in crate::tool) struct ContentType {
 
 impl ContentType {
     /// Parses the value of a `DocumentParts-Type` header.
-    pub(in crate::tool) fn of(header: Option<&str>) -> Self {
+    pub(in crate::tool) fn parse(header: Option<&str>) -> Self {
         let mut parts = header.unwrap_or_default().split(';').map(str::trim);
         let essence = parts.next().unwrap_or_default().to_ascii_lowercase();
         let charset = parts.filter_map(|part| part.split_once('=')).find_map(|(name, value)| {
@@ -59,14 +59,14 @@ impl ContentType {
     /// them, the body is decoded as UTF-8 if it is valid, and otherwise as Windows-1252.
     pub(in crate::tool) fn decode(&self, body: &[u8]) -> Option<String> {
         let marked = Encoding::for_bom(body).map(|(encoding, _)| encoding);
-        let encoding = marked.or(self.charset).or_else(|| meta_charset(body)).unwrap_or_else(|| guessed(body));
+        let encoding = marked.or(self.charset).or_else(|| meta_charset(body)).unwrap_or_else(|| guess_encoding(body));
         let (text, _, _) = encoding.decode(body);
         (!text.contains('\0')).then(|| text.into_owned())
     }
 }
 
 /// Guesses between UTF-8 and Windows-1252. An incomplete character at the end is accepted as UTF-8.
-fn guessed(body: &[u8]) -> &'static Encoding {
+fn guess_encoding(body: &[u8]) -> &'static Encoding {
     match std::str::from_utf8(body) {
         Err(error) if error.error_len().is_some() => WINDOWS_1252,
         _ => UTF_8,

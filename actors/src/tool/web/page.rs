@@ -44,7 +44,7 @@ pub(in crate::tool) fn markdown(html: &str, base: &Url, cancel: &CancellationTok
         ..Options::default()
     };
     let converter = HtmlToMarkdown::builder().options(options).add_handler(vec!["table"], table).build();
-    let mut text = super::visible(&converter.tree_to_markdown(&tree.document));
+    let mut text = super::strip_invisible(&converter.tree_to_markdown(&tree.document));
     let is_long = text.len() > MAX_MARKDOWN_BYTES;
     if is_long {
         let end = (0..=MAX_MARKDOWN_BYTES).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
@@ -59,7 +59,7 @@ fn table(handlers: &dyn Handlers, element: Element<'_>) -> Option<HandlerResult>
     let rows = rows(element.node);
     let cells = |row: &Rc<Node>| children(row, &["td", "th"]);
     let mut out = String::from("\n\n");
-    let is_layout = rows.iter().flat_map(cells).any(|cell| holds_table(&cell));
+    let is_layout = rows.iter().flat_map(cells).any(|cell| contains_table(&cell));
     for caption in children(element.node, &["caption"]) {
         out.push_str(handlers.walk_children(&caption).content.trim());
         out.push_str("\n\n");
@@ -73,7 +73,7 @@ fn table(handlers: &dyn Handlers, element: Element<'_>) -> Option<HandlerResult>
                 out.push_str("\n\n");
             } else {
                 out.push_str("| ");
-                out.push_str(&one_cell(&content));
+                out.push_str(&cell_text(&content));
                 out.push(' ');
             }
         }
@@ -90,7 +90,7 @@ fn table(handlers: &dyn Handlers, element: Element<'_>) -> Option<HandlerResult>
 }
 
 /// Formats the content of a cell as one line.
-fn one_cell(content: &str) -> String {
+fn cell_text(content: &str) -> String {
     content.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
 }
 
@@ -98,23 +98,23 @@ fn one_cell(content: &str) -> String {
 fn rows(table: &Node) -> Vec<Rc<Node>> {
     let mut rows = Vec::new();
     for part in children(table, &["thead", "tbody", "tfoot", "tr"]) {
-        if is_one_of(&part, &["tr"]) { rows.push(part) } else { rows.extend(children(&part, &["tr"])) }
+        if has_tag(&part, &["tr"]) { rows.push(part) } else { rows.extend(children(&part, &["tr"])) }
     }
     rows
 }
 
 fn children(node: &Node, tags: &[&str]) -> Vec<Rc<Node>> {
-    node.children.borrow().iter().filter(|child| is_one_of(child, tags)).cloned().collect()
+    node.children.borrow().iter().filter(|child| has_tag(child, tags)).cloned().collect()
 }
 
-fn is_one_of(node: &Node, tags: &[&str]) -> bool {
+fn has_tag(node: &Node, tags: &[&str]) -> bool {
     matches!(&node.data, NodeData::Element { name, .. } if tags.contains(&name.local.as_ref()))
 }
 
-fn holds_table(cell: &Rc<Node>) -> bool {
+fn contains_table(cell: &Rc<Node>) -> bool {
     let mut open = vec![Rc::clone(cell)];
     while let Some(node) = open.pop() {
-        if is_one_of(&node, &["table"]) {
+        if has_tag(&node, &["table"]) {
             return true;
         }
         open.extend(node.children.borrow().iter().cloned());

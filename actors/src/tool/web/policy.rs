@@ -8,7 +8,7 @@
 use reqwest::Url;
 use soong_protocol::{Demand, ErrorCode, ErrorInfo, NetworkPolicy, PermissionsConfig, Scope};
 
-use super::one_line;
+use super::single_line;
 
 /// Maximum length of a URL, in bytes; more than servers accept.
 const MAX_URL_BYTES: usize = 8 * 1024;
@@ -16,22 +16,23 @@ const MAX_URL_BYTES: usize = 8 * 1024;
 const SHOWN_CHARS: usize = 200;
 
 /// Parses a URL that a model wrote. All notations of a URL give the same result.
-pub(in crate::tool) fn url(text: &str) -> Result<Url, ErrorInfo> {
+pub(in crate::tool) fn parse_url(text: &str) -> Result<Url, ErrorInfo> {
     let bad = |why: &str| {
-        let message = format!("`{}` {why}: give a URL such as https://example.org/page", one_line(text, SHOWN_CHARS));
+        let message =
+            format!("`{}` {why}: give a URL such as https://example.org/page", single_line(text, SHOWN_CHARS));
         Err(ErrorInfo::new(ErrorCode::ValidationError, message))
     };
     if text.len() > MAX_URL_BYTES {
         return bad("is longer than a URL may be");
     }
     match Url::parse(text.trim()) {
-        Ok(url) => checked(url).or_else(bad),
+        Ok(url) => normalize(url).or_else(bad),
         Err(error) => bad(&format!("is no usable URL ({error})")),
     }
 }
 
 /// Returns a URL in its normalized form, or why it cannot be fetched.
-pub(super) fn checked(mut url: Url) -> Result<Url, &'static str> {
+pub(super) fn normalize(mut url: Url) -> Result<Url, &'static str> {
     if url.as_str().len() > MAX_URL_BYTES {
         return Err("is longer than a URL may be");
     }
@@ -74,8 +75,8 @@ pub(super) enum HostPolicy {
 }
 
 /// Returns how the configuration treats the host of a URL.
-pub(super) fn leave(permissions: &PermissionsConfig, url: &Url) -> HostPolicy {
-    let is_listed = permissions.allowed_hosts.iter().any(|pattern| stands_for(pattern, url));
+pub(super) fn host_policy(permissions: &PermissionsConfig, url: &Url) -> HostPolicy {
+    let is_listed = permissions.allowed_hosts.iter().any(|pattern| matches_host(pattern, url));
     match permissions.network {
         _ if is_listed => HostPolicy::Allowed,
         NetworkPolicy::Allow => HostPolicy::Allowed,
@@ -85,9 +86,12 @@ pub(super) fn leave(permissions: &PermissionsConfig, url: &Url) -> HostPolicy {
 }
 
 /// Returns the permission that is required to connect to a URL; `None` if none is required.
-pub(in crate::tool) fn demand(permissions: &PermissionsConfig, url: &Url) -> Result<Option<Demand>, ErrorInfo> {
+pub(in crate::tool) fn required_access(
+    permissions: &PermissionsConfig,
+    url: &Url,
+) -> Result<Option<Demand>, ErrorInfo> {
     let host = host_of(url);
-    match leave(permissions, url) {
+    match host_policy(permissions, url) {
         HostPolicy::Allowed => Ok(None),
         HostPolicy::NeedsPermission => {
             let (target, scope) = (url.to_string(), Scope::Host { host });
@@ -105,14 +109,14 @@ pub(in crate::tool) fn demand(permissions: &PermissionsConfig, url: &Url) -> Res
 
 /// Returns whether a redirect may be followed without permission: to the same host, or to one that requires none.
 pub(in crate::tool) fn may_follow(permissions: &PermissionsConfig, from: &Url, to: &Url) -> bool {
-    host_of(from) == host_of(to) || leave(permissions, to) == HostPolicy::Allowed
+    host_of(from) == host_of(to) || host_policy(permissions, to) == HostPolicy::Allowed
 }
 
 /// Returns whether an entry of `permissions.allowed_hosts` matches the host of a URL.
 ///
 /// `example.org` matches that host on any port, `example.org:8080` only that port, and `*.example.org` all its
 /// subdomains.
-fn stands_for(pattern: &str, url: &Url) -> bool {
+fn matches_host(pattern: &str, url: &Url) -> bool {
     let pattern = pattern.trim();
     let (below, name) = match pattern.strip_prefix("*.") {
         Some(name) => (true, name),

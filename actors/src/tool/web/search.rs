@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use soong_protocol::{ErrorCode, ErrorInfo, SearchProvider, WebSearchConfig};
 use tokio::time::{Instant, timeout_at};
 
-use super::{USER_AGENT, client, one_line, policy};
+use super::{USER_AGENT, client, policy, single_line};
 use crate::{environment::Environment, redaction::Redactor};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -65,14 +65,14 @@ impl SearchService {
         let Some(base_url) = config.base_url.as_deref().or(usual) else {
             return Err("tools.web_search.base_url is not set".to_owned());
         };
-        let base_url = base(base_url).map_err(|why| format!("tools.web_search.base_url {why}"))?;
+        let base_url = parse_base_url(base_url).map_err(|why| format!("tools.web_search.base_url {why}"))?;
         let key = match &config.api_key_env {
             Some(name) => Some(key(name, environment)?),
             None if config.provider == SearchProvider::Searxng => None,
             None => return Err("tools.web_search.api_key_env is not set".to_owned()),
         };
         let key_env = config.api_key_env.clone();
-        let redactor = Redactor::of_keys(key.as_ref().and_then(|key| key.to_str().ok()));
+        let redactor = Redactor::from_keys(key.as_ref().and_then(|key| key.to_str().ok()));
         Ok(Self {
             provider: config.provider,
             base_url,
@@ -105,12 +105,12 @@ impl SearchService {
             .map_err(|why| ErrorInfo::new(ErrorCode::InternalError, format!("could not set up HTTP: {why}")))?;
         let request = self.request(http, query, limit);
         let answer = async {
-            let response = request.send().await.map_err(|error| self.unreachable(&error))?;
-            self.refused(response).await
+            let response = request.send().await.map_err(|error| self.connection_error(&error))?;
+            self.read_response(response).await
         };
         let bytes = match timeout_at(deadline, answer).await {
             Ok(bytes) => bytes?,
-            Err(_) => return Err(self.too_slow()),
+            Err(_) => return Err(self.timeout_error()),
         };
         let hits = match self.provider {
             SearchProvider::Searxng => searxng::hits(&bytes),
@@ -118,9 +118,9 @@ impl SearchService {
             // Invariant: `new` returns an error for `SearchProvider::None`.
             SearchProvider::Brave | SearchProvider::None => brave::hits(&bytes),
         };
-        let mut hits = hits.map_err(|why| self.failed(&format!("answered what cannot be read ({why})")))?;
+        let mut hits = hits.map_err(|why| self.service_error(&format!("answered what cannot be read ({why})")))?;
         hits.truncate(limit);
-        Ok(hits.into_iter().map(|hit| self.without_key(hit)).collect())
+        Ok(hits.into_iter().map(|hit| self.redact_key(hit)).collect())
     }
 
     fn request(&self, http: &Client, query: &str, limit: usize) -> RequestBuilder {
@@ -133,25 +133,25 @@ impl SearchService {
     }
 
     /// Returns the body of a successful response. Converts any other response to an error.
-    async fn refused(&self, mut response: Response) -> Result<Vec<u8>, ErrorInfo> {
+    async fn read_response(&self, mut response: Response) -> Result<Vec<u8>, ErrorInfo> {
         let status = response.status();
         let header = |name| {
             let value = response.headers().get(name)?;
-            Some(one_line(&self.redactor.text(&lossy(value)), ERROR_CHARS))
+            Some(single_line(&self.redactor.text(&lossy(value)), ERROR_CHARS))
         };
         let (retry_after, location) = (header(RETRY_AFTER), header(LOCATION));
         let mut bytes = Vec::new();
         // The body of an error response may be incomplete, because its status is sufficient.
         while let Some(piece) = response.chunk().await.or_else(|error| match status.is_success() {
-            true => Err(self.unreachable(&error)),
+            true => Err(self.connection_error(&error)),
             false => Ok(None),
         })? {
             if bytes.len() + piece.len() > MAX_ANSWER_BYTES {
-                return Err(self.failed(&format!("answered more than {MAX_ANSWER_BYTES} bytes")));
+                return Err(self.service_error(&format!("answered more than {MAX_ANSWER_BYTES} bytes")));
             }
             bytes.extend_from_slice(&piece);
         }
-        let said = one_line(&self.redactor.text(&String::from_utf8_lossy(&bytes)), ERROR_CHARS);
+        let said = single_line(&self.redactor.text(&String::from_utf8_lossy(&bytes)), ERROR_CHARS);
         let host = policy::host_of(&self.base_url);
         match status.as_u16() {
             _ if status.is_success() => Ok(bytes),
@@ -171,39 +171,39 @@ impl SearchService {
             }
             300..=399 => {
                 let place = location.unwrap_or_default();
-                Err(self.failed(&format!("redirects to `{place}`, which is not followed: mend its base_url")))
+                Err(self.service_error(&format!("redirects to `{place}`, which is not followed: mend its base_url")))
             }
             500.. => {
-                let ErrorInfo { message, .. } = self.failed(&format!("failed (HTTP {status}); it says: {said}"));
+                let ErrorInfo { message, .. } = self.service_error(&format!("failed (HTTP {status}); it says: {said}"));
                 Err(ErrorInfo::retryable(ErrorCode::ProviderError, message))
             }
-            _ => Err(self.failed(&format!("did not take the search (HTTP {status}); it says: {said}"))),
+            _ => Err(self.service_error(&format!("did not take the search (HTTP {status}); it says: {said}"))),
         }
     }
 
-    fn unreachable(&self, error: &reqwest::Error) -> ErrorInfo {
+    fn connection_error(&self, error: &reqwest::Error) -> ErrorInfo {
         if error.is_timeout() {
-            return self.too_slow();
+            return self.timeout_error();
         }
         let what = if error.is_connect() { "could not be connected to" } else { "broke off, or answered no HTTP" };
         let why = self.redactor.text(&client::root_cause(error)).into_owned();
-        let ErrorInfo { message, .. } = self.failed(&format!("{what} ({why})"));
+        let ErrorInfo { message, .. } = self.service_error(&format!("{what} ({why})"));
         ErrorInfo::retryable(ErrorCode::ProviderError, message)
     }
 
-    fn too_slow(&self) -> ErrorInfo {
+    fn timeout_error(&self) -> ErrorInfo {
         let (host, limit_ms) = (policy::host_of(&self.base_url), self.whole.as_millis());
         let message = format!("the search service `{host}` took longer than {limit_ms} ms: try again later");
         ErrorInfo::retryable(ErrorCode::ProviderTimeout, message)
     }
 
-    fn failed(&self, what: &str) -> ErrorInfo {
+    fn service_error(&self, what: &str) -> ErrorInfo {
         let message = format!("the search service `{}` {what}", policy::host_of(&self.base_url));
         ErrorInfo::new(ErrorCode::ProviderError, message)
     }
 
     /// Removes the key, which a service may repeat in its response.
-    fn without_key(&self, mut hit: SearchHit) -> SearchHit {
+    fn redact_key(&self, mut hit: SearchHit) -> SearchHit {
         let SearchHit { title, url, snippet } = &mut hit;
         [title, url, snippet].into_iter().for_each(|text| self.redactor.redact(text));
         hit
@@ -211,8 +211,8 @@ impl SearchService {
 }
 
 /// Parses the base URL of a service. The result ends in a slash, so that paths can be appended.
-fn base(text: &str) -> Result<Url, &'static str> {
-    let mut url = policy::checked(Url::parse(text.trim()).map_err(|_| "is no URL")?)?;
+fn parse_base_url(text: &str) -> Result<Url, &'static str> {
+    let mut url = policy::normalize(Url::parse(text.trim()).map_err(|_| "is no URL")?)?;
     url.set_query(None);
     if !url.path().ends_with('/') {
         url.set_path(&format!("{}/", url.path()));

@@ -106,7 +106,7 @@ impl Pruner<'_> {
                 open.push((Rc::clone(child), depth + 1, indents));
             }
             *node.children.borrow_mut() =
-                if children.len() > SEPARATE_ABOVE_CHILDREN { kept_apart(children) } else { children };
+                if children.len() > SEPARATE_ABOVE_CHILDREN { separate_elements(children) } else { children };
         }
     }
 
@@ -123,7 +123,7 @@ impl Pruner<'_> {
                 if is_seen {
                     attributes.retain_mut(|attribute| self.keep_attribute(tag, attribute));
                 }
-                is_seen && (tag != "img" || is_told(&attributes))
+                is_seen && (tag != "img" || has_alt_and_src(&attributes))
             }
             NodeData::Doctype { .. } | NodeData::Comment { .. } | NodeData::ProcessingInstruction { .. } => false,
         }
@@ -156,7 +156,7 @@ impl Pruner<'_> {
 }
 
 /// Inserts an empty comment between adjacent elements, so that the converter does not join them.
-fn kept_apart(children: Vec<Handle>) -> Vec<Handle> {
+fn separate_elements(children: Vec<Handle>) -> Vec<Handle> {
     let between = || Node::new(NodeData::Comment { contents: StrTendril::new() });
     let mut apart = Vec::with_capacity(2 * children.len());
     for child in children {
@@ -175,7 +175,7 @@ fn title_in(head: &Node) -> Option<String> {
     let title = children.iter().find(is_title)?;
     let texts = title.children.borrow();
     let text: String = texts.iter().filter_map(|node| text_of(node)).collect();
-    let text = super::one_line(&text, 200);
+    let text = super::single_line(&text, 200);
     (!text.is_empty()).then_some(text)
 }
 
@@ -208,7 +208,7 @@ fn is_hidden(attributes: &[Attribute]) -> bool {
 }
 
 /// Returns whether an image has a description and a source.
-fn is_told(attributes: &[Attribute]) -> bool {
+fn has_alt_and_src(attributes: &[Attribute]) -> bool {
     let has = |name: &str| attributes.iter().any(|a| &*a.name.local == name && !a.value.trim().is_empty());
     has("alt") && has("src")
 }
@@ -227,7 +227,7 @@ impl BoundedSink {
 
     /// Returns the node to which a child of `parent` is attached: `parent` itself, or an ancestor if the child would be
     /// nested too deeply.
-    fn place(&self, parent: &Handle) -> Handle {
+    fn bounded_parent(&self, parent: &Handle) -> Handle {
         let mut line = vec![Rc::clone(parent)];
         while let Some(above) = line.last().and_then(|node| parent_of(node)) {
             line.push(above);
@@ -295,7 +295,7 @@ impl TreeSink for BoundedSink {
 
     fn append(&self, parent: &Handle, child: NodeOrText<Handle>) {
         self.count_text(&child);
-        self.dom.append(&self.place(parent), child);
+        self.dom.append(&self.bounded_parent(parent), child);
     }
 
     fn append_based_on_parent_node(&self, element: &Handle, previous: &Handle, child: NodeOrText<Handle>) {

@@ -57,11 +57,11 @@ async fn tool_6_results_are_a_list_that_is_not_to_be_trusted() {
 #[test]
 fn tool_6_the_tool_is_offered_only_where_a_service_is_configured() {
     let without = WebSearch::new(&ToolEnvironment::default());
-    assert!(without.lacks().unwrap().contains("tools.web_search.provider"));
+    assert!(without.missing_requirement().unwrap().contains("tools.web_search.provider"));
     let base = Some("http://127.0.0.1:8888/".to_owned());
-    assert_eq!(WebSearch::new(&surroundings(base, NetworkPolicy::Ask, &[])).lacks(), None);
+    assert_eq!(WebSearch::new(&surroundings(base, NetworkPolicy::Ask, &[])).missing_requirement(), None);
     let context = TestProject::new(&[]).context();
-    let error = without.demand(&context, &json!({"query": "q"})).unwrap_err();
+    let error = without.required_access(&context, &json!({"query": "q"})).unwrap_err();
     assert_eq!(error.code, ErrorCode::ConfigError);
 }
 
@@ -77,7 +77,8 @@ fn perm_1_a_search_asks_for_the_host_of_its_service_as_the_settings_say() {
     ] {
         let base = Some("http://Search.example:8888/below".to_owned());
         let tool = WebSearch::new(&surroundings(base, network, &[allowed]));
-        let got = tool.demand(&context, &json!({"query": "q"})).map(|demand| demand.map(|demand| demand.scope));
+        let got =
+            tool.required_access(&context, &json!({"query": "q"})).map(|demand| demand.map(|demand| demand.scope));
         let want = want.map(|host| host.map(|host| Scope::Host { host: host.to_owned() }));
         assert_eq!(got.map_err(|error| error.code), want, "{network:?} {allowed}");
     }

@@ -234,7 +234,7 @@ async fn tool_6_a_redirect_to_another_host_is_told_and_not_followed() {
 
 /// Returns a server that sends a head and `beginning`, and then repeats `more` forever, or sends nothing if that is
 /// empty.
-async fn without_end(beginning: &'static str, more: &'static str) -> Server {
+async fn endless_server(beginning: &'static str, more: &'static str) -> Server {
     Server::at("127.0.0.1:0", move |head, mut stream| {
         async move {
             assert_eq!(path_of(&head), "/");
@@ -259,19 +259,19 @@ async fn tool_6_a_body_that_does_not_end_is_cut_and_one_that_does_not_come_is_an
         ("begin", "", short, Ok("took longer than 400 ms")),
         ("", "", short, Err(ErrorCode::Timeout)),
     ] {
-        let server = without_end(beginning, more).await;
+        let server = endless_server(beginning, more).await;
         let got = fetch(&tool(NetworkPolicy::Ask, true, limits), &format!("http://a.example:{}/", server.port())).await;
         match (got, told) {
             (Ok(text), Ok(told)) => assert!(text.contains(told) && text.contains("begin"), "{text:.300}"),
             (Err(error), Err(code)) => assert!(error.code == code && error.retryable, "{error}"),
             (got, told) => panic!("{told:?}: {got:?}"),
         }
-        until_left(&server).await;
+        wait_until_disconnected(&server).await;
     }
 }
 
 /// Waits until no connection is open.
-async fn until_left(server: &Server) {
+async fn wait_until_disconnected(server: &Server) {
     let left = async {
         while server.open() > 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -282,7 +282,7 @@ async fn until_left(server: &Server) {
 
 #[tokio::test]
 async fn tool_6_a_call_that_is_given_up_leaves_no_connection_behind() {
-    let server = without_end("begin", "").await;
+    let server = endless_server("begin", "").await;
     let tool = tool(NetworkPolicy::Ask, true, LIMITS);
     let project = TestProject::new(&[]);
     let call = project.call(&tool, json!({"url": format!("http://a.example:{}/", server.port())}));
@@ -295,7 +295,7 @@ async fn tool_6_a_call_that_is_given_up_leaves_no_connection_behind() {
         got = call => panic!("{got:?}"),
         () = connected => {}
     }
-    until_left(&server).await;
+    wait_until_disconnected(&server).await;
 }
 
 #[tokio::test]
@@ -311,7 +311,7 @@ async fn tool_6_a_connection_does_not_outlive_its_answer() {
     let tool = tool(NetworkPolicy::Ask, true, LIMITS);
     let text = fetch(&tool, &format!("http://a.example:{}/", server.port())).await.unwrap();
     assert!(text.ends_with("ok"), "{text}");
-    until_left(&server).await;
+    wait_until_disconnected(&server).await;
 }
 
 #[tokio::test]
@@ -332,13 +332,13 @@ fn perm_1_a_call_asks_for_its_host_as_the_settings_say() {
         (NetworkPolicy::Allow, "https://example.org/", Ok(None)),
         (NetworkPolicy::Deny, "https://example.org/", Err(ErrorCode::PermissionDenied)),
     ] {
-        let got =
-            WebFetch::with_client(&permissions(network), WebClient::public()).demand(&context, &json!({ "url": url }));
+        let got = WebFetch::with_client(&permissions(network), WebClient::public())
+            .required_access(&context, &json!({ "url": url }));
         let got = got.map(|demand| demand.map(|demand| demand.target)).map_err(|error| error.code);
         assert_eq!(got.as_ref().map(Option::as_deref).map_err(|code| *code), want, "{url}");
     }
     let tool = WebFetch::new(&ToolEnvironment::default());
-    assert!(tool.spec().has_tag(NETWORK_TAG) && tool.spec().idempotent && tool.spec().needs_leave());
+    assert!(tool.spec().has_tag(NETWORK_TAG) && tool.spec().idempotent && tool.spec().requires_permission());
     let parameters = &tool.spec().parameters;
     assert_eq!(parameters["additionalProperties"], json!(false));
     assert_eq!(parameters["required"], json!(["url"]));

@@ -22,7 +22,8 @@ async fn tool_4_write_says_what_it_did_and_asks_for_what_it_touches() {
     assert!(told.starts_with("`a.txt` replaced"), "{told}");
     let refused = project.call(&tool, json!({"path": "no/b", "content": "x", "create_dirs": false})).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::FileNotFound);
-    let demand = |path: &str| tool.demand(&project.context(), &json!({"path": path, "content": "x"})).unwrap().unwrap();
+    let demand =
+        |path: &str| tool.required_access(&project.context(), &json!({"path": path, "content": "x"})).unwrap().unwrap();
     let folder = |path: std::path::PathBuf| Scope::Directory { path: path.display().to_string() };
     let root = project.path();
     assert_eq!((demand("src/a").scope, demand("b").scope), (folder(root.join("src")), folder(root)));
@@ -35,7 +36,7 @@ async fn tool_4_the_project_itself_is_no_file_to_write() {
     let project = TestProject::new(&[("src/a", "a")]);
     for path in [".", "./", "src/..", project.path().to_str().unwrap()] {
         let arguments = json!({"path": path, "content": "x", "overwrite": true});
-        let refused = tool().demand(&project.context(), &arguments).unwrap_err();
+        let refused = tool().required_access(&project.context(), &arguments).unwrap_err();
         assert_eq!(refused.code, ErrorCode::PathConflict, "{path}: nobody is asked for it");
         assert_eq!(project.call(&tool(), arguments).await.unwrap_err().code, ErrorCode::PathConflict, "{path}");
     }
@@ -48,7 +49,7 @@ async fn perm_1_write_without_the_leave_that_it_needs_does_nothing() {
     let arguments = json!({"path": "a.txt", "content": "x"});
     let context = project.context();
     assert_eq!(tool().call(context.clone(), arguments.clone()).await.unwrap_err().code, ErrorCode::PathConflict);
-    let other = tool().demand(&context, &json!({"path": "b.txt", "content": "x"})).unwrap();
+    let other = tool().required_access(&context, &json!({"path": "b.txt", "content": "x"})).unwrap();
     let with_other = ToolContext { granted_access: other, ..context };
     assert_eq!(tool().call(with_other, arguments).await.unwrap_err().code, ErrorCode::PathConflict);
     assert!(!project.path().join("a.txt").exists());

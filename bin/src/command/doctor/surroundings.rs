@@ -33,7 +33,7 @@ pub(super) fn config(settings: Result<&Settings, &Failure>) -> Vec<Check> {
 
 /// Checks for secrets in the environment that are too short to be redacted from logs and answers (SAFE-1).
 pub(super) fn secrets(context: &Context<'_>, config: &Config) -> Check {
-    let short: Vec<&str> = Redactor::too_short(&context.environment, config).collect();
+    let short: Vec<&str> = Redactor::too_short_names(&context.environment, config).collect();
     if short.is_empty() {
         return Check::ok("secrets", "each is long enough to be kept out of what is stored and shown");
     }

@@ -25,7 +25,7 @@ pub(super) fn checks(texts: &HomeFiles) -> Vec<Check> {
     checks.extend(texts.warnings.iter().map(|warning| Check::warning(NAME, warning.to_string(), ignored)));
     let presets = texts.presets.iter().map(|known| &known.preset);
     checks.extend(presets.filter_map(|preset| {
-        let error = texts.skills.chosen(None, preset.skills.as_deref()).err()?;
+        let error = texts.skills.select(None, preset.skills.as_deref()).err()?;
         let finding = format!("preset \"{}\" cannot be used: {}", preset.name, error.message);
         Some(Check::warning(NAME, finding, "Write the skill into skills/ of the home, or take its name out."))
     }));

@@ -102,7 +102,7 @@ fn ask(
         false => StyledLine::default(),
     });
     lines.extend(typed.map(|typed| typing(typed, columns)));
-    let is_once_only = matches!(ask, UserRequest::Permission(asked) if !asked.demand.can_be_granted());
+    let is_once_only = matches!(ask, UserRequest::Permission(asked) if !asked.demand.is_grantable_for_session());
     let keys = match (ask, typed) {
         (UserRequest::Question(_), Some(_)) => vec![("Enter", "answers"), ("Esc", "back")],
         (UserRequest::Permission(_), Some(_)) => vec![("Enter", "refuses for this reason, or none"), ("Esc", "back")],

@@ -69,7 +69,7 @@ fn two_spellings_of_one_name_are_one() {
 }
 
 #[test]
-fn no_two_accepted_letters_are_the_same_but_for_how_they_are_drawn() {
+fn accepted_letters_are_distinct_under_nfkc() {
     let mut seen = std::collections::HashMap::new();
     let daily_lao = ['\u{edc}', '\u{edd}']; // each maps to two letters
     for c in (char::MIN..=char::MAX).filter(|c| !daily_lao.contains(c)) {
@@ -187,13 +187,13 @@ proptest! {
     }
 
     #[test]
-    fn any_file_name_makes_a_name_and_any_number_another(text in texts(), n in any::<u32>()) {
+    fn file_names_convert_to_valid_names(text in texts(), n in any::<u32>()) {
         let name = ArtifactName::from_filename(&text);
         check(&name);
         let numbered = name.numbered(n);
         check(&numbered);
         prop_assert_ne!(&numbered, &name);
         prop_assert_ne!(&numbered, &name.numbered(n.wrapping_add(1)));
-        prop_assert_eq!(split_ending(numbered.as_str()).1, split_ending(name.as_str()).1);
+        prop_assert_eq!(split_extension(numbered.as_str()).1, split_extension(name.as_str()).1);
     }
 }

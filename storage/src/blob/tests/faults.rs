@@ -52,7 +52,7 @@ async fn assert_refused(blobs: &BlobStore, artifact: &str) {
 }
 
 #[tokio::test]
-async fn a_full_disk_refuses_and_keeps_nothing_and_goes_on_when_there_is_room() {
+async fn full_disk_rejects_writes_until_there_is_room() {
     let Some(disk) = SmallDisk::make("1m") else { return };
     let blobs = open(disk.path());
     blobs.put(&path("small", 1), Bytes::from_static(b"small")).await.unwrap();
@@ -78,7 +78,7 @@ async fn a_disk_without_room_for_one_more_name_keeps_no_folder() {
 }
 
 #[tokio::test]
-async fn a_read_only_disk_refuses_writing_and_deleting_and_is_read_all_the_same() {
+async fn read_only_disk_can_still_be_read() {
     let Some(disk) = SmallDisk::make("4m") else { return };
     let blobs = open(disk.path());
     blobs.put(&path("old", 1), Bytes::from_static(b"old")).await.unwrap();
@@ -163,7 +163,7 @@ async fn a_stream_that_breaks_leaves_neither_file_nor_folder() {
 }
 
 #[tokio::test]
-async fn a_write_that_is_given_up_takes_its_file_along() {
+async fn abandoned_write_removes_its_file() {
     let home = tempfile::tempdir().unwrap();
     let blobs = open(home.path());
     let (reached, is_reached) = oneshot::channel();

@@ -11,7 +11,7 @@ use super::{append, open};
 use crate::{
     sqlite::{
         SqliteReader,
-        migrate::{MIGRATIONS, newest, version},
+        migrate::{MIGRATIONS, latest_version, version},
     },
     store::{MessagePath, Reader, Store},
 };
@@ -101,7 +101,7 @@ fn dur_5_a_database_of_format_1_opens_keeps_everything_and_is_copied_first() {
     assert_eq!(version(&copy).unwrap(), 1);
     let names: i64 = copy.query_row("SELECT count(name) FROM artifact", [], |row| row.get(0)).unwrap();
     assert_eq!(names, 2);
-    assert_eq!(version(&Connection::open(&path).unwrap()).unwrap(), newest(MIGRATIONS));
+    assert_eq!(version(&Connection::open(&path).unwrap()).unwrap(), latest_version(MIGRATIONS));
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn commit(store: &mut SqliteStore, append: Append) {
 }
 
 #[test]
-fn the_log_is_copied_the_sooner_the_less_is_free() {
+fn checkpoint_threshold_follows_free_space() {
     for (free, want) in [
         (None, 4_000),
         (Some(u64::MAX), 4_000),
@@ -63,12 +63,12 @@ fn the_log_is_copied_the_sooner_the_less_is_free() {
 }
 
 #[test]
-fn on_a_small_disk_the_log_stays_small() {
+fn log_stays_small_on_a_small_disk() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.db");
     let mut store = SqliteStore::open(&path, Durability::Normal).unwrap();
     store.free_bytes = |_| Some(8 * KIB * KIB);
-    store.fit_log_to_disk();
+    store.adjust_checkpoint_threshold();
     commit(&mut store, session("s"));
     let reader = super::super::SqliteReader::open(&path).unwrap();
     let mut largest = 0;

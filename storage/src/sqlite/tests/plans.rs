@@ -45,7 +45,7 @@ const ALLOWED_SCAN_STATEMENTS: &[(&str, &str)] = &[
 ];
 
 /// Records the statements of a connection.
-pub(in crate::sqlite) fn noting(mut conn: Connection) -> rusqlite::Result<Connection> {
+pub(in crate::sqlite) fn record_statements(mut conn: Connection) -> rusqlite::Result<Connection> {
     let note = |event: TraceEvent<'_>| {
         if let TraceEvent::Stmt(_, sql) = event {
             let words: Vec<&str> = sql.split_whitespace().collect();

@@ -42,32 +42,32 @@ impl ClusterRole {
     }
 
     fn look_up(ch: char) -> Self {
-        if mapped(ch) != ch {
+        if map_punctuation(ch) != ch {
             return Self::Changed;
         }
-        match quick(ch) {
+        match nfkc_quick_check(ch) {
             IsNormalized::Yes if canonical_combining_class(ch) == 0 => Self::Plain,
             IsNormalized::Yes | IsNormalized::Maybe => Self::Joining,
             IsNormalized::No => {
                 let mut first = None;
                 decompose_compatible(ch, |ch| first = first.or(Some(ch)));
-                if first.is_some_and(starts) { Self::Changed } else { Self::Joining }
+                if first.is_some_and(is_starter) { Self::Changed } else { Self::Joining }
             }
         }
     }
 }
 
 /// Returns whether NFKC keeps a character and never composes it with a previous one.
-fn starts(ch: char) -> bool {
-    quick(ch) == IsNormalized::Yes && canonical_combining_class(ch) == 0
+fn is_starter(ch: char) -> bool {
+    nfkc_quick_check(ch) == IsNormalized::Yes && canonical_combining_class(ch) == 0
 }
 
-fn quick(ch: char) -> IsNormalized {
+fn nfkc_quick_check(ch: char) -> IsNormalized {
     is_nfkc_quick(std::iter::once(ch))
 }
 
 /// Replaces typographic quotes, dashes and spaces by their ASCII forms.
-pub(super) fn mapped(ch: char) -> char {
+pub(super) fn map_punctuation(ch: char) -> char {
     match ch {
         '\u{2018}' | '\u{2019}' | '\u{201A}' | '\u{2039}' | '\u{203A}' => '\'',
         '\u{201C}' | '\u{201D}' | '\u{201E}' | '\u{00AB}' | '\u{00BB}' => '"',
@@ -111,7 +111,7 @@ pub(super) struct Cluster {
 
 impl Cluster {
     /// Normalizes a cluster of the original.
-    pub(super) fn normalise(
+    pub(super) fn normalize(
         &mut self,
         original: &str,
         range: Range<usize>,
@@ -121,14 +121,14 @@ impl Cluster {
         for (at, ch) in original[range.clone()].char_indices() {
             patience.spend(32)?;
             let start = range.start + at;
-            decompose_compatible(mapped(ch), |part| {
+            decompose_compatible(map_punctuation(ch), |part| {
                 let class = canonical_combining_class(part);
                 self.items.push(Item { ch: part, class, start, end: start + ch.len_utf8() });
             });
         }
         self.order();
         self.compose(patience)?;
-        self.widen();
+        self.merge_origins();
         Ok(())
     }
 
@@ -174,7 +174,7 @@ impl Cluster {
     }
 
     /// Assigns a common origin to all items whose origins overlap or are out of order.
-    fn widen(&mut self) {
+    fn merge_origins(&mut self) {
         if self.items.len() < 2 {
             return;
         }

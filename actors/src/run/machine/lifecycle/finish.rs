@@ -23,14 +23,14 @@ use crate::run::machine::{
 
 impl Transition<'_, '_> {
     /// Ends the run if no work is left (R7).
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn finish_if_done(&mut self) {
         if self.state.is_ended() {
             return;
         }
         if self.state.end.ending.is_some() {
-            self.close_waiting_calls();
+            self.skip_waiting_calls();
         }
-        self.mark_waiting();
+        self.update_waiting();
         let may_think = self.state.end.ending.is_none()
             && self.state.answer.handed_out.is_empty()
             && self.state.turn.number < self.state.spec.limits.max_turns;
@@ -41,7 +41,7 @@ impl Transition<'_, '_> {
         if !matches!(self.state.phase, Phase::Answered | Phase::Halted) || self.state.sub_agents.open > 0 {
             return;
         }
-        if self.learns() || self.asks_to_stop() {
+        if self.awaits_experience_write() || self.awaits_stop_hooks() {
             return;
         }
         if self.state.edited_documents.wrote && !self.state.edited_documents.flushed {
@@ -50,7 +50,7 @@ impl Transition<'_, '_> {
             }
             return;
         }
-        if self.state.spec.identity.parent.is_some() && !self.state.answer.is_kept && self.keeps_answer() {
+        if self.state.spec.identity.parent.is_some() && !self.state.answer.is_kept && self.awaits_answer_storage() {
             return;
         }
         let ending = self.state.end.ending.clone().unwrap_or(Termination {
@@ -63,8 +63,9 @@ impl Transition<'_, '_> {
 
     /// Requests storage of an answer that is too large for a result. Returns `false` if the answer is small or stored
     /// already.
-    fn keeps_answer(&mut self) -> bool {
-        if self.state.answer.stored.is_some() || !self.state.spec.limits.inline.are_passed_by(&self.state.answer.text) {
+    fn awaits_answer_storage(&mut self) -> bool {
+        if self.state.answer.stored.is_some() || !self.state.spec.limits.inline.are_exceeded_by(&self.state.answer.text)
+        {
             return false;
         }
         if !std::mem::replace(&mut self.state.answer.storing, true) {
@@ -100,7 +101,7 @@ impl Transition<'_, '_> {
     fn finish(&mut self, ending: &Termination) {
         if ending.status == RunStatus::Completed
             && self.state.reflection.is_none()
-            && let Some(goal) = self.state.goals.open_mission()
+            && let Some(goal) = self.state.goals.open_mission_goal()
         {
             let goal_id = goal.id.clone();
             // If sub-agents have set a summary, it is kept. Otherwise, the answer becomes the summary.
@@ -139,7 +140,7 @@ impl Transition<'_, '_> {
                 stats: result.stats,
                 artifacts: result.artifacts.clone(),
             });
-            let collaborator = outcome::collaborator_at_end(&result);
+            let collaborator = outcome::ended_collaborator(&result);
             let updated = event(SubAgentEvent::CollaboratorUpdated { collaborator });
             self.step.writes.extend([Write::ChildResult(Box::new(result)), completed, updated]);
         }

@@ -9,7 +9,7 @@ use soong_protocol::{CollaboratorStatus, ErrorCode, ErrorInfo, ModelEvent, RunEv
 use crate::run::machine::{
     input::ResumeReason,
     state::phase::Phase,
-    transition::{Transition, count},
+    transition::{Transition, to_u64},
 };
 
 impl Transition<'_, '_> {
@@ -23,49 +23,49 @@ impl Transition<'_, '_> {
                 ResumeReason::Crashed { error, .. } if error.is_empty() => {}
                 ResumeReason::Crashed { count, error } => {
                     self.emit(RunEvent::ActorRestarted { actor: "run".to_owned(), count, error });
-                    self.tell_parent(CollaboratorStatus::Running, true);
+                    self.notify_parent(CollaboratorStatus::Running, true);
                 }
                 ResumeReason::ProcessRestart => {
-                    let healed_calls = count(self.unclear_calls().len());
+                    let healed_calls = to_u64(self.calls_with_unknown_outcome().len());
                     self.emit(RunEvent::Recovered { healed_calls });
                 }
             }
         }
-        self.sum_up_goals();
+        self.summarize_goals();
         match self.state.phase {
             // It stopped before its first model call, or has not added a message yet.
             Phase::New if self.state.start.has_spoken => self.open_turn(),
             Phase::New => {
                 if self.state.start.loop_started {
                     // The search for experiences may have been interrupted.
-                    self.forget_recall(was_here);
+                    self.charge_lost_recall(was_here);
                 }
-                self.begin();
+                self.start();
             }
-            Phase::CallingModel if self.state.end.ending.is_some() => self.forget_in_flight(was_here),
+            Phase::CallingModel if self.state.end.ending.is_some() => self.close_in_flight(was_here),
             Phase::CallingModel => {
                 let attempt = self.state.turn.attempt;
-                let booked = self.lost_call(was_here);
+                let booked = self.lost_call_usage(was_here);
                 let (usage, cost) = booked.map_or((None, None), |(usage, cost)| (Some(usage), cost));
                 let error = ErrorInfo::new(ErrorCode::Interrupted, "the model call was cut off");
                 self.emit(ModelEvent::Retrying { attempt, error, wait_ms: 0, usage, cost });
-                self.think();
+                self.call_model();
             }
-            Phase::Compacting if self.state.end.ending.is_some() => self.forget_in_flight(was_here),
+            Phase::Compacting if self.state.end.ending.is_some() => self.close_in_flight(was_here),
             Phase::Compacting => {
-                self.forget_summary();
-                self.think();
+                self.close_lost_summary();
+                self.call_model();
             }
             Phase::RunningTools { .. } => self.resume_calls(),
             _ => {}
         }
         if self.state.end.ending.is_some() {
-            self.cut_off();
+            self.abort();
         }
     }
 
     /// Returns the usage charged for a model call whose usage is unknown: the maximum that it may have used (DUR-4).
-    pub(in crate::run) fn reservation(&self) -> (Usage, Option<Usd>) {
+    pub(in crate::run) fn max_usage(&self) -> (Usage, Option<Usd>) {
         let spec = &self.state.spec;
         let usage = Usage {
             prompt_tokens: self.state.conversation.prompt_tokens,
@@ -77,10 +77,10 @@ impl Transition<'_, '_> {
     }
 
     /// Returns the usage charged for a call that was lost with its actor; `None` if no request was made.
-    fn lost_call(&self, was_here: bool) -> Option<(Usage, Option<Usd>)> {
-        let (mut usage, _) = self.reservation();
+    fn lost_call_usage(&self, was_here: bool) -> Option<(Usage, Option<Usd>)> {
+        let (mut usage, _) = self.max_usage();
         if let Some(purse) = self.context.budget.filter(|_| was_here) {
-            let held = purse.lost();
+            let held = purse.lost_reservation();
             if held.model_calls == 0 {
                 return None;
             }
@@ -91,26 +91,26 @@ impl Transition<'_, '_> {
 
     /// Closes the work that an earlier incarnation had in flight, without repeating it. `was_here`: the incarnation ran
     /// in this process.
-    pub(crate) fn forget_in_flight(&mut self, was_here: bool) {
+    pub(crate) fn close_in_flight(&mut self, was_here: bool) {
         match self.state.phase {
             Phase::CallingModel => {
                 let error = ErrorInfo::new(ErrorCode::Interrupted, "the model call was cut off");
-                let booked = self.lost_call(was_here);
+                let booked = self.lost_call_usage(was_here);
                 let (usage, cost) = booked.map_or((None, None), |(usage, cost)| (Some(usage), cost));
                 self.emit(ModelEvent::Failed { error, usage, cost, waited_ms: 0 });
             }
             Phase::Compacting => {
-                self.forget_summary();
+                self.close_lost_summary();
                 self.state.phase = Phase::Halted;
             }
             Phase::RunningTools { .. } => {
-                self.withdraw_what_waits();
+                self.withdraw_pending_calls();
                 self.interrupt_calls();
             }
             Phase::New => {
                 if self.state.start.loop_started {
                     // The search for experiences may have been interrupted.
-                    self.forget_recall(was_here);
+                    self.charge_lost_recall(was_here);
                 } else if self.state.start.was_queued {
                     self.emit(RunEvent::Dequeued { cancelled: true });
                 }

@@ -16,16 +16,16 @@ use soong_protocol::{
 use crate::run::machine::{
     effect::{Effect, StoreEffect},
     ending::Termination,
-    errors::interrupted,
+    errors::call_interrupted,
     outcome,
     rewind::RewindPlan,
     state::phase::Phase,
-    tools::is_spawning,
+    tools::is_spawning_tool,
     transition::Transition,
 };
 
 impl Transition<'_, '_> {
-    pub(crate) fn begin(&mut self) {
+    pub(crate) fn start(&mut self) {
         if self.state.phase != Phase::New {
             return;
         }
@@ -49,34 +49,34 @@ impl Transition<'_, '_> {
             return;
         }
         if spec.settings.reflects.is_some() {
-            return self.look_back();
+            return self.start_reflection();
         }
         match self.state.start.rewind.take() {
-            Some(Err(error)) => return self.refuse(error),
-            Some(Ok(way_back)) => self.go_back(*way_back),
+            Some(Err(error)) => return self.reject(error),
+            Some(Ok(way_back)) => self.rewind(*way_back),
             None => {}
         }
-        if self.state.recalls() {
+        if self.state.needs_recall() {
             return self.recall();
         }
-        self.speak(None);
+        self.start_conversation(None);
     }
 
     /// Adds the first messages and opens the first turn. `learned` is appended to the task.
-    pub(crate) fn speak(&mut self, learned: Option<String>) {
+    pub(crate) fn start_conversation(&mut self, learned: Option<String>) {
         let spec = Arc::clone(&self.state.spec);
-        self.tell_of_beginning();
+        self.notify_start_hooks();
         for result in spec.settings.messages.iter().filter(|_| spec.settings.goes_on) {
             let of = result.tool_call_id.clone();
             self.add_message(Role::Tool, result.content.clone(), |message| message.tool_call_id = of);
         }
-        self.heal();
+        self.add_missing_outcomes();
         // A run may have a different mode or prompt than the previous run of the trace (RT-3).
         if self.state.conversation.system.as_deref() != Some(&*spec.system_prompt) {
             self.add_message(Role::System, spec.system_prompt.to_string(), |_| {});
         }
         if !spec.settings.goes_on {
-            self.abandon_mission();
+            self.abandon_open_goal();
             for given in &spec.settings.messages {
                 self.add_message(given.role, given.content.clone(), |_| {});
             }
@@ -84,8 +84,8 @@ impl Transition<'_, '_> {
             if let Some(context) = &spec.settings.context {
                 task.push_str(&format!("\n\n## Context\n{context}"));
             }
-            if let Some(schema) = spec.output_schema.as_ref().filter(|schema| !schema.request().is_empty()) {
-                task.push_str(&format!("\n\n{}", schema.request()));
+            if let Some(schema) = spec.output_schema.as_ref().filter(|schema| !schema.prompt_text().is_empty()) {
+                task.push_str(&format!("\n\n{}", schema.prompt_text()));
             }
             if let Some(learned) = learned {
                 task.push_str(&format!("\n\n{learned}"));
@@ -96,8 +96,8 @@ impl Transition<'_, '_> {
     }
 
     /// Abandons the open goal of an earlier message whose run did not finish: this run does not work on it.
-    fn abandon_mission(&mut self) {
-        let Some(goal) = self.state.goals.open_mission() else { return };
+    fn abandon_open_goal(&mut self) {
+        let Some(goal) = self.state.goals.open_mission_goal() else { return };
         let goal_id = goal.id.clone();
         let summary = goal.summary.is_none().then(|| "its run ended without an answer".to_owned());
         let changes = GoalChanges { status: Some(GoalStatus::Abandoned), summary, ..GoalChanges::default() };
@@ -105,12 +105,12 @@ impl Transition<'_, '_> {
     }
 
     /// Ends a run that cannot continue after the requested message. The trace does not change.
-    fn refuse(&mut self, error: ErrorInfo) {
+    fn reject(&mut self, error: ErrorInfo) {
         self.state.phase = Phase::Halted;
-        self.end(Termination { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error) });
+        self.set_ending(Termination { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error) });
     }
 
-    fn go_back(&mut self, way_back: RewindPlan) {
+    fn rewind(&mut self, way_back: RewindPlan) {
         let RewindPlan {
             after_sequence,
             head_sequence,
@@ -147,23 +147,23 @@ impl Transition<'_, '_> {
     }
 
     /// Adds an outcome for every call at the end of the conversation that has none (MSG-6).
-    fn heal(&mut self) {
+    fn add_missing_outcomes(&mut self) {
         let transcript = &self.state.conversation.transcript;
         let Some(asked) = transcript.iter().rposition(|entry| entry.message.role == Role::Assistant) else { return };
         let answered: HashSet<&str> =
             transcript[asked..].iter().filter_map(|entry| entry.message.tool_call_id.as_deref()).collect();
         let open = transcript[asked].message.tool_calls.iter().filter(|call| !answered.contains(call.id.as_str()));
         for call in open.cloned().collect::<Vec<_>>() {
-            let text = self.healed(&call);
+            let text = self.missing_outcome(&call);
             self.add_message(Role::Tool, text, |message| message.tool_call_id = Some(call.id));
         }
     }
 
-    fn healed(&mut self, call: &ToolCall) -> String {
-        let asked = self.state.sub_agents.asked.remove(&call.id).filter(|_| is_spawning(&call.name));
+    fn missing_outcome(&mut self, call: &ToolCall) -> String {
+        let asked = self.state.sub_agents.asked.remove(&call.id).filter(|_| is_spawning_tool(&call.name));
         match asked.filter(|results| !results.is_empty()) {
             Some(results) => outcome::results_text(&results.iter().collect::<Vec<&ChildResult>>(), None),
-            None => outcome::error_text(&interrupted()),
+            None => outcome::error_text(&call_interrupted()),
         }
     }
 }

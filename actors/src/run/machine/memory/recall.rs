@@ -14,22 +14,22 @@ use crate::run::machine::{
 
 impl RunState {
     /// Returns whether the run must search experiences first: recall is enabled, and the conversation is new.
-    pub(in crate::run) fn recalls(&self) -> bool {
+    pub(in crate::run) fn needs_recall(&self) -> bool {
         self.spec.recall_enabled && self.conversation.head.is_none()
     }
 }
 
 impl Transition<'_, '_> {
     /// Charges the model call of an earlier incarnation. Its usage is unknown, so it is estimated (DUR-4).
-    pub(in crate::run) fn forget_recall(&mut self, was_here: bool) {
-        if !self.state.recalls() {
+    pub(in crate::run) fn charge_lost_recall(&mut self, was_here: bool) {
+        if !self.state.needs_recall() {
             return;
         }
         let spec = &self.state.spec;
         let mut prompt_tokens = spec.model.counter.count_text(&spec.task);
         let mut completion_tokens = spec.helpers.utility.max_output_tokens;
         if let Some(purse) = self.context.budget.filter(|_| was_here) {
-            let held = purse.lost();
+            let held = purse.lost_reservation();
             if held.model_calls == 0 {
                 return;
             }
@@ -49,11 +49,15 @@ impl Transition<'_, '_> {
     }
 
     /// Records the result of the search, and starts the conversation.
-    pub(in crate::run) fn recalled(&mut self, mut recalled: RecallResult) {
-        if recalled.has_pending_request && recalled.says_cancelled() {
+    pub(in crate::run) fn recall_ended(&mut self, mut recalled: RecallResult) {
+        if recalled.has_pending_request && recalled.is_cancelled() {
             // A call that was cut off still costs tokens.
             recalled.model_calls += 1;
-            recalled.add(Usage { prompt_tokens: recalled.pending_prompt_tokens, estimated: true, ..Usage::default() });
+            recalled.add_usage(Usage {
+                prompt_tokens: recalled.pending_prompt_tokens,
+                estimated: true,
+                ..Usage::default()
+            });
         }
         let RecallResult { tags, ids, prompt_text: told, model_calls, usage, error, .. } = recalled;
         let prices = self.state.spec.helpers.utility.prices;
@@ -66,6 +70,6 @@ impl Transition<'_, '_> {
             self.state.phase = Phase::Halted;
             return;
         }
-        self.speak(told);
+        self.start_conversation(told);
     }
 }

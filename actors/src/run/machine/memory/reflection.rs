@@ -13,7 +13,7 @@ use soong_protocol::{EndReason, ErrorInfo, ExperienceId, MemoryEvent, Message, R
 
 use crate::{
     context::conversation_text,
-    memory::{Changes, read_reflection, told_in},
+    memory::{Changes, experiences_in, read_reflection},
     run::machine::{
         effect::{Effect, MemoryEffect},
         ending::Termination,
@@ -34,7 +34,7 @@ impl RunState {
     }
 
     /// Builds the messages of a reflecting run for the model; `None` if the run does not reflect.
-    pub(crate) fn shown_looking_back(&self) -> Option<Vec<Arc<Message>>> {
+    pub(crate) fn reflection_messages(&self) -> Option<Vec<Arc<Message>>> {
         let past = &self.reflection.as_ref()?.conversation;
         let room = self
             .conversation
@@ -54,7 +54,7 @@ impl RunState {
 
 impl Transition<'_, '_> {
     /// Asks the model what was learned.
-    pub(in crate::run) fn look_back(&mut self) {
+    pub(in crate::run) fn start_reflection(&mut self) {
         let question = self.state.spec.task.clone();
         self.add_message(Role::User, question, |_| {});
         self.open_turn();
@@ -62,7 +62,7 @@ impl Transition<'_, '_> {
 
     /// Requests that the learned experiences are written once there is an answer. Returns `true` while the run must
     /// wait for that.
-    pub(in crate::run) fn learns(&mut self) -> bool {
+    pub(in crate::run) fn awaits_experience_write(&mut self) -> bool {
         let answered = self.state.phase == Phase::Answered && self.state.end.ending.is_none();
         let spec = Arc::clone(&self.state.spec);
         let at = self.context.now;
@@ -70,7 +70,7 @@ impl Transition<'_, '_> {
         let is_due = |look: &&mut ReflectionState| !look.is_written && (answered || look.is_writing);
         let Some(look) = self.state.reflection.as_mut().filter(is_due) else { return false };
         if !std::mem::replace(&mut look.is_writing, true) {
-            let told: HashSet<String> = told_in(look.conversation.iter().map(|entry| &*entry.message));
+            let told: HashSet<String> = experiences_in(look.conversation.iter().map(|entry| &*entry.message));
             let (new, rated) = read_reflection(&self.state.answer.text, &told);
             let (reflection, trace_id) = (spec.identity.run_id.to_string(), Some(spec.identity.trace_id.clone()));
             self.step.effects.push(Effect::Memory(MemoryEffect::Learn(Box::new(Changes {
@@ -85,14 +85,18 @@ impl Transition<'_, '_> {
     }
 
     /// Records the outcome of writing the experiences.
-    pub(in crate::run) fn learned(&mut self, changes: Changes, outcome: Result<Vec<(ExperienceId, bool)>, ErrorInfo>) {
+    pub(in crate::run) fn experiences_written(
+        &mut self,
+        changes: Changes,
+        outcome: Result<Vec<(ExperienceId, bool)>, ErrorInfo>,
+    ) {
         let Some(look) = &mut self.state.reflection else { return };
         look.is_written = true;
         let added = match outcome {
             Ok(added) => added,
             Err(error) => {
                 let (status, reason) = (RunStatus::Failed, EndReason::Failed);
-                return self.end(Termination { status, reason, error: Some(error) });
+                return self.set_ending(Termination { status, reason, error: Some(error) });
             }
         };
         let (mut helpful, mut harmful, mut new) = (Vec::new(), Vec::new(), Vec::new());

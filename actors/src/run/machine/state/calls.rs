@@ -39,7 +39,7 @@ pub(crate) struct OpenCall {
 
 impl OpenCall {
     /// Returns whether the call waits for an answer or an approval.
-    pub(crate) fn waits_for_people(&self) -> bool {
+    pub(crate) fn waits_for_user(&self) -> bool {
         self.question.is_some() || matches!(self.approval, Some(Approval::Pending(_)))
     }
 }
@@ -57,7 +57,7 @@ pub(crate) enum Approval {
 
 impl OpenCall {
     /// Returns the id of the granted permission.
-    pub(crate) fn leave_given(&self) -> Option<PermissionId> {
+    pub(crate) fn granted_permission(&self) -> Option<PermissionId> {
         match &self.approval {
             Some(Approval::Granted(id)) => Some(id.clone()),
             _ => None,
@@ -112,7 +112,7 @@ impl OpenCalls {
 
     /// Returns the calls without an outcome that an earlier incarnation may have started. A barrier starts only after
     /// all calls before it are done, and no call after it starts before the barrier is done.
-    pub(crate) fn may_have_begun(&self) -> impl Iterator<Item = &OpenCall> {
+    pub(crate) fn may_have_started(&self) -> impl Iterator<Item = &OpenCall> {
         let (mut is_first, mut is_closed) = (true, false);
         self.calls.iter().filter(|open| open.state != CallState::Done).filter(move |open| {
             is_closed |= open.barrier && !is_first;
@@ -128,7 +128,7 @@ impl OpenCalls {
     }
 
     /// Returns the position of the call in the turn, from 0.
-    pub(crate) fn place(&self, id: &str) -> usize {
+    pub(crate) fn index_of(&self, id: &str) -> usize {
         self.index.get(id).copied().unwrap_or_default()
     }
 
@@ -142,7 +142,7 @@ impl OpenCalls {
     }
 
     /// Returns the number of calls that are running in this incarnation.
-    pub(crate) fn at_work(&self) -> usize {
+    pub(crate) fn running_count(&self) -> usize {
         self.in_flight
     }
 
@@ -237,7 +237,7 @@ mod tests {
             for id in asked {
                 calls.get_mut(id).unwrap().approval = Some(Approval::Pending(soong_protocol::PermissionId::new("p")));
             }
-            calls.may_have_begun().map(|open| open.call.id.clone()).collect::<Vec<_>>()
+            calls.may_have_started().map(|open| open.call.id.clone()).collect::<Vec<_>>()
         };
         let none: [&str; 0] = [];
         assert_eq!(may_have_begun(&["r", "r", "w", "r"], &[], &[]), ["0", "1"]);

@@ -6,7 +6,7 @@
 use soong_protocol::{EndReason, Message, RunStatus};
 
 use crate::{
-    run::machine::{ending::Termination, errors::calls_cut_at_limit},
+    run::machine::{ending::Termination, errors::calls_truncated},
     text::is_json_object,
 };
 
@@ -24,17 +24,17 @@ pub(crate) struct TruncatedCalls {
 
 impl TruncatedCalls {
     /// Records an answer with calls. Returns the ending of the run if too many answers in a row were cut off.
-    pub(crate) fn note(&mut self, answer: &Message) -> Option<Termination> {
+    pub(crate) fn record(&mut self, answer: &Message) -> Option<Termination> {
         let is_limited = answer.finish_reason.as_deref() == Some("length");
         let last = answer.tool_calls.last().filter(|call| is_limited && !is_json_object(&call.arguments));
         self.in_row = if last.is_some() { self.in_row + 1 } else { 0 };
         self.call = last.map(|call| call.id.clone());
         let (status, reason) = (RunStatus::Failed, EndReason::MaxOutputTokens);
-        (self.in_row > MAX_CONSECUTIVE).then(|| Termination { status, reason, error: Some(calls_cut_at_limit()) })
+        (self.in_row > MAX_CONSECUTIVE).then(|| Termination { status, reason, error: Some(calls_truncated()) })
     }
 
     /// Returns whether a call of this turn was cut off.
-    pub(crate) fn is_cut(&self, id: &str) -> bool {
+    pub(crate) fn is_truncated(&self, id: &str) -> bool {
         self.call.as_deref() == Some(id)
     }
 }

@@ -10,7 +10,7 @@ use soong_protocol::{
 use crate::run::machine::{
     effect::{ChildEffect, Effect},
     inline::preview,
-    outcome::{self, collaborator_at_end},
+    outcome::{self, ended_collaborator},
     state::{RunState, children::Child},
     transition::Transition,
 };
@@ -57,7 +57,7 @@ impl RunState {
     }
 
     /// Records that a goal has a summary.
-    pub(crate) fn goal_is_summed_up(&mut self, goal: &GoalId) {
+    pub(crate) fn goal_summarized(&mut self, goal: &GoalId) {
         if let Some(branches) = self.sub_agents.branches.get_mut(goal) {
             branches.summary_due = false;
         }
@@ -103,8 +103,8 @@ impl RunState {
                 branches.summary_due = branches.open == 0;
             }
         }
-        self.usage.below.roll_up(&result.stats.tree);
-        self.set_collaborator(collaborator_at_end(&result));
+        self.usage.below.add_descendant(&result.stats.tree);
+        self.set_collaborator(ended_collaborator(&result));
         if self.sub_agents.children[place].deliver {
             self.sub_agents.deliveries.push(place);
         }
@@ -113,7 +113,7 @@ impl RunState {
     }
 
     /// Returns the children that have not ended.
-    pub(crate) fn unfinished(&self) -> impl Iterator<Item = &Child> {
+    pub(crate) fn unfinished_children(&self) -> impl Iterator<Item = &Child> {
         self.sub_agents.children.iter().filter(|child| child.result.is_none())
     }
 }
@@ -121,7 +121,7 @@ impl RunState {
 impl Transition<'_, '_> {
     /// Sets the joint summary of each goal whose children have all ended (GOAL-3), including goals whose last child
     /// ended while the run had no actor.
-    pub(crate) fn sum_up_goals(&mut self) {
+    pub(crate) fn summarize_goals(&mut self) {
         let owed = self.state.sub_agents.branches.iter().filter(|(_, branches)| branches.summary_due);
         let summary = |places: &[usize]| {
             let results = places.iter().filter_map(|place| self.state.sub_agents.children[*place].result.as_deref());
@@ -137,14 +137,14 @@ impl Transition<'_, '_> {
     }
 
     /// Adds the waiting results of children to the conversation, each as a separate message.
-    pub(crate) fn deliver(&mut self) {
+    pub(crate) fn deliver_results(&mut self) {
         for place in std::mem::take(&mut self.state.sub_agents.deliveries) {
             let child = &self.state.sub_agents.children[place];
             let Some(result) = child.result.as_deref() else { continue };
             let (sub_trace_id, run_id) = (child.trace_id.clone(), child.run_id.clone());
             let text = outcome::results_text(&[result], None);
             self.add_message(Role::User, format!("A sub-agent has ended:\n{text}"), |message| {
-                message.description = preview(&format!("result of {}", sub_trace_id.short()));
+                message.description = preview(&format!("result of {}", sub_trace_id.last_segment()));
             });
             let sequence = self.state.conversation.last_sequence;
             self.emit(SubAgentEvent::Delivered { sub_trace_id, run_id, sequence });
@@ -152,7 +152,7 @@ impl Transition<'_, '_> {
     }
 
     /// Notifies the parent of the run's current status. Unless `at_once` is set, at most once per second (SUB-8).
-    pub(crate) fn tell_parent(&mut self, status: CollaboratorStatus, at_once: bool) {
+    pub(crate) fn notify_parent(&mut self, status: CollaboratorStatus, at_once: bool) {
         let Some(parent) = self.state.spec.identity.parent.clone() else { return };
         let at = self.context.now;
         let is_soon = |last: Timestamp| at.millis_since(last) < MIN_NOTIFY_INTERVAL_MS;
@@ -160,7 +160,7 @@ impl Transition<'_, '_> {
             return;
         }
         self.state.clock.told_parent_at = Some(at);
-        let collaborator = outcome::collaborator_at_work(self.state, status);
+        let collaborator = outcome::running_collaborator(self.state, status);
         let event = SubAgentEvent::CollaboratorUpdated { collaborator: collaborator.clone() };
         self.step.writes.push(Write::Event(EventDraft::new(parent.trace_id, Some(parent.run_id.clone()), at, event)));
         self.step.effects.push(Effect::Child(ChildEffect::NotifyParent { parent: parent.run_id, collaborator }));

@@ -58,7 +58,7 @@ struct EvaluateArguments {
     context: Option<String>,
 }
 
-fn refuse(message: impl Into<String>) -> ErrorInfo {
+fn validation_error(message: impl Into<String>) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::ValidationError, message)
 }
 
@@ -77,7 +77,7 @@ impl Transition<'_, '_> {
             OneOrMany::Many(tasks) => (ChildMode::Explore, tasks),
         };
         if wish.continue_from.is_some() && mode == ChildMode::Explore {
-            return Err(refuse("`continue_from` goes on with one sub-agent: give one task as a string"));
+            return Err(validation_error("`continue_from` goes on with one sub-agent: give one task as a string"));
         }
         if let (Some(id), None) = (&wish.continue_from, &before) {
             return self.read_settings(call, TraceId::new(id.as_str()), mode);
@@ -88,7 +88,7 @@ impl Transition<'_, '_> {
             Some(SharedOrPerChild::Each(each)) if each.len() == tasks.len() => each,
             Some(SharedOrPerChild::Each(each)) => {
                 let (lists, tasks) = (each.len(), tasks.len());
-                return Err(refuse(format!(
+                return Err(validation_error(format!(
                     "`messages` has {lists} lists for {tasks} tasks: give one list for all, or one for each task"
                 )));
             }
@@ -156,7 +156,9 @@ impl Transition<'_, '_> {
         let answer = if self.state.end.ending.is_some() || self.state.phase == Phase::New {
             Err(ErrorInfo::new(ErrorCode::NothingRunning, "the run is not at work: it takes no children"))
         } else if self.state.spec.settings.driven && orders.iter().any(|order| order.spec.deliver) {
-            Err(refuse("deliver: a run that a program drives has no conversation; wait for the child instead"))
+            Err(validation_error(
+                "deliver: a run that a program drives has no conversation; wait for the child instead",
+            ))
         } else if (self.state.edited_documents.flushing || self.state.answer.storing)
             && orders.iter().any(|order| order.spec.deliver)
         {
@@ -172,27 +174,27 @@ impl Transition<'_, '_> {
 
     /// Records all children of a call in one commit, and requests their start (DUR-2a).
     fn spawn(&mut self, orders: Vec<ChildRequest>, call: Option<&str>) -> Result<Vec<Run>, ErrorInfo> {
-        self.check_orders(&orders)?;
-        self.context.budget.map_or(Ok(()), |purse| purse.take_children(orders.len()))?;
+        self.check_requests(&orders)?;
+        self.context.budget.map_or(Ok(()), |purse| purse.count_children(orders.len()))?;
         let goal_id = self.state.goals.current_id.clone();
         let mut runs = Vec::with_capacity(orders.len());
         if let (Some(goal_id), Some(_), Some(order)) = (&goal_id, call, orders.first()) {
-            self.mark_agent_call(goal_id, order.mode());
+            self.mark_goal_as_agent_call(goal_id, order.mode());
         }
         for order in orders {
             let run = self.child_run(&order, goal_id.clone(), call.is_some());
-            self.write_child(&run, &order, call);
+            self.record_child(&run, &order, call);
             runs.push(run);
         }
         self.step.effects.push(Effect::Child(ChildEffect::Start(runs.clone())));
         Ok(runs)
     }
 
-    fn check_orders(&self, orders: &[ChildRequest]) -> Result<(), ErrorInfo> {
+    fn check_requests(&self, orders: &[ChildRequest]) -> Result<(), ErrorInfo> {
         let spec = &self.state.spec;
         let have = self.state.sub_agents.children.len();
         if orders.is_empty() || orders.iter().any(|order| order.spec.task.trim().is_empty()) {
-            return Err(refuse("`task` needs at least one task, and none may be empty"));
+            return Err(validation_error("`task` needs at least one task, and none may be empty"));
         }
         if spec.settings.budget.depth == Some(0) {
             let message = "the budget allows no sub-agents below this run: do the rest yourself";
@@ -214,16 +216,16 @@ impl Transition<'_, '_> {
             if let Some(id) = &wish.continue_from {
                 self.check_continued(id, wish.mode)?;
                 if orders.iter().filter(|order| order.spec.continue_from.as_ref() == Some(id)).count() > 1 {
-                    return Err(refuse(format!("continue_from: {id} can go on with one task at a time")));
+                    return Err(validation_error(format!("continue_from: {id} can go on with one task at a time")));
                 }
             }
             if let Some(schema) = &wish.expected_output_schema {
                 OutputSchema::new(schema)?;
             }
             if let Some(skills) = &wish.skills {
-                spec.catalog.skills.chosen(Some(skills), None)?;
+                spec.catalog.skills.select(Some(skills), None)?;
             }
-            check_given(&wish.messages)?;
+            check_initial_messages(&wish.messages)?;
         }
         let mut named = orders.iter().filter_map(|order| order.spec.agent_type.as_ref());
         let unknown = named.find(|name| !spec.catalog.presets.contains_key(*name));
@@ -242,7 +244,7 @@ impl Transition<'_, '_> {
         let is_evaluation = id.child_mode() == Some(ChildMode::Evaluate);
         if is_evaluation != (mode == ChildMode::Evaluate) {
             let (is, with) = if is_evaluation { ("an evaluation", "evaluate") } else { ("no evaluation", "agent") };
-            return Err(refuse(format!("continue_from: {id} is {is}; it goes on with `{with}`")));
+            return Err(validation_error(format!("continue_from: {id} is {is}; it goes on with `{with}`")));
         }
         if state.sub_agents.children.iter().any(|child| child.trace_id == *id && child.result.is_none()) {
             let message = format!("sub-agent {id} is still at work: wait for its result");
@@ -257,7 +259,7 @@ impl Transition<'_, '_> {
         Err(ErrorInfo::new(ErrorCode::TraceNotFound, message))
     }
 
-    fn mark_agent_call(&mut self, goal_id: &GoalId, mode: ChildMode) {
+    fn mark_goal_as_agent_call(&mut self, goal_id: &GoalId, mode: ChildMode) {
         let mode = match mode {
             ChildMode::Explore => AgentCallMode::Explore,
             ChildMode::Delegate => AgentCallMode::Delegate,
@@ -323,7 +325,7 @@ impl Transition<'_, '_> {
                 messages: wish.messages.clone(),
                 skills: wish.skills.clone().or(before.skills),
                 expected_output_schema: wish.expected_output_schema.clone(),
-                budget: share(wish.budget.or(before.budget), &spec.settings.budget),
+                budget: child_budget(wish.budget.or(before.budget), &spec.settings.budget),
                 timeout_ms: Some(wish.timeout_ms.unwrap_or(u64::MAX).min(spec.limits.child_timeout_ms)),
                 continues: wish.continue_from.is_some(),
                 allow: spec.settings.allow.clone(),
@@ -343,11 +345,11 @@ impl Transition<'_, '_> {
             started_at: None,
             completed_at: None,
         };
-        spec.redactor.run(&mut run);
+        spec.redactor.redact_run(&mut run);
         run
     }
 
-    fn write_child(&mut self, run: &Run, order: &ChildRequest, call: Option<&str>) {
+    fn record_child(&mut self, run: &Run, order: &ChildRequest, call: Option<&str>) {
         let trace = || NewTrace {
             trace_id: run.trace_id.clone(),
             session_id: run.session_id.clone(),
@@ -375,43 +377,47 @@ impl Transition<'_, '_> {
             tool_call_id: call.map(str::to_owned),
             deliver: order.spec.deliver,
         });
-        let collaborator = outcome::collaborator_at_start(&run.trace_id, &run.task);
+        let collaborator = outcome::started_collaborator(&run.trace_id, &run.task);
         self.emit(SubAgentEvent::CollaboratorUpdated { collaborator });
     }
 }
 
 /// Validates the messages that a conversation starts with.
-pub(crate) fn check_given(messages: &[GivenMessage]) -> Result<(), ErrorInfo> {
+pub(crate) fn check_initial_messages(messages: &[GivenMessage]) -> Result<(), ErrorInfo> {
     if messages.iter().any(|message| message.role == Role::Tool || message.tool_call_id.is_some()) {
-        return Err(refuse("results of tool calls come alone, to a conversation that waits for them"));
+        return Err(validation_error("results of tool calls come alone, to a conversation that waits for them"));
     }
     if messages.iter().any(|message| !matches!(message.role, Role::User | Role::Assistant)) {
-        return Err(refuse("`messages` may be of role user and assistant: instructions go into `context`"));
+        return Err(validation_error("`messages` may be of role user and assistant: instructions go into `context`"));
     }
     if messages.iter().any(|message| message.content.trim().is_empty()) {
-        return Err(refuse("`messages` may not be empty: leave out those without content"));
+        return Err(validation_error("`messages` may not be empty: leave out those without content"));
     }
     match messages.first() {
-        Some(first) if first.role != Role::User => Err(refuse("the first of `messages` has to be of role user")),
+        Some(first) if first.role != Role::User => {
+            Err(validation_error("the first of `messages` has to be of role user"))
+        }
         _ => Ok(()),
     }
 }
 
 /// Rejects messages that are not results of the open tool calls at the end of the conversation (RUN-3).
-pub(crate) fn check_results(messages: &[GivenMessage], head: &Message) -> Result<(), ErrorInfo> {
+pub(crate) fn check_tool_results(messages: &[GivenMessage], head: &Message) -> Result<(), ErrorInfo> {
     let is_open = |id: &str| head.tool_calls.iter().any(|call| call.id == id);
     let mut seen = HashSet::new();
     for message in messages {
         let id = match (message.role, &message.tool_call_id) {
             (Role::Tool, Some(id)) => id,
-            (Role::Tool, None) => return Err(refuse("a message of role tool names its call by `tool_call_id`")),
-            _ => return Err(refuse("`messages` go before a message: say what is to be done as well")),
+            (Role::Tool, None) => {
+                return Err(validation_error("a message of role tool names its call by `tool_call_id`"));
+            }
+            _ => return Err(validation_error("`messages` go before a message: say what is to be done as well")),
         };
         if !is_open(id) {
-            return Err(refuse(format!("no call {id:?} waits for its result: see the last message")));
+            return Err(validation_error(format!("no call {id:?} waits for its result: see the last message")));
         }
         if !seen.insert(id) {
-            return Err(refuse(format!("call {id:?} has two results")));
+            return Err(validation_error(format!("call {id:?} has two results")));
         }
     }
     Ok(())
@@ -419,7 +425,7 @@ pub(crate) fn check_results(messages: &[GivenMessage], head: &Message) -> Result
 
 /// Returns the budget of a child: the requested one, limited to one level less than the parent's depth. A limit in USD
 /// is passed on to all descendants, because they need model prices then.
-fn share(wish: Budget, parent: &Budget) -> Budget {
+fn child_budget(wish: Budget, parent: &Budget) -> Budget {
     let below = parent.depth.map(|depth| depth.saturating_sub(1));
     Budget {
         depth: wish.depth.into_iter().chain(below).min(),

@@ -46,7 +46,7 @@ impl RunState {
 
 impl Transition<'_, '_> {
     /// Requests approval of a call. The call stays open until there is a decision.
-    pub(crate) fn ask_leave(&mut self, asked: Permission) {
+    pub(crate) fn request_approval(&mut self, asked: Permission) {
         let is_open = self.state.calls_mut().is_some_and(|calls| calls.started(&asked.tool_call_id).is_some());
         if !is_open {
             return; // too late
@@ -64,7 +64,7 @@ impl Transition<'_, '_> {
         self.step.writes.push(Write::PermissionRequest(Box::new(asked)));
         self.emit(event);
         if self.state.end.ending.is_some() {
-            return self.withdraw_what_waits();
+            return self.withdraw_pending_calls();
         }
         self.step.effects.push(Effect::Tool(ToolEffect::RequestPermission(id)));
     }
@@ -76,23 +76,22 @@ impl Transition<'_, '_> {
         let Some(calls) = self.state.calls_mut() else { return };
         let waits = calls.iter().find(|open| open.state != CallState::Done && open.approval.as_ref() == Some(&asks));
         let Some(call) = waits.map(|open| open.call.clone()) else { return };
-        let others_wait = calls
-            .iter()
-            .any(|open| open.call.id != call.id && open.state != CallState::Done && open.waits_for_people());
+        let others_wait =
+            calls.iter().any(|open| open.call.id != call.id && open.state != CallState::Done && open.waits_for_user());
         if self.state.end.ending.is_some() {
             return; // R6; its call is closed with the others
         }
-        let why = refusal(&call, &by, reason.as_deref());
+        let why = denied_error(&call, &by, reason.as_deref());
         self.emit(PermissionEvent::Decided { permission_id: permission_id.clone(), decision, by, reason });
         // The run no longer waits, whatever the decision. This is recorded before the consequences of the decision.
         if !others_wait {
-            self.mark_waiting();
+            self.update_waiting();
         }
         if decision == Decision::Deny {
             self.close_call(&call, Err(why));
             return self.schedule();
         }
-        if let Err(error) = self.run_job(&call, Some(permission_id)) {
+        if let Err(error) = self.request_tool(&call, Some(permission_id)) {
             self.close_call(&call, Err(error));
             self.schedule();
         }
@@ -100,7 +99,7 @@ impl Transition<'_, '_> {
 }
 
 /// Returns the error for the model whose call was denied.
-fn refusal(call: &ToolCall, by: &str, reason: Option<&str>) -> ErrorInfo {
+fn denied_error(call: &ToolCall, by: &str, reason: Option<&str>) -> ErrorInfo {
     let why = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
     let who = match by {
         "timeout" => "no decision came",

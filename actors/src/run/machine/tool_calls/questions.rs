@@ -37,7 +37,7 @@ struct AskArguments {
 }
 
 /// Returns a user as a collaborator. If `to` is `None`, the collaborator is named `user`.
-fn person(to: Option<&str>, status: CollaboratorStatus, summary: &str) -> Collaborator {
+fn user_collaborator(to: Option<&str>, status: CollaboratorStatus, summary: &str) -> Collaborator {
     Collaborator {
         name: to.unwrap_or("user").to_owned(),
         kind: CollaboratorKind::Human,
@@ -49,7 +49,7 @@ fn person(to: Option<&str>, status: CollaboratorStatus, summary: &str) -> Collab
 
 impl RunState {
     /// Returns whether the run waits only for users.
-    pub(crate) fn waits_for_people(&self) -> bool {
+    pub(crate) fn only_waits_for_user(&self) -> bool {
         let Phase::RunningTools { calls } = &self.phase else { return false };
         let at_work = |open: &&OpenCall| open.state != CallState::Done;
         let mut open = calls.iter().filter(at_work).peekable();
@@ -57,10 +57,10 @@ impl RunState {
             && self.sub_agents.open == 0
             && open.peek().is_some()
             // Calls that have not started are blocked by the call that asks.
-            && open.all(|open| open.state == CallState::Waiting || open.waits_for_people())
+            && open.all(|open| open.state == CallState::Waiting || open.waits_for_user())
     }
 
-    fn what_it_waits_for(&self) -> &'static str {
+    fn wait_kind(&self) -> &'static str {
         let Phase::RunningTools { calls } = &self.phase else { return WAIT_QUESTION };
         let is_asked = calls.iter().any(|open| open.state != CallState::Done && open.question.is_some());
         if is_asked { WAIT_QUESTION } else { WAIT_PERMISSION }
@@ -83,8 +83,8 @@ impl Transition<'_, '_> {
         let trace = self.state.spec.identity.trace_id.clone();
         let Some(calls) = self.state.calls_mut() else { return Ok(()) };
         let question_id =
-            QuestionId::asked_in(&trace, calls.message_sequence.unwrap_or_default(), calls.place(&call.id));
-        let collaborator = person(wish.to.as_deref(), CollaboratorStatus::Waiting, &wish.question);
+            QuestionId::for_call(&trace, calls.message_sequence.unwrap_or_default(), calls.index_of(&call.id));
+        let collaborator = user_collaborator(wish.to.as_deref(), CollaboratorStatus::Waiting, &wish.question);
         let (question, to, tool_call_id) = (wish.question, wish.to, call.id.clone());
         self.emit(SubAgentEvent::QuestionAsked { question_id, question, to, tool_call_id });
         self.emit(SubAgentEvent::CollaboratorUpdated { collaborator });
@@ -105,7 +105,7 @@ impl Transition<'_, '_> {
             return;
         };
         self.emit(SubAgentEvent::QuestionAnswered { question_id: id.clone() });
-        let collaborator = person(to.as_deref(), CollaboratorStatus::Completed, answer);
+        let collaborator = user_collaborator(to.as_deref(), CollaboratorStatus::Completed, answer);
         self.emit(SubAgentEvent::CollaboratorUpdated { collaborator });
         let who = to.as_deref().unwrap_or("the user");
         let result: ToolResult = Ok(ToolOutput::text(format!("{who} answered"), answer));
@@ -114,15 +114,15 @@ impl Transition<'_, '_> {
     }
 
     /// Closes the calls that wait for an answer or a decision, because the run is ending.
-    pub(crate) fn withdraw_what_waits(&mut self) {
+    pub(crate) fn withdraw_pending_calls(&mut self) {
         let Some(calls) = self.state.calls_mut() else { return };
-        let asked = calls.iter().filter(|open| open.state != CallState::Done && open.waits_for_people());
+        let asked = calls.iter().filter(|open| open.state != CallState::Done && open.waits_for_user());
         let asked: Vec<OpenCall> = asked.cloned().collect();
         for OpenCall { call, question, .. } in asked {
             let mut error = ErrorInfo::new(ErrorCode::Cancelled, "nobody answered before the run ended");
             match question {
                 Some((_, to)) => {
-                    let collaborator = person(to.as_deref(), CollaboratorStatus::Failed, &error.message);
+                    let collaborator = user_collaborator(to.as_deref(), CollaboratorStatus::Failed, &error.message);
                     self.emit(SubAgentEvent::CollaboratorUpdated { collaborator });
                 }
                 None => error.message = "not run: nobody had allowed it before the run ended".to_owned(),
@@ -132,14 +132,14 @@ impl Transition<'_, '_> {
     }
 
     /// Records that the run starts or stops waiting for users (RUN-1).
-    pub(crate) fn mark_waiting(&mut self) {
-        let waits = self.state.waits_for_people();
+    pub(crate) fn update_waiting(&mut self) {
+        let waits = self.state.only_waits_for_user();
         if waits == self.state.waiting.since.is_some() || (self.state.end.ending.is_some() && !waits) {
             return;
         }
-        let what = self.state.waiting.reason.clone().unwrap_or_else(|| self.state.what_it_waits_for().to_owned());
+        let what = self.state.waiting.reason.clone().unwrap_or_else(|| self.state.wait_kind().to_owned());
         self.emit(if waits { RunEvent::Waiting { r#for: what } } else { RunEvent::Resumed { from: what } });
         let status = if waits { CollaboratorStatus::Waiting } else { CollaboratorStatus::Running };
-        self.tell_parent(status, true);
+        self.notify_parent(status, true);
     }
 }

@@ -17,14 +17,14 @@ use crate::{
     hook::HookPoint,
     run::machine::{
         effect::{Effect, OversizedResults, ToolCallTask, ToolEffect},
-        errors::interrupted,
+        errors::call_interrupted,
         inline::preview,
         outcome,
         state::{
             calls::{Approval, CallState, OpenCall},
             phase::Phase,
         },
-        tools::{OneOrMany, is_decided_here},
+        tools::{OneOrMany, is_internal_tool},
         transition::Transition,
     },
     tool::{ToolOutput, ToolResult, redacted, with_note},
@@ -80,29 +80,29 @@ impl Transition<'_, '_> {
         let at = self.context.now;
         let Some(calls) = self.state.calls_mut() else { return };
         // A call that was interrupted and may run again does not request permission again.
-        let given = calls.get(&call.id).and_then(OpenCall::leave_given);
+        let given = calls.get(&call.id).and_then(OpenCall::granted_permission);
         calls.start(&call.id, at);
         if let Some(name) = &calls.failed_write {
             let error = ErrorInfo::new(ErrorCode::Skipped, format!("not run: an earlier `{name}` of this turn failed"));
             return self.close_call(call, Err(error));
         }
-        if let Err(error) = self.take_tool_call() {
+        if let Err(error) = self.consume_tool_call() {
             return self.close_call(call, Err(error));
         }
         // Hooks run outside the state machine, also for calls that are executed here.
-        let is_asked = self.state.spec.hooks.hear(HookPoint::PreToolUse);
-        let is_done_here = is_decided_here(&call.name) && !is_asked;
-        let begun = if is_done_here { self.do_here(call, None) } else { self.run_job(call, given) };
+        let is_asked = self.state.spec.hooks.has_hooks(HookPoint::PreToolUse);
+        let is_done_here = is_internal_tool(&call.name) && !is_asked;
+        let begun = if is_done_here { self.execute_internal(call, None) } else { self.request_tool(call, given) };
         if let Err(error) = begun {
             self.close_call(call, Err(error));
         }
     }
 
     /// Executes a call after its hooks have passed.
-    pub(crate) fn hooks_passed(&mut self, id: &str) {
+    pub(crate) fn hooks_allowed(&mut self, id: &str) {
         let started = self.state.calls_mut().and_then(|calls| calls.started(id)).map(|open| open.call.clone());
         let Some(call) = started.filter(|_| self.state.end.ending.is_none()) else { return };
-        if let Err(error) = self.do_here(&call, None) {
+        if let Err(error) = self.execute_internal(&call, None) {
             self.close_call(&call, Err(error));
         }
         self.schedule();
@@ -112,7 +112,7 @@ impl Transition<'_, '_> {
     pub(crate) fn settings_read(&mut self, id: &str, before: Result<Box<RunSettings>, ErrorInfo>) {
         let started = self.state.calls_mut().and_then(|calls| calls.started(id)).map(|open| open.call.clone());
         let Some(call) = started.filter(|_| self.state.end.ending.is_none()) else { return };
-        if let Err(error) = before.and_then(|before| self.do_here(&call, Some(before))) {
+        if let Err(error) = before.and_then(|before| self.execute_internal(&call, Some(before))) {
             self.close_call(&call, Err(error));
         }
         self.schedule();
@@ -126,7 +126,7 @@ impl Transition<'_, '_> {
             let message = format!("there is no tool {:?} here; there is: {}", call.name, offered.join(", "));
             ErrorInfo::new(ErrorCode::ToolNotAvailable, message)
         })?;
-        if self.state.turn.cut_calls.is_cut(&call.id) {
+        if self.state.turn.cut_calls.is_truncated(&call.id) {
             let message = format!(
                 "the call was not run: its arguments were cut at the token limit of an answer, after {} bytes. Call again \
                  with less: split the work, or write a long text in several parts",
@@ -137,7 +137,7 @@ impl Transition<'_, '_> {
         Ok((Arc::clone(tool), spec.catalog.registry.check_arguments(&call.name, &call.arguments)?))
     }
 
-    fn do_here(&mut self, call: &ToolCall, before: Option<Box<RunSettings>>) -> Result<(), ErrorInfo> {
+    fn execute_internal(&mut self, call: &ToolCall, before: Option<Box<RunSettings>>) -> Result<(), ErrorInfo> {
         let (_, arguments) = self.read_call(call)?;
         match call.name.as_str() {
             "agent" => self.run_agent(call, arguments, before),
@@ -152,11 +152,11 @@ impl Transition<'_, '_> {
     }
 
     /// Requests the execution of a call, with the permission that was granted for it.
-    pub(crate) fn run_job(&mut self, call: &ToolCall, leave: Option<PermissionId>) -> Result<(), ErrorInfo> {
+    pub(crate) fn request_tool(&mut self, call: &ToolCall, leave: Option<PermissionId>) -> Result<(), ErrorInfo> {
         let (spec, arguments) = self.read_call(call)?;
         let (goal_id, turn) = (self.state.goals.current_id.clone(), self.state.turn.number);
         let Some(calls) = self.state.calls_mut() else { return Ok(()) };
-        let (asked_in, place) = (calls.message_sequence, calls.place(&call.id));
+        let (asked_in, place) = (calls.message_sequence, calls.index_of(&call.id));
         let (id, raw) = (call.id.clone(), call.arguments.clone());
         let job = ToolCallTask {
             id,
@@ -250,16 +250,17 @@ impl Transition<'_, '_> {
         if open.is_storing_results {
             return;
         }
-        let Some(output) = self.children_of(id) else { return };
+        let Some(output) = self.child_results_output(id) else { return };
         let limits = self.state.spec.limits.inline;
         // A single result is already within the limits.
-        let is_long = open.children.len() > 1 && limits.are_passed_by(&output.output);
+        let is_long = open.children.len() > 1 && limits.are_exceeded_by(&output.output);
         if self.state.end.ending.is_some() || !is_long {
             self.close_call(&open.call, Ok(output));
             return self.schedule();
         }
         // The full results are stored as an artifact. The model reads shorter summaries.
-        let Some(short) = self.results_of(id).map(|results| outcome::results_text(&results, Some(limits.bytes))) else {
+        let Some(short) = self.child_results(id).map(|results| outcome::results_text(&results, Some(limits.bytes)))
+        else {
             return;
         };
         let id = id.to_owned();
@@ -278,15 +279,15 @@ impl Transition<'_, '_> {
     }
 
     /// Combines the results of a call's children, in task order; `None` if the call has no children.
-    fn children_of(&self, id: &str) -> Option<ToolOutput> {
-        let results = self.results_of(id)?;
+    fn child_results_output(&self, id: &str) -> Option<ToolOutput> {
+        let results = self.child_results(id)?;
         let mode = results.first()?.mode;
         let done = results.iter().filter(|result| result.status == RunStatus::Completed).count();
         let title = format!("{}: {done} of {} completed", mode.as_str(), results.len());
         Some(ToolOutput::text(title, outcome::results_text(&results, None)))
     }
 
-    fn results_of(&self, id: &str) -> Option<Vec<&ChildResult>> {
+    fn child_results(&self, id: &str) -> Option<Vec<&ChildResult>> {
         let Phase::RunningTools { calls } = &self.state.phase else { return None };
         Some(self.results(&calls.get(id)?.children))
     }
@@ -296,23 +297,23 @@ impl Transition<'_, '_> {
     }
 
     /// Returns the open calls whose outcome is unknown and which must not run twice (DUR-4).
-    pub(crate) fn unclear_calls(&self) -> Vec<ToolCall> {
+    pub(crate) fn calls_with_unknown_outcome(&self) -> Vec<ToolCall> {
         let Phase::RunningTools { calls } = &self.state.phase else { return Vec::new() };
         let may_run_again = |open: &&OpenCall| {
             let name = open.call.name.as_str();
-            is_decided_here(name) || self.state.spec.tool(name).is_none_or(|tool| tool.idempotent)
+            is_internal_tool(name) || self.state.spec.tool(name).is_none_or(|tool| tool.idempotent)
         };
         let is_known = |open: &&OpenCall| {
             self.state.edited_documents.recorded.contains_key(&open.call.id) || !open.children.is_empty()
         };
-        let unclear = calls.may_have_begun().filter(|open| !is_known(open) && !may_run_again(open));
+        let unclear = calls.may_have_started().filter(|open| !is_known(open) && !may_run_again(open));
         unclear.map(|open| open.call.clone()).collect()
     }
 
     /// Resumes the calls that an earlier incarnation had started, if that is allowed (DUR-4).
     pub(crate) fn resume_calls(&mut self) {
         let at = self.context.now;
-        let unclear = self.unclear_calls();
+        let unclear = self.calls_with_unknown_outcome();
         let mut recorded = std::mem::take(&mut self.state.edited_documents.recorded);
         let Some(calls) = self.state.calls_mut() else { return };
         let (mut spawned, mut known, mut asked, mut undecided) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -321,7 +322,7 @@ impl Transition<'_, '_> {
                 known.push((open.call.clone(), output));
             } else if !open.children.is_empty() {
                 spawned.push(open.call.id.clone());
-            } else if open.waits_for_people() {
+            } else if open.waits_for_user() {
                 asked.push(open.call.id.clone());
             }
             if let Some(Approval::Pending(id)) = &open.approval {
@@ -332,7 +333,7 @@ impl Transition<'_, '_> {
             calls.start(id, at);
         }
         for call in unclear {
-            self.close_call(&call, Err(interrupted()));
+            self.close_call(&call, Err(call_interrupted()));
         }
         for (call, output) in known {
             self.close_call(&call, Ok(output));
@@ -352,14 +353,14 @@ impl Transition<'_, '_> {
     }
 
     /// Closes every call that has not started, because the run is ending.
-    pub(crate) fn close_waiting_calls(&mut self) {
+    pub(crate) fn skip_waiting_calls(&mut self) {
         let Some(calls) = self.state.calls_mut() else { return };
         let waiting = calls.iter().filter(|open| open.state == CallState::Waiting);
         let waiting: Vec<ToolCall> = waiting.map(|open| open.call.clone()).collect();
         for call in waiting {
             self.close_call(&call, Err(ErrorInfo::new(ErrorCode::Skipped, "not run: the run is ending")));
         }
-        self.withdraw_what_waits();
+        self.withdraw_pending_calls();
         self.schedule();
     }
 
@@ -371,7 +372,8 @@ impl Transition<'_, '_> {
         let open = calls.iter().filter(|open| open.state != CallState::Done);
         let open: Vec<ToolCall> = open.map(|open| open.call.clone()).collect();
         for call in open {
-            let result = recorded.remove(&call.id).or_else(|| self.children_of(&call.id)).ok_or_else(interrupted);
+            let result =
+                recorded.remove(&call.id).or_else(|| self.child_results_output(&call.id)).ok_or_else(call_interrupted);
             self.close_call(&call, result);
         }
         self.state.phase = Phase::Halted;
@@ -422,7 +424,7 @@ impl Transition<'_, '_> {
             return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         }
         self.emit_goals(events);
-        self.tell_parent(CollaboratorStatus::Running, false);
+        self.notify_parent(CollaboratorStatus::Running, false);
         Ok(ToolOutput::text("goals updated", self.state.goals.render(false)))
     }
 }

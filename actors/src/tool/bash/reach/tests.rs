@@ -32,7 +32,7 @@ impl SandboxTest {
         };
         let project = self.root.join(project);
         fs::create_dir_all(&project).unwrap();
-        reach(&surroundings, &PathPolicy::new(&surroundings), &project, [self.root.join("own")], 1).unwrap()
+        sandbox_policy(&surroundings, &PathPolicy::new(&surroundings), &project, [self.root.join("own")], 1).unwrap()
     }
 
     /// Returns the paths relative to the root.

@@ -26,14 +26,14 @@ fn tool_5_what_a_terminal_would_obey_is_left_out_or_escaped() {
         (b"a\xff\xfeb", "a\u{fffd}\u{fffd}b"),
         (b"\xe5\xa5", "\u{fffd}"),
     ] {
-        assert_eq!(cleaned(bytes), want, "{:?}", String::from_utf8_lossy(bytes));
+        assert_eq!(sanitize(bytes), want, "{:?}", String::from_utf8_lossy(bytes));
     }
 }
 
 #[test]
 fn a_sequence_that_never_ends_hides_nothing_much() {
     let text = format!("\u{1b}]{}", "secret ".repeat(10_000));
-    assert_eq!(cleaned(text.as_bytes()), format!("\\x1b]{}", "secret ".repeat(10_000)));
+    assert_eq!(sanitize(text.as_bytes()), format!("\\x1b]{}", "secret ".repeat(10_000)));
 }
 
 fn printed(bytes: &[u8], end: usize) -> HeadTailBuffer {
@@ -55,6 +55,6 @@ fn tool_5_what_is_left_out_is_told_to_the_byte() {
         ("好".repeat(100).into_bytes(), 10, 10, "好好好\n[left out: 282 of 300 bytes]\n好好好".to_owned()),
     ] {
         let name = format!("{} bytes, {kept} kept, {shown_bytes} shown", bytes.len());
-        assert_eq!(shown(&printed(&bytes, kept), shown_bytes), want, "{name}");
+        assert_eq!(format_output(&printed(&bytes, kept), shown_bytes), want, "{name}");
     }
 }

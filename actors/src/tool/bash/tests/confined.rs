@@ -4,7 +4,7 @@
 use super::*;
 
 /// Makes a world, or prints why the test is skipped.
-fn confined_world() -> Option<BashTest> {
+fn confined_test() -> Option<BashTest> {
     match confinement().lacks() {
         None => Some(BashTest::new()),
         Some(why) => {
@@ -16,7 +16,7 @@ fn confined_world() -> Option<BashTest> {
 
 #[tokio::test]
 async fn tool_5_a_confined_command_writes_to_its_project_and_nowhere_else() {
-    let Some(world) = confined_world() else { return };
+    let Some(world) = confined_test() else { return };
     let outside = tempfile::tempdir().unwrap();
     let outside = outside.path().canonicalize().unwrap();
     fs::write(outside.join("there"), "untouched").unwrap();
@@ -65,7 +65,7 @@ async fn tool_5_a_confined_command_writes_to_its_project_and_nowhere_else() {
 
 #[tokio::test]
 async fn tool_5_a_confined_command_reads_neither_the_home_nor_sensitive_directories() {
-    let Some(world) = confined_world() else { return };
+    let Some(world) = confined_test() else { return };
     let user = world.user.path().canonicalize().unwrap();
     let own = std::process::id();
     for command in [
@@ -91,7 +91,7 @@ async fn tool_5_a_confined_command_reads_neither_the_home_nor_sensitive_director
 
 #[tokio::test]
 async fn tool_5_a_confined_command_cannot_look_into_other_processes_nor_end_them() {
-    let Some(world) = confined_world() else { return };
+    let Some(world) = confined_test() else { return };
     let bystander = std::process::Command::new("sleep").arg("1000").env("KEY", "of a bystander").spawn();
     let mut bystander = KilledOnDrop(bystander.unwrap());
     for (pid, name) in [(std::process::id(), "ourselves"), (bystander.0.id(), "a bystander")] {
@@ -107,7 +107,7 @@ async fn tool_5_a_confined_command_cannot_look_into_other_processes_nor_end_them
 
 #[tokio::test]
 async fn a_confined_command_has_a_few_devices_of_its_own() {
-    let Some(world) = confined_world() else { return };
+    let Some(world) = confined_test() else { return };
     let shown = world.ok("ls /dev | tr '\\n' ' '").await;
     let want = "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero \n[exit status 0]";
     assert_eq!(shown, want);
@@ -141,7 +141,7 @@ async fn a_confined_command_has_a_few_devices_of_its_own() {
 
 #[tokio::test]
 async fn a_confined_command_reads_no_sensitive_file() {
-    let Some(world) = confined_world() else { return };
+    let Some(world) = confined_test() else { return };
     for name in [".netrc", ".npmrc", ".bash_history", ".cargo/credentials.toml"] {
         let path = world.user.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -162,7 +162,7 @@ async fn a_confined_command_reads_no_sensitive_file() {
 
 #[tokio::test]
 async fn commands_in_the_home_cannot_change_startup_files() {
-    let Some(world) = confined_world() else { return };
+    let Some(world) = confined_test() else { return };
     let user = world.user.path().canonicalize().unwrap();
     fs::write(user.join(".bashrc"), "of the user").unwrap();
     fs::create_dir_all(user.join(".config/other")).unwrap();
@@ -190,7 +190,7 @@ async fn commands_in_the_home_cannot_change_startup_files() {
 
 #[tokio::test]
 async fn each_project_has_package_caches_of_its_own() {
-    let Some(world) = confined_world() else { return };
+    let Some(world) = confined_test() else { return };
     for variable in ["CARGO_HOME", "npm_config_cache", "PIP_CACHE_DIR", "GOMODCACHE", "GOCACHE"] {
         let shown = world.ok(&format!("echo $SOONG_CALL > ${variable}/made && cat ${variable}/made")).await;
         assert!(shown.ends_with("[exit status 0]"), "{variable}: {shown}");
@@ -216,7 +216,7 @@ async fn each_project_has_package_caches_of_its_own() {
 
 #[tokio::test]
 async fn commands_reach_no_keys_and_no_limits_of_others() {
-    let Some(world) = confined_world() else { return };
+    let Some(world) = confined_test() else { return };
     let owner = std::process::id();
     for limits in ["--core=unlimited", "--cpu=1:", "--nofile"] {
         let shown = world.ok(&format!("prlimit --pid {owner} {limits}")).await;
@@ -235,7 +235,7 @@ async fn commands_reach_no_keys_and_no_limits_of_others() {
 
 #[tokio::test]
 async fn tool_5_what_lies_in_a_write_root_may_be_written_and_the_home_in_the_project_may_not() {
-    if confined_world().is_none() {
+    if confined_test().is_none() {
         return;
     }
     let root = tempfile::tempdir().unwrap();
@@ -265,7 +265,7 @@ async fn tool_5_what_lies_in_a_write_root_may_be_written_and_the_home_in_the_pro
 
 #[tokio::test]
 async fn tool_5_a_confined_command_changes_no_mode_owner_or_time_outside() {
-    let Some(mut world) = confined_world() else { return };
+    let Some(mut world) = confined_test() else { return };
     let outside = tempfile::tempdir().unwrap();
     let outside = outside.path().canonicalize().unwrap();
     fs::write(outside.join("there"), "untouched").unwrap();
@@ -319,7 +319,7 @@ async fn tool_5_a_confined_command_changes_no_mode_owner_or_time_outside() {
 
 #[tokio::test]
 async fn tool_5_a_write_root_that_a_command_has_made_a_link_leads_nowhere() {
-    if confined_world().is_none() {
+    if confined_test().is_none() {
         return;
     }
     let outside = tempfile::tempdir().unwrap();
@@ -338,7 +338,7 @@ async fn tool_5_a_write_root_that_a_command_has_made_a_link_leads_nowhere() {
 
 #[tokio::test]
 async fn tool_5_a_project_that_has_become_a_link_is_no_project() {
-    if confined_world().is_none() {
+    if confined_test().is_none() {
         return;
     }
     let world = BashTest::new();

@@ -18,8 +18,8 @@ fn perm_1_every_command_asks_and_leave_reaches_as_far_as_its_program() {
         (none.clone(), "cargo test", Scope::Unconfined, Some("it would run unconfined: it is odd")),
         (none, "ls | sh", Scope::Unconfined, Some("it would run unconfined: it is odd")),
     ] {
-        let bash = Bash::confined_as(&ToolEnvironment::default(), Arc::default(), confinement);
-        let demand = bash.demand(&world.project.context(), &json!({ "command": asked })).unwrap().unwrap();
+        let bash = Bash::with_confinement(&ToolEnvironment::default(), Arc::default(), confinement);
+        let demand = bash.required_access(&world.project.context(), &json!({ "command": asked })).unwrap().unwrap();
         let is_sensitive = note.is_some(); // only a grant for unconfined commands covers it
         assert_eq!((demand.target, demand.scope, demand.is_sensitive), (asked.to_owned(), scope, is_sensitive));
         let told = demand.note.unwrap();

@@ -44,10 +44,10 @@ fn with_sleep(command: &str, seconds: u32) -> String {
 }
 
 /// Waits until no process of a command is left; panics after 10 seconds.
-async fn nothing_is_left(seconds: u32, name: &str) {
+async fn wait_until_no_process(seconds: u32, name: &str) {
     let until = Instant::now() + Duration::from_secs(10);
     loop {
-        let left = processes_with(&seconds.to_string());
+        let left = processes_with_argument(&seconds.to_string());
         if left.is_empty() {
             return;
         }
@@ -60,14 +60,14 @@ async fn nothing_is_left(seconds: u32, name: &str) {
 async fn tool_5_nothing_is_left_after_a_normal_end() {
     let world = BashTest::new();
     for (name, command) in LEFTOVER_COMMANDS {
-        let seconds = own_seconds();
+        let seconds = unique_seconds();
         let shown = world.ok(&with_sleep(command, seconds)).await;
-        assert_eq!(processes_with(&seconds.to_string()), Vec::<String>::new(), "{name}: {shown}");
+        assert_eq!(processes_with_argument(&seconds.to_string()), Vec::<String>::new(), "{name}: {shown}");
         assert!(shown.starts_with("ready\n"), "{name}: {shown}");
         assert!(!shown.contains("status unknown"), "{name}: {shown}");
         assert!(!shown.contains("could not be ended"), "{name}: {shown}");
     }
-    let seconds = own_seconds();
+    let seconds = unique_seconds();
     let shown = world.ok(&with_sleep("SLEEP & SLEEP & echo ready", seconds)).await;
     let told = "ready\n[exit status 0]\n[ended with it: 2 processes that it had left running: ";
     assert!(shown.starts_with(told), "{shown}");
@@ -77,10 +77,10 @@ async fn tool_5_nothing_is_left_after_a_normal_end() {
 async fn tool_5_nothing_is_left_when_the_time_is_over() {
     let world = BashTest::new();
     for (name, command) in LEFTOVER_COMMANDS {
-        let seconds = own_seconds();
+        let seconds = unique_seconds();
         let command = with_sleep(&format!("{command}; SLEEP"), seconds);
         let result = world.project.call(&world.bash, json!({"command": command, "timeout_ms": 1_000})).await;
-        assert_eq!(processes_with(&seconds.to_string()), Vec::<String>::new(), "{name}");
+        assert_eq!(processes_with_argument(&seconds.to_string()), Vec::<String>::new(), "{name}");
         match result {
             Err(error) => assert_eq!(error.code, ErrorCode::Timeout, "{name}"),
             Ok(shown) => assert!(name.contains("killed"), "{name}: {shown}"),
@@ -92,7 +92,7 @@ async fn tool_5_nothing_is_left_when_the_time_is_over() {
 async fn tool_5_nothing_is_left_after_a_cancel() {
     for (name, command) in LEFTOVER_COMMANDS {
         let world = BashTest::new();
-        let seconds = own_seconds();
+        let seconds = unique_seconds();
         let command = with_sleep(&format!("{command}; touch marker; SLEEP"), seconds);
         let (marker, cancel) = (world.project.path().join("marker"), world.project.cancel.clone());
         let cancelling = async {
@@ -107,7 +107,7 @@ async fn tool_5_nothing_is_left_after_a_cancel() {
             result = async { tokio::join!(call, async { if !killer { cancelling.await } }).0 } => result,
             () = tokio::time::sleep(Duration::from_secs(30)) => panic!("{name}: it goes on"),
         };
-        assert_eq!(processes_with(&seconds.to_string()), Vec::<String>::new(), "{name}");
+        assert_eq!(processes_with_argument(&seconds.to_string()), Vec::<String>::new(), "{name}");
         if !killer {
             assert_eq!(result.unwrap_err().code, ErrorCode::Cancelled, "{name}");
         }
@@ -118,7 +118,7 @@ async fn tool_5_nothing_is_left_after_a_cancel() {
 async fn tool_5_nothing_is_left_after_the_future_is_dropped() {
     for (name, command) in LEFTOVER_COMMANDS.into_iter().filter(|(name, _)| !name.contains("killed")) {
         let world = BashTest::new();
-        let seconds = own_seconds();
+        let seconds = unique_seconds();
         let command = with_sleep(&format!("{command}; echo $TMPDIR > marker; touch done; SLEEP"), seconds);
         let context = world.project.context();
         let tasks = context.cleanup_tasks.clone();
@@ -131,7 +131,7 @@ async fn tool_5_nothing_is_left_after_the_future_is_dropped() {
         // The run waits for these tasks before it reports the outcome.
         tasks.close();
         tasks.wait().await;
-        assert_eq!(processes_with(&seconds.to_string()), Vec::<String>::new(), "{name}");
+        assert_eq!(processes_with_argument(&seconds.to_string()), Vec::<String>::new(), "{name}");
         assert!(!PathBuf::from(own.trim()).exists(), "{name}: its own directory is left");
     }
 }
@@ -139,7 +139,7 @@ async fn tool_5_nothing_is_left_after_the_future_is_dropped() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tool_5_a_storm_of_forks_is_ended() {
     let world = BashTest::new();
-    let seconds = own_seconds();
+    let seconds = unique_seconds();
     // Each of them forks as long as it lives, some in separate sessions.
     let storm = format!(
         "f() {{ for i in 1 2 3 4 5 6 7 8; do (sleep {seconds}) & done; sleep 0.1; f; }}; f & f & setsid bash -c \
@@ -147,13 +147,13 @@ async fn tool_5_a_storm_of_forks_is_ended() {
     );
     let shown = world.ok(&storm).await;
     assert!(shown.contains("ready\n[exit status 0]\n[ended with it: "), "{shown}");
-    assert_eq!(processes_with(&seconds.to_string()), Vec::<String>::new());
+    assert_eq!(processes_with_argument(&seconds.to_string()), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn closing_the_lifeline_kills_everything() {
     let world = BashTest::new();
-    let seconds = own_seconds();
+    let seconds = unique_seconds();
     // The second one clears its environment and that of its child. Their parents are gone.
     let command = format!(
         "setsid sleep {seconds} & (env -i setsid sh -c 'sleep {seconds} & sleep {seconds}; :' &); sleep {seconds}"
@@ -161,10 +161,10 @@ async fn closing_the_lifeline_kills_everything() {
     let variables = [("PATH".to_owned(), Environment::process().get("PATH").unwrap_or("/usr/bin:/bin").to_owned())];
     let launch = SpawnOptions::new("/bin/sh", &world.project.path(), variables.into()).arguments(["-c", &command]);
     let StartedProgram { process_tree, .. } = launch.start().await.unwrap();
-    while processes_with(&format!("sleep {seconds}")).len() < 6 {
+    while processes_with_argument(&format!("sleep {seconds}")).len() < 6 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     // The same effect as when the kernel kills the owner process.
     process_tree.abandon();
-    nothing_is_left(seconds, "the lifeline").await;
+    wait_until_no_process(seconds, "the lifeline").await;
 }

@@ -46,14 +46,14 @@ struct BraveResult {
 /// Parses the response of a search.
 pub(super) fn hits(bytes: &[u8]) -> Result<Vec<SearchHit>, String> {
     let hit = |found: BraveResult| SearchHit {
-        title: plain(&found.title.unwrap_or_default()),
+        title: strip_highlight(&found.title.unwrap_or_default()),
         url: found.url,
-        snippet: plain(&found.description.unwrap_or_default()),
+        snippet: strip_highlight(&found.description.unwrap_or_default()),
     };
     Ok(json::<BraveResponse>(bytes)?.web.map(|web| web.results).unwrap_or_default().into_iter().map(hit).collect())
 }
 
 /// Removes the tags that highlight the words of the query.
-fn plain(text: &str) -> String {
+fn strip_highlight(text: &str) -> String {
     text.replace("<strong>", "").replace("</strong>", "")
 }

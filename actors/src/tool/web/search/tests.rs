@@ -17,7 +17,7 @@ fn service(provider: SearchProvider, base_url: &str) -> SearchService {
 }
 
 /// Returns a server that sends the same response to every request, and the requests that it received.
-async fn answering(raw: Vec<u8>) -> (Server, Arc<Mutex<Vec<String>>>) {
+async fn recording_server(raw: Vec<u8>) -> (Server, Arc<Mutex<Vec<String>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&asked);
     let server = Server::at("127.0.0.1:0", move |head, mut stream| {
@@ -63,7 +63,7 @@ async fn tool_6_each_service_is_asked_in_its_own_way_and_its_answer_is_read() {
         ),
     ] {
         for base in ["/below", "/below/", "/below/?a=b#c"] {
-            let (server, asked) = answering(page("application/json", answer.as_bytes())).await;
+            let (server, asked) = recording_server(page("application/json", answer.as_bytes())).await;
             let service = service(provider, &format!("http://{}{base}", server.address));
             let hits = service.search("two wörds&a=b", 2).await.unwrap();
             assert_eq!(hits, [hit("A", "https://a.example/", "a"), hit("", "https://b.example/", "")], "{provider:?}");
@@ -101,7 +101,7 @@ async fn tool_6_a_service_that_fails_is_an_error_that_says_what_to_do_and_never_
         ("no HTTP", b"no HTTP\r\n\r\n".to_vec(), ErrorCode::ProviderError, "broke off", true),
     ] {
         for provider in [SearchProvider::Searxng, SearchProvider::Tavily] {
-            let (server, asked) = answering(raw.clone()).await;
+            let (server, asked) = recording_server(raw.clone()).await;
             let error = service(provider, &format!("http://{}", server.address)).search("q", 5).await.unwrap_err();
             assert_eq!((error.code, error.retryable), (code, is_retryable), "{what}: {error}");
             assert!(error.message.contains(told) && !error.message.contains(KEY), "{what}: {error}");
@@ -136,7 +136,7 @@ async fn tool_6_a_service_that_does_not_answer_is_given_up() {
 async fn tool_6_the_key_stands_in_nothing_that_is_shown() {
     let answer =
         format!(r#"{{"results": [{{"title": "{KEY}", "url": "https://a.example/{KEY}", "content": "a {KEY}"}}]}}"#);
-    let (server, _) = answering(page("application/json", answer.as_bytes())).await;
+    let (server, _) = recording_server(page("application/json", answer.as_bytes())).await;
     let service = service(SearchProvider::Tavily, &format!("http://{}", server.address));
     let hits = service.search("q", 5).await.unwrap();
     assert_eq!(hits, [hit("[key]", "https://a.example/[key]", "a [key]")]);

@@ -47,7 +47,7 @@ fn only_open() -> AddressCheck {
 
 async fn text(client: &WebClient, url: &str) -> Result<String, ErrorInfo> {
     match client.get(Url::parse(url).unwrap(), |_, _| true).await? {
-        FetchOutcome::Response(page) => Ok(String::from_utf8_lossy(&page.body().await?.bytes).into_owned()),
+        FetchOutcome::Response(page) => Ok(String::from_utf8_lossy(&page.read_body().await?.bytes).into_owned()),
         FetchOutcome::Redirect { to, .. } => panic!("all redirects are followed: {to}"),
     }
 }

@@ -25,7 +25,7 @@ fn tool_6_text_is_told_from_other_things_by_its_type() {
         ("json", false),
         ("nonsense", false),
     ] {
-        assert_eq!(ContentType::of(Some(header)).may_be_text(), may_be_text, "{header}");
+        assert_eq!(ContentType::parse(Some(header)).may_be_text(), may_be_text, "{header}");
     }
 }
 
@@ -58,7 +58,7 @@ fn tool_6_a_body_is_decoded_as_its_mark_its_header_or_itself_says() {
         ("text/plain; charset=utf-8", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", None),
     ];
     for (header, body, want) in rows {
-        assert_eq!(ContentType::of(Some(header)).decode(body).as_deref(), want, "{header} {body:?}");
+        assert_eq!(ContentType::parse(Some(header)).decode(body).as_deref(), want, "{header} {body:?}");
     }
 }
 
@@ -74,6 +74,6 @@ fn tool_6_html_is_known_by_its_type_or_without_one_by_its_beginning() {
         ("", "{\"html\": 1}", false),
         ("", "about <html>", false),
     ] {
-        assert_eq!(ContentType::of(Some(header)).is_html(text), is_html, "{header} {text}");
+        assert_eq!(ContentType::parse(Some(header)).is_html(text), is_html, "{header} {text}");
     }
 }

@@ -36,19 +36,19 @@ fn tool_6_leave_is_for_a_host_in_its_one_form_with_a_port_that_is_not_usual() {
         ("https://example.org:99999", None),
         ("https://./", None),
     ] {
-        match (policy::url(url), want) {
+        match (policy::parse_url(url), want) {
             (Ok(url), Some(want)) => {
                 assert_eq!(policy::host_of(&url), want, "{url}");
-                let demand = policy::demand(&permissions(NetworkPolicy::Ask, &[]), &url).unwrap().unwrap();
+                let demand = policy::required_access(&permissions(NetworkPolicy::Ask, &[]), &url).unwrap().unwrap();
                 assert_eq!(demand.scope, Scope::Host { host: want.to_owned() }, "{url}");
                 assert_eq!(demand.target, url.as_str());
-                assert_eq!(policy::url(&demand.target).unwrap(), url, "{url}");
+                assert_eq!(policy::parse_url(&demand.target).unwrap(), url, "{url}");
             }
             (Err(error), None) => assert_eq!(error.code, ErrorCode::ValidationError, "{url}"),
             (got, _) => panic!("{url}: {got:?}"),
         }
     }
-    let long = policy::url(&format!("https://example.org/{}", "a".repeat(9_000))).unwrap_err();
+    let long = policy::parse_url(&format!("https://example.org/{}", "a".repeat(9_000))).unwrap_err();
     assert!(long.message.len() < 500, "{long}");
 }
 
@@ -80,16 +80,16 @@ fn perm_1_a_listed_host_needs_no_leave_and_no_other_passes_for_it() {
         ("user@example.org", "https://example.org/", false),
         ("example.org/path", "https://example.org/path", false),
     ] {
-        let url = policy::url(url).unwrap();
-        let asked = policy::demand(&permissions(NetworkPolicy::Ask, &[pattern]), &url).unwrap();
+        let url = policy::parse_url(url).unwrap();
+        let asked = policy::required_access(&permissions(NetworkPolicy::Ask, &[pattern]), &url).unwrap();
         assert_eq!(asked.is_none(), is_listed, "{pattern} {url}");
-        let denied = policy::demand(&permissions(NetworkPolicy::Deny, &[pattern]), &url);
+        let denied = policy::required_access(&permissions(NetworkPolicy::Deny, &[pattern]), &url);
         assert_eq!(denied.is_ok(), is_listed, "{pattern} {url}");
         if let Err(error) = denied {
             assert_eq!(error.code, ErrorCode::PermissionDenied);
             assert!(error.message.contains("permissions.network"), "{error}");
         }
-        assert_eq!(policy::demand(&permissions(NetworkPolicy::Allow, &[]), &url), Ok(None));
+        assert_eq!(policy::required_access(&permissions(NetworkPolicy::Allow, &[]), &url), Ok(None));
     }
 }
 
@@ -104,7 +104,7 @@ fn tool_6_a_redirect_is_followed_to_the_same_host_or_to_one_that_needs_no_leave(
         (NetworkPolicy::Deny, "a.example", "https://a.example/", "https://a.example/b", true),
         (NetworkPolicy::Allow, "", "https://a.example/", "https://b.example/", true),
     ] {
-        let (permissions, of) = (permissions(network, &[allowed]), |url| policy::url(url).unwrap());
+        let (permissions, of) = (permissions(network, &[allowed]), |url| policy::parse_url(url).unwrap());
         assert_eq!(policy::may_follow(&permissions, &of(from), &of(to)), followed, "{from} {to}");
     }
 }
