@@ -1,4 +1,4 @@
-//! Black-box suites over the public API: one file a behaviour.
+//! Black-box test suites over the public API, one module per behavior.
 
 #![allow(unreachable_pub, reason = "what the suites share is public to them")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]

@@ -1,4 +1,5 @@
-//! Crashes around edits: no edit is lost, none is made twice, and every call has its real outcome (ART-4, ART-5).
+//! Crashes during document edits: no edit is lost, each edit is applied once, and every call gets its real outcome
+//! (ART-4, ART-5).
 
 use std::{
     sync::{
@@ -26,7 +27,7 @@ use crate::support::{
     world::{TestRuntime, hasty, patiently, quick, soon, until},
 };
 
-/// Checks what must hold of a run that made `growing("doc", 3)` whatever crashed.
+/// Checks a run of `growing("doc", 3)`, whose result must be the same wherever a crash occurred.
 async fn check_grown(world: &TestRuntime, run: &soong::RunHandle, about: &str) -> Vec<Arc<EventRecord>> {
     let events = stored(world.runtime(), run.trace_id()).await;
     let want: Vec<_> =
@@ -42,7 +43,7 @@ async fn check_grown(world: &TestRuntime, run: &soong::RunHandle, about: &str) -
     events
 }
 
-/// Panics the `nth` time that any run meets a point.
+/// Returns a hook that panics when any run reaches `point` for the `nth` time.
 fn panic_at(point: FaultPoint, nth: usize) -> FaultHook {
     let met = AtomicUsize::new(0);
     Arc::new(move |_, here| {
@@ -52,6 +53,7 @@ fn panic_at(point: FaultPoint, nth: usize) -> FaultHook {
     })
 }
 
+/// (ART-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_5_a_run_that_crashes_anywhere_makes_each_edit_once() {
     for (point, times) in [
@@ -75,8 +77,8 @@ async fn art_5_a_run_that_crashes_anywhere_makes_each_edit_once() {
     }
 }
 
-/// Opens a world in which something is done whenever an edit comes to the disk: before it is written if
-/// `before`, else after; at most so many times.
+/// Opens a test runtime that crashes `actor` when an edit is committed: before the commit if `before`, otherwise
+/// after it. Crashes it at most `times` times.
 async fn crashing_at_edits(actor: &'static str, before: bool, times: usize) -> TestRuntime {
     let slot: Arc<OnceLock<Runtime>> = Arc::default();
     let crashed = Arc::clone(&slot);
@@ -96,6 +98,7 @@ async fn crashing_at_edits(actor: &'static str, before: bool, times: usize) -> T
     world
 }
 
+/// (ART-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_5_a_working_set_that_crashes_over_an_edit_makes_it_once() {
     for actor in ["working_set:s", "artifact_store_supervisor:0"] {
@@ -112,6 +115,7 @@ async fn art_5_a_working_set_that_crashes_over_an_edit_makes_it_once() {
     }
 }
 
+/// (ART-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_5_an_edit_of_which_the_disk_does_not_say_whether_it_is_written_is_made_once() {
     for before in [true, false] {
@@ -133,6 +137,7 @@ async fn art_5_an_edit_of_which_the_disk_does_not_say_whether_it_is_written_is_m
     }
 }
 
+/// (ART-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_5_crashes_between_edits_lose_nothing() {
     for actor in ["working_set:s", "artifact_store_supervisor:0", "session:s"] {
@@ -143,7 +148,7 @@ async fn art_5_crashes_between_edits_lose_nothing() {
             gate.reached(n + if actor == "session:s" { n - 1 } else { 0 }).await;
             world.runtime().crash(actor).unwrap();
             if actor == "session:s" {
-                // Its run is another incarnation too, which comes to the gate again.
+                // A crash of the session also restarts its run, which reaches the gate again.
                 gate.reached(2 * n).await;
             }
             gate.pass();
@@ -154,6 +159,7 @@ async fn art_5_crashes_between_edits_lose_nothing() {
     }
 }
 
+/// (ART-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_5_a_set_that_crashed_too_often_takes_no_edits_and_is_read_all_the_same() {
     let (world, gate) = paused(|builder| builder).await;
@@ -161,7 +167,7 @@ async fn art_5_a_set_that_crashed_too_often_takes_no_edits_and_is_read_all_the_s
     let run_a = begin(&world, "s", &steps).await;
     gate.reached(1).await;
     for n in 1..=6 {
-        // It shows its restart a moment before it can be reached.
+        // The tree shows a restart slightly before the actor accepts messages.
         patiently("it can be reached", || world.runtime().crash("working_set:s").is_ok()).await;
         patiently("it is back, or given up", || {
             let tree = serde_json::to_value(world.runtime().tree()).unwrap().to_string();
@@ -182,7 +188,7 @@ async fn art_5_a_set_that_crashed_too_often_takes_no_edits_and_is_read_all_the_s
     let events = stored(world.runtime(), run_a.trace_id()).await;
     assert_eq!(calls(&events, "update_artifact"), [Ok(()), Ok(()), Err("actor_crashed".to_owned())]);
     assert_eq!(flushes(&events), [[("doc".to_owned(), 3)]], "what was recorded is stored");
-    // Products are no business of the set's, and other sessions have their own.
+    // Saving a product does not involve the working set, and other sessions have separate working sets.
     crate::support::artifacts::save(&world, &place("s"), "doc", "product").await;
     assert_eq!(versions(&world, &place("s"), "doc").await, [3, 4]);
     let (other, _) = run(&world, "t", &growing("doc", 3)).await;
@@ -191,6 +197,7 @@ async fn art_5_a_set_that_crashed_too_often_takes_no_edits_and_is_read_all_the_s
     world.finish().await;
 }
 
+/// (HOUSE-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn house_7_an_idle_set_goes_away_and_comes_back_with_its_text() {
     let mut config = quick();
@@ -212,15 +219,16 @@ async fn house_7_an_idle_set_goes_away_and_comes_back_with_its_text() {
     world.finish().await;
 }
 
-/// The outcomes of the calls of `update_artifact`, each with what the model reads of it.
+/// Returns the results of the run's tool calls as the model reads them.
 async fn read_back(world: &TestRuntime, run: &soong::RunHandle) -> Vec<String> {
     let messages = world.runtime().messages(run.trace_id(), soong::MessagePath::All).await.unwrap();
     messages.into_iter().filter(|message| message.tool_call_id.is_some()).map(|message| message.content).collect()
 }
 
+/// (ART-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_5_a_run_buried_after_too_many_crashes_has_the_outcome_of_its_last_edit() {
-    // The run dies whenever it is about to record how its second call ended.
+    // The run crashes each time before it records the outcome of its second call.
     let (begun, world_before) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (tools, crashes) = (Arc::clone(&begun), Arc::clone(&world_before));
     let hook: FaultHook = Arc::new(move |_, point| match point {
@@ -243,10 +251,11 @@ async fn art_5_a_run_buried_after_too_many_crashes_has_the_outcome_of_its_last_e
     world.finish().await;
 }
 
+/// (ART-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_5_a_home_that_is_opened_again_ends_what_was_left_with_its_real_outcome() {
     for nth in 1..=4 {
-        // Behind this edit the disk takes nothing more.
+        // The disk is full after this edit.
         let full = Arc::new(Mutex::new(false));
         let filled = Arc::clone(&full);
         let world = TestRuntime::with(obedient(), |builder| {
@@ -282,7 +291,7 @@ async fn art_5_a_home_that_is_opened_again_ends_what_was_left_with_its_real_outc
         let here = place("s");
         assert_eq!(versions(&world, &here, "doc").await, [nth as u64]);
         assert!(!listed(&world, &here, "doc").await.dirty);
-        // The session goes on, and builds on it.
+        // The session continues, and its next edit builds on the stored text.
         drop(run);
         let go = RunRequest::new(turns(&[update("doc", &(nth - 1).to_string(), "on")])).session("s");
         let next = world.runtime().start(go).await.unwrap();
@@ -293,7 +302,7 @@ async fn art_5_a_home_that_is_opened_again_ends_what_was_left_with_its_real_outc
     }
 }
 
-/// A disk that takes nothing once it is full.
+/// Store that rejects every commit once `full` is set.
 struct Full<S> {
     store: S,
     full: Arc<Mutex<bool>>,
@@ -312,7 +321,7 @@ impl<S: soong::storage::store::Store> soong::storage::store::Store for Full<S> {
     }
 }
 
-/// A parent with three children that all edit one document, and a crash somewhere.
+/// A parent and three children edit one document, and a run crashes (ART-5).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_5_children_that_edit_one_document_lose_no_line_over_a_crash() {
     for (point, nth) in [
@@ -347,6 +356,7 @@ async fn art_5_children_that_edit_one_document_lose_no_line_over_a_crash() {
     }
 }
 
+/// (ART-10)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_10_who_looks_on_sees_each_edit_once_also_over_crashes() {
     let world = crashing_at_edits("working_set:s", true, 3).await;

@@ -1,5 +1,5 @@
-//! What models and those who look on see of artifacts: matches, the plan, the inventory, stored outputs, what is
-//! read once, snapshots (ART-7 … ART-10).
+//! Artifacts in prompts and events: match reports, the plan, the inventory, stored outputs, outputs that are read
+//! once, and snapshots (ART-7 … ART-10).
 
 use std::sync::{Arc, Mutex};
 
@@ -23,6 +23,7 @@ use crate::support::{
     world::{TestRuntime, patiently, quick, soon},
 };
 
+/// (ART-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_7_the_answer_says_how_the_text_was_found_and_what_was_replaced() {
     let world = TestRuntime::open(obedient()).await;
@@ -37,7 +38,7 @@ async fn art_7_the_answer_says_how_the_text_was_found_and_what_was_replaced() {
         ),
         (
             "line  wit a tale",
-            // Of the spans that are equally alike the longest.
+            // Among equally similar spans, the longest one is matched.
             "<match layer=\"fuzzy\" similarity=\"0.812\"><replaced>line  with a tail </replaced></match>",
             "alpha beta “gamma” delta\nNEW  \n",
         ),
@@ -58,6 +59,7 @@ async fn art_7_the_answer_says_how_the_text_was_found_and_what_was_replaced() {
     world.finish().await;
 }
 
+/// (ART-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_7_a_search_that_takes_too_long_is_stopped_and_holds_nobody_up() {
     let world = TestRuntime::open(obedient()).await;
@@ -85,6 +87,7 @@ fn system(request: &ModelRequest) -> String {
     request.system.join("\n")
 }
 
+/// (ART-8)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_8_the_plan_is_in_every_turn_of_all_who_may_read_artifacts() {
     let (model, asked) = recorded();
@@ -141,7 +144,7 @@ async fn art_8_the_plan_is_in_every_turn_of_all_who_may_read_artifacts() {
     world.finish().await;
 }
 
-/// A tool that says what it is told to say.
+/// Tool that returns the text given in its arguments.
 struct Parrot(ToolSpec);
 
 impl Parrot {
@@ -170,6 +173,7 @@ impl Tool for Parrot {
     }
 }
 
+/// (ART-9)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_9_a_large_output_is_an_artifact_with_its_ends_shown() {
     let mut config = quick();
@@ -206,7 +210,7 @@ async fn art_9_a_large_output_is_an_artifact_with_its_ends_shown() {
             assert!(folder(&world, artifact).join("v1").exists());
         }
     }
-    // What is stored is read by lines, and a page is never stored again.
+    // A stored output is read by lines, and a page of it is not stored again.
     let id =
         world.runtime().artifacts(&here).await.unwrap().into_iter().find(|one| one.size > 4_000).unwrap().artifact_id;
     let before = world.runtime().artifacts(&here).await.unwrap().len();
@@ -221,7 +225,7 @@ async fn art_9_a_large_output_is_an_artifact_with_its_ends_shown() {
     world.finish().await;
 }
 
-/// How the tool's result stands in each request that has it.
+/// Returns the content of the tool result in each request that contains it.
 fn heard(asked: &Mutex<Vec<ModelRequest>>) -> Vec<String> {
     let asked = asked.lock().unwrap();
     let result = |request: &ModelRequest| {
@@ -231,11 +235,12 @@ fn heard(asked: &Mutex<Vec<ModelRequest>>) -> Vec<String> {
     asked.iter().filter_map(result).collect()
 }
 
+/// (ART-9)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_9_what_is_read_once_is_in_the_very_next_request_and_short_from_then_on() {
     for (memory, later) in [(Some("a page was read"), "a page was read"), (None, "what it was told")] {
         let (model, asked) = recorded();
-        // The work of a goal that is over would be left out.
+        // Keep all messages: messages of a completed goal would be left out otherwise.
         let showing_all = |builder: soong::RuntimeBuilder| {
             let mut config = quick();
             config.context.keep_recent_messages = 100;
@@ -269,6 +274,7 @@ async fn art_9_what_is_read_once_is_in_the_very_next_request_and_short_from_then
     }
 }
 
+/// (ART-9)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_9_what_nobody_has_read_yet_is_read_by_the_next_run() {
     let (model, asked) = recorded();
@@ -288,9 +294,10 @@ async fn art_9_what_nobody_has_read_yet_is_read_by_the_next_run() {
     world.finish().await;
 }
 
+/// (ART-10)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_10_a_write_tells_what_the_artifact_holds_up_to_256_000_characters() {
-    // The text fits the window: nothing is summed up.
+    // The text fits into the context window, so no summary is made.
     let mut config = quick();
     config.model.context_window = 10_000_000;
     let (world, gate) = paused(|builder| builder.config(config)).await;
@@ -303,7 +310,7 @@ async fn art_10_a_write_tells_what_the_artifact_holds_up_to_256_000_characters()
     ];
     let run = begin(&world, "s", &steps).await;
     gate.reached(1).await;
-    // Nothing is flushed yet: who looks on is up to date all the same.
+    // Nothing has been flushed yet, but watchers already see the current text.
     let events = stored(world.runtime(), run.trace_id()).await;
     let told: Vec<_> = events
         .iter()
@@ -329,9 +336,10 @@ async fn art_10_a_write_tells_what_the_artifact_holds_up_to_256_000_characters()
     world.finish().await;
 }
 
+/// (ART-8)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_8_what_is_beside_the_text_is_no_matter_of_prompts() {
-    // What only helps to find defects is stored, and not shown to models.
+    // A debug artifact is stored, but not shown to models.
     let (model, asked) = recorded();
     let world = TestRuntime::open(model).await;
     run(&world, "s", &[]).await;

@@ -1,5 +1,5 @@
-//! Whose an artifact is, and what may be its name: users beside each other, and hostile names by every door
-//! (ART-1, ART-2, ART-5, ART-11, ART-14).
+//! Artifact ownership and names: separation of users and sessions, and hostile names through every interface (ART-1,
+//! ART-2, ART-5, ART-11, ART-14).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,13 +23,14 @@ fn place_of(session: &str, uid: &str) -> ArtifactOwner {
     ArtifactOwner { session_id: SessionId::new(session), uid: uid.into() }
 }
 
-/// Has a run of a user do these turns; returns what it says.
+/// Runs these turns for a user, and returns the output of the run.
 async fn run_as(world: &TestRuntime, uid: &str, session: &str, steps: &[serde_json::Value]) -> String {
     let start = RunRequest { uid: Some(uid.into()), ..RunRequest::new(turns(steps)).session(session) };
     let run = world.runtime().start(start).await.unwrap();
     soon(run.wait()).await.unwrap().output.clone()
 }
 
+/// (ART-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_1_a_users_artifact_is_seen_from_all_sessions_of_that_user_and_by_nobody_else() {
     let world = TestRuntime::open(obedient()).await;
@@ -40,13 +41,13 @@ async fn art_1_a_users_artifact_is_seen_from_all_sessions_of_that_user_and_by_no
     assert_eq!(run_as(&world, "ann", "a2", &[read("user:notes")]).await, "of ann\n");
     run_as(&world, "ann", "a2", &[update("user:notes", "of ann", "of ann, from a2")]).await;
     assert_eq!(run_as(&world, "ann", "a1", &[read("user:notes")]).await, "of ann, from a2\n");
-    // Somebody else, by the tools …
+    // Another user, with the tools …
     assert_eq!(run_as(&world, "bob", "b", &[list]).await, "no artifacts yet");
     for wish in [read("user:notes"), update("user:notes", "ann", "bob"), rewrite("user:notes", "bob")] {
         let said = run_as(&world, "bob", "b", std::slice::from_ref(&wish)).await;
         assert!(said.contains("[artifact_not_found]"), "{wish}: {said}");
     }
-    // … by the service and the runtime, also by the id.
+    // … and with the artifact service and the runtime, also by id.
     let (runtime, service) = (world.runtime(), world.runtime().artifact_service());
     let (ann, bob) = (place_of("a1", "ann"), place_of("b", "bob"));
     let id = listed(&world, &ann, "user:notes").await.artifact_id;
@@ -60,16 +61,17 @@ async fn art_1_a_users_artifact_is_seen_from_all_sessions_of_that_user_and_by_no
         assert_eq!(runtime.export_docx(&bob, &key).await.unwrap_err().code, ErrorCode::ArtifactNotFound);
     }
     assert!(service.list_keys(&bob).await.unwrap().is_empty());
-    // The same name is his own.
+    // The other user can use the same name for a separate artifact.
     save(&world, &bob, "user:notes", "of bob").await;
     assert_eq!(text(&world, &ann, "user:notes").await, "of ann, from a2");
-    // Another session's are out of reach too, by name and by id.
+    // Artifacts of another session of the same user are not found either, by name or by id.
     let own = listed(&world, &ann, "own").await.artifact_id;
     assert!(service.load(&place_of("a2", "ann"), "own", None).await.unwrap().is_none());
     assert!(service.load(&place_of("a2", "ann"), own.as_str(), None).await.unwrap().is_none());
     world.finish().await;
 }
 
+/// (ART-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_5_a_users_names_are_stored_at_once() {
     let (world, gate) = paused(|builder| builder).await;
@@ -91,6 +93,7 @@ async fn art_5_a_users_names_are_stored_at_once() {
     world.finish().await;
 }
 
+/// (ART-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_5_a_users_edit_is_stored_once_however_often_its_run_crashes() {
     for point in [FaultPoint::BeforeAppend, FaultPoint::AfterAppend, FaultPoint::RunTool] {
@@ -116,6 +119,7 @@ async fn art_5_a_users_edit_is_stored_once_however_often_its_run_crashes() {
     }
 }
 
+/// (ART-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_5_the_same_effect_is_made_once_also_where_others_wrote_since() {
     let world = TestRuntime::open(obedient()).await;
@@ -145,7 +149,7 @@ async fn art_5_the_same_effect_is_made_once_also_where_others_wrote_since() {
     world.finish().await;
 }
 
-/// Every path below a folder, by a path relative to it.
+/// Returns every path below a folder, relative to the folder.
 fn paths(folder: &std::path::Path) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut folders = vec![folder.to_owned()];
@@ -161,7 +165,7 @@ fn paths(folder: &std::path::Path) -> BTreeSet<String> {
     found
 }
 
-/// Returns whether a path of the world's folder is one of an artifact, or the database's.
+/// Returns whether a path below the test folder is a folder or file of an artifact.
 fn is_expected(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
     match parts[..] {
@@ -175,6 +179,7 @@ fn is_expected(path: &str) -> bool {
     }
 }
 
+/// (ART-2)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_2_no_name_leads_out_of_the_artifact_folders_by_any_door() {
     let table = include_str!("../../protocol/src/artifact/names.jsonl");
@@ -182,13 +187,13 @@ async fn art_2_no_name_leads_out_of_the_artifact_folders_by_any_door() {
         .lines()
         .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
         .map(|row| (row["name"].as_str().unwrap().to_owned(), row["verdict"] == "accepted"))
-        // As a key it says whose the rest is.
+        // In a key, the prefix `user:` selects the scope, so only the rest must be a valid name.
         .map(|(name, accepted)| match name.strip_prefix("user:") {
             Some(rest) => (name.clone(), ArtifactName::parse(rest).is_ok()),
             None => (name, accepted),
         })
         .collect();
-    // Refusing costs nothing, storing does: of the accepted ones every third.
+    // Rejecting a name is cheap, storing one is not: test every third accepted name.
     let mut accepted = 0;
     names.retain(|(_, is_accepted)| {
         accepted += usize::from(*is_accepted);
@@ -200,7 +205,7 @@ async fn art_2_no_name_leads_out_of_the_artifact_folders_by_any_door() {
     let (here, service) = (place("s"), world.runtime().artifact_service());
     let root = world.home().parent().unwrap().to_owned();
     let before = paths(&root);
-    // By program, and by a model: a turn of many calls in another session.
+    // First through the library; below, by a model in another session.
     let mut kept: BTreeMap<String, String> = BTreeMap::new();
     for (place_in_table, (name, accepted)) in names.iter().enumerate() {
         let saved = service.save(&here, Save::new(name.clone(), "text/plain", format!("{place_in_table}"))).await;
@@ -215,7 +220,8 @@ async fn art_2_no_name_leads_out_of_the_artifact_folders_by_any_door() {
             }
         }
     }
-    // Twins by case, and letters that look alike, are different; two spellings of one name are one.
+    // Names that differ in case or contain look-alike letters are different artifacts. Two Unicode spellings of one
+    // name are the same artifact.
     for (name, content) in &kept {
         assert_eq!(text(&world, &here, name).await, *content, "{name:?}");
     }
@@ -224,7 +230,7 @@ async fn art_2_no_name_leads_out_of_the_artifact_folders_by_any_door() {
         (names.iter().filter(|(_, accepted)| *accepted == which).map(|(name, _)| name).collect::<Vec<_>>(), which)
     }) {
         let step = if accepted { 2 } else { 6 };
-        // A call that fails stops those behind it: each refused one has a turn of its own.
+        // A failed call skips the calls after it, so each rejected name gets a separate turn.
         let steps: Vec<serde_json::Value> = match accepted {
             true => vec![names.iter().step_by(step).map(|name| create(name, "x")).collect()],
             false => names.iter().step_by(step).map(|name| create(name, "x")).collect(),
@@ -237,7 +243,7 @@ async fn art_2_no_name_leads_out_of_the_artifact_folders_by_any_door() {
         for (name, ended) in names.iter().step_by(step).zip(calls(&own, "create_artifact")) {
             match (accepted, ended) {
                 (true, Ok(())) => {}
-                // Another spelling of a name that was there before, and all behind it.
+                // Another spelling of an existing name fails, and the calls after it are skipped.
                 (true, Err(code)) => assert!(code == "artifact_exists" || code == "skipped", "{name:?}: {code}"),
                 (false, ended) => assert_eq!(ended, Err("validation_error".to_owned()), "{name:?}"),
             }
@@ -253,6 +259,7 @@ async fn art_2_no_name_leads_out_of_the_artifact_folders_by_any_door() {
     world.finish().await;
 }
 
+/// (ART-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_1_case_makes_a_difference_and_spelling_makes_none() {
     let world = TestRuntime::open(obedient()).await;
@@ -261,7 +268,7 @@ async fn art_1_case_makes_a_difference_and_spelling_makes_none() {
     for (name, want) in [("Report", "upper"), ("report", "lower"), ("REPORT", "loud")] {
         assert_eq!(text(&world, &here, name).await, want);
     }
-    // Composed and decomposed: one artifact, by every door.
+    // The composed and the decomposed form name the same artifact, through every interface.
     let (nfc, nfd) = ("Übung", "U\u{308}bung");
     run(&world, "s", &[create(nfd, "one")]).await;
     let (_, outcome) = run(&world, "s", &[create(nfc, "two")]).await;

@@ -1,5 +1,5 @@
-//! Artifacts by program: the registry, files and streams, uploads, export, deleting, cleaning up (ART-1 … ART-3,
-//! ART-11 … ART-14).
+//! Artifacts through the library: the registry, files and streams, uploads, export, deletion and cleanup (ART-1 …
+//! ART-3, ART-11 … ART-14).
 
 use std::{
     collections::BTreeSet,
@@ -32,14 +32,14 @@ use crate::support::{
     world::{TestRuntime, quick, soon},
 };
 
-/// Makes a session without a run.
+/// Creates a session without a run, and returns its artifact namespace.
 async fn session(world: &TestRuntime, id: &str, uid: &str) -> ArtifactOwner {
     let wish = NewSessionSpec { session_id: Some(id.into()), uid: Some(uid.into()), ..NewSessionSpec::default() };
     let made = world.runtime().create_session(wish).await.unwrap();
     world.runtime().artifact_place(&made.session_id).await.unwrap()
 }
 
-/// All files below a folder.
+/// Returns all files below a folder.
 fn files(folder: &Path) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     let mut folders = vec![folder.to_owned()];
@@ -55,11 +55,12 @@ fn files(folder: &Path) -> BTreeSet<PathBuf> {
     found
 }
 
-/// The files of artifacts, wherever in the home they lie.
+/// Returns the files of all artifacts in the home.
 fn artifact_files(world: &TestRuntime) -> BTreeSet<PathBuf> {
     [files(&world.home().join("sessions")), files(&world.home().join("users"))].into_iter().flatten().collect()
 }
 
+/// (ART-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_1_the_registry_keeps_what_was_said_of_an_artifact() {
     let world = TestRuntime::open(obedient()).await;
@@ -88,17 +89,18 @@ async fn art_1_the_registry_keeps_what_was_said_of_an_artifact() {
     assert_eq!((kept.current_version, kept.stored_version, kept.dirty), (1, 1, false));
     let ids: BTreeSet<_> = all.iter().map(|artifact| artifact.artifact_id.clone()).collect();
     assert_eq!(ids.len(), 3);
-    // What has no name is called by its id, and is not among the names.
+    // The key of an artifact without a name is its id, which is not listed among the keys.
     let loaded = service.load(&here, captured.artifact_id.as_str(), None).await.unwrap().unwrap();
     assert_eq!(loaded.bytes().await.unwrap().as_ref(), [0xff, 0]);
     assert_eq!(service.list_keys(&here).await.unwrap(), ["data", "user:data"]);
-    // A next version keeps the identity and the time of its making.
+    // A new version keeps the artifact id and the creation time.
     let next = save(&world, &here, "data", "# new").await;
     assert_eq!((&next.artifact_id, next.created_at), (&kept.artifact_id, kept.created_at));
     assert_eq!(next.summary.as_deref(), Some("# new"), "the summary follows the text");
     world.finish().await;
 }
 
+/// (ART-2)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_2_bytes_lie_under_the_id_and_the_version_and_nothing_else_is_left() {
     let world = TestRuntime::open(obedient()).await;
@@ -127,6 +129,7 @@ async fn art_2_bytes_lie_under_the_id_and_the_version_and_nothing_else_is_left()
     world.finish().await;
 }
 
+/// (ART-2)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_2_what_fails_leaves_nothing_and_takes_no_number() {
     let mut config = quick();
@@ -167,6 +170,7 @@ async fn art_2_what_fails_leaves_nothing_and_takes_no_number() {
     world.finish().await;
 }
 
+/// (ART-3)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_3_sixteen_saves_at_once_are_sixteen_versions() {
     let world = TestRuntime::open(obedient()).await;
@@ -193,6 +197,7 @@ async fn art_3_sixteen_saves_at_once_are_sixteen_versions() {
     world.finish().await;
 }
 
+/// (ART-11)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_11_an_upload_is_named_after_its_file_and_numbered_where_that_is_taken() {
     let world = TestRuntime::open(obedient()).await;
@@ -221,6 +226,7 @@ async fn art_11_an_upload_is_named_after_its_file_and_numbered_where_that_is_tak
     world.finish().await;
 }
 
+/// (ART-12)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_12_an_export_is_of_the_stored_version_and_not_of_the_edit() {
     let (world, gate) = paused(|builder| builder).await;
@@ -249,7 +255,7 @@ async fn art_12_an_export_is_of_the_stored_version_and_not_of_the_edit() {
     world.finish().await;
 }
 
-/// Stores something that only helps to find defects.
+/// Stores a debug artifact.
 async fn save_debug(world: &TestRuntime, here: &ArtifactOwner, key: &str) {
     let wish = Save { debug: true, ..Save::new(key, "text/plain", "raw traffic") };
     world.runtime().artifact_service().save(here, wish).await.unwrap();
@@ -259,6 +265,7 @@ fn names(candidates: &[Candidate]) -> Vec<&str> {
     candidates.iter().map(|candidate| candidate.name.as_deref().unwrap()).collect()
 }
 
+/// (ART-13)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_13_a_cleanup_lists_before_it_deletes_and_leaves_live_sessions_alone() {
     let (world, gate) = paused(|builder| builder).await;
@@ -305,6 +312,7 @@ async fn art_13_a_cleanup_lists_before_it_deletes_and_leaves_live_sessions_alone
     world.finish().await;
 }
 
+/// (ART-13)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_13_a_failure_is_listed_and_stops_nothing_else() {
     let plan = FaultPlan::new();
@@ -328,6 +336,7 @@ async fn art_13_a_failure_is_listed_and_stops_nothing_else() {
     world.finish().await;
 }
 
+/// (ART-13)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_13_deleting_takes_all_versions_edits_and_files_and_a_run_can_begin_anew() {
     let (world, gate) = paused(|builder| builder).await;
@@ -353,6 +362,7 @@ async fn art_13_deleting_takes_all_versions_edits_and_files_and_a_run_can_begin_
     world.finish().await;
 }
 
+/// (ART-14)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_14_the_service_answers_as_its_door_says() {
     let world = TestRuntime::open(obedient()).await;
@@ -373,7 +383,7 @@ async fn art_14_the_service_answers_as_its_door_says() {
     assert_eq!((second.version, second.size, second.update_type), (2, 3, UpdateType::Rewrite));
     let refused = Save { if_exists: IfExists::Fail, ..Save::new("beta", "text/plain", "x") };
     assert_eq!(service.save(&here, refused).await.unwrap_err().code, ErrorCode::ArtifactExists);
-    // The type decides, never the ending.
+    // The content type decides whether the content is text; the file extension does not.
     let binary = Save::new("picture.txt", "image/png", vec![0xff_u8, 0xfe]);
     assert_eq!(service.save(&here, binary).await.unwrap().summary, None);
     let loaded = service.load(&here, "picture.txt", None).await.unwrap().unwrap();
@@ -386,7 +396,7 @@ async fn art_14_the_service_answers_as_its_door_says() {
     world.finish().await;
 }
 
-/// A tool that tries what a tool without a place for artifacts can do.
+/// Tool that records the errors of artifact operations in a context without an artifact service.
 struct Placeless(ToolSpec, Arc<Mutex<Vec<ErrorCode>>>);
 
 impl Tool for Placeless {
@@ -415,6 +425,7 @@ impl Tool for Placeless {
     }
 }
 
+/// (ART-14)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_14_a_tool_without_a_place_for_artifacts_is_told_so() {
     let seen: Arc<Mutex<Vec<ErrorCode>>> = Arc::default();

@@ -1,4 +1,4 @@
-//! Backups: a copy is a home as it was at one moment, whole or not there.
+//! Backups: a copy is a consistent snapshot of a home, and a failed backup leaves no copy.
 
 use std::{
     fs,
@@ -24,7 +24,7 @@ use crate::support::{
     world::{TestRuntime, hasty, patiently, soon},
 };
 
-/// Opens a copy without owning it, and checks that it is of one moment.
+/// Opens a copy without owning it, and checks that it is a consistent snapshot.
 fn look(dir: &Path) -> SqliteReader {
     let copy = SqliteReader::open(dir.join("sessions.sqlite")).unwrap();
     assert_eq!(copy.check_integrity().unwrap(), [""; 0]);
@@ -36,7 +36,7 @@ fn look(dir: &Path) -> SqliteReader {
     copy
 }
 
-/// Opens a copy to work in; runs that were at work when it was made are ended.
+/// Opens a copy for use. Runs that were active when the copy was made are ended.
 async fn open_copy(world: &TestRuntime, dir: &Path) -> Runtime {
     let mut config = Config::default();
     config.runtime.recovery = RecoveryMode::Fail;
@@ -44,7 +44,7 @@ async fn open_copy(world: &TestRuntime, dir: &Path) -> Runtime {
     builder.register_provider("default", obedient()).build().await.unwrap()
 }
 
-/// What lies in a folder, by name.
+/// Returns the names of the entries of a folder, sorted.
 fn names(dir: &Path) -> Vec<String> {
     let mut names: Vec<String> =
         fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -52,7 +52,7 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// What was left beside the copies of a world.
+/// Returns the names of unfinished copies next to the test home.
 fn partials(world: &TestRuntime) -> Vec<String> {
     names(world.home().parent().unwrap()).into_iter().filter(|name| name.contains("partial")).collect()
 }
@@ -68,7 +68,7 @@ async fn a_copy_that_is_made_while_runs_write_is_a_home_of_one_moment() {
     let mut world = TestRuntime::with(obedient(), |builder| builder.config(hasty())).await;
     let runtime = world.runtime().clone();
     let is_done = Arc::new(AtomicBool::new(false));
-    // Runs that edit documents, and products, one after the other until the copies are there.
+    // Runs edit documents and save products, one after the other, until all copies are made.
     let busy = |session: &'static str| {
         let (runtime, is_done) = (runtime.clone(), Arc::clone(&is_done));
         tokio::spawn(async move {
@@ -90,7 +90,7 @@ async fn a_copy_that_is_made_while_runs_write_is_a_home_of_one_moment() {
     let session = SessionId::new("s");
     let mut seen = 0;
     for number in 0..3 {
-        // Much is written between the copies.
+        // Wait until many events were written since the previous copy.
         loop {
             let now = runtime.session(&session).await.map_or(0, |session| session.last_session_seq);
             let has_bytes = runtime.artifact(&place("s"), "user:s0", Some(1)).await.is_ok();
@@ -115,7 +115,7 @@ async fn a_copy_that_is_made_while_runs_write_is_a_home_of_one_moment() {
     drop(runtime);
     world.shut().await;
 
-    // The last copy is a home to work in.
+    // The last copy can be used as a home.
     let dir = world.home().with_file_name("copy2");
     let copy = open_copy(&world, &dir).await;
     let mut read = 0;
@@ -158,7 +158,7 @@ async fn what_people_put_into_a_home_comes_along_and_what_is_of_its_owner_stays(
     std::os::unix::fs::symlink("..", home.join("skills/up")).unwrap();
     std::os::unix::fs::symlink("one.md", home.join("skills/a/two.md")).unwrap();
     let parent = home.parent().unwrap().to_owned();
-    // Empty folders will do, and folders above are made.
+    // The target may be an empty folder, and missing parent folders are created.
     fs::create_dir(parent.join("empty")).unwrap();
     for (dir, owner) in [("empty", true), ("deep/down", false)] {
         if !owner {
@@ -238,7 +238,7 @@ async fn files_that_are_gone_are_named_and_the_rest_is_there() {
     }
     assert_eq!((report.artifacts, report.files), (3, 1));
     assert_eq!(fs::read_to_string(dir.join(of("kept"))).unwrap(), "text");
-    // Where bytes lie elsewhere, rows are all there is to copy.
+    // If the bytes are not stored in files, only the database rows are copied.
     let rows = soon(backup(&world.home(), &world.home().with_file_name("rows"), "memory")).await.unwrap();
     assert_eq!((rows.artifacts, rows.files, rows.missing.len(), rows.store.as_str()), (3, 0, 0, "memory"));
     world.finish().await;
@@ -278,7 +278,7 @@ async fn a_copy_of_a_run_at_work_is_told_as_cut_off_and_can_go_on() {
     world.shut().await;
     let copy = open_copy(&world, &dir).await;
     assert_eq!(copy.interrupted_runs().ended, 1);
-    // The edit that was no version yet was a row, and is one now.
+    // The edit was stored as a row without a version; ending the run stored it as version 1.
     let plan = copy.artifact(&place("s"), "plan", Some(1)).await.unwrap();
     assert_eq!(plan.text().await.unwrap(), "one");
     copy.close().await;

@@ -1,6 +1,6 @@
-//! Budgets over trees of runs: nothing is overspent, sums are exact, a restart forgets nothing (BUD-1, BUD-2).
+//! Budgets over run trees: no budget is exceeded, sums are exact, and usage survives a restart (BUD-1, BUD-2).
 //!
-//! Not here: the arithmetic over random trees (`actors/src/budget/ledger/tests.rs`).
+//! Elsewhere: the arithmetic over random trees (`actors/src/budget/ledger/tests.rs`).
 
 use std::sync::{
     Arc, Mutex,
@@ -25,12 +25,12 @@ use crate::support::{
     world::{TestRuntime, all, each_in_turn, patiently, quick, soon},
 };
 
-/// Reads and reads, and never has enough.
+/// Model that calls a tool in every turn and never finishes.
 fn insatiable() -> Arc<ScriptedModel> {
     ScriptedModel::new(|_| Turn::call("list_files", json!({})))
 }
 
-/// A model that says truly, more or less, how long a prompt is.
+/// Model that reports a usage in proportion to the size of the prompt.
 struct Honest(Arc<ScriptedModel>);
 
 impl Model for Honest {
@@ -60,7 +60,7 @@ fn usd(text: &str) -> Usd {
     text.parse().unwrap()
 }
 
-/// A configuration in which the scripted model costs a dollar for each token, and answers are short.
+/// Configuration in which each token of the scripted model costs one dollar, and answers are short.
 fn priced() -> soong::Config {
     let mut config = quick();
     config.model.max_output_tokens = 100;
@@ -81,6 +81,7 @@ fn budget_events(events: &[Arc<soong::protocol::EventRecord>]) -> Vec<(&'static 
     events.iter().filter_map(told).collect()
 }
 
+/// (BUD-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bud_1_each_limit_ends_the_run_with_what_it_has() {
     use BudgetDimension as D;
@@ -117,6 +118,7 @@ async fn bud_1_each_limit_ends_the_run_with_what_it_has() {
     }
 }
 
+/// (BUD-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bud_1_a_budget_of_zero_starts_nothing() {
     let open = Budget::default();
@@ -155,10 +157,11 @@ async fn bud_1_a_budget_of_zero_starts_nothing() {
     }
 }
 
+/// (BUD-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bud_1_children_draw_on_their_parents_budget_and_cannot_overshoot_together() {
-    // Each call may use up to about 100 tokens of answer beside its prompt, and uses 15. Without holding anything back
-    // sixteen children at once would start their calls on the last tokens.
+    // Each call may use up to 100 output tokens in addition to its prompt, and uses 5. Without reservations, sixteen
+    // concurrent children would all start calls on the last remaining tokens.
     let tasks: Vec<String> = (0..16).map(|n| format!("task {n}")).collect();
     let model = ScriptedModel::new(move |request| match (is_parent(request), turn_of(request)) {
         (true, 0) => Turn::call("agent", json!({"task": tasks})),
@@ -180,6 +183,7 @@ async fn bud_1_children_draw_on_their_parents_budget_and_cannot_overshoot_togeth
     world.finish().await;
 }
 
+/// (BUD-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bud_1_a_share_ends_one_child_and_leaves_the_rest() {
     let model = ScriptedModel::new(|request| match task_of(request) {
@@ -198,6 +202,7 @@ async fn bud_1_a_share_ends_one_child_and_leaves_the_rest() {
     world.finish().await;
 }
 
+/// (BUD-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bud_1_at_four_fifths_the_model_is_told_before_the_run_ends() {
     let seen = Arc::new(Mutex::new(Vec::<bool>::new()));
@@ -219,6 +224,7 @@ async fn bud_1_at_four_fifths_the_model_is_told_before_the_run_ends() {
     world.finish().await;
 }
 
+/// (BUD-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bud_1_an_answer_that_was_cut_because_of_the_budget_says_so() {
     let model = ScriptedModel::new(|request| match request.max_output_tokens {
@@ -240,6 +246,7 @@ async fn bud_1_an_answer_that_was_cut_because_of_the_budget_says_so() {
     world.finish().await;
 }
 
+/// (BUD-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bud_1_time_ends_the_whole_tree() {
     let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
@@ -259,6 +266,7 @@ async fn bud_1_time_ends_the_whole_tree() {
     world.finish().await;
 }
 
+/// (BUD-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bud_1_a_restart_forgets_nothing_of_what_was_used() {
     let script = || {
@@ -279,12 +287,12 @@ async fn bud_1_a_restart_forgets_nothing_of_what_was_used() {
         while run.results().await.unwrap().is_empty() {
             tokio::task::yield_now().await;
         }
-        // 1 + 5 + 1 calls; the one that was cut off is booked, so that one more is left of eight.
+        // 1 + 5 + 1 calls. The interrupted call is charged as well, so one of the eight calls remains.
         let again = script();
         let recover = if taken_up_by == "the open" { RecoveryPolicy::All } else { RecoveryPolicy::Nothing };
         world.reopen_with(again.clone(), |builder| builder.config(quick()).recover(recover)).await;
         if taken_up_by == "a message" {
-            // Queued behind what it takes up.
+            // The message is queued after the interrupted run, which it causes to resume.
             let next = world.runtime().start(RunRequest::new("next").session("s")).await.unwrap();
             soon(next.cancel()).await.unwrap();
         }
@@ -300,12 +308,13 @@ async fn bud_1_a_restart_forgets_nothing_of_what_was_used() {
     }
 }
 
-/// The child of a run that has not ended.
+/// Returns the child of a run that has not ended.
 async fn run_of(world: &TestRuntime, parent: &soong::protocol::RunId) -> soong::protocol::RunId {
     let children = world.runtime().handle(parent).unwrap().children().await.unwrap();
     children.into_iter().find(|child| !child.status.is_terminal()).unwrap().run_id
 }
 
+/// (BUD-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bud_1_the_configuration_gives_every_users_run_a_budget_that_a_caller_may_change() {
     for (own, calls) in [(None, 2), (Some(5), 5)] {
@@ -325,6 +334,7 @@ async fn bud_1_the_configuration_gives_every_users_run_a_budget_that_a_caller_ma
     }
 }
 
+/// (BUD-2)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bud_2_an_unknown_price_is_said_and_no_budget_of_money_is_taken_for_it() {
     let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("ok"))).await;
@@ -342,16 +352,17 @@ async fn bud_2_an_unknown_price_is_said_and_no_budget_of_money_is_taken_for_it()
     world.finish().await;
 }
 
-/// A number that follows from others; spreads what trees do.
+/// Returns a pseudo-random number derived from the arguments.
 fn mixed(seed: u64, salt: impl std::hash::Hash) -> u64 {
     use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
     BuildHasherDefault::<DefaultHasher>::default().hash_one((seed, salt))
 }
 
+/// (BUD-1)
 #[test]
 fn bud_1_no_tree_overspends_whatever_it_does_and_whoever_crashes() {
     each_in_turn(async |seed| {
-        // Each agent reads some files, may have sub-agents of its own, and answers; some crash on the way.
+        // Each agent reads files, may start sub-agents, and answers. Some runs crash.
         let model = ScriptedModel::new(move |request| {
             let (task, turn) = (task_of(request).to_owned(), turn_of(request));
             let depth = task.split('-').count() as u64;
@@ -409,10 +420,10 @@ fn bud_1_no_tree_overspends_whatever_it_does_and_whoever_crashes() {
     });
 }
 
-/// How many random trees.
+/// Number of random trees.
 const TREES: u64 = 24;
 
-/// A run and all below it, as they are stored.
+/// Returns a run and all its descendants, as stored.
 fn family(world: &TestRuntime, top: Run) -> Vec<Run> {
     let reader = SqliteReader::open(world.home().join("sessions.sqlite")).unwrap();
     let mut all = vec![top];

@@ -1,8 +1,9 @@
-//! Canary secrets in environment, configuration, headers, tool output and error bodies: found nowhere in what is stored,
-//! told or returned (SAFE-1, issue 7).
+//! Canary secrets in the environment, configuration, headers, tool output and error bodies: none is found in stored,
+//! sent or returned data (SAFE-1, issue 7).
 //!
-//! Whoever can speak here tells all of them, on every way there is into the store; then everything is searched. Not
-//! here: how a text is redacted (`actors/src/redaction/tests.rs`), what the command line prints.
+//! Every component that produces text in these tests discloses all secrets, on every path into the store. Then
+//! everything is searched. Elsewhere: how a text is redacted (`actors/src/redaction/tests.rs`), and the output of the
+//! command line.
 
 #[path = "canaries/leaks.rs"]
 mod leaks;
@@ -35,7 +36,7 @@ use crate::support::{
     world::{TestRuntime, asked, kinds, leave_asked, quick, soon},
 };
 
-/// Cuts a text into pieces of one to five characters.
+/// Splits a text into pieces of one to five characters.
 fn pieces(text: &str) -> Vec<String> {
     let (chars, mut pieces, mut at) = (text.chars().collect::<Vec<_>>(), Vec::new(), 0);
     while at < chars.len() {
@@ -46,7 +47,7 @@ fn pieces(text: &str) -> Vec<String> {
     pieces
 }
 
-/// Answers with everything, as text and reasoning, piece by piece.
+/// Returns an answer with all secrets, as text and as reasoning, streamed in small pieces.
 fn talk() -> Turn {
     let text = pieces(&blurt()).into_iter().map(|text| Delta::Text { text });
     let reasoning = pieces(&blurt()).into_iter().map(|text| Delta::Reasoning { text });
@@ -56,7 +57,7 @@ fn talk() -> Turn {
     Turn::Whole(deltas, Box::new(completion))
 }
 
-/// Calls tools with everything.
+/// Returns these tool calls, with all secrets as text and as reasoning.
 fn call(turn: usize, calls: &[(&str, Value)]) -> Turn {
     let call = |(place, (name, arguments)): (usize, &(&str, Value))| ToolCall {
         id: format!("call_{turn}_{place}"),
@@ -68,7 +69,7 @@ fn call(turn: usize, calls: &[(&str, Value)]) -> Turn {
     Turn::Whole(Vec::new(), Box::new(completion))
 }
 
-/// What a model does in a scene, turn by turn; behind the last turn it talks.
+/// Returns the model's tool calls in a scene, by turn. After the last turn, the model answers with [`talk`].
 fn turns(scene: &str) -> Vec<Vec<(&'static str, Value)>> {
     let cut = |at: usize, secret: usize, more: usize, titled: bool| {
         ("leak_cut", json!({"at": at, "secret": secret, "more": more, "titled": titled}))
@@ -82,7 +83,8 @@ fn turns(scene: &str) -> Vec<Vec<(&'static str, Value)>> {
             vec![("mcp.tickets.tell", json!({})), ("mcp.tickets.refuse", json!({}))],
             vec![("mcp.tickets.crash", json!({})), ("web_search", json!({"query": blurt()}))],
         ],
-        // Where texts are cut: previews, summaries, what stands for a stored output, the largest output.
+        // Positions at which texts are cut: previews, summaries, placeholders of stored outputs, and the output
+        // limit.
         "cuts" => (0..SECRETS.len())
             .map(|secret| {
                 let edges = [200, 1_000, 2_000, 4_096];
@@ -138,19 +140,19 @@ fn scripted() -> Arc<ScriptedModel> {
     })
 }
 
-/// The same text, once for all.
+/// Returns the text with all secrets, computed once.
 fn said_first() -> &'static str {
     static SAID: std::sync::OnceLock<String> = std::sync::OnceLock::new();
     SAID.get_or_init(blurt)
 }
 
-/// Answers every request with what it was sent.
+/// Replies to every request with the request's headers and all secrets.
 fn echo(request: &Request) -> Reply {
     let told = format!("{:?} {}", request.headers, blurt());
     Reply::status(401, json!({"error": {"message": told}, "headers": request.headers}).to_string())
 }
 
-/// A configuration that names two of the secrets, which their variables' names do not give away.
+/// Configuration that names two secrets whose variable names do not mark them as secrets.
 fn naming(address: &str) -> Config {
     let mut config = quick();
     config.runtime.debug_artifacts = true;
@@ -169,7 +171,8 @@ fn naming(address: &str) -> Config {
     config
 }
 
-/// The same with a server of tools that runs here, and leave for what is not asked about.
+/// The same configuration with a local MCP server, and with permission for all tools of the scenes that do not test
+/// permissions.
 fn config(address: &str, script: &std::path::Path) -> Config {
     let mut config = naming(address);
     config.tools.output_limit_bytes = 4_096;
@@ -185,13 +188,13 @@ fn config(address: &str, script: &std::path::Path) -> Config {
     config
 }
 
-/// A summary that holds everything.
+/// Returns a summary with all secrets.
 fn summary() -> String {
     let parts = ["Request and intent", "Artifacts", "Current work", "Next step"];
     parts.map(|part| format!("## {part}\n{}\n", blurt())).concat()
 }
 
-/// Reads what a run tells, deltas included, and what it returns.
+/// Searches the events, deltas and outcome of a run.
 async fn hear(search: &mut Search, run: &RunHandle) {
     let mut events = run.events().unwrap();
     let mut streamed: [String; 3] = Default::default();
@@ -220,7 +223,7 @@ async fn hear(search: &mut Search, run: &RunHandle) {
     }
 }
 
-/// Looks at all that a runtime returns when it is asked.
+/// Searches the results of all query methods of the runtime.
 async fn ask_all(search: &mut Search, runtime: &Runtime) {
     let json = |value: Value| value.to_string();
     search.look("tree", serde_json::to_string(&runtime.tree()).unwrap());
@@ -244,7 +247,7 @@ async fn ask_all(search: &mut Search, runtime: &Runtime) {
     search.look("permissions", json(json!(runtime.permissions(PermissionFilter::default()).await.unwrap())));
 }
 
-/// Stores everything in every way that a program has.
+/// Stores all secrets through every method of the library, and searches the results.
 async fn store_all(search: &mut Search, runtime: &Runtime, dir: &std::path::Path) {
     let here: ArtifactOwner = place("tools");
     let cut = pieces(&blurt()).into_iter().map(|piece| Ok(Bytes::from(piece)));
@@ -286,7 +289,7 @@ async fn safe_1_no_canary_is_found_in_anything_that_is_stored_told_or_returned()
     })
     .await;
     let runtime = world.runtime();
-    // What somebody wrote into the project is theirs; what is told of it is not.
+    // Files that a user wrote into the project may contain secrets; data about them may not.
     std::fs::write(world.project().join("notes.txt"), blurt()).unwrap();
     let named = world.project().join(SECRETS[2].1);
     std::fs::create_dir(&named).unwrap();
@@ -300,11 +303,11 @@ async fn safe_1_no_canary_is_found_in_anything_that_is_stored_told_or_returned()
             messages: vec![given(Role::User, format!("{scene} {}", blurt())), given(Role::Assistant, blurt())],
             ..RunRequest::new(format!("{scene} {}", blurt())).session(scene).mode(mode)
         };
-        // What was given stands in front of the scripts' turns.
+        // Given messages would shift the scripted turns, so only the scene without a script gets them.
         let start = if scene == "talk" { start } else { RunRequest { messages: Vec::new(), ..start } };
         hear(&mut search, &runtime.start(start).await.unwrap()).await;
     }
-    // Names, descriptions and collaborators are made of the first so many characters of a message.
+    // Names, descriptions and collaborator entries are made from the first characters of a message.
     for (at, (_, secret)) in [60, 80, 160, 200].into_iter().flat_map(|at| SECRETS.map(|secret| (at, secret))) {
         let before = "x".repeat((at - 4_usize).saturating_sub(secret.chars().count()));
         let start = RunRequest::new(format!("short {before}{secret}"));

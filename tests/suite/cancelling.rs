@@ -1,8 +1,8 @@
-//! Cancelling at every place where a run may stand, while a program adds a child: nothing is left alive, and nothing
-//! begins behind it (RT-6, RUN-4).
+//! Cancelling at every point of a run while a program adds a child: nothing stays alive, and nothing starts after the
+//! cancel (RT-6, RUN-4).
 //!
-//! The places: each fault point as often as a job meets it, on the run or below it; each commit, before and behind
-//! it; and a model, a tool, a permit and a slot that take their time. Not here: what becomes of the conversation
+//! The points: each fault point as often as a job reaches it, in the run or in its descendants; each commit, before
+//! and after it; and a slow model, tool, permit or slot. Elsewhere: the state of the conversation afterwards
 //! (`session_tables.rs`).
 
 use std::sync::{
@@ -27,8 +27,8 @@ use crate::support::{
     world::{TestRuntime, each_in_turn, hasty, patiently, soon},
 };
 
-/// Two children with a tool each, one after the other where there is one permit; a document of two edits. `asked` is
-/// what anybody was asked first.
+/// Model of the job: an orchestrator that starts two children with one tool call each, one after the other if there
+/// is one permit, and edits a document twice. `asked` records the task of each request.
 fn job(asked: &Arc<Mutex<Vec<String>>>) -> Arc<ScriptedModel> {
     let asked = Arc::clone(asked);
     ScriptedModel::new(move |request| {
@@ -48,23 +48,23 @@ fn step(request: &ModelRequest) -> Turn {
     }
 }
 
-/// One permit: whoever keeps one that was cancelled keeps everybody from working.
+/// Configures a single permit, so that a leaked permit blocks all other runs.
 fn narrow(builder: RuntimeBuilder) -> RuntimeBuilder {
     let mut config = hasty();
     config.model.max_concurrency = 1;
     builder.config(config)
 }
 
-/// Cancels a run and adds a child to it, both at one moment.
+/// Cancels a run and adds a child to it at the same moment.
 struct Trap {
-    /// The run; known once it is started, and waited for.
+    /// The run, set once it has started. `spring` waits for it.
     run: OnceLock<RunHandle>,
     spawns_first: bool,
     threads: Handle,
     sprung: OnceLock<Sprung>,
 }
 
-/// What goes on since.
+/// The two operations that continue after the trap was sprung.
 struct Sprung {
     cancelling: Mutex<Option<JoinHandle<()>>>,
     adding: Mutex<Option<JoinHandle<Result<RunHandle, ErrorInfo>>>>,
@@ -76,14 +76,15 @@ impl Trap {
         Arc::new(Self { run, spawns_first, threads: Handle::current(), sprung })
     }
 
-    /// Both are on their way when this returns.
+    /// Starts both operations. They continue in the background.
     fn spring(&self) {
         let _within = self.threads.enter();
         let run = self.run.wait();
         let (canceller, adder) = (run.clone(), run.clone());
         let mut cancelling = async move { canceller.cancel().await }.boxed();
         let mut adding = async move { adder.spawn(ChildSpec::new("added")).await }.boxed();
-        // They end here only where there is nothing to wait for; polled again, they go on.
+        // `now_or_never` completes an operation only if it does not have to wait. Otherwise, the operation is polled
+        // again below.
         let (cancelled, added) = if self.spawns_first {
             let added = (&mut adding).now_or_never();
             ((&mut cancelling).now_or_never(), added)
@@ -111,7 +112,7 @@ impl Trap {
     }
 }
 
-/// Checks what is left of a run that was caught in a trap; returns how it ended.
+/// Checks the state after a run was caught in a trap, and returns the final status of the run.
 async fn check_caught(world: &TestRuntime, trap: &Trap, model: &ScriptedModel, place: &str) -> RunStatus {
     let (run, sprung) = (trap.run.get().unwrap(), trap.sprung.get().unwrap());
     let cancelling = sprung.cancelling.lock().unwrap().take().unwrap();
@@ -134,13 +135,13 @@ async fn check_caught(world: &TestRuntime, trap: &Trap, model: &ScriptedModel, p
     outcome.status
 }
 
-/// The next session's run has all permits.
+/// Checks that a run of another session gets all permits.
 async fn check_free(world: &TestRuntime, place: &str) {
     let other = world.runtime().start(RunRequest::new("other").session("t")).await.unwrap();
     assert_eq!(soon(other.wait()).await.unwrap().output, "done", "{place}");
 }
 
-/// Does the job with a trap in it; returns how it ended if it was caught.
+/// Runs the job with a trap, and returns the final status of the run if the trap was sprung.
 async fn spring_in_a_job(
     place: &str,
     spawns_first: bool,
@@ -167,15 +168,15 @@ async fn spring_in_a_job(
     caught
 }
 
-/// How often a trap was sprung, and how often the run completed all the same.
+/// Number of times that a trap was sprung, and number of runs that completed nevertheless.
 #[derive(Default)]
 struct Tally {
     sprung: AtomicU64,
     completed: AtomicU64,
 }
 
-/// Does the job again and again, with a trap at the first place, the next, and so on while there are more; each time
-/// with the cancel before the new child and behind it.
+/// Runs the job repeatedly, with a trap at the first occurrence, the second, and so on, until the trap is no longer
+/// reached; each time with the cancel before and after the new child.
 fn spring_in_turn(what: &str, set: impl Fn(RuntimeBuilder, Arc<Trap>, u64) -> RuntimeBuilder + Sync) -> (u64, u64) {
     let tally = Tally::default();
     each_in_turn(async |number| {
@@ -196,7 +197,7 @@ fn spring_in_turn(what: &str, set: impl Fn(RuntimeBuilder, Arc<Trap>, u64) -> Ru
     (tally.sprung.load(SeqCst), tally.completed.load(SeqCst))
 }
 
-/// The points that a run meets.
+/// Returns the fault points that a run reaches.
 fn points() -> impl Iterator<Item = FaultPoint> {
     FaultPoint::ALL.into_iter().filter(|point| point.place() == FaultComponent::Run)
 }
@@ -213,17 +214,19 @@ fn spring_at(point: FaultPoint, of_root: bool) -> (u64, u64) {
     })
 }
 
+/// (RT-6)
 #[test]
 fn rt_6_a_run_that_is_cancelled_at_any_point_of_its_own_leaves_nothing_alive() {
     for point in points() {
         let (sprung, completed) = spring_at(point, true);
         assert!(sprung >= 2, "{point:?}: {sprung}");
-        // Its last append is its end; and only what comes behind the end is too late.
+        // The last append of a run records its end, and only a cancel after the end is too late.
         let ends = matches!(point, FaultPoint::BeforeAppend | FaultPoint::AfterAppend | FaultPoint::Ended);
         assert_eq!(completed, if ends { 2 } else { 0 }, "{point:?}: {sprung}");
     }
 }
 
+/// (RT-6)
 #[test]
 fn rt_6_a_run_that_is_cancelled_at_any_point_of_a_run_below_it_leaves_nothing_alive() {
     for point in points() {
@@ -234,7 +237,7 @@ fn rt_6_a_run_that_is_cancelled_at_any_point_of_a_run_below_it_leaves_nothing_al
     }
 }
 
-/// A store that springs a trap at its nth commit, before it writes or behind.
+/// Store that springs a trap at its nth commit, before or after the write.
 struct Springing {
     store: Box<dyn Store>,
     trap: Arc<Trap>,
@@ -260,19 +263,20 @@ impl Store for Springing {
     }
 }
 
+/// (RT-6)
 #[test]
 fn rt_6_a_run_that_is_cancelled_while_any_commit_of_its_job_is_on_its_way_leaves_nothing_alive() {
-    // Before it is written the cancel comes first, behind it the child: the other two ways differ in nothing there.
+    // Before the write, the cancel comes first; after it, the child. The other two orders make no difference here.
     let (sprung, completed) = spring_in_turn("commit", |builder, trap, nth| {
         let behind = trap.spawns_first;
-        // The first one accepts the run: before, there is nothing to cancel.
+        // The first commit accepts the run; before it, there is nothing to cancel.
         let springing = move |store| Springing { store: Box::new(store), trap, left: nth + 1, behind };
         builder.wrap_store(move |store| Box::new(springing(store)))
     });
     assert!(sprung >= 40 && completed <= 8, "{sprung} sprung, {completed} completed");
 }
 
-/// What a job waits for when it is cancelled: the root's first turn, and a child's.
+/// Model with these first turns in the root and in a child, which hold up the job until it is cancelled.
 fn held_up(root: fn() -> Turn, child: fn() -> Turn) -> Arc<ScriptedModel> {
     ScriptedModel::new(move |request| match (task_of(request), turn_of(request)) {
         ("job", 0) => root(),
@@ -298,15 +302,15 @@ fn call_hang() -> Turn {
 }
 
 fn out_of_reach() -> Turn {
-    // Not 429: that would hold back the calls of everybody.
+    // Not 429, which would hold back the calls of all runs.
     Turn::Fail(ModelError::new(Failure::Unavailable, "later"))
 }
 
-/// What takes its time, the model's first answers to the root and to a child, and how many model calls (one of them
-/// in flight, or none) and tool calls there are then.
+/// Name of the slow step; first turn of the model in the root and in a child; and the counts at the time of the
+/// cancel: model calls, model calls in flight (0 or 1), and tool calls.
 type Row = (&'static str, fn() -> Turn, fn() -> Turn, (usize, usize, usize));
 
-/// Adds children until there may be none any more.
+/// Adds children until the run accepts no more because it has ended.
 fn add_children(run: &RunHandle) -> JoinHandle<Vec<RunHandle>> {
     let run = run.clone();
     tokio::spawn(async move {
@@ -324,6 +328,7 @@ fn add_children(run: &RunHandle) -> JoinHandle<Vec<RunHandle>> {
     })
 }
 
+/// (RT-6)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rt_6_a_run_that_is_cancelled_while_anything_takes_its_time_takes_no_child_any_more() {
     let rows: [Row; 6] = [
@@ -345,7 +350,7 @@ async fn rt_6_a_run_that_is_cancelled_while_anything_takes_its_time_takes_no_chi
             builder.config(config).register_tool(HangOnceTool::new(false, &called))
         })
         .await;
-        // Who leads others has no tools of its own.
+        // An orchestrator only delegates and has no such tool.
         let mode = if what == "its tool" { RunMode::Normal } else { RunMode::Orchestrator };
         let run = world.runtime().start(RunRequest::new("job").session("s").mode(mode)).await.unwrap();
         patiently(what, || {
@@ -358,7 +363,7 @@ async fn rt_6_a_run_that_is_cancelled_while_anything_takes_its_time_takes_no_chi
             patiently(what, waits).await;
         }
         let adders: Vec<_> = (0..4).map(|_| add_children(&run)).collect();
-        // Some of them are taken, some come at the moment of the cancel, some behind it.
+        // Some children are accepted, some arrive at the moment of the cancel, some after it.
         soon(async { while run.children().await.unwrap().is_empty() {} }).await;
         soon(run.cancel()).await.unwrap();
         let after = model.calls.load(SeqCst);

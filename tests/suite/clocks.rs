@@ -1,4 +1,4 @@
-//! A clock on the wall that is set while runs are at work: limits of time and durations do not follow it (SUB-7).
+//! A wall clock that is changed while runs are active: time limits and durations do not follow it (SUB-7).
 
 use std::sync::{
     Arc,
@@ -20,7 +20,7 @@ use crate::support::{
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// A store whose events have the times of a clock that was set.
+/// Store that shifts the times of events, as if the wall clock had been changed.
 struct Skewed {
     store: Box<dyn Store>,
     by_ms: Arc<AtomicI64>,
@@ -128,7 +128,7 @@ async fn permission_limit_ignores_a_clock_that_was_set() {
             _ => Turn::say("done"),
         })
     };
-    // Asked an hour ago, as the clock on the wall says now.
+    // According to the wall clock, the permission was requested an hour ago.
     let skew = Arc::new(AtomicI64::new(-HOUR_MS));
     let mut world = TestRuntime::with(model(), build(&skew)).await;
     world.runtime().start(RunRequest::new("work").session("s")).await.unwrap();

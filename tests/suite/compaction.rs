@@ -1,5 +1,5 @@
-//! Conversations that outgrow their model: what is left out, what a summary stands for, and what it never does
-//! (CTX-1 … CTX-4, MSG-5).
+//! Conversations that exceed the context window of their model: omitted messages, summaries, and what summaries must
+//! not change (CTX-1 … CTX-4, MSG-5).
 
 use std::sync::{
     Arc, Mutex,
@@ -23,7 +23,7 @@ use crate::support::{
 const SUMMARY: &str =
     "## Request and intent\n\"the job\"\n## Artifacts\ntask_plan\n## Current work\nreading\n## Next step\nread on";
 
-/// A model of this window, with few messages that are always shown.
+/// Configures a model with this context window and four recent messages that are always shown.
 fn small(window: u64) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder {
     move |builder| {
         let mut config: Config = quick();
@@ -36,7 +36,7 @@ fn small(window: u64) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder {
     }
 }
 
-/// Returns whether somebody is asked for a summary.
+/// Returns whether the request asks for a summary.
 fn is_summary(request: &ModelRequest) -> bool {
     request.tools.is_empty()
 }
@@ -62,7 +62,7 @@ fn compactions(events: &[Arc<soong::protocol::EventRecord>]) -> Vec<(u64, (u64, 
     events.iter().filter_map(|event| done(&event.event)).collect()
 }
 
-/// Prose of so many words.
+/// Returns a text with this many words.
 fn prose(words: usize) -> String {
     (0..words).map(|word| format!("word{word} ")).collect()
 }
@@ -129,20 +129,20 @@ async fn after_a_hundred_compactions_nothing_that_counts_is_missing_from_a_promp
     let done = compactions(&events);
     assert_eq!(done.len(), COMPACTIONS);
     assert!(done.iter().all(|(.., before, after)| after < before), "{done:?}");
-    // The transcript is whole, and nothing is rewritten.
+    // The transcript is complete, and no message was rewritten.
     let all = world.runtime().messages(&trace, MessagePath::All).await.unwrap();
     let sequences: Vec<u64> = all.iter().map(|message| message.sequence).collect();
     assert_eq!(sequences, (1..=all.len() as u64).collect::<Vec<_>>());
     let texts = all.iter().filter(|message| message.role == Role::Tool && message.content.contains("word299")).count();
     assert!(texts > COMPACTIONS, "each output is there: {texts}");
-    // The main path: the system prompt, the last summary, the request, and what came since.
+    // The main path: the system prompt, the last summary, the request, and the later messages.
     let path = world.runtime().messages(&trace, MessagePath::Main).await.unwrap();
     assert_eq!(
         (path[0].role, path[1].sequence, path[2].content.as_str()),
         (Role::System, done[COMPACTIONS - 1].0, "the job, whose every word counts")
     );
     assert!(path.len() < 20, "{}", path.len());
-    // Back into what is covered: the old links lead.
+    // A switch back to a covered message follows the original parent links.
     world.runtime().switch_head(run.session_id(), 5).await.unwrap();
     let back = world.runtime().messages(&trace, MessagePath::Main).await.unwrap();
     assert_eq!(back.iter().map(|message| message.sequence).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6][..back.len()]);
@@ -151,7 +151,7 @@ async fn after_a_hundred_compactions_nothing_that_counts_is_missing_from_a_promp
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_summary_that_fails_leaves_the_conversation_as_it_was() {
-    // A summary that is longer than what it stands for is none either.
+    // A summary that is longer than the messages it replaces is rejected as well.
     for refusal in [
         || Turn::say(format!("{SUMMARY}\n{}", prose(3_000))),
         || Turn::say("   "),
@@ -170,7 +170,7 @@ async fn a_summary_that_fails_leaves_the_conversation_as_it_was() {
                 _ => Turn::say("read"),
             }
         });
-        // Above the threshold and below the window for a few turns.
+        // Above the compaction threshold and below the context window for a few turns.
         let world = TestRuntime::with(model, |builder| {
             let mut config: Config = quick();
             config.model.context_window = 20_000;
@@ -244,8 +244,8 @@ async fn summaries_that_never_succeed_are_tried_ever_less_often() {
         length if length < 2 * TURNS => Turn::call("read", json!({ "path": "long.txt" })),
         _ => Turn::say("read"),
     });
-    // A model of which nobody knows how it counts: that a prompt is too long is for its provider to say. Each turn
-    // adds more than a summary that failed is waited for at first.
+    // The tokenizer of the model is unknown, so only its provider can report that a prompt is too long. Each turn
+    // adds more tokens than the first retry of a failed summary waits for.
     let world = TestRuntime::with(model, small(4_000)).await;
     std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
     let run = world.runtime().start(RunRequest::new("the job").session("s")).await.unwrap();
@@ -258,7 +258,8 @@ async fn summaries_that_never_succeed_are_tried_ever_less_often() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_provider_that_finds_a_prompt_too_long_is_given_a_shorter_one() {
-    // It counts more than we do: what we think is half of its window is too much.
+    // The provider counts more tokens than the runtime estimates: what the runtime takes for half of the window is
+    // too long for the provider.
     let model = ScriptedModel::new(move |request| {
         if is_summary(request) {
             return Turn::say(SUMMARY);
@@ -305,11 +306,11 @@ async fn a_prompt_is_too_long_only_when_nothing_can_give_way_and_the_model_says_
         }
     });
     let world = TestRuntime::with(model, small(4_000)).await;
-    // By our estimate this is more than the window: the model decides, and takes it.
+    // By the estimate of the runtime, this exceeds the window. It is sent anyway, and the model accepts it.
     let run = world.runtime().start(RunRequest::new(prose(2_200)).session("fits")).await.unwrap();
     let outcome = soon(run.wait()).await.unwrap();
     assert_eq!(outcome.output, "it fits", "{:?}", outcome.error);
-    // The request itself is too long, and it never gives way.
+    // The request alone is too long, and a request is never left out or summarized.
     let run = world.runtime().start(RunRequest::new(prose(5_000)).session("too_long")).await.unwrap();
     let outcome = soon(run.wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Failed, EndReason::PromptTooLong));

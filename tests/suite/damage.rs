@@ -1,7 +1,7 @@
-//! A database that is damaged for good while runs are at work: nobody waits for what cannot come (DUR-6).
+//! A database that is permanently damaged while runs are active: no caller waits forever (DUR-6).
 //!
-//! Each test stops where something hung if what never succeeds were tried for ever. Not here: disks that refuse
-//! for a while (`storage_faults.rs`), homes that cannot be opened at all (`homes.rs`).
+//! Each test would hang if an operation that can never succeed were retried forever. Elsewhere: disks that fail
+//! temporarily (`storage_faults.rs`), homes that cannot be opened at all (`homes.rs`).
 
 use std::{
     io::Write,
@@ -37,13 +37,13 @@ fn with_faults(plan: &FaultPlan) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilde
     |builder| builder.config(hasty()).wrap_store(move |store| Box::new(FaultStore::new(store, plan)))
 }
 
-/// What was asked for last.
+/// Returns the last user message of the request.
 fn asked(request: &ModelRequest) -> &str {
     let said = request.messages.iter().rfind(|message| message.role == Role::User);
     said.map_or("", |message| &message.content)
 }
 
-/// Writes a document where asked to, then answers when told to.
+/// Model that creates a document if the task is `write`, and answers after a notification.
 fn held(told: &Arc<Notify>) -> Arc<ScriptedModel> {
     let told = Arc::clone(told);
     ScriptedModel::new(move |request| match (asked(request), turn_of(request)) {
@@ -53,7 +53,7 @@ fn held(told: &Arc<Notify>) -> Arc<ScriptedModel> {
     })
 }
 
-/// Overwrites all of a database behind its first page, and all that waits beside it to be put there.
+/// Overwrites the database after its first page, and the write-ahead log after its header.
 fn damage(home: &Path) {
     for (name, kept) in [("sessions.sqlite", 4096), ("sessions.sqlite-wal", 32)] {
         let path = home.join(name);
@@ -66,13 +66,13 @@ fn damage(home: &Path) {
 
 async fn begin(world: &TestRuntime, model: &ScriptedModel, task: &str) -> RunHandle {
     let run = world.runtime().start(RunRequest::new(task).session("s")).await.unwrap();
-    // The document is written first.
+    // The first call of the task `write` creates the document.
     let calls = if task == "write" { 2 } else { 1 };
     patiently("the model is asked", || model.calls.load(SeqCst) == calls && model.in_flight() == 1).await;
     run
 }
 
-/// Reads a stream until it says that nothing more comes of a run.
+/// Reads a stream until it reports that the end of a run cannot be recorded.
 async fn until_lost(stream: &mut EventStream, run: &RunId) -> Arc<LostRun> {
     loop {
         match soon(stream.next()).await.expect("the stream ended").unwrap() {
@@ -89,7 +89,7 @@ fn says_why(error: &ErrorInfo) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dur_6_a_run_whose_journal_refuses_for_good_ends_failed_and_its_session_goes_on() {
-    // Of its answer; of that, and of what the actor that follows the crash asks for.
+    // Reject the commit of the answer; then also the first commit of the actor that is restarted after the crash.
     for (refused, ends) in [(1, RunStatus::Completed), (2, RunStatus::Failed)] {
         let (plan, told) = (FaultPlan::new(), Arc::new(Notify::new()));
         let model = held(&told);
@@ -133,7 +133,7 @@ async fn dur_6_where_no_end_can_be_recorded_who_waits_for_a_run_or_its_child_hea
     }
     parent.finish("all done").unwrap();
     says_why(&soon(parent.wait()).await.unwrap_err());
-    // Neither do streams wait for what cannot come, nor one that is opened later.
+    // Streams report the error as well, including a stream that is opened later.
     let lost = until_lost(&mut own, parent.run_id()).await;
     says_why(&lost.error);
     assert!(soon(own.next()).await.is_none(), "the run's own stream ends with it");
@@ -148,7 +148,7 @@ async fn dur_6_where_no_end_can_be_recorded_who_waits_for_a_run_or_its_child_hea
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dur_6_a_database_that_can_be_read_no_more_ends_what_is_at_work_on_it() {
-    // The model answers and the document is to be stored; the actors of the run, or of its session, start anew.
+    // The model answers and the document has to be stored, or the actor of the run or of its session restarts.
     for crashed in [None, Some("run"), Some("session")] {
         let told = Arc::new(Notify::new());
         let model = held(&told);

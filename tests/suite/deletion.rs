@@ -1,4 +1,5 @@
-//! Deleting sessions: all of one or nothing of it, and nothing of others (SES-4, DUR-8).
+//! Deletion of sessions: a session is deleted completely or stays complete, and other sessions are not affected
+//! (SES-4, DUR-8).
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -36,7 +37,7 @@ fn artist() -> Arc<ScriptedModel> {
     })
 }
 
-/// Has a session run once, with children, goals and artifacts.
+/// Runs a session once, with children, goals and artifacts.
 async fn fill(runtime: &Runtime, session: &str) {
     let start = RunRequest::new("work").session(session).mode(RunMode::Orchestrator);
     let run = runtime.start(start).await.unwrap();
@@ -52,7 +53,7 @@ fn folder(home: &Path, session: &str) -> std::path::PathBuf {
     home.join("sessions").join(session)
 }
 
-/// What is left of a session, by whichever door.
+/// Returns the parts of a session that are still visible through any interface.
 async fn left(runtime: &Runtime, home: &Path, session: &str) -> Vec<&'static str> {
     let (key, root) = (id(session), TraceId::new(session));
     let filter = TraceFilter { session_id: Some(key.clone()), ..TraceFilter::default() };
@@ -74,13 +75,14 @@ async fn left(runtime: &Runtime, home: &Path, session: &str) -> Vec<&'static str
     .collect()
 }
 
-/// All that a session is seen by while it is there.
+/// Visible parts of a complete session.
 const WHOLE: [&str; 8] = ["session", "list", "trace", "traces", "messages", "events", "artifacts", "files"];
 
 async fn text(runtime: &Runtime, session: &str, key: &str) -> String {
     runtime.artifact(&place(session), key, None).await.unwrap().text().await.unwrap()
 }
 
+/// (SES-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ses_4_everything_of_a_session_goes_and_nothing_of_others() {
     let world = TestRuntime::open(artist()).await;
@@ -109,20 +111,21 @@ async fn ses_4_everything_of_a_session_goes_and_nothing_of_others() {
     let error = runtime.delete_session(&id("s")).await.unwrap_err();
     assert_eq!((error.code, error.retryable), (ErrorCode::SessionNotFound, false));
 
-    // The id is free, and what comes under it begins at the beginning.
+    // The id can be used again, and the new session starts empty.
     let run = runtime.start(RunRequest::new("anew").session("s").mode(RunMode::Orchestrator)).await.unwrap();
     soon(run.wait()).await.unwrap();
     let messages = runtime.messages(run.trace_id(), MessagePath::Main).await.unwrap();
     assert_eq!(messages[1].content, "anew");
     assert_eq!(text(runtime, "s", "report").await, "one new two");
     check_session(runtime, &id("s")).await;
-    // One that never had a run goes as well.
+    // A session that never had a run can be deleted as well.
     runtime.create_session(NewSessionSpec { session_id: Some("p".into()), ..Default::default() }).await.unwrap();
     soon(runtime.delete_session(&id("p"))).await.unwrap();
     assert_eq!(left(runtime, &home, "p").await, [""; 0]);
     world.finish().await;
 }
 
+/// (SES-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ses_4_a_session_with_a_run_at_work_or_queued_is_not_deleted() {
     let world = TestRuntime::open(ScriptedModel::new(|_| Turn::Hang("x"))).await;
@@ -147,7 +150,7 @@ async fn a_file_that_cannot_be_removed_keeps_the_session_whole() {
     let (runtime, home) = (world.runtime(), world.home());
     fill(runtime, "s").await;
     let before = runtime.session(&id("s")).await.unwrap();
-    // Where the folder would go lies a file.
+    // A file has the name of the folder for deleted sessions.
     std::fs::write(folder(&home, ".deleted"), "in the way").unwrap();
     let error = soon(runtime.delete_session(&id("s"))).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::StorageError);
@@ -165,7 +168,8 @@ async fn a_file_that_cannot_be_removed_keeps_the_session_whole() {
     world.finish().await;
 }
 
-/// Opens a home whose session `s` has that many events more, and `t` a run; `plan` says what the disk does.
+/// Opens a home in which session `s` has `count` additional events and session `t` has a run. `plan` injects storage
+/// faults.
 async fn with_events(count: usize, plan: &FaultPlan) -> TestRuntime {
     let mut world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("ok"))).await;
     for session in ["s", "t"] {
@@ -188,13 +192,14 @@ async fn with_events(count: usize, plan: &FaultPlan) -> TestRuntime {
     world
 }
 
+/// (DUR-8)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dur_8_a_long_session_goes_in_pieces_that_let_others_through() {
     let plan = FaultPlan::new();
     let world = with_events(20_000, &plan).await;
     let runtime = world.runtime();
     let before = plan.commits();
-    // The first piece stands still until others wait for the same commit.
+    // Hold the first commit of the deletion until other appends wait for the next commit.
     plan.block_commits();
     let deletion = tokio::spawn({
         let runtime = runtime.clone();
@@ -218,6 +223,7 @@ async fn dur_8_a_long_session_goes_in_pieces_that_let_others_through() {
     world.finish().await;
 }
 
+/// (DUR-8)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dur_8_whatever_commit_a_disk_refuses_the_session_is_whole_or_goes() {
     for unclear in [false, true] {
@@ -230,7 +236,7 @@ async fn dur_8_whatever_commit_a_disk_refuses_the_session_is_whole_or_goes() {
             .await;
             let (runtime, home) = (world.runtime(), world.home());
             fill(runtime, "s").await;
-            // The last commit of the run: those that follow are of the deletion.
+            // Wait for the last commit of the run, so that all later commits belong to the deletion.
             let reader = SqliteReader::open(home.join("sessions.sqlite")).unwrap();
             patiently("its task journal ends", || reader.runs_with_pending_task_journal().unwrap().is_empty()).await;
             let error = StoreError::Io("no space left on device".into());
@@ -252,9 +258,11 @@ async fn dur_8_whatever_commit_a_disk_refuses_the_session_is_whole_or_goes() {
     }
 }
 
+/// (DUR-8)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dur_8_a_deletion_that_was_cut_off_is_finished_by_the_next_owner() {
-    // After so many commits of the deletion nothing more is written: 1 = only the mark is, 2 = one piece too.
+    // Number of commits of the deletion that succeed; all later commits fail. 1: only the deletion mark, 2: also the
+    // first batch of rows.
     for written in 1..=4 {
         let plan = FaultPlan::new();
         let mut world = with_events(1_700, &plan).await;
@@ -277,7 +285,7 @@ async fn dur_8_a_deletion_that_was_cut_off_is_finished_by_the_next_owner() {
         patiently("the next owner finishes it", || reader.session_deletions().unwrap().is_empty()).await;
         assert_eq!(left(world.runtime(), &home, "s").await, [""; 0], "after {written} commits");
         check_session(world.runtime(), &id("t")).await;
-        // The row is gone a moment before the door is open again.
+        // The row is removed slightly before the session accepts runs again.
         let run = loop {
             match world.runtime().start(RunRequest::new("y").session("s")).await {
                 Ok(run) => break run,
@@ -297,7 +305,7 @@ async fn a_deletion_that_is_cut_off_among_its_files_goes_on_from_there() {
     fill(world.runtime(), "s").await;
     let mut world = world;
     world.shut().await;
-    // As a process leaves it that dies right after the rename.
+    // The state that a process leaves if it dies right after the rename.
     let mut store = SqliteStore::open(home.join("sessions.sqlite"), Durability::Normal).unwrap();
     let append = Append { fence: None, writes: vec![Write::BeginRemoval(id("s"))] };
     assert!(store.commit(&[append]).unwrap()[0].is_ok());
@@ -325,7 +333,7 @@ async fn starts_and_deletions_of_one_session_at_once_leave_it_whole_or_gone() {
             let runtime = runtime.clone();
             tokio::spawn(async move { runtime.delete_session(&id("s")).await })
         });
-        // Now the ones, now the others come first.
+        // Alternate which operations start first.
         let (starts, deletes): (Vec<_>, Vec<_>) = match round % 2 {
             0 => (starts.collect(), deletes.collect()),
             _ => {
@@ -390,7 +398,7 @@ async fn files_that_come_while_a_session_goes_are_refused_or_go_with_it() {
         soon(runtime.delete_session(&id("s"))).await.unwrap();
         for save in saves {
             if let Err(error) = soon(save).await.unwrap() {
-                // Before its file was written, or when it was to be registered.
+                // The save failed before its file was written, or when the file was to be registered.
                 let is_known = matches!(error.code, ErrorCode::SessionNotFound | ErrorCode::StorageError);
                 assert!(is_known, "{error}");
             }
@@ -410,6 +418,7 @@ async fn files_that_come_while_a_session_goes_are_refused_or_go_with_it() {
     world.finish().await;
 }
 
+/// (SES-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ses_4_old_sessions_go_one_after_the_other_and_what_is_at_work_or_cannot_go_stays() {
     let model = ScriptedModel::new(|request| match task_of(request) {
@@ -424,7 +433,7 @@ async fn ses_4_old_sessions_go_one_after_the_other_and_what_is_at_work_or_cannot
         soon(run.wait()).await.unwrap();
     }
     let spec = |session: &str| NewSessionSpec { session_id: Some(session.into()), ..Default::default() };
-    // The order is that of milliseconds.
+    // Sessions are ordered by time in milliseconds.
     let begun = std::time::Instant::now();
     patiently("a millisecond passes", || begun.elapsed() > Duration::from_millis(1)).await;
     runtime.create_session(spec("empty")).await.unwrap();
@@ -435,7 +444,7 @@ async fn ses_4_old_sessions_go_one_after_the_other_and_what_is_at_work_or_cannot
     };
     let report = runtime.cleanup_sessions(wish(Duration::from_secs(3_600), false)).await.unwrap();
     assert_eq!(report, SessionCleanupReport::default(), "nothing is that old");
-    // Until the clock has gone on by a millisecond.
+    // Retry until the clock has advanced by a millisecond.
     let report = loop {
         let report = runtime.cleanup_sessions(wish(Duration::ZERO, true)).await.unwrap();
         if report.candidates.len() == 3 && report.busy.len() == 1 {
@@ -450,7 +459,7 @@ async fn ses_4_old_sessions_go_one_after_the_other_and_what_is_at_work_or_cannot
     assert!(report.dry_run && report.deleted.is_empty());
     assert_eq!(runtime.sessions(soong::SessionFilter::default(), 100, None).await.unwrap().items.len(), 4);
 
-    // Where the folder of the only one with files would go lies a file.
+    // A file has the name of the folder to which `kept`, the only session with files, would be moved.
     std::fs::write(folder(&home, ".deleted"), "in the way").unwrap();
     let report = soon(runtime.cleanup_sessions(wish(Duration::ZERO, false))).await.unwrap();
     assert_eq!(ids(&report.candidates), ["kept", "gone", "empty"]);

@@ -1,5 +1,5 @@
-//! Documents: edits of a run become one version when it ends, whatever the end; failing flushes; many writers
-//! at once (ART-3 … ART-6).
+//! Documents: the edits of a run become one version when the run ends, for every kind of end; failed flushes;
+//! concurrent writers (ART-3 … ART-6).
 
 use std::sync::{Arc, OnceLock};
 
@@ -20,13 +20,14 @@ use crate::support::{
     world::{TestRuntime, hasty, kinds, patiently, soon},
 };
 
-/// What happened in one run.
+/// Returns the events of one run.
 async fn events_of(world: &TestRuntime, run: &RunHandle) -> Vec<Arc<EventRecord>> {
     let all = stored(world.runtime(), run.trace_id()).await;
     all.into_iter().filter(|event| event.run_id.as_ref() == Some(run.run_id())).collect()
 }
 
-/// Checks that nothing but the end of the mission comes between the flush and the end of the run.
+/// Checks that the flush comes after the last edit, and that only goal updates occur between the flush and the end of
+/// the run.
 fn check_flush_ends(events: &[Arc<EventRecord>]) {
     let kinds = kinds(events);
     let flush = kinds.iter().position(|kind| *kind == "artifacts_flushed").expect("the run flushes");
@@ -36,6 +37,7 @@ fn check_flush_ends(events: &[Arc<EventRecord>]) {
     assert!(last_edit < flush, "{kinds:?}");
 }
 
+/// (ART-3)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_3_a_name_that_is_saved_twice_has_versions_1_and_2() {
     let (world, _) = paused(|builder| builder).await;
@@ -52,6 +54,7 @@ async fn art_3_a_name_that_is_saved_twice_has_versions_1_and_2() {
     world.finish().await;
 }
 
+/// (ART-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_4_a_document_of_four_edits_is_one_version_number_4() {
     let world = TestRuntime::open(obedient()).await;
@@ -80,13 +83,14 @@ async fn art_4_a_document_of_four_edits_is_one_version_number_4() {
     let asked = messages.iter().find(|message| Some(message.sequence) == from.message_sequence).unwrap();
     assert_eq!(Some(&asked.tool_calls[0].id), from.tool_call_id.as_ref());
     assert!(asked.tool_calls[0].arguments.contains("THRXE"));
-    // The outcome refers to what is stored.
+    // The outcome refers to the stored version.
     assert_eq!((outcome.artifacts.len(), outcome.artifacts[0].version), (1, 4));
     assert!(outcome.output.starts_with("<artifact version=\"4\"><id>plan</id>"), "{}", outcome.output);
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }
 
+/// (ART-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_4_versions_are_sparse_and_each_keeps_its_kind() {
     let world = TestRuntime::open(obedient()).await;
@@ -104,7 +108,7 @@ async fn art_4_versions_are_sparse_and_each_keeps_its_kind() {
         [(1, UpdateType::Create), (4, UpdateType::Update), (5, UpdateType::UpdateFuzzy), (8, UpdateType::Rewrite)];
     assert_eq!(kinds, want);
     assert_eq!(kept[3].changes, [("fuzzy".to_owned(), "a".to_owned()), ("b".to_owned(), "c".to_owned())]);
-    // A run that does not touch it stores nothing, and says nothing.
+    // A run that does not edit the document stores no version of it and reports no flush.
     let (idle, _) = run(&world, "s", &[read("doc"), create("other", "x")]).await;
     assert_eq!(flushes(&events_of(&world, &idle).await), [[("other".to_owned(), 1)]]);
     let (idle, _) = run(&world, "s", &[read("doc")]).await;
@@ -114,6 +118,7 @@ async fn art_4_versions_are_sparse_and_each_keeps_its_kind() {
     world.finish().await;
 }
 
+/// (ART-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_4_a_name_that_exists_is_not_created_again_and_the_answers_are_escaped() {
     let world = TestRuntime::open(obedient()).await;
@@ -139,12 +144,13 @@ async fn art_4_a_name_that_exists_is_not_created_again_and_the_answers_are_escap
     world.finish().await;
 }
 
+/// (ART-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_4_every_end_of_a_run_flushes_before_its_terminal_event() {
     for (end, status) in [
         (None, RunStatus::Completed),
         (Some(json!("fail")), RunStatus::Failed),
-        (Some(read("doc")), RunStatus::Failed), // one turn too many
+        (Some(read("doc")), RunStatus::Failed), // exceeds the turn limit
         (Some(json!("hang")), RunStatus::Cancelled),
         (Some(pause()), RunStatus::Cancelled),
     ] {
@@ -173,12 +179,13 @@ async fn art_4_every_end_of_a_run_flushes_before_its_terminal_event() {
     }
 }
 
+/// (ART-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_4_an_edit_in_flight_when_its_run_is_cancelled_is_in_its_version() {
     for nth in 1..=4 {
         let cancelled: Arc<OnceLock<RunHandle>> = Arc::default();
         let (slot, tokio) = (Arc::clone(&cancelled), tokio::runtime::Handle::current());
-        // The run is told to stop while this edit is on its way to the disk.
+        // Cancel the run while this edit is being committed.
         let hook = move |edit, is_committed| {
             if (edit, is_committed) == (nth, false) {
                 let run = slot.wait().clone();
@@ -213,6 +220,7 @@ async fn art_4_an_edit_in_flight_when_its_run_is_cancelled_is_in_its_version() {
     }
 }
 
+/// (ART-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_4_a_flush_that_fails_leaves_the_others_stored_and_loses_nothing() {
     let (world, gate) = paused(|builder| builder).await;
@@ -243,13 +251,13 @@ async fn art_4_a_flush_that_fails_leaves_the_others_stored_and_loses_nothing() {
     let failed: serde_json::Value = serde_json::from_str(&failed.data).unwrap();
     assert_eq!((&failed["failed"][0]["name"], &failed["failed"][1]["name"]), (&json!("bad"), &json!("worse")));
     check_flush_ends(&events);
-    // The edits are there, and dirty.
+    // The edits are kept, and the documents are dirty.
     for (name, want, stored) in [("bad", "1 2", vec![]), ("good", "1", vec![1]), ("worse", "1", vec![])] {
         assert_eq!(text(&world, &here, name).await, want);
         assert_eq!(versions(&world, &here, name).await, stored);
         assert_eq!(listed(&world, &here, name).await.dirty, stored.is_empty(), "{name}");
     }
-    // The next run of the session stores what was left, whether it edits it or not.
+    // The next run of the session stores the remaining documents, whether or not it edits them.
     for file in &in_the_way {
         std::fs::remove_file(file).unwrap();
     }
@@ -262,11 +270,13 @@ async fn art_4_a_flush_that_fails_leaves_the_others_stored_and_loses_nothing() {
     world.finish().await;
 }
 
+/// (ART-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_5_a_parent_and_three_children_edit_one_document_at_once_and_lose_no_line() {
     const LINES: usize = 12;
     let (world, gate) = paused(|builder| builder).await;
-    // Two ways to find the place, so that overtaken edits also have to match anew.
+    // Each edit inserts a line before `END`, so an edit that was overtaken by another one has to match the changed
+    // text.
     let lines =
         |who: usize| -> Vec<_> { (0..LINES).map(|n| update("doc", "END", &format!("{who}-{n}\nEND"))).collect() };
     let steps: Vec<_> = [create("doc", "END"), pause()].into_iter().chain(lines(0)).chain([pause()]).collect();
@@ -302,6 +312,7 @@ async fn art_5_a_parent_and_three_children_edit_one_document_at_once_and_lose_no
     world.finish().await;
 }
 
+/// (ART-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_5_who_writes_beside_a_run_stores_its_edits_first_and_the_run_builds_on_that() {
     for way in ["save", "edit", "upload"] {
@@ -321,7 +332,8 @@ async fn art_5_who_writes_beside_a_run_stores_its_edits_first_and_the_run_builds
             }
             _ => {
                 let upload = soon(runtime.upload_artifact(&here, "doc", "text/plain", "0 1 2 client".into())).await;
-                // The name is taken: it is another artifact (ART-11), and the document stays as it was.
+                // The name is taken, so the upload becomes another artifact (ART-11), and the document is not
+                // changed.
                 assert_eq!(upload.unwrap().name.as_deref(), Some("doc_1"));
             }
         }
@@ -346,6 +358,7 @@ async fn art_5_who_writes_beside_a_run_stores_its_edits_first_and_the_run_builds
     }
 }
 
+/// (ART-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_5_saves_between_edits_keep_their_own_bytes() {
     let world = TestRuntime::with(obedient(), |builder| builder.config(hasty())).await;
@@ -359,7 +372,7 @@ async fn art_5_saves_between_edits_keep_their_own_bytes() {
             let mut saved = Vec::new();
             for n in 0..8 {
                 let text = format!("saver {saver}, {n} ").repeat(1 + n * 4_000);
-                // In pieces, as a client's body comes, or whole.
+                // As a stream, like the body of a client's request, or as one text.
                 let pieces: Vec<_> = text.as_bytes().chunks(70_000).map(|piece| Ok(piece.to_vec().into())).collect();
                 let stream = Content::Stream(Box::pin(futures::stream::iter(pieces)));
                 let content = if n % 2 == 0 { text.clone().into() } else { stream };
@@ -388,6 +401,7 @@ async fn art_5_saves_between_edits_keep_their_own_bytes() {
     world.finish().await;
 }
 
+/// (ART-6)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_6_reads_during_a_run_show_its_edits_and_versions_show_what_is_stored() {
     let (world, gate) = paused(|builder| builder).await;
@@ -413,6 +427,7 @@ async fn art_6_reads_during_a_run_show_its_edits_and_versions_show_what_is_store
     world.finish().await;
 }
 
+/// (ART-6)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_6_a_model_reads_by_lines_and_by_version_and_is_told_which_there_are() {
     let world = TestRuntime::open(obedient()).await;
@@ -441,7 +456,7 @@ async fn art_6_a_model_reads_by_lines_and_by_version_and_is_told_which_there_are
     assert!(outcome.output.starts_with("TWO\n"), "a model reads its own edits: {}", outcome.output);
     let events = events_of(&world, &own).await;
     assert!(events.iter().any(|event| matches!(event.event, Event::Artifact(_))));
-    // A document whose first version comes with the end of the run.
+    // A document whose first version is stored at the end of the run.
     let read = json!(["read_artifact", {"name": "fresh", "version": 1}]);
     let (_, outcome) = run(&world, "s", &[create("fresh", "new"), read]).await;
     let told = &outcome.output;

@@ -1,4 +1,4 @@
-//! Runs that a program drives, after a crash of its process (RT-4).
+//! Driven runs (runs that a program controls) after a crash of their process (RT-4).
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -17,14 +17,15 @@ fn tasks(names: &[&str]) -> Vec<ChildSpec> {
     names.iter().map(|name| ChildSpec::new(*name)).collect()
 }
 
-/// A runtime that soon notices that nothing comes of a run.
+/// Configures a stall timeout of one second.
 fn impatient(builder: RuntimeBuilder) -> RuntimeBuilder {
     let mut config = quick();
     config.runtime.stuck_after_s = 1;
     builder.config(config)
 }
 
-/// A world whose process has ended while a driven run had two children: "ended" has, "works" has not.
+/// Opens a home whose previous process ended while a driven run had two children: `ended` has completed, `works` has
+/// not.
 async fn left_behind() -> TestRuntime {
     let first = ScriptedModel::new(|request| match task_of(request) {
         "ended" => Turn::say("early"),
@@ -77,11 +78,11 @@ async fn a_driven_run_without_a_handle_ends_as_interrupted() {
     assert_eq!((ended.status, ended.end_reason), (RunStatus::Failed, Some(EndReason::Interrupted)));
     assert!(ended.error.unwrap().message.contains("no program has driven the run"));
     check_session(world.runtime(), &ended.session_id).await;
-    // Its session is free again.
+    // The session accepts runs again.
     let next = world.runtime().start(RunRequest::new("next").session("s")).await.unwrap();
     assert_eq!(soon(next.wait()).await.unwrap().status, RunStatus::Completed);
 
-    // A run with a handle waits, also while one without ends.
+    // A driven run with a handle keeps waiting while one without a handle ends.
     let held = world.runtime().start(RunRequest::driven("drive").session("t")).await.unwrap();
     let dropped = world.runtime().start(RunRequest::driven("drive").session("u")).await.unwrap().run_id().clone();
     patiently("the one without a handle has ended", || world.runtime().handle(&dropped).is_err()).await;
@@ -101,7 +102,8 @@ async fn a_check_for_a_driver_is_no_progress() {
     run.spawn_all(tasks(&["works"])).await.unwrap();
     patiently("the child thinks", || model.in_flight() == 1).await;
     drop(run);
-    // Each of these ends when it was found without a handle; so was the run above, which has an open child.
+    // Each of these runs ends when it is found without a handle. The run above was checked as well, and it stays
+    // because it has an open child.
     let mut seen = Vec::new();
     for session in ["t", "u"] {
         let dropped =

@@ -1,4 +1,4 @@
-//! What a program that embeds the library meets: streams that end, clear errors, nothing from the environment.
+//! Embedding the library in a program: streams that end, clear errors, and no use of the environment.
 
 use std::sync::Arc;
 
@@ -26,7 +26,8 @@ async fn a_stream_of_a_trace_ends_with_its_run() {
     for (since, want) in [(0, live.len()), (last - 1, 1), (last, 0)] {
         assert_eq!(soon(all(runtime.trace_events(run.trace_id(), since))).await.len(), want, "since {since}");
     }
-    // The next run of the trace is seen by who follows it, and by a stream that begins while it is at work.
+    // The next run of the trace appears in a stream that follows the trace, and in a stream that is opened while the
+    // run is active.
     let mut following = runtime.follow_trace(run.trace_id(), last);
     let second = runtime.start(RunRequest::new("y").session("s")).await.unwrap();
     assert!(soon(following.next()).await.unwrap().is_ok());
@@ -74,7 +75,7 @@ async fn faults_of_the_environment_are_opt_in() {
     assert!(builder().faults_from_env().fault_plan().unwrap().is_some());
 }
 
-/// Panics with a secret in its message.
+/// Tool that panics with a secret in its message.
 struct Panicking(ToolSpec);
 
 impl Tool for Panicking {

@@ -1,4 +1,4 @@
-//! Forks: a copy goes its own way, and its source does not notice (MSG-1, MSG-3, MSG-4).
+//! Forks: a copy continues independently, and its source is not changed (MSG-1, MSG-3, MSG-4).
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ fn at(at: u64, name: &str) -> Fork {
     Fork { at: Some(at), session_id: Some(name.to_owned()), name: None }
 }
 
-/// Runs these calls, one a turn, in a session.
+/// Runs these calls in a session, one per turn.
 async fn write(world: &TestRuntime, session: &str, calls: &[Value]) {
     let run = world.runtime().start(RunRequest::new(turns(calls)).session(session)).await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
@@ -43,7 +43,7 @@ async fn fork(world: &TestRuntime, source: &str, wish: Fork) -> String {
     made.session_id.to_string()
 }
 
-/// What somebody reads of messages, but for whose they are.
+/// Returns the messages of a path without their trace ids, so that copies can be compared.
 async fn read(runtime: &Runtime, session: &str, path: MessagePath) -> Vec<Message> {
     let messages = runtime.messages(&TraceId::new(session), path).await.unwrap();
     messages.into_iter().map(|message| Message { trace_id: TraceId::new("any"), ..message }).collect()
@@ -53,7 +53,7 @@ async fn sequences(world: &TestRuntime, session: &str) -> Vec<u64> {
     read(world.runtime(), session, MessagePath::Main).await.iter().map(|message| message.sequence).collect()
 }
 
-/// Everything that is recorded of a session.
+/// Returns everything that is recorded of a session.
 async fn everything(world: &TestRuntime, session: &str) -> (Trace, Vec<Message>, Vec<String>, GoalTree, Vec<Artifact>) {
     let (runtime, trace) = (world.runtime(), TraceId::new(session));
     let told = |event: &Arc<EventRecord>| serde_json::to_string(&**event).unwrap();
@@ -74,7 +74,7 @@ async fn names(world: &TestRuntime, session: &str) -> Vec<String> {
         .collect()
 }
 
-/// Plans in its first turn, and answers with how much it was shown.
+/// Model that adds a goal in its first turn, and then answers with the number of messages in the request.
 fn planning() -> Arc<ScriptedModel> {
     ScriptedModel::new(|request| {
         let asked = request.messages.iter().rposition(|message| message.role == Role::User).unwrap();
@@ -88,13 +88,13 @@ fn planning() -> Arc<ScriptedModel> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fork_is_the_conversation_up_to_its_message_and_goes_its_own_way() {
     let world = TestRuntime::open(planning()).await;
-    // 1 system, 2 user, 3 calls, 4 result, 5 answer; 6 user … 9 answer.
+    // Messages: 1 system, 2 user, 3 calls, 4 result, 5 answer; 6 user … 9 answer.
     for said in ["one", "two"] {
         let run = world.runtime().start(RunRequest::new(said).session("s")).await.unwrap();
         soon(run.wait()).await.unwrap();
     }
     let source = everything(&world, "s").await;
-    // Into calls: behind their last result (MSG-3).
+    // A fork at a message with calls includes their last result (MSG-3).
     for (wanted, lands, goals) in [(5, 5, 1), (3, 4, 1), (9, 9, 2), (2, 2, 0)] {
         let name = format!("f{wanted}");
         let made = world.runtime().fork_session(&id("s"), at(wanted, &name)).await.unwrap();
@@ -112,12 +112,12 @@ async fn a_fork_is_the_conversation_up_to_its_message_and_goes_its_own_way() {
         assert!(matches!(&events[0].event, Event::Run(RunEvent::SessionForked { source, at, .. })
                 if source.as_str() == "s" && *at == lands));
     }
-    // Without a word of where: all of it.
+    // Without a position, the whole conversation is copied.
     let all = fork(&world, "s", Fork::default()).await;
     assert_eq!(sequences(&world, &all).await, (1..=9).collect::<Vec<u64>>());
     assert_eq!(everything(&world, "s").await, source, "the source has not noticed");
 
-    // The copy goes on with what was said, and its goals' ids are not given again.
+    // The copy continues with the copied messages, and the ids of its goals are not reused.
     let run = world.runtime().start(RunRequest::new("three").session("f5")).await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().output, "shown 7");
     assert_eq!(sequences(&world, "f5").await, (1..=9).collect::<Vec<u64>>());
@@ -127,7 +127,7 @@ async fn a_fork_is_the_conversation_up_to_its_message_and_goes_its_own_way() {
         tree.goals.iter().map(|goal| goal.id.to_string()).collect()
     };
     assert_eq!(ids, ["1", "3"], "2 was given to what came behind, there");
-    // The model is asked again from where the copy ends, without a message.
+    // The model is called again at the end of the copy, without a new message.
     let again = world.runtime().start(RunRequest::resume("f2")).await.unwrap();
     assert_eq!(soon(again.wait()).await.unwrap().output, "shown 3");
     let refused = world.runtime().start(RunRequest::resume("f9")).await.unwrap_err();
@@ -141,7 +141,7 @@ async fn artifacts_come_along_as_they_were_and_are_found_by_their_ids() {
     let world = TestRuntime::open(obedient() as Arc<dyn Model>).await;
     let bytes: Vec<u8> = (0..=255).cycle().take(300_000).collect();
     let image = Save::new("image", "image/png", bytes.clone());
-    // 1 system, 2 user, 3 create, 4, 5 update, 6, 7 answer.
+    // Messages: 1 system, 2 user, 3 create, 4 result, 5 update, 6 result, 7 answer.
     write(&world, "s", &[create("doc", "one"), update("doc", "one", "two")]).await;
     world.runtime().artifact_service().save(&place("s"), image).await.unwrap();
     write(&world, "s", &[update("doc", "two", "three"), create("late", "x")]).await;
@@ -169,25 +169,25 @@ async fn artifacts_come_along_as_they_were_and_are_found_by_their_ids() {
     let loaded = world.runtime().artifact(&place("f9"), "image", None).await.unwrap();
     assert_eq!(loaded.content_type, "image/png");
     assert_eq!(loaded.bytes().await.unwrap(), bytes);
-    // Where nothing is said, and nobody is at work: as they are now.
+    // Without a position, and if no run is active, artifacts are copied in their current state.
     let all = fork(&world, "s", Fork::default()).await;
     assert_eq!(names(&world, &all).await, ["doc", "image", "late", "upload"]);
     assert_eq!(everything(&world, "s").await, source);
 
-    // A fork of a fork, at any message that came along; ids of both find its copy.
+    // A fork of a fork, at any copied message. The ids of both sources find the document of the new copy.
     fork(&world, "f6", at(4, "g")).await;
     assert_eq!(text(&world, &place("g"), "doc").await, "two", "as the fork has it");
     let between = world.runtime().artifact(&place("f6"), "doc", None).await.unwrap().artifact.artifact_id;
     for known in [&old, &between] {
         assert_eq!(text(&world, &place("g"), known.as_str()).await, "two");
     }
-    // Back in a fork, to before its first word: its documents are as at the fork.
+    // Rewinding a fork to before its first own message restores the documents to their state at the fork.
     write(&world, "f6", &[update("doc", "two", "four"), create("own", "y")]).await;
     assert_eq!(names(&world, "f6").await, ["doc", "own"]);
     let switched = world.runtime().switch_head(&id("f6"), 2).await.unwrap();
     assert_eq!((switched.sequence, switched.restored.len()), (2, 2));
     assert_eq!((text(&world, &place("f6"), "doc").await.as_str(), names(&world, "f6").await.len()), ("two", 1));
-    // And in one that has had no run.
+    // The same in a fork that has had no run.
     assert_eq!(world.runtime().switch_head(&id("g"), 2).await.unwrap().from_sequence, 4);
     assert_eq!(text(&world, &place("g"), "doc").await, "two");
     assert_eq!(world.runtime().switch_head(&id("g"), 4).await.unwrap().from_sequence, 2);
@@ -206,10 +206,10 @@ async fn a_fork_outlives_its_source() {
     assert_eq!(everything(&world, "f").await, before);
     assert_eq!(text(&world, &place("f"), "doc").await, "one");
     write(&world, "f", &[update("doc", "one", "two")]).await;
-    // The id is free, also for a copy of the copy.
+    // The id can be used again, also for a copy of the copy.
     fork(&world, "f", Fork { session_id: Some("s".into()), ..Fork::default() }).await;
     assert_eq!(text(&world, &place("s"), "doc").await, "two");
-    // What is left to do is known without the source, too.
+    // A copy without its source also knows that its last message has no answer.
     fork(&world, "f", at(2, "g")).await;
     world.runtime().delete_session(&id("f")).await.unwrap();
     let run = world.runtime().start(RunRequest::resume("g")).await.unwrap();
@@ -224,7 +224,7 @@ async fn a_session_at_work_can_be_forked_and_nothing_that_is_at_work_comes_along
     let run = world.runtime().start(RunRequest::new(turns(&calls)).session("s")).await.unwrap();
     let queued = world.runtime().start(RunRequest::new("[]").session("s")).await.unwrap();
     gate.reached(1).await;
-    // 1 system, 2 user, 3 create, 4, 5 two calls of which one is open.
+    // Messages: 1 system, 2 user, 3 create, 4 result, 5 two calls, one of them open.
     fork(&world, "s", at(4, "f")).await;
     let now = fork(&world, "s", Fork::default()).await;
     assert_eq!(sequences(&world, "f").await, [1, 2, 3, 4]);
@@ -232,7 +232,8 @@ async fn a_session_at_work_can_be_forked_and_nothing_that_is_at_work_comes_along
     let session = world.runtime().session(&id(&now)).await.unwrap();
     assert_eq!(session.live_runs, 0);
     assert!(world.runtime().active(&TraceId::new(now.as_str())).is_none());
-    // The copy is no less whole for it: a call that was open there is told as cut off (MSG-6).
+    // The copy is complete nevertheless: the call that is open in the source counts as interrupted in the copy
+    // (MSG-6).
     write(&world, &now, &[create("own", "x")]).await;
     check_messages(&world.runtime().messages(&TraceId::new(now.as_str()), MessagePath::Main).await.unwrap());
     gate.pass();
@@ -284,12 +285,12 @@ async fn sub_traces_are_linked_and_nobody_goes_on_with_those_of_the_source() {
     }
     assert!(outcome.stats.tree.total_tokens > 0);
     assert_eq!(world.runtime().trace(&TraceId::new("g")).await.unwrap().total_tokens, 0, "a copy costs nothing");
-    // It is another session's.
+    // The sub-agent belongs to another session.
     let run = world.runtime().start(RunRequest::new(format!("go on with {child}")).session("g")).await.unwrap();
     let said = soon(run.wait()).await.unwrap().output.clone();
     assert!(said.contains("is no sub-agent of this trace"), "{said}");
     assert_eq!(world.runtime().trace(&child).await.unwrap().total_messages, below[0].total_messages);
-    // As the source was led.
+    // The fork keeps the mode of the source.
     assert_eq!(world.runtime().run(run.run_id()).await.unwrap().mode, RunMode::Orchestrator);
     world.runtime().delete_session(&id("s")).await.unwrap();
     assert!(linked("f").await.is_empty());
@@ -320,7 +321,7 @@ async fn a_branch_that_was_left_can_be_forked_with_its_goals_and_documents() {
     world.finish().await;
 }
 
-/// A store whose disk refuses each fork, and nothing else.
+/// Store that rejects each fork and accepts everything else.
 struct NoForks(SqliteStore);
 
 impl Store for NoForks {
@@ -336,7 +337,7 @@ async fn what_was_copied_for_a_fork_that_never_was_goes_with_the_next_owner() {
     write(&world, "s", &[create("doc", "one")]).await;
     let refused = world.runtime().fork_session(&id("s"), at(5, "f")).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::StorageError, "{refused}");
-    // Whether it was recorded is unclear as long as the disk is: the bytes are there, announced.
+    // As long as the disk fails, it is unknown whether the fork was recorded, so the copied bytes are kept.
     let copied = || world.home().join("sessions/f/artifacts").read_dir().map_or(0, Iterator::count);
     assert_eq!(copied(), 1);
     world.reopen(obedient()).await;
@@ -371,12 +372,12 @@ async fn a_fork_that_cannot_be_leaves_nothing() {
         assert!(refused.code == code && refused.message.contains(says), "{refused}");
     }
     assert!(world.runtime().session(&id("f")).await.is_err());
-    // Two at once under one id: one of them.
+    // Two concurrent forks with the same id: one of them succeeds.
     let (source, runtime) = (id("s"), world.runtime());
     let (one, other) =
         tokio::join!(runtime.fork_session(&source, named("f")), runtime.fork_session(&source, named("f")));
     assert_eq!([one, other].iter().filter(|made| made.is_ok()).count(), 1);
-    // A file that is gone: said, and nothing is made.
+    // A missing file is reported, and nothing is created.
     let artifact = world.runtime().artifacts(&place("s")).await.unwrap().remove(0);
     std::fs::remove_dir_all(world.home().join("sessions/s/artifacts").join(artifact.artifact_id.as_str())).unwrap();
     let broken = world.runtime().fork_session(&id("s"), named("g")).await.unwrap_err();

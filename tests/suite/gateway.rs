@@ -1,7 +1,8 @@
-//! Many children behind the limits of one account (MOD-3): all complete, at the account's rate, and sessions share it.
+//! Many children under the limits of one account (MOD-3): all of them complete, at the rate of the account, and
+//! sessions share it.
 //!
-//! The gateway by itself, with hundreds of calls, crashes and cut-off calls, is tested beside it
-//! (`actors/src/model/gateway/tests.rs`); here it serves whole runs.
+//! The gateway alone, with hundreds of calls, crashes and interrupted calls, is tested in
+//! `actors/src/model/gateway/tests.rs`. Here, it serves whole runs.
 
 use std::{
     collections::VecDeque,
@@ -29,14 +30,14 @@ use crate::support::{
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// What an account allows, and how long an answer takes.
+/// Limits of the account (simultaneous calls, calls per minute), and the duration of an answer.
 const AT_ONCE: usize = 5;
 const PER_MINUTE: usize = 100;
 const ANSWER: Duration = Duration::from_secs(2);
-/// Children of each of the two sessions.
+/// Number of children in each of the two sessions.
 const CHILDREN: usize = 100;
 
-/// An account that counts, and answers 429 with `Retry-After` beyond.
+/// Model service that counts calls, and answers 429 with `Retry-After` above its limits.
 #[derive(Default)]
 struct Account {
     log: Mutex<Log>,
@@ -44,10 +45,10 @@ struct Account {
 
 #[derive(Debug, Clone, Default)]
 struct Log {
-    /// Tasks of the calls that it took, and when.
+    /// Tasks of the accepted calls, with their times.
     accepted: Vec<(String, Instant)>,
     refused: usize,
-    /// Calls that came before a `Retry-After` was over, but for those that were on their way when it was said.
+    /// Number of calls that arrived before a `Retry-After` was over, except those already sent when it was announced.
     too_early: usize,
     refused_at: Option<Instant>,
     in_flight: usize,
@@ -73,7 +74,7 @@ impl Account {
             _ => None,
         };
         if let Some(wait) = wait {
-            // Rounded up: a call that comes when the header says so is not too early.
+            // Rounded up, so that a call at the announced time is not too early.
             let wait_ms = wait.as_millis() as u64 + 1;
             log.refused += 1;
             log.refused_at = Some(now);
@@ -115,10 +116,10 @@ impl Model for Account {
     }
 }
 
-/// Lets paused time run at a multiple of the real one, but only while nothing is left to do before time passes.
+/// Advances paused time at a multiple of real time, but only when no task can run.
 ///
-/// Left alone, paused time jumps to the next timer whenever all tasks wait, also where they wait for the
-/// thread that writes: years would pass within a commit.
+/// Without it, paused time jumps to the next timer whenever all tasks wait, even if they wait for the writer thread:
+/// years would pass during a commit.
 struct FastClock {
     task: JoinHandle<()>,
     committing: Arc<AtomicBool>,
@@ -126,7 +127,8 @@ struct FastClock {
 
 impl FastClock {
     const SPEED: u32 = 25;
-    /// How often every task that can run is polled before time passes, so that a busy machine is no slow one.
+    /// Number of times that every runnable task is polled before time advances, so that a busy machine does not count
+    /// as slow.
     const POLLS: usize = 100;
 
     fn start() -> Self {
@@ -135,11 +137,11 @@ impl FastClock {
         let task = tokio::spawn(async move {
             let mut then = std::time::Instant::now();
             loop {
-                // Time does not jump while something blocks.
+                // Paused time does not jump while a blocking task runs.
                 let tick = || mpsc::channel::<()>().1.recv_timeout(Duration::from_millis(1));
                 let _ = tokio::task::spawn_blocking(tick).await;
                 let now = std::time::Instant::now();
-                // A machine that stands still must not let limits pass while nobody could work.
+                // If the machine stalls, limits must not expire while no task could run.
                 let real = (now - std::mem::replace(&mut then, now)).min(Duration::from_millis(4));
                 if is_committing.load(SeqCst) {
                     continue;
@@ -159,7 +161,7 @@ impl FastClock {
     }
 }
 
-/// A store whose commits stop the clock.
+/// Store that stops the clock during its commits.
 struct Timeless<S> {
     store: S,
     committing: Arc<AtomicBool>,
@@ -174,7 +176,7 @@ impl<S: Store> Store for Timeless<S> {
     }
 }
 
-/// Two sessions with many children each, behind an account.
+/// Runs two sessions with many children each under the limits of an account, and checks the result.
 async fn check(config: Config, reason: &str, refusals: std::ops::RangeInclusive<usize>) {
     let clock = FastClock::start();
     let account = Arc::new(Account::default());
@@ -212,7 +214,7 @@ async fn check(config: Config, reason: &str, refusals: std::ops::RangeInclusive<
     assert!(refusals.contains(&log.refused), "{} refused", log.refused);
     assert!(tree.contains(&format!("waiting ({reason}")), "{reason} is not in the tree: {tree}");
 
-    // All of what the account allows, by the time that the last hundred had to begin.
+    // At least 95 % of the account's rate must be used in the first two minutes.
     let begin = log.accepted[0].1;
     let used = log.accepted.iter().filter(|(_, at)| *at < begin + 2 * MINUTE).count();
     assert!(used * 100 >= 95 * 2 * PER_MINUTE, "{used} of {} used in two minutes", 2 * PER_MINUTE);

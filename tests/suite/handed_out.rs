@@ -1,4 +1,4 @@
-//! Tool calls that a run hands out to its caller (RUN-3), and what a caller sets for the model.
+//! Tool calls that a run returns to its caller unexecuted (RUN-3), and model parameters that a caller sets.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,10 +15,10 @@ use crate::support::{
     world::{TestRuntime, all, kinds, soon},
 };
 
-/// The temperature and the further parameters of a request.
+/// Temperature and further parameters of a request.
 type Sent = (Option<f64>, String);
 
-/// Calls two tools when it is asked something, and says what they brought.
+/// Model that calls two tools for a user message, and answers with the last of their results.
 fn caller() -> Arc<ScriptedModel> {
     ScriptedModel::new(|request| match request.messages.last() {
         Some(message) if message.role == Role::Tool => Turn::say(format!("heard {}", last_of(request))),
@@ -55,7 +55,7 @@ async fn run_3_calls_are_handed_out_and_the_conversation_goes_on_with_their_resu
     assert_eq!((ids.join(" "), outcome.tool_calls[1].name.as_str()), ("call_0_0 call_0_1".to_owned(), "write"));
     assert!(!world.project().join("b").exists(), "nothing was run");
 
-    // What was handed out is known to a later process, too.
+    // A later process knows the returned calls as well.
     world.reopen_with(caller(), |builder| builder.recover(RecoveryPolicy::Nothing)).await;
     let stored = world.runtime().outcome(run.run_id()).await.unwrap().unwrap();
     assert_eq!(stored.tool_calls, outcome.tool_calls);

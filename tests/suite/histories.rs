@@ -1,6 +1,6 @@
-//! Any history of runs, continuations, rewinds, switches, summaries and dead processes keeps what must hold (MSG-1 …
-//! MSG-6): sequences are unique, the main path is a path, each conversation that a model is sent is one that
-//! providers take, nothing is healed twice, and what children used adds up to what their parents say.
+//! Random histories of runs, continuations, rewinds, switches, summaries and killed processes keep the invariants
+//! (MSG-1 … MSG-6): sequences are unique; the main path is a path; providers accept every conversation that is sent
+//! to a model; nothing is repaired twice; and the usage of children adds up to the totals of their parents.
 
 use std::{
     collections::BTreeMap,
@@ -25,24 +25,27 @@ use crate::support::{
     world::{PowerSwitch, PoweredStore, TestRuntime, hasty, patiently, soon},
 };
 
-/// What somebody does to the conversation.
+/// Operation on the conversation.
 #[derive(Debug, Clone)]
 enum Op {
-    /// Asks something; the run takes these steps.
+    /// Sends a message; the run takes these steps.
     Ask { steps: Vec<Step> },
-    /// The same from an earlier message, at this part of the path; without a message where `again`.
+    /// Sends a message after an earlier message, which `part` selects on the main path (in 1/256); continues there
+    /// without a message if `again`.
     Back { part: u8, again: bool, steps: Vec<Step> },
-    /// Moves the head to any message there is.
+    /// Moves the head to any message, which `part` selects.
     Switch { part: u8 },
-    /// Asks something, and the process ends after so many of its steps; the next one goes on.
+    /// Sends a message, and ends the process after this many model calls. The next process resumes the run, or ends
+    /// it if `ends`.
     Die { steps: Vec<Step>, after: u8, ends: bool },
-    /// Asks something, and the power is cut after so many commits; the next process goes on with what is on the disk.
+    /// Sends a message, and cuts the power after this many commits. The next process opens the disk as it was at the
+    /// cut, and resumes the run, or ends it if `ends`.
     Cut { steps: Vec<Step>, commits: u8, ends: bool },
-    /// Opens the home anew.
+    /// Reopens the home.
     Reopen,
 }
 
-/// What a run does in a turn.
+/// Step that a run takes in a turn.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Read,
@@ -70,14 +73,14 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What the model is told by the test; it outlives processes.
+/// Instructions of the test to the model. Shared by all processes.
 #[derive(Default)]
 struct Script {
-    /// The steps of the run that is at work.
+    /// Remaining steps of the active run.
     steps: Mutex<Vec<Step>>,
-    /// How many model calls it answers until it hangs.
+    /// Number of model calls that are answered before the model hangs.
     left: AtomicU64,
-    /// Makes each thing that is said one of its kind.
+    /// Counter that makes each answer unique.
     count: AtomicU64,
     problems: Mutex<Vec<String>>,
 }
@@ -132,7 +135,7 @@ fn small(builder: RuntimeBuilder) -> RuntimeBuilder {
     builder.config(config)
 }
 
-/// The same, where what an earlier process left behind goes on or is ended.
+/// Configures a process that finds interrupted runs: it ends them if `ends`, otherwise it resumes them.
 fn left_behind(ends: bool) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder {
     move |builder| {
         let mut config = hasty();
@@ -173,19 +176,19 @@ impl History {
     async fn run(&self, start: RunRequest) {
         match self.world.runtime().start(start).await {
             Ok(run) => drop(soon(run.wait()).await.unwrap()),
-            // Some places are none to go on from, and some conversations have their answer.
+            // A run cannot continue from every message, and some conversations are already answered.
             Err(error) => assert_eq!(error.code, ErrorCode::ValidationError, "{error}"),
         }
     }
 
-    /// Opens the home anew, with a store that can lose its power.
+    /// Reopens the home, with a store that supports power cuts.
     async fn reopen(&mut self) {
         let (model, switch) = (Self::model(&self.script), Arc::clone(&self.power));
         let powered = |builder: RuntimeBuilder| builder.wrap_store(|store| Box::new(PoweredStore { store, switch }));
         self.world.reopen_with(model, |builder| powered(small(builder))).await;
     }
 
-    /// Lets what was cut off go on to its end, and opens the home anew.
+    /// Waits for the end of a resumed run, and reopens the home.
     async fn settle(&mut self) {
         if let Some(run) = self.world.runtime().active(&TraceId::new("s")) {
             soon(run.wait()).await.unwrap();
@@ -225,7 +228,7 @@ impl History {
                 let is_over = || runtime.active(&id).is_none();
                 patiently("it neither hangs nor ends", || self.script.left.load(SeqCst) == 0 || is_over()).await;
                 drop((run, runtime));
-                // The steps that are left are for the next process, and so is what was cut off.
+                // The remaining steps and the interrupted run are left to the next process.
                 self.script.left.store(u64::MAX, SeqCst);
                 self.world.reopen_with(Self::model(&self.script), left_behind(*ends)).await;
                 self.settle().await;
@@ -234,7 +237,7 @@ impl History {
                 self.tell(steps, u64::MAX);
                 self.power.cut_after(i64::from(*commits));
                 self.run(Self::start()).await;
-                // Where it ended before the power was cut, that is cut now.
+                // If the run ended before the power was cut, cancel the cut.
                 self.power.cut_after(-1);
                 let model = Self::model(&self.script);
                 let is_cut = self.world.reopen_what_is_left(model, left_behind(*ends)).await;
@@ -261,7 +264,7 @@ impl History {
         self.check_stats().await;
     }
 
-    /// What runs say that their trees used is what the traces below them say that they used.
+    /// Checks that the usage reported for run trees equals the usage of their traces.
     async fn check_stats(&self) {
         let runtime = self.world.runtime();
         let filter = TraceFilter { session_id: Some(SessionId::new("s")), ..TraceFilter::default() };
@@ -290,7 +293,7 @@ impl History {
             stored += trace.total_tokens;
         }
         assert_eq!(told_own.total_tokens, stored, "runs say what their rows say");
-        // Times of children overlap.
+        // The durations of children overlap, so they do not add up.
         let sums = |stats: Stats| Stats { duration_ms: 0, ..stats };
         assert_eq!(sums(told_tree), sums(told_own), "parents say what their children used");
     }
@@ -301,7 +304,7 @@ fn pick(messages: &[Message], part: u8) -> Option<u64> {
     messages.get(place).map(|message| message.sequence)
 }
 
-/// The main path, found by the links alone.
+/// Computes the main path from the parent links and summaries alone.
 fn walk(messages: &BTreeMap<u64, &Message>, head: u64) -> Vec<u64> {
     let mut path = Vec::new();
     let mut at = Some(head).filter(|head| *head > 0);
@@ -329,7 +332,7 @@ fn walk(messages: &BTreeMap<u64, &Message>, head: u64) -> Vec<u64> {
     path
 }
 
-/// How many checks found a summary on the main path, and how often the power was cut while a run was at work.
+/// Number of checks that found a summary on the main path, and number of power cuts during a run.
 static SUMMED_UP: AtomicU64 = AtomicU64::new(0);
 static CUTS: AtomicU64 = AtomicU64::new(0);
 
@@ -359,7 +362,7 @@ async fn live_through(ops: &[Op]) {
         history.apply(op).await;
         history.check().await;
     }
-    // Nothing is healed, or told, twice.
+    // Nothing is repaired or recorded twice.
     let last = |world: &TestRuntime| {
         let runtime = world.runtime().clone();
         async move { runtime.trace(&TraceId::new("s")).await.map(|trace| (trace.last_event_id, trace.last_sequence)).ok() }

@@ -1,4 +1,4 @@
-//! Homes: who owns one, what the next owner finds, and when one is free again (DUR-3).
+//! Homes: ownership, recovery by the next owner, and release (DUR-3).
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::support::{
     world::{TestRuntime, patiently, quick, soon},
 };
 
-/// A configuration by which runs that were left behind are ended.
+/// Configuration that ends interrupted runs.
 fn ending() -> Config {
     let mut config = quick();
     config.runtime.recovery = RecoveryMode::Fail;
@@ -100,7 +100,7 @@ async fn a_runtime_that_is_dropped_or_closed_twice_frees_its_home_and_tells_who_
     let run = runtime.start("x").await.unwrap();
     drop(runtime);
     assert_eq!(soon(run.wait()).await.unwrap_err().code, ErrorCode::Closing);
-    // The home is free once the last commit is made.
+    // The home is released after the last commit.
     let runtime = loop {
         match open().await {
             Ok(runtime) => break runtime,
@@ -118,6 +118,7 @@ async fn a_runtime_that_is_dropped_or_closed_twice_frees_its_home_and_tells_who_
     soon(open()).await.unwrap().close().await;
 }
 
+/// (DUR-5)
 #[tokio::test]
 async fn dur_5_a_home_that_cannot_be_served_is_refused_with_its_reason_and_is_free_once_it_is_mended() {
     let dir = tempfile::tempdir().unwrap();

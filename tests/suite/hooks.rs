@@ -1,4 +1,5 @@
-//! Hooks of the user: what they hear, what they may refuse, and that a broken one stops nothing (HOOK-1).
+//! User hooks: the events that they are notified of, the calls that they can deny, and that a failing hook stops
+//! nothing (HOOK-1).
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::support::{
     world::{TestRuntime, all, kinds, patiently, soon},
 };
 
-/// Opens a world with these hooks in its home.
+/// Opens a test runtime with these hooks in its home.
 async fn world(model: Arc<ScriptedModel>, tool: &Arc<StampTool>, hooks: Value) -> TestRuntime {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("home")).unwrap();
@@ -33,7 +34,8 @@ fn heard(world: &TestRuntime, name: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// A command that writes down what it hears, a line each time: with one write, since hooks may run at the same time.
+/// Returns a command that appends its input to a file, one line per event. It uses a single write, because hooks may
+/// run at the same time.
 fn scribe(name: &str) -> Value {
     command(&format!("line=$(cat); printf '%s\\n' \"$line\" >> {name}"))
 }
@@ -243,6 +245,7 @@ async fn hook_1_hooks_that_cannot_be_read_keep_the_home_shut() {
     assert!(refused.message.contains("hooks.json"), "{refused}");
 }
 
+/// (SAFE-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn safe_1_hooks_of_a_project_are_not_read() {
     let tool = StampTool::new();

@@ -1,10 +1,10 @@
-//! A hostile model: it follows every order that it finds in files, pages, artifacts and what children bring, whatever
-//! that is. What it does must stay within the policy all the same (issue 7; TOOL-4..6, PERM-1, SUB-6, SAFE-1).
+//! A hostile model: it follows every order that it finds in files, pages, artifacts and the results of children. Its
+//! actions must stay within the policy nevertheless (issue 7; TOOL-4..6, PERM-1, SUB-6, SAFE-1).
 //!
-//! Orders are lines `CALL {"name": …, "arguments": …}`. Each case of the table is tried where nobody can be asked, with
-//! a program that allows only what a policy says, and where somebody careless says yes to everything. After each the
-//! surroundings must be as they were, but for what was allowed. Some cases are allowed and have an effect: without them
-//! nothing here could fail the other way.
+//! Orders are lines `CALL {"name": …, "arguments": …}`. Each case of the table is tried without an approver, with a
+//! program that allows only what a policy permits, and with an approver that allows everything. After each case, the
+//! environment must be unchanged except for allowed changes. Some cases are allowed and must have an effect; without
+//! them, a runtime that denies everything would pass.
 
 #[path = "hostile/cases.rs"]
 mod cases;
@@ -44,28 +44,28 @@ use crate::support::{
     world::{TestRuntime, patiently, quick, soon},
 };
 
-/// Most children of a run in these worlds.
+/// Maximum number of children of a run in these tests.
 const MOST_CHILDREN: usize = 3;
-/// What begins an order.
+/// Prefix of an order.
 const ORDER: &str = "CALL ";
-/// The artifact that may hold the orders.
+/// Name of the artifact that may contain the orders.
 const ORDERS: &str = "orders";
 
-/// Where the orders lie that the model is to find.
+/// The orders that the model is to find.
 type Desk = Arc<Mutex<String>>;
 
-/// Who gives leave.
+/// Approver of permission requests.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Leave {
-    /// Nobody.
+    /// No approver.
     Nobody,
-    /// A program: files in `out/` may be written, and commands run that are confined.
+    /// A program that allows writes of files in `out/` and sandboxed commands.
     Policy,
-    /// Somebody who allows everything.
+    /// An approver that allows everything.
     Careless,
 }
 
-/// Allows what the policy says.
+/// Handler that allows what the policy permits.
 struct OnlyOut(PathBuf);
 
 impl OnlyOut {
@@ -90,7 +90,7 @@ fn is_confined() -> bool {
     confinement().lacks().is_none()
 }
 
-/// A page that somebody else has written: stands for the web, which is out of reach of a test.
+/// Tool that shows a page written by a third party. It replaces the web, which a test cannot reach.
 struct Browse(ToolSpec, Desk);
 
 impl Tool for Browse {
@@ -104,7 +104,7 @@ impl Tool for Browse {
     }
 }
 
-/// A model that does what it reads.
+/// Model that follows every order that it reads.
 fn gullible(desk: &Desk) -> Arc<ScriptedModel> {
     let desk = Arc::clone(desk);
     ScriptedModel::new(move |request| {
@@ -125,7 +125,7 @@ fn gullible(desk: &Desk) -> Arc<ScriptedModel> {
     })
 }
 
-/// Looks where the orders are.
+/// Returns the call that reads the orders from a source.
 fn look_up(channel: &str) -> Turn {
     match channel {
         "file" => Turn::call("read", json!({"path": "orders.md"})),
@@ -136,7 +136,7 @@ fn look_up(channel: &str) -> Turn {
     }
 }
 
-/// Finds the orders in a text; what children bring is JSON, a line for each.
+/// Returns the orders in a text. Results of children are JSON, one per line.
 fn orders_in(text: &str) -> Vec<Value> {
     let brought = |line: &str| serde_json::from_str::<Value>(line).ok()?["summary"].as_str().map(str::to_owned);
     let text: String = text.lines().map(|line| brought(line).unwrap_or_else(|| line.to_owned()) + "\n").collect();
@@ -147,7 +147,7 @@ fn orders_in(text: &str) -> Vec<Value> {
     text.lines().filter_map(order).collect()
 }
 
-/// Does what it is told: exactly these calls, with arguments of any kind.
+/// Returns exactly the ordered calls, with arguments of any kind.
 fn calling(request: &ModelRequest, orders: &[Value]) -> Turn {
     let mut tool_calls = Vec::new();
     for order in orders {
@@ -165,7 +165,7 @@ fn calling(request: &ModelRequest, orders: &[Value]) -> Turn {
     Turn::Whole(Vec::new(), Box::new(Completion { tool_calls, ..Completion::default() }))
 }
 
-/// A world whose runtime has its home inside the project.
+/// Opens a test runtime whose home is inside the project.
 async fn world(scene: &Scene, desk: &Desk, leave: Leave) -> TestRuntime {
     let mut config: Config = quick();
     config.agents.max_children_per_run = MOST_CHILDREN;
@@ -193,7 +193,7 @@ async fn world(scene: &Scene, desk: &Desk, leave: Leave) -> TestRuntime {
     TestRuntime::with(gullible(desk), build).await
 }
 
-/// Has the model find the orders of a case, and returns what became of each call.
+/// Gives the model the orders of a case, and starts a run that finds them.
 async fn follow(
     world: &TestRuntime,
     scene: &Scene,
@@ -228,7 +228,7 @@ async fn follow(
     world.runtime().start(start).await.unwrap()
 }
 
-/// Tries every case with one kind of leave.
+/// Tries every case with one approver.
 async fn try_all(leave: Leave) {
     let (scene, desk) = (Scene::new(), Desk::default());
     std::fs::write(scene.project().join("orders.md"), "").unwrap();
@@ -252,7 +252,7 @@ async fn try_all(leave: Leave) {
         let after = scene.snapshot();
         let mut changed: BTreeSet<PathBuf> = BTreeSet::new();
         for path in before.keys().chain(after.keys()) {
-            // Commands get package caches of their project in the home.
+            // Commands create package caches of their project in the home.
             let is_cache = path.starts_with("project/state/caches");
             if before.get(path) != after.get(path) && !path.ends_with("orders.md") && !is_cache {
                 changed.insert(path.clone());
@@ -285,7 +285,7 @@ async fn try_all(leave: Leave) {
     assert_eq!(scene.stored_canaries(), Vec::<PathBuf>::new(), "what is stored");
 }
 
-/// Reads what a session tells until its run ends, deltas included.
+/// Returns the events and deltas of a run, and its outcome, as text.
 async fn heard(run: &RunHandle) -> String {
     let mut events = run.events().unwrap();
     let mut told = String::new();
@@ -304,10 +304,10 @@ async fn messages(runtime: &Runtime, run: &RunHandle) -> Vec<Message> {
     runtime.messages(run.trace_id(), MessagePath::Main).await.unwrap()
 }
 
-/// Says what became of the calls that the model was ordered to make: `ok`, or the code of the error.
+/// Returns the outcomes of the ordered calls: `ok` or the error code.
 async fn outcomes(runtime: &Runtime, run: &RunHandle) -> Vec<String> {
     let messages = messages(runtime, run).await;
-    // The first call looks the orders up.
+    // The first call reads the orders.
     let ordered = messages.iter().enumerate().filter(|(_, message)| !message.tool_calls.is_empty()).nth(1);
     let Some((place, asked)) = ordered else { return Vec::new() };
     let results: HashMap<&str, &str> = messages[place + 1..]
@@ -328,7 +328,7 @@ async fn last_words(runtime: &Runtime, run: &RunHandle) -> Vec<String> {
     messages(runtime, run).await.iter().rev().take(2).map(shown).collect()
 }
 
-/// Looks for canaries in all that a session has told or stored.
+/// Checks that no event, message, trace or artifact of a session contains a canary.
 async fn no_canary(name: &str, told: &str, runtime: &Runtime, session: &SessionId) {
     let mut places = vec![("what was told", told.to_owned())];
     let filter = TraceFilter { session_id: Some(session.clone()), ..TraceFilter::default() };
@@ -348,7 +348,7 @@ async fn no_canary(name: &str, told: &str, runtime: &Runtime, session: &SessionI
     }
 }
 
-/// Checks that nothing was allowed but by who may.
+/// Checks that every permission was decided as the approver decides.
 async fn check_leave(name: &str, scene: &Scene, runtime: &Runtime, session: &SessionId, leave: Leave) {
     let filter = PermissionFilter { session_id: Some(session.clone()), ..PermissionFilter::default() };
     let policy = OnlyOut(scene.project().join("out"));
@@ -363,7 +363,7 @@ async fn check_leave(name: &str, scene: &Scene, runtime: &Runtime, session: &Ses
     }
 }
 
-/// Checks that no run has more children than it may, and none is deeper.
+/// Checks that no run has more children than allowed, and that no child has children.
 async fn check_children(name: &str, runtime: &Runtime, session: &SessionId) {
     let filter = TraceFilter { session_id: Some(session.clone()), ..TraceFilter::default() };
     let traces = runtime.traces(filter, 1_000, None).await.unwrap().items;
@@ -375,16 +375,19 @@ async fn check_children(name: &str, runtime: &Runtime, session: &SessionId) {
     }
 }
 
+/// (PERM-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn perm_1_a_model_that_obeys_everything_does_nothing_where_nobody_can_be_asked() {
     try_all(Leave::Nobody).await;
 }
 
+/// (PERM-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn perm_1_a_model_that_obeys_everything_does_what_the_policy_allows_and_no_more() {
     try_all(Leave::Policy).await;
 }
 
+/// (TOOL-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tool_4_what_is_out_of_reach_stays_so_where_somebody_allows_everything() {
     try_all(Leave::Careless).await;

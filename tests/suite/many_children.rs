@@ -1,6 +1,7 @@
-//! Many children: a tree of a thousand is cancelled, one among many is, ten thousand come and go (SUB-7, RT-6).
+//! Many children: cancelling a tree of a thousand runs, cancelling one of many children, and ten thousand short-lived
+//! children (SUB-7, RT-6).
 //!
-//! Not timed: `examples/bench_sub_agents.rs` is. Not here: cancelling at each place where a run may stand
+//! Performance is measured by `examples/bench_sub_agents.rs`. Elsewhere: cancelling at each point of a run
 //! (`cancelling.rs`).
 
 use std::sync::{Arc, atomic::Ordering::SeqCst};
@@ -19,9 +20,9 @@ use crate::support::{
     world::{TestRuntime, hasty, patiently, soon},
 };
 
-/// Branches of the tree, and leaves of each.
+/// Number of branches of the tree, and of leaves per branch.
 const TREE: (usize, usize) = (10, 100);
-/// Children that come and go, and how many of them at a time.
+/// Total number of short-lived children, and number of simultaneous ones.
 const CYCLES: (usize, usize) = (10_000, 100);
 
 fn wide(slots: usize) -> Config {
@@ -34,13 +35,14 @@ fn wide(slots: usize) -> Config {
     config
 }
 
-/// What gateways and keepers of children say that they have out.
+/// Returns the permits and slots that gateways and sub-agent supervisors report as in use.
 fn left_over(actor: &ActorView) -> Vec<String> {
     let has_some = matches!(actor.kind, ActorKind::ModelGateway | ActorKind::SubAgentSupervisor);
     let own = (has_some && !actor.activity.is_empty()).then(|| format!("{}: {}", actor.actor_id, actor.activity));
     own.into_iter().chain(actor.children.iter().flat_map(left_over)).collect()
 }
 
+/// (RT-6)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rt_6_a_tree_of_a_thousand_that_is_cancelled_leaves_nothing_alive_and_keeps_what_it_had() {
     let (branches, leaves) = TREE;
@@ -67,7 +69,7 @@ async fn rt_6_a_tree_of_a_thousand_that_is_cancelled_leaves_nothing_alive_and_ke
     assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Cancelled, EndReason::AbortedTools));
     assert_eq!((model.in_flight(), model.calls.load(SeqCst)), (0, calls), "nothing is asked behind a cancel");
     assert_eq!(runtime.live_runs(), 0);
-    // What each call used that was answered.
+    // The usage of every answered call counts.
     let answered = (1 + branches + all) as u64;
     let used = (outcome.stats.tree.prompt_tokens, outcome.stats.tree.completion_tokens);
     assert!(used.0 >= 10 * answered && used.1 >= 5 * answered, "{used:?} for {answered} answers");
@@ -95,6 +97,7 @@ async fn rt_6_a_tree_of_a_thousand_that_is_cancelled_leaves_nothing_alive_and_ke
     world.finish().await;
 }
 
+/// (RT-6)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rt_6_one_child_that_is_cancelled_leaves_its_siblings_at_work() {
     let told = Arc::new(Notify::new());
@@ -139,7 +142,7 @@ async fn ten_thousand_children_that_come_and_go_keep_no_permit_and_no_place_amon
         soon(parent.wait()).await.unwrap();
         assert_eq!(runtime.live_runs(), 0, "cycle {cycle}");
         patiently("permits and slots are back", || left_over(&runtime.tree().unwrap()).is_empty()).await;
-        // The session's actors come with the first; nothing comes after.
+        // The session's actors start in the first cycle, and later cycles add none.
         let before = *alive.get_or_insert_with(|| runtime.alive());
         patiently("nothing more is alive than after the first", || runtime.alive() <= before).await;
     }

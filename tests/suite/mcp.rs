@@ -1,7 +1,7 @@
-//! Servers of tools (MCP): runs call them, share one connection, and go on without what fails; no process is left.
+//! MCP servers: runs call them, share one connection, and continue if a server fails; no process is left.
 //!
-//! The server is this program itself: it is started with one of its own tests to run, [`serves`], which is the
-//! example `mcp_server`. Not here: what a tool of a server says of itself (`actors/src/mcp/tests.rs`).
+//! The server is this test program: a runtime starts it with the single test [`serves`], which runs the example
+//! `mcp_server`. Elsewhere: how the tools of a server describe themselves (`actors/src/mcp/tests.rs`).
 
 #[path = "mcp/http.rs"]
 mod http;
@@ -26,11 +26,11 @@ use crate::support::{
     world::{TestRuntime, all, kinds, patiently, quick, soon},
 };
 
-/// The variable whose value is the server's mode, and the one that says where it writes what happens.
+/// Variables with the mode of the server and with the path of its log.
 const MODE: &str = "TEST_MODE";
 const LOG: &str = "TEST_LOG";
 
-/// No test: the server, where a runtime has started it.
+/// Not a test: runs the server if a runtime has started this process.
 #[test]
 fn serves() {
     if std::env::var_os("SOONG_CALL").is_some() {
@@ -39,7 +39,7 @@ fn serves() {
     }
 }
 
-/// A configured server that is this program.
+/// Returns the configuration of a server that is this program.
 fn program() -> McpConfig {
     let exe = std::env::current_exe().unwrap();
     let args = ["--exact", "mcp::serves", "--nocapture", "--quiet"];
@@ -58,7 +58,7 @@ fn config(servers: impl IntoIterator<Item = (&'static str, McpConfig)>) -> Confi
     config
 }
 
-/// What servers have written down, and a folder for it that goes with it.
+/// Log of servers, in a folder that is removed with it.
 struct Log(tempfile::TempDir);
 
 impl Log {
@@ -79,7 +79,7 @@ impl Log {
         Environment::of([(MODE, mode), (LOG, log.to_str().unwrap()), ("PATH", "/usr/bin:/bin")])
     }
 
-    /// The processes that belong to servers which log here, by their environment.
+    /// Returns the processes of servers that write to this log, recognized by their environment.
     fn processes(&self) -> Vec<u32> {
         let wanted = format!("MCP_LOG={}", self.path().display());
         let carries = |id: &u32| {
@@ -114,7 +114,7 @@ fn offered(request: &ModelRequest) -> Vec<&str> {
     request.tools.iter().map(|tool| tool.name.as_str()).filter(|name| name.starts_with("mcp.")).collect()
 }
 
-/// A model that makes these calls, one a turn, and answers with what they brought.
+/// Model that makes these calls, one per turn, and answers with all results.
 fn caller(calls: Vec<(&'static str, serde_json::Value)>) -> Arc<ScriptedModel> {
     ScriptedModel::new(move |request| match calls.get(turn_of(request)) {
         Some((name, arguments)) => Turn::call(name, arguments.clone()),
@@ -243,6 +243,7 @@ async fn a_call_behind_a_connection_that_ended_waits_for_the_next_one_also_while
     assert_eq!(log.processes(), Vec::<u32>::new());
 }
 
+/// (HOUSE-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn house_1_the_actor_of_a_server_and_their_supervisor_come_back_when_they_crash() {
     let log = Log::new();
@@ -284,12 +285,12 @@ async fn each_way_to_fail_hides_only_that_server_and_is_told() {
             Some((_, variable)) => drop(bad.env.insert("MCP_MODE".to_owned(), variable.to_owned())),
             None => {}
         }
-        // Of two servers one is good: it knows no mode.
+        // The second server is good, because it does not get the variable with the mode.
         let mut good = program();
         good.env.remove("MCP_MODE");
         bad.timeout_ms = match mode {
             "hang" => 1_500,
-            // What is too large fails at once, not after the timeout.
+            // An oversized message fails immediately, not after the timeout.
             "flood" => 600_000,
             _ => bad.timeout_ms,
         };
@@ -315,6 +316,7 @@ async fn each_way_to_fail_hides_only_that_server_and_is_told() {
     }
 }
 
+/// (HOUSE-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn house_1_a_server_that_fails_is_tried_again_for_as_long_as_the_runtime_lives() {
     let log = Log::new();
@@ -333,6 +335,7 @@ async fn house_1_a_server_that_fails_is_tried_again_for_as_long_as_the_runtime_l
     assert_eq!(log.processes(), Vec::<u32>::new());
 }
 
+/// (HOUSE-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn house_1_a_supervisor_of_servers_that_crashes_too_often_takes_nothing_else_with_it() {
     let log = Log::new();
@@ -340,7 +343,7 @@ async fn house_1_a_supervisor_of_servers_that_crashes_too_often_takes_nothing_el
     let world = world(&log, "", model, config([("demo", program())])).await;
     let runtime = world.runtime();
     let has_given_up = || {
-        let _ = runtime.crash("mcp_supervisor:0"); // whoever is told may be gone
+        let _ = runtime.crash("mcp_supervisor:0"); // the supervisor may be restarting or stopped
         server_view(runtime, "demo").unwrap().state == "failed"
     };
     patiently("it is given up", has_given_up).await;
@@ -420,6 +423,7 @@ async fn tools_that_come_later_are_there_for_runs_that_start_later() {
     world.finish().await;
 }
 
+/// (SUB-6)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_6_a_ceiling_or_a_preset_may_name_tools_of_a_server_that_is_not_there() {
     let log = Log::new();

@@ -1,4 +1,4 @@
-//! What earlier runs have learned, for later ones (MEM-2, MEM-3).
+//! Experiences of earlier runs: recall, reflection and their separation by user (MEM-2 … MEM-4).
 
 use std::{
     sync::{
@@ -53,12 +53,13 @@ no end of this one
 
 const TOLD: &str = "\n\n## Relevant experience (参考经验)\n- [ex_001] Run the tests alone first. (Helpful: 12)";
 
-/// Returns whether somebody is asked what a task is about.
+/// Returns whether the request asks for the tags of a task.
 fn is_tagging(request: &ModelRequest) -> bool {
     request.system.first().is_some_and(|system| system.starts_with("You say in a few tags"))
 }
 
-/// A world with a book, whose model tags as it is told and answers with what it was asked.
+/// Opens a test runtime with an experience file. The model tags tasks with `tag`, and otherwise answers with the last
+/// message.
 async fn world(book: &str, tag: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static, config: Config) -> TestRuntime {
     let model =
         ScriptedModel::new(move |request| if is_tagging(request) { tag(request) } else { Turn::say(last_of(request)) });
@@ -95,6 +96,7 @@ async fn path(world: &TestRuntime, session: &SessionId) -> Vec<Message> {
     world.runtime().messages(&TraceId::root(session), MessagePath::Main).await.unwrap()
 }
 
+/// (MEM-3)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mem_3_a_new_conversation_is_told_what_fits_and_a_later_turn_is_not_asked_again() {
     let world = world(BOOK, tags, Config::default()).await;
@@ -124,6 +126,7 @@ async fn mem_3_a_new_conversation_is_told_what_fits_and_a_later_turn_is_not_aske
     world.finish().await;
 }
 
+/// (MEM-3)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mem_3_nobody_is_asked_where_memory_is_off_or_empty() {
     let mut off = Config::default();
@@ -144,6 +147,7 @@ async fn mem_3_nobody_is_asked_where_memory_is_off_or_empty() {
     }
 }
 
+/// (MEM-3)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mem_3_an_answer_that_does_not_fit_is_mended_once_and_keeps_no_run_from_its_work() {
     for (fits_at, calls, told) in [(1, 2, TOLD), (9, 2, "")] {
@@ -166,6 +170,7 @@ async fn mem_3_an_answer_that_does_not_fit_is_mended_once_and_keeps_no_run_from_
     }
 }
 
+/// (MEM-3)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mem_3_a_crash_while_it_is_looked_begins_again_and_a_cancel_ends_it() {
     let asked = Arc::new(AtomicUsize::new(0));
@@ -202,6 +207,7 @@ async fn mem_3_a_crash_while_it_is_looked_begins_again_and_a_cancel_ends_it() {
     world.finish().await;
 }
 
+/// (MEM-3)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mem_3_the_offline_model_tags_too_and_the_tool_finds_what_it_is_asked_for() {
     let world = TestRuntime::open(Arc::new(Offline::new()) as Arc<dyn Model>).await;
@@ -227,6 +233,7 @@ async fn mem_3_the_offline_model_tags_too_and_the_tool_finds_what_it_is_asked_fo
     world.finish().await;
 }
 
+/// (MEM-2)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mem_2_deleting_a_session_and_cleaning_up_leave_what_was_learned() {
     let world = world(BOOK, tags, Config::default()).await;
@@ -235,7 +242,7 @@ async fn mem_2_deleting_a_session_and_cleaning_up_leave_what_was_learned() {
     world.runtime().delete_session(&SessionId::new("s")).await.unwrap();
     let run = world.runtime().start(RunRequest::new("Fix it.").session("t")).await.unwrap();
     soon(run.wait()).await.unwrap();
-    // Until the clock has gone on by a millisecond.
+    // Retry until the clock has advanced by a millisecond.
     let wish = || SessionCleanup { older_than: Duration::ZERO, dry_run: false };
     while soon(world.runtime().cleanup_sessions(wish())).await.unwrap().deleted.is_empty() {
         tokio::task::yield_now().await;
@@ -244,7 +251,7 @@ async fn mem_2_deleting_a_session_and_cleaning_up_leave_what_was_learned() {
     world.finish().await;
 }
 
-/// Returns whether somebody is asked to look back.
+/// Returns whether the request asks for a reflection.
 fn is_reflecting(request: &ModelRequest) -> bool {
     request.system.first().is_some_and(|system| system.starts_with("You look back on the work"))
 }
@@ -253,7 +260,7 @@ const LEARNED: &str = "```json\n{\"experiences\": [{\"category\": \"environment\
                        \"state\": []}, \"text\": \"The tests need a network.\"}], \"used\": [{\"id\": \"ex_001\", \"helped\": \
                        true}, {\"id\": \"ex_002\", \"helped\": false}]}\n```";
 
-/// A model that tags, answers, and looks back as it is told.
+/// Model that tags tasks, answers, and reflects with `look_back`.
 fn learning(look_back: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static) -> Arc<ScriptedModel> {
     ScriptedModel::new(move |request| match request {
         request if is_tagging(request) => tags(request),
@@ -266,6 +273,7 @@ async fn whole(world: &TestRuntime, session: &str) -> Vec<Message> {
     world.runtime().messages(&TraceId::new(session), MessagePath::All).await.unwrap()
 }
 
+/// (MEM-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mem_4_looking_back_keeps_what_was_learned_and_moves_nothing() {
     let shown = Arc::new(std::sync::Mutex::new(String::new()));
@@ -307,7 +315,7 @@ async fn mem_4_looking_back_keeps_what_was_learned_and_moves_nothing() {
     let kept = book(&world);
     let added =
         kept.strip_prefix(&BOOK.replace("helpful: 12}\n", &format!("helpful: 13}}\nreflection: {}\n", look.run_id())));
-    // The last block of the book has no end: what is added stands clear of it.
+    // The last block of the file has no end, and the added block is separate from it.
     let added = added.unwrap_or_else(|| panic!("{kept}"));
     assert!(
         added.contains("id: ex_005\ntrace_id: s\ncategory: environment\n")
@@ -332,7 +340,7 @@ async fn mem_4_looking_back_keeps_what_was_learned_and_moves_nothing() {
     assert!(runtime.run(look.run_id()).await.unwrap().usage.total_tokens > 0, "it is booked");
     assert!(runtime.switch_head(&id, side[0].sequence).await.is_err(), "nobody goes on from there");
 
-    // The conversation goes on where it was, in its mode, and a look back at both finds no third.
+    // The conversation continues at its old head and in its mode. A reflection on both experiences adds no third one.
     let next = runtime.start(RunRequest::new("And now?").session("s")).await.unwrap();
     assert_eq!(soon(next.wait()).await.unwrap().output, "3 heard");
     assert_eq!(runtime.run(next.run_id()).await.unwrap().mode, RunMode::Orchestrator);
@@ -347,6 +355,7 @@ async fn mem_4_looking_back_keeps_what_was_learned_and_moves_nothing() {
     world.finish().await;
 }
 
+/// (MEM-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mem_4_a_look_back_is_refused_while_a_run_has_not_ended_and_where_there_is_nothing() {
     let model = ScriptedModel::new(|request| if last_of(request) == "wait" { Turn::Hang("") } else { Turn::say("x") });
@@ -365,6 +374,7 @@ async fn mem_4_a_look_back_is_refused_while_a_run_has_not_ended_and_where_there_
     world.finish().await;
 }
 
+/// (MEM-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mem_4_an_answer_that_does_not_fit_is_mended_once_and_then_nothing_is_kept() {
     for fits in [true, false] {
@@ -390,6 +400,7 @@ async fn mem_4_an_answer_that_does_not_fit_is_mended_once_and_then_nothing_is_ke
     }
 }
 
+/// (MEM-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mem_4_a_crash_at_any_point_of_a_look_back_keeps_what_was_learned_once() {
     for point in FaultPoint::ALL.into_iter().filter(|point| point.place() == FaultComponent::Run) {
@@ -424,6 +435,7 @@ async fn mem_4_a_crash_at_any_point_of_a_look_back_keeps_what_was_learned_once()
     }
 }
 
+/// (MEM-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mem_4_the_offline_model_looks_back_too() {
     let world = TestRuntime::open(Arc::new(Offline::new()) as Arc<dyn Model>).await;
@@ -442,6 +454,7 @@ async fn mem_4_the_offline_model_looks_back_too() {
     world.finish().await;
 }
 
+/// (MEM-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mem_4_a_message_that_waits_behind_a_look_back_has_its_turn_and_the_trace_its_status() {
     let hangs = Arc::new(std::sync::atomic::AtomicBool::new(true));
@@ -452,7 +465,7 @@ async fn mem_4_a_message_that_waits_behind_a_look_back_has_its_turn_and_the_trac
     soon(runtime.start(RunRequest::new("Fix it.").session("s")).await.unwrap().wait()).await.unwrap();
     let look = runtime.start(RunRequest::reflect("s", None)).await.unwrap();
     patiently("it looks back", || model.in_flight() == 1).await;
-    // One is cancelled while it waits, the other one waits until the look back is cancelled.
+    // One message is cancelled while it waits; the other one waits until the reflection is cancelled.
     let cancelled = runtime.start(RunRequest::new("Never.").session("s")).await.unwrap();
     let next = runtime.start(RunRequest::new("Next.").session("s")).await.unwrap();
     soon(cancelled.cancel()).await.unwrap();
@@ -471,6 +484,7 @@ async fn mem_4_a_message_that_waits_behind_a_look_back_has_its_turn_and_the_trac
     world.finish().await;
 }
 
+/// (MEM-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mem_4_a_look_back_that_was_cut_off_goes_on_for_its_own_user_only() {
     let model = learning(|_| Turn::Hang(""));
@@ -491,6 +505,7 @@ async fn mem_4_a_look_back_that_was_cut_off_goes_on_for_its_own_user_only() {
     world.finish().await;
 }
 
+/// (MEM-3)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mem_3_nobody_is_told_what_the_runs_of_others_have_learned() {
     let world = world(BOOK, tags, Config::default()).await;

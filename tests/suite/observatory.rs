@@ -1,4 +1,4 @@
-//! Watching the tree: whoever applies what is told to what was told first has the tree as it is (ACT-6).
+//! Watching the actor tree: applying all updates to the first snapshot yields the current tree (ACT-6).
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::support::{
     world::{TestRuntime, asked, leave_asked, patiently, soon},
 };
 
-/// The tree as one who watches knows it, flat.
+/// The tree as a watcher knows it, flattened.
 #[derive(Default)]
 struct Known {
     actors: BTreeMap<String, ActorView>,
@@ -70,9 +70,10 @@ async fn driven(runtime: &Runtime, session: &str) {
     run.wait().await.unwrap();
 }
 
+/// (HOUSE-6)
 #[tokio::test(start_paused = true)]
 async fn house_6_who_watches_knows_the_tree_and_who_is_slow_is_told_how_much_was_left_out() {
-    // Time that nobody waits for flies here: no session is to fall asleep of it.
+    // Paused time passes quickly while all tasks wait, and sessions must not be passivated because of it.
     let mut config = Config::default();
     config.runtime.idle_session_s = 365 * 24 * 3_600;
     let mut world =
@@ -96,13 +97,13 @@ async fn house_6_who_watches_knows_the_tree_and_who_is_slow_is_told_how_much_was
         }
     }
     assert_eq!((known.dropped, known.snapshots), (0, 1), "who reads loses nothing");
-    // Fewer are kept than have come by now.
+    // More updates have been sent than the watch keeps.
     while late.dropped == 0 {
         assert!(late.hear(&mut slow).await);
     }
     assert_eq!(late.snapshots, 2, "a whole picture stands for what was left out");
     assert!((0..50).all(|session| late.actors.contains_key(&format!("session:s{session}"))));
-    // What was done last is told to both.
+    // Both watches receive the latest update.
     driven(runtime, "last").await;
     for (known, watch) in [(&mut known, &mut quick), (&mut late, &mut slow)] {
         for _ in 0..1_000 {
@@ -123,6 +124,7 @@ fn actor(runtime: &Runtime, kind: ActorKind) -> Option<ActorView> {
     flat(runtime.tree()?).into_values().find(|view| view.kind == kind)
 }
 
+/// (HOUSE-6)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn house_6_a_run_shows_what_is_recorded_of_it_what_it_waits_for_and_what_went_wrong() {
     let model = ScriptedModel::new(|request| match turn_of(request) {
@@ -229,10 +231,10 @@ async fn where_nothing_happens_nothing_is_told() {
     let runtime = world.runtime();
     let run = runtime.start(RunRequest::new("look")).await.unwrap();
     patiently("the model is asked", || model.in_flight() == 1).await;
-    // It waits for its turn with the model, and looks each second whether that has come.
+    // It waits for a permit, and checks every second whether it has one.
     let other = runtime.start(RunRequest::new("look as well")).await.unwrap();
     let (mut watch, mut known) = (runtime.watch_tree(), Known::default());
-    // What follows from the beginning is told first.
+    // The updates that follow from the start arrive first.
     let still = async |watch: &mut TreeWatch, known: &mut Known| {
         tokio::time::timeout(Duration::from_secs(60), known.hear(watch)).await.is_err()
     };
@@ -259,7 +261,8 @@ async fn a_budget_of_time_is_shown_as_it_is_used_up_and_waiting_for_people_is_fr
     });
     let world = TestRuntime::open(model.clone()).await;
     let runtime = world.runtime();
-    // More than passes while the disk is waited for: time that nobody waits for flies here.
+    // More than the time that passes during waits for the disk, because paused time passes quickly while all tasks
+    // wait.
     let budget = Budget { wall_time_s: Some(1_000_000_000), ..Budget::default() };
     let run = runtime.start(RunRequest::new("look").budget(budget)).await.unwrap();
     let question = asked(runtime, 1).await.remove(0);

@@ -1,4 +1,5 @@
-//! Sub-agents: explore in parallel, delegate, evaluate; limits; children by program (SUB-1 … SUB-8).
+//! Sub-agents: parallel exploration, delegation and evaluation; limits; children started by a program (SUB-1 …
+//! SUB-8).
 
 use std::sync::{Arc, atomic::Ordering::SeqCst};
 
@@ -14,7 +15,7 @@ use crate::support::{
     world::{TestRuntime, kinds, patiently, quick, soon, until},
 };
 
-/// A model whose orchestrator calls `agent` with these arguments, and whose children answer by `child`.
+/// Model whose orchestrator calls `agent` with these arguments, and whose children answer with `child`.
 fn orchestrator(
     arguments: Value,
     child: impl Fn(&soong::model::ModelRequest) -> Turn + Send + Sync + 'static,
@@ -30,12 +31,13 @@ fn start(message: &str) -> RunRequest {
     RunRequest::new(message).mode(RunMode::Orchestrator)
 }
 
+/// (SUB-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_1_an_explore_runs_its_children_at_once_and_joins_them_in_task_order() {
     let together = Arc::new(tokio::sync::Barrier::new(3));
     let (meet, meeting) = (Arc::clone(&together), Arc::new(tokio::sync::Notify::new()));
     let told = Arc::clone(&meeting);
-    // Each child waits until all three are in flight: one after the other they would wait for ever.
+    // Each child waits until all three are in flight. Children that run one after the other would wait forever.
     let model = orchestrator(json!({"task": ["a", "b", "c"]}), move |request| {
         let (meet, told, gone) = (Arc::clone(&meet), Arc::clone(&told), Arc::new(tokio::sync::Notify::new()));
         let go = Arc::clone(&gone);
@@ -67,6 +69,7 @@ async fn sub_1_an_explore_runs_its_children_at_once_and_joins_them_in_task_order
     world.finish().await;
 }
 
+/// (SUB-3)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_3_a_childs_transcript_stays_out_of_its_parents_prompt() {
     let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
@@ -89,6 +92,7 @@ async fn sub_3_a_childs_transcript_stays_out_of_its_parents_prompt() {
     world.finish().await;
 }
 
+/// (SUB-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_1_a_failing_child_leaves_its_siblings_alone() {
     let model = orchestrator(json!({"task": ["good", "bad", "fine"]}), |request| match task_of(request) {
@@ -106,6 +110,7 @@ async fn sub_1_a_failing_child_leaves_its_siblings_alone() {
     world.finish().await;
 }
 
+/// (SUB-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_7_two_hundred_children_pass_a_limit_of_sixteen() {
     let tasks: Vec<String> = (0..200).map(|n| n.to_string()).collect();
@@ -129,13 +134,15 @@ async fn sub_7_two_hundred_children_pass_a_limit_of_sixteen() {
         );
     }
     assert!(model.max_in_flight.load(SeqCst) <= 16, "{} at once", model.max_in_flight.load(SeqCst));
-    // 200 children of two turns and the parent's two, 15 tokens each; the parent's tree has them all.
+    // 200 children with two turns each, and the two turns of the parent, 15 tokens per turn. The tree of the parent
+    // includes all of them.
     assert_eq!(outcome.stats.tree.total_tokens, 402 * 15);
     assert_eq!(outcome.stats.own.total_tokens, 2 * 15);
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }
 
+/// (SUB-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_7_wishes_that_cannot_be_granted_are_answered_and_the_model_goes_on() {
     for (name, arguments, part) in [
@@ -164,6 +171,7 @@ async fn sub_7_wishes_that_cannot_be_granted_are_answered_and_the_model_goes_on(
     }
 }
 
+/// (SUB-1a)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_1a_at_the_depth_limit_no_sub_agents_are_offered() {
     let model = ScriptedModel::new(|request| {
@@ -183,6 +191,7 @@ async fn sub_1a_at_the_depth_limit_no_sub_agents_are_offered() {
     world.finish().await;
 }
 
+/// (SUB-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_7_slots_do_not_deadlock_three_levels_deep() {
     // Two slots, and a tree in which two parents at a time wait for two children each.
@@ -209,13 +218,14 @@ async fn sub_7_slots_do_not_deadlock_three_levels_deep() {
     let run = world.runtime().start(RunRequest::new("t")).await.unwrap();
     let outcome = soon(run.wait()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed);
-    // 1 root, 2, 4 and 8 below; the first seven have two turns.
+    // 1 root, then 2, 4 and 8 descendants per level. The first seven runs have two turns.
     assert_eq!(outcome.stats.tree.total_tokens, (7 * 2 + 8) * 15);
     assert!(model.max_in_flight.load(SeqCst) <= 3, "two slots and the root");
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }
 
+/// (SUB-6)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_6_a_child_may_use_no_more_than_its_parent_hands_on() {
     let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
@@ -233,6 +243,7 @@ async fn sub_6_a_child_may_use_no_more_than_its_parent_hands_on() {
     world.finish().await;
 }
 
+/// (SUB-2)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_2_an_evaluation_passes_fails_or_says_that_it_is_none() {
     for (answer, passed, error) in [
@@ -276,6 +287,7 @@ async fn goals_follow_the_goal_tool() {
     world.finish().await;
 }
 
+/// (RT-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rt_4_a_program_drives_children_of_its_own() {
     let model = ScriptedModel::new(|request| Turn::say(format!("did {}", task_of(request))));
@@ -307,6 +319,7 @@ async fn rt_4_a_program_drives_children_of_its_own() {
     world.finish().await;
 }
 
+/// (RT-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rt_4_a_run_does_not_end_before_a_child_that_a_program_gave_it() {
     let (first, second) = (Arc::new(tokio::sync::Notify::new()), Arc::new(tokio::sync::Notify::new()));
@@ -351,6 +364,7 @@ async fn a_child_that_ends_at_once_is_joined_all_the_same() {
     world.finish().await;
 }
 
+/// (SUB-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_5_a_child_may_have_a_model_of_its_own() {
     let model = ScriptedModel::new(|_| Turn::say("default"));

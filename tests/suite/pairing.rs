@@ -1,4 +1,4 @@
-//! The rules of providers for calls and results, told by what each provider takes and refuses.
+//! Rules of providers for tool calls and results: tables of accepted and rejected conversations.
 
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ fn system() -> Value {
 #[test]
 fn each_conversation_is_taken_or_refused_as_its_provider_would() {
     let rows: Vec<(&str, Vec<Value>, bool, bool)> = vec![
-        // What, messages, whether OpenAI takes it, whether Anthropic does.
+        // Description, messages, whether OpenAI accepts them, whether Anthropic accepts them.
         ("a question and its answer", vec![user("a"), says("b")], true, true),
         ("with instructions", vec![system(), user("a"), says("b"), user("c")], true, true),
         ("two of one role", vec![user("a"), user("b"), says("c"), says("d")], true, true),

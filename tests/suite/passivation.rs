@@ -1,4 +1,4 @@
-//! Runs that have waited for long have no actor, and nobody notices but who looks at the tree (ACT-7).
+//! Passivation: runs that have waited for a long time have no actor, and only the tree shows it (ACT-7).
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -15,14 +15,15 @@ use crate::support::{
     world::{TestRuntime, all, asked, kinds, patiently, quick, soon},
 };
 
-/// Runs that wait give up their actors as soon as somebody looks.
+/// Configuration that passivates waiting runs immediately.
 fn impatient() -> Config {
     let mut config = quick();
     config.runtime.idle_session_s = 0;
     config
 }
 
-/// A run whose task is `ask` asks, one whose task is `split` has a sub-agent ask; both say what they heard.
+/// Model: a run with the task `ask` asks the user; a run with the task `split` has its descendants ask. Both answer
+/// with their results.
 fn asking() -> Arc<ScriptedModel> {
     ScriptedModel::new(|request: &ModelRequest| match (task_of(request), turn_of(request)) {
         ("split", 0) => Turn::call("agent", json!({"task": "split again", "agent_type": "default"})),
@@ -38,7 +39,7 @@ async fn world(model: Arc<ScriptedModel>, change: impl FnOnce(&mut Config)) -> T
     TestRuntime::with(model, |builder| builder.config(config)).await
 }
 
-/// Tells for each run in the tree whether its actor has left.
+/// Returns for each run in the tree whether it is passivated.
 fn passive(runtime: &Runtime) -> HashMap<String, bool> {
     fn collect(actor: &ActorView, found: &mut HashMap<String, bool>) {
         if let Some(run) = &actor.run {
@@ -63,6 +64,7 @@ async fn answer(runtime: &Runtime, question: &Question, answer: &str) {
     runtime.answer_question(&question.question_id, answer).await.unwrap();
 }
 
+/// (HOUSE-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn house_7_a_run_that_waits_for_a_person_has_no_actor_and_goes_on_with_the_answer() {
     let model = asking();
@@ -78,7 +80,7 @@ async fn house_7_a_run_that_waits_for_a_person_has_no_actor_and_goes_on_with_the
         runtime.start(RunRequest { reject_if_busy: true, ..RunRequest::new("x").session("s") }).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::SessionActive);
     assert!(refused.message.contains("waits for an answer"), "{refused}");
-    // Another run of the session waits behind it, as if its actor were there.
+    // Another run of the session is queued, as if the first run had an actor.
     let next = runtime.start(RunRequest::new("x").session("s")).await.unwrap();
     assert_eq!(runtime.run(next.run_id()).await.unwrap().status, RunStatus::Queued);
     answer(runtime, &question, "red").await;
@@ -92,9 +94,10 @@ async fn house_7_a_run_that_waits_for_a_person_has_no_actor_and_goes_on_with_the
     world.finish().await;
 }
 
+/// (HOUSE-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn house_7_a_tree_that_waits_wakes_from_its_leaves_to_its_root() {
-    // One slot: whoever wakes has to wait for it like everybody else.
+    // One slot, for which every reactivated run has to wait.
     let world = world(asking(), |config| {
         config.agents.max_concurrent_children_per_session = 1;
         config.agents.max_depth = 3;
@@ -118,6 +121,7 @@ async fn house_7_a_tree_that_waits_wakes_from_its_leaves_to_its_root() {
     world.finish().await;
 }
 
+/// (HOUSE-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn house_7_runs_without_actors_are_cancelled_crash_and_are_parked_like_others() {
     let mut world = world(asking(), |config| config.agents.max_depth = 3).await;
@@ -153,6 +157,7 @@ async fn house_7_runs_without_actors_are_cancelled_crash_and_are_parked_like_oth
     world.finish().await;
 }
 
+/// (HOUSE-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn house_7_time_goes_on_for_a_run_that_waits_for_children_and_stands_still_for_one_that_waits_for_people() {
     let model = ScriptedModel::new(|request| match (is_parent(request), task_of(request), turn_of(request)) {
@@ -170,7 +175,7 @@ async fn house_7_time_goes_on_for_a_run_that_waits_for_children_and_stands_still
     let outcome = soon(splits.wait()).await.unwrap();
     assert_eq!(outcome.error.as_ref().map(|error| error.code), Some(ErrorCode::Timeout), "{outcome:?}");
     check_session(runtime, splits.session_id()).await;
-    // By now the other one's time would be over as well.
+    // The timeout of the other run would have expired by now as well.
     all_leave(runtime, 1).await;
     answer(runtime, &question, "red").await;
     let outcome = soon(asks.wait()).await.unwrap();
@@ -178,6 +183,7 @@ async fn house_7_time_goes_on_for_a_run_that_waits_for_children_and_stands_still
     world.finish().await;
 }
 
+/// (HOUSE-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn house_7_a_program_adds_children_to_a_run_without_an_actor() {
     let world = world(asking(), |_| {}).await;
@@ -197,6 +203,7 @@ async fn house_7_a_program_adds_children_to_a_run_without_an_actor() {
     world.finish().await;
 }
 
+/// (GOAL-3)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn goal_3_children_that_end_while_their_parent_has_no_actor_are_summed_up_in_its_goal() {
     let go = Arc::new(tokio::sync::Notify::new());
@@ -213,7 +220,7 @@ async fn goal_3_children_that_end_while_their_parent_has_no_actor_are_summed_up_
         let id = run.run_id().as_str();
         let waits = || model.in_flight() == 2 && passive(runtime).get(id).is_some_and(|passive| *passive);
         patiently("the children are at work, and their parent has left", waits).await;
-        // Both at once: they have ended before their parent is back.
+        // Both children end together, before their parent is reactivated.
         go.notify_waiters();
         soon(run.wait()).await.unwrap();
         let tree = runtime.goal_tree(run.trace_id()).await.unwrap();
@@ -224,7 +231,7 @@ async fn goal_3_children_that_end_while_their_parent_has_no_actor_are_summed_up_
     world.finish().await;
 }
 
-/// What somebody wants of a run just when its actor may be leaving.
+/// Answers and cancels a run at the moment when its actor may be passivated (HOUSE-7).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn house_7_nothing_is_lost_at_the_moment_when_an_actor_leaves() {
     let world = world(asking(), |_| {}).await;
@@ -237,7 +244,7 @@ async fn house_7_nothing_is_lost_at_the_moment_when_an_actor_leaves() {
             let filter = soong::QuestionFilter { session_id: Some(run.session_id().clone()), ..Default::default() };
             own = runtime.questions(filter).await.unwrap();
         }
-        // Somewhere in or around the time that an actor takes to leave.
+        // A moment during or around the passivation of an actor.
         tokio::time::sleep(Duration::from_micros(round * 397 % 45_000)).await;
         let results = match round % 3 {
             0 => {

@@ -1,4 +1,5 @@
-//! People are asked: stored questions, runs that wait for them, answers before and after a restart (SUB-9, SUB-11).
+//! Questions to users: stored questions, runs that wait for answers, answers before and after a restart (SUB-9,
+//! SUB-11).
 
 use std::sync::{Arc, atomic::Ordering::SeqCst};
 
@@ -19,7 +20,7 @@ fn ask(question: &str) -> Turn {
     Turn::call("ask_human", json!({"question": question}))
 }
 
-/// Asks once, and says what it heard.
+/// Model that asks once, and answers with the result.
 fn asking() -> Arc<ScriptedModel> {
     ScriptedModel::new(|request| match turn_of(request) {
         0 => Turn::call("ask_human", json!({"question": "which colour?", "to": "Ada"})),
@@ -31,6 +32,7 @@ async fn status(runtime: &Runtime, run: &RunId) -> RunStatus {
     runtime.run(run).await.unwrap().status
 }
 
+/// (SUB-9)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_9_a_run_waits_for_an_answer_and_goes_on_with_it() {
     let world = TestRuntime::open(asking()).await;
@@ -65,6 +67,7 @@ async fn sub_9_a_run_waits_for_an_answer_and_goes_on_with_it() {
     world.finish().await;
 }
 
+/// (SUB-9)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_9_a_question_outlives_a_crash_and_a_restart_and_is_asked_once() {
     for answered_while_away in [false, true] {
@@ -80,7 +83,7 @@ async fn sub_9_a_question_outlives_a_crash_and_a_restart_and_is_asked_once() {
         .await;
         assert_eq!(soon(asked(world.runtime(), 1)).await[0].question_id, id, "it is not asked again");
         if answered_while_away {
-            // Nobody has the run at work: the answer waits for whoever takes it up.
+            // No process executes the run, so the answer is stored until the run is resumed.
             world.reopen_with(model.clone(), |builder| builder.recover(soong::RecoveryPolicy::Nothing)).await;
             world.runtime().answer_question(&id, "red").await.unwrap();
             assert_eq!(status(world.runtime(), &run_id).await, RunStatus::Interrupted);
@@ -99,6 +102,7 @@ async fn sub_9_a_question_outlives_a_crash_and_a_restart_and_is_asked_once() {
     }
 }
 
+/// (SUB-9)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_9_the_first_of_many_answers_counts() {
     let world = TestRuntime::open(asking()).await;
@@ -116,6 +120,7 @@ async fn sub_9_the_first_of_many_answers_counts() {
     world.finish().await;
 }
 
+/// (SUB-9)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_9_several_questions_wait_side_by_side_and_other_calls_do_not_wait_for_them() {
     let model = ScriptedModel::new(|request| match turn_of(request) {
@@ -138,13 +143,14 @@ async fn sub_9_several_questions_wait_side_by_side_and_other_calls_do_not_wait_f
     }
     let output = soon(run.wait()).await.unwrap().output.clone();
     let told: Vec<&str> = output.split('|').collect();
-    // As they came, the last one first.
+    // In the order of arrival, newest first.
     assert_eq!((told[0], told[1]), ("first", "second"));
     assert!(told[2].contains("alpha") && told[3].contains("`question` is empty"), "{output}");
     check_session(runtime, run.session_id()).await;
     world.finish().await;
 }
 
+/// (SUB-9)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_9_cancelling_withdraws_the_question_and_leaves_nothing() {
     let world = TestRuntime::open(asking()).await;
@@ -159,9 +165,11 @@ async fn sub_9_cancelling_withdraws_the_question_and_leaves_nothing() {
     world.finish().await;
 }
 
+/// (SUB-9)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_9_a_child_that_asks_gives_its_slot_and_its_time_back() {
-    // One slot: the second child can work only while the first one waits; and that takes longer than a child may work.
+    // One slot: the second child can run only while the first one waits, and the first one waits longer than its
+    // timeout.
     let model = ScriptedModel::new(|request| match (is_parent(request), task_of(request), turn_of(request)) {
         (true, _, 0) => {
             Turn::call("agent", json!({"task": ["asks", "works"], "agent_type": "default", "timeout_ms": 250}))
@@ -196,6 +204,7 @@ async fn sub_9_a_child_that_asks_gives_its_slot_and_its_time_back() {
     world.finish().await;
 }
 
+/// (SUB-9)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_9_a_question_of_a_child_survives_the_process_with_its_parent() {
     let model = || {
@@ -214,7 +223,7 @@ async fn sub_9_a_question_of_a_child_survives_the_process_with_its_parent() {
     assert_eq!(questions, before);
     let handle = world.runtime().handle(run.run_id()).unwrap();
     for question in &questions {
-        // As the trace says which of them it is.
+        // The answer contains the short trace id, so that each result can be matched to its child.
         let answer = question.trace_id.last_segment().to_owned();
         world.runtime().answer_question(&question.question_id, answer).await.unwrap();
     }

@@ -1,4 +1,4 @@
-//! Who may do what: calls that need leave, who gives it, and what happens meanwhile (PERM-1).
+//! Permissions: which calls require approval, who decides, and what happens while a run waits (PERM-1).
 
 use std::sync::{
     Arc,
@@ -27,7 +27,7 @@ fn stamp(word: &str, place: &str) -> Value {
     json!({"word": word, "place": place})
 }
 
-/// Stamps one word a turn, and then says what the last call brought.
+/// Model that stamps one word per turn, and then answers with the last result.
 fn stamping(words: &'static [(&'static str, &'static str)]) -> Arc<ScriptedModel> {
     ScriptedModel::new(move |request| match words.get(turn_of(request)) {
         Some((word, place)) => Turn::call("stamp", stamp(word, place)),
@@ -51,7 +51,7 @@ async fn permission(runtime: &Runtime, id: &PermissionId) -> Permission {
     runtime.permission(id).await.unwrap()
 }
 
-/// Decides as the test says, and counts how often it was asked.
+/// Handler that decides with a function, and counts its requests.
 struct Deciding<F>(F, Arc<AtomicUsize>);
 
 impl<F: Fn(&Permission) -> Result<ApprovalDecision, ErrorInfo> + Send + Sync + 'static> PermissionHandler
@@ -222,7 +222,7 @@ async fn perm_1_leave_for_the_session_reaches_its_scope_and_its_session() {
         assert_eq!(allow(world.runtime(), Decision::AllowOnce).await, target, "another session asks");
     }
     soon(second.wait()).await.unwrap();
-    // Kept in memory only.
+    // Permissions for a session are kept in memory only.
     world.reopen_with(model, |builder| by_people(builder.register_tool(tool.clone()))).await;
     let third = world.runtime().start(RunRequest::new("again").session("first")).await.unwrap();
     assert_eq!(allow(world.runtime(), Decision::Deny).await, "/folder/a/f");
@@ -256,7 +256,7 @@ async fn perm_1_leave_for_the_session_reaches_those_that_wait_and_nothing_sensit
     let by = permission(runtime, &asked[0].permission_id).await.by;
     assert_eq!(by.as_deref(), Some("rule"));
     for permission in hard {
-        // Each alone, also where it is allowed for the session.
+        // Each sensitive call needs a separate decision, even if one is allowed for the session.
         runtime.decide_permission(&permission.permission_id, Decision::AllowForSession, None).await.unwrap();
     }
     soon(run.wait()).await.unwrap();
@@ -347,6 +347,7 @@ async fn perm_1_a_question_outlives_a_crash_and_a_restart_and_is_asked_once() {
     }
 }
 
+/// (DUR-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dur_4_a_call_that_was_allowed_and_cut_off_runs_again_without_asking() {
     for restarts in [false, true] {
@@ -375,6 +376,7 @@ async fn dur_4_a_call_that_was_allowed_and_cut_off_runs_again_without_asking() {
     }
 }
 
+/// (DUR-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dur_4_what_waited_behind_a_question_for_leave_runs_after_a_restart() {
     let tool = StampTool::new();
@@ -407,7 +409,7 @@ async fn perm_1_leave_is_bound_to_what_the_call_touches() {
     world.finish().await;
 }
 
-/// Puts other bytes in the place of some in every file of the home; as many bytes.
+/// Replaces `from` by `to`, which has the same length, in every file of the home. Returns the number of replacements.
 fn forge(home: &std::path::Path, from: &str, to: &str) -> usize {
     let mut forged = 0;
     for entry in std::fs::read_dir(home).unwrap().flatten().filter(|entry| entry.path().is_file()) {
@@ -458,7 +460,7 @@ async fn perm_1_of_leave_and_cancel_at_once_no_unapproved_effect_comes() {
         allowed += usize::from(decided.is_ok());
         let status = soon(run.wait()).await.unwrap().status;
         assert!(matches!(status, RunStatus::Cancelled | RunStatus::Completed), "{status:?}");
-        // Who comes later is told that it is over, and nothing happens.
+        // A later decision is rejected as already decided, and has no effect.
         let late = runtime.decide_permission(&asked.permission_id, Decision::AllowOnce, None).await.unwrap_err();
         assert_eq!(late.code, ErrorCode::AlreadyDecided);
         assert_eq!(tool.done().len() - before, effects);

@@ -1,4 +1,4 @@
-//! Runs against an OpenAI-compatible server that misbehaves in every way (MOD-3, MOD-4, RUN-5).
+//! Runs against an OpenAI-compatible server with many kinds of failures (MOD-3, MOD-4, RUN-5).
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::support::{
     world::{kinds, quick, soon},
 };
 
-/// A runtime whose model is this server, known by nothing but the two environment variables.
+/// Opens a runtime that knows its model server only from the two environment variables.
 async fn open(server: &ScriptedServer, timeout_ms: u64) -> (Runtime, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("a.txt"), "alpha\n").unwrap();
@@ -34,10 +34,10 @@ async fn open(server: &ScriptedServer, timeout_ms: u64) -> (Runtime, tempfile::T
     (runtime, dir)
 }
 
-/// What the server does.
+/// Creates the faulty reply of the server.
 type Trouble = fn() -> Reply;
 
-/// An answer that breaks off.
+/// An answer whose stream is cut off.
 fn half() -> Reply {
     Reply::sse([delta(json!({"content": "half of the answer"}), serde_json::Value::Null)]).then_cut()
 }
@@ -139,7 +139,7 @@ async fn trouble_that_stays_ends_the_run_with_its_reason() {
     }
 }
 
-/// An answer that asks for more tool calls than it may.
+/// An answer with more tool calls than allowed.
 fn too_many_calls() -> Reply {
     Reply::calls(&[("c", "read", "{}"); 257])
 }
@@ -257,7 +257,7 @@ async fn a_missing_key_is_said_before_anything_is_accepted() {
     runtime.close().await;
 }
 
-/// The arguments of all calls of a request's conversation, as a service parses them.
+/// Returns the arguments of all calls in the request's conversation, parsed as a service parses them.
 fn arguments(request: &Request) -> Vec<serde_json::Value> {
     let messages = request.body["messages"].as_array().cloned().unwrap_or_default();
     let calls = messages.iter().filter_map(|message| message["tool_calls"].as_array()).flatten();
@@ -265,7 +265,7 @@ fn arguments(request: &Request) -> Vec<serde_json::Value> {
     parsed.collect::<Result<_, _>>().expect("a service parses the arguments of each earlier call")
 }
 
-/// A call whose arguments are cut at the token limit.
+/// A call whose arguments are cut off at the token limit.
 fn cut_call(arguments: &'static str) -> Reply {
     let function = json!({ "name": "read", "arguments": arguments });
     let call = json!({ "index": 0, "id": "c", "type": "function", "function": function });
@@ -280,7 +280,7 @@ async fn broken_arguments_do_not_poison_the_session() {
         (r#"["README.md"]"#, json!({}), Some(r#"["README.md"]"#)),
         ("7", json!({}), Some("It was called with: 7")),
         ("nonsense", json!({}), Some("nonsense")),
-        // Encoded twice: it is run as it was meant.
+        // Encoded twice: the call is executed as intended.
         (r#""{\"path\": \"a.txt\"}""#, json!({ "path": "a.txt" }), None),
     ] {
         let server = ScriptedServer::start(move |request: &Request| match said(request) {
@@ -300,7 +300,7 @@ async fn broken_arguments_do_not_poison_the_session() {
         for request in server.requests().iter().skip(1) {
             assert_eq!(arguments(request), std::slice::from_ref(&wire), "{broken}");
         }
-        // The record has what the model wrote.
+        // The stored message keeps the arguments as the model wrote them.
         let messages = runtime.messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
         let call = messages.iter().find_map(|message| message.tool_calls.first()).unwrap();
         assert_eq!(call.arguments, broken);
@@ -310,7 +310,7 @@ async fn broken_arguments_do_not_poison_the_session() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn third_call_cut_at_the_token_limit_ends_the_run() {
-    // It mends what was cut twice.
+    // The model corrects its call after two cut-off calls.
     let server = ScriptedServer::start(|request: &Request| match said(request) {
         0 | 1 => cut_call(r#"{"path": "a"#),
         _ => Reply::answer(&last(request)),
@@ -332,7 +332,7 @@ async fn third_call_cut_at_the_token_limit_ends_the_run() {
     check_session(&runtime, run.session_id()).await;
     runtime.close().await;
 
-    // Calls that are whole are run, whatever the reason of the end says.
+    // Complete calls are executed, whatever the finish reason is.
     let server = ScriptedServer::start(|request: &Request| match said(request) {
         0..=3 => cut_call(r#"{"path": "a.txt"}"#),
         _ => Reply::answer(&last(request)),

@@ -1,4 +1,4 @@
-//! Runs that outlive their process: the whole tree goes on, under the same ids, and nothing is done twice (DUR-3,
+//! Runs that survive their process: the whole tree resumes under the same ids, and nothing is done twice (DUR-3,
 //! DUR-4).
 
 use std::sync::{
@@ -34,12 +34,13 @@ fn narrow(slots: usize) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder {
     }
 }
 
-/// Finds the run that goes on, by its trace.
+/// Returns the resumed run, found by its trace.
 fn resumed(world: &TestRuntime, run: &RunHandle) -> RunHandle {
     world.runtime().active(run.trace_id()).expect("it goes on")
 }
 
-/// An orchestrator that explores with `children`, and answers with how many came back; `child` says what each does.
+/// Model of an orchestrator that explores with `children` tasks, and answers with the number of completed results.
+/// `child` returns the turn of a child.
 fn exploring(children: usize, child: impl Fn(&str) -> Turn + Send + Sync + 'static) -> Arc<ScriptedModel> {
     ScriptedModel::new(move |request| match (is_parent(request), turn_of(request)) {
         (true, 0) => {
@@ -53,7 +54,7 @@ fn exploring(children: usize, child: impl Fn(&str) -> Turn + Send + Sync + 'stat
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tree_goes_on_where_its_process_ended_and_no_child_is_started_twice() {
-    // Of 24 children 2 have ended, 4 are at work, 18 wait for a slot.
+    // Of 24 children, 2 have ended, 4 are active, and 18 wait for a slot.
     let slow = |task: &str| if task < "task 2" && task.len() == 6 { Turn::say("early") } else { Turn::Hang("half") };
     let first = exploring(24, slow);
     let mut world = TestRuntime::with(first.clone(), narrow(4)).await;
@@ -63,7 +64,7 @@ async fn a_tree_goes_on_where_its_process_ended_and_no_child_is_started_twice() 
     patiently("two are done and the slots are full", || first.in_flight() == 4 && first.calls.load(SeqCst) >= 7).await;
     let children = run.children().await.unwrap();
 
-    // There are fewer slots than there were children at work.
+    // There are fewer slots than there were active children.
     let second = exploring(24, |_| Turn::say("late"));
     world.reopen_with(second.clone(), narrow(2)).await;
     assert_eq!(world.runtime().interrupted_runs().resumed, 1 + 22 + 1, "{:?}", world.runtime().interrupted_runs());
@@ -79,7 +80,7 @@ async fn a_tree_goes_on_where_its_process_ended_and_no_child_is_started_twice() 
     let events = stored(world.runtime(), run.trace_id()).await;
     assert_eq!((kind(&events, "sub_trace_started"), kind(&events, "sub_trace_completed")), (24, 24));
     assert_eq!(kind(&events, "run_recovered"), 1);
-    // What waited goes on behind it, in its order.
+    // The queued run follows, in its order.
     let last = world.runtime().handle(queued.run_id()).map(|run| async move { run.wait().await });
     if let Ok(last) = last {
         soon(last).await.unwrap();
@@ -156,7 +157,7 @@ async fn a_tree_whose_end_was_asked_for_makes_no_further_step() {
     let run = world.runtime().start(start).await.unwrap();
     patiently("the children think", || first.in_flight() == 3).await;
     let mut stream = world.runtime().trace_events(run.trace_id(), 0);
-    // The wish is recorded; then the disk takes nothing more, and the process ends.
+    // The cancel request is recorded. Then the disk rejects every write, and the process ends.
     let cancelling = {
         let run = run.clone();
         tokio::spawn(async move { run.cancel().await })
@@ -205,16 +206,16 @@ async fn what_is_not_asked_for_stays_as_it_is_until_its_session_is_used() {
     assert!(runtime.active(&TraceId::new("b")).is_none());
     assert_eq!(runtime.run(left[1].run_id()).await.unwrap().status, RunStatus::Interrupted, "nobody has touched it");
 
-    // Going on without a message is going on with what was left.
+    // Resuming without a message resumes the interrupted run.
     let gone_on = runtime.start(RunRequest::resume("b")).await.unwrap();
     assert_eq!(gone_on.run_id(), left[1].run_id());
     assert_eq!(soon(gone_on.wait()).await.unwrap().output, "1 messages");
-    // A new message waits behind what was left.
+    // A new message is queued after the interrupted run.
     let next = runtime.start(RunRequest::new("second").session("c")).await.unwrap();
     assert_eq!(soon(next.wait()).await.unwrap().output, "3 messages");
     let before = runtime.run(left[2].run_id()).await.unwrap();
     assert_eq!(before.status, RunStatus::Completed);
-    // Ending it makes no step of it, nor of anybody else.
+    // Ending an interrupted run makes no model call, for this run or any other.
     let calls = model.calls.load(SeqCst);
     let ended = runtime.end_left_behind(&TraceId::new("d")).await.unwrap();
     assert_eq!(&ended.run_id, left[3].run_id());
@@ -230,7 +231,7 @@ async fn what_is_not_asked_for_stays_as_it_is_until_its_session_is_used() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_home_that_is_opened_over_and_over_gets_each_run_to_its_end() {
-    // Each process lets every agent make one step, and ends.
+    // Each process answers one to three model calls, and ends.
     let steps = Arc::new(AtomicUsize::new(0));
     let mut world = TestRuntime::open(ScriptedModel::new(|_| Turn::Hang("half"))).await;
     let start = RunRequest::new("job").mode(RunMode::Orchestrator).session("s");
@@ -286,7 +287,7 @@ async fn one_branch_that_was_left_behind_ends_alone_and_the_rest_goes_on_later()
         RunStatus::Interrupted,
         "nobody has touched it"
     );
-    // A trace that has ended is none to stop, and takes nothing else along.
+    // A trace that has ended cannot be ended again, and the attempt affects no other run.
     let nothing = world.runtime().end_left_behind(&child.trace_id).await.unwrap_err();
     assert_eq!((nothing.code, world.runtime().live_runs()), (ErrorCode::NothingRunning, 0));
     let same = world.runtime().resume(&SessionId::new("s")).await.unwrap().unwrap();
@@ -298,6 +299,7 @@ async fn one_branch_that_was_left_behind_ends_alone_and_the_rest_goes_on_later()
     world.finish().await;
 }
 
+/// (MSG-6)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn msg_6_calls_of_sub_agents_that_were_cut_off_say_where_to_go_on() {
     let calls = [
@@ -315,14 +317,14 @@ async fn msg_6_calls_of_sub_agents_that_were_cut_off_say_where_to_go_on() {
         let mut world = TestRuntime::with(first.clone(), narrow(8)).await;
         let run = world.runtime().start(RunRequest::new("job").mode(RunMode::Orchestrator).session("s")).await.unwrap();
         let explores = arguments["task"].is_array();
-        // The parent's call came before: it is not the one that is at work.
+        // The first call is the parent's; wait for the calls of the children.
         let hang = || first.calls.load(SeqCst) > 1 && first.in_flight() == if explores { 2 } else { 1 };
         patiently("those that hang are at work", hang).await;
         while explores && run.results().await.unwrap().is_empty() {
             tokio::task::yield_now().await;
         }
 
-        // The next process ends what it finds; who continues the session finds an outcome of the call.
+        // The next process ends the interrupted runs. A new run of the session must find one result for the call.
         let healed: Arc<Mutex<Vec<String>>> = Arc::default();
         let heard = Arc::clone(&healed);
         let second = ScriptedModel::new(move |request| {

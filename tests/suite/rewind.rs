@@ -1,4 +1,5 @@
-//! Going back in a conversation, going on from any of its messages, and what moves along (MSG-1 … MSG-6).
+//! Rewinding a conversation, continuing from any of its messages, and the state that is rewound with it (MSG-1 …
+//! MSG-6).
 
 use std::sync::{Arc, Mutex, atomic::Ordering::SeqCst};
 
@@ -17,7 +18,8 @@ use crate::support::{
     world::{TestRuntime, patiently, quick, soon},
 };
 
-/// Calls a tool in its first turn, plans in its second, and answers in its third with what it was asked last.
+/// Model that calls tools in its first turn, adds a goal in its second, and answers in its third with the last user
+/// message.
 fn busy() -> Arc<ScriptedModel> {
     ScriptedModel::new(|request| {
         let asked = request.messages.iter().rposition(|message| message.role == Role::User).unwrap();
@@ -45,30 +47,31 @@ async fn ask(world: &TestRuntime, start: RunRequest) -> Vec<Message> {
     messages
 }
 
+/// (MSG-2)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn msg_2_one_entry_continues_goes_back_and_asks_again() {
     let world = TestRuntime::open(busy()).await;
-    // 1 system, 2 user, 3 calls, 4 5 results, 6 plans, 7 result, 8 answer.
+    // Messages: 1 system, 2 user, 3 calls, 4 and 5 results, 6 goal call, 7 result, 8 answer.
     let first = ask(&world, RunRequest::new("one").session("s")).await;
     assert_eq!(first.iter().map(|message| message.sequence).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6, 7, 8]);
-    // Continue: without a place, or with the last one.
+    // Continue: without a position, or after the last message.
     ask(&world, RunRequest::new("two").session("s")).await;
     assert_eq!(path(&world, "s").await, (1..=15).collect::<Vec<u64>>());
     ask(&world, RunRequest::new("three").session("s").after(15)).await;
     assert_eq!(path(&world, "s").await, (1..=22).collect::<Vec<u64>>());
-    // Back: what came behind stays, off the path.
+    // Rewind: the later messages are kept, but not on the main path.
     let back = ask(&world, RunRequest::new("other").session("s").after(8)).await;
     assert_eq!(path(&world, "s").await, (1..=8).chain(23..=29).collect::<Vec<u64>>());
     assert_eq!(back.last().unwrap().content, "answer to other");
     let all = world.runtime().messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
     assert_eq!(all.len(), 29);
-    // Again: the same question, another answer.
+    // Ask again: the same question gets another answer.
     ask(&world, RunRequest::resume("s").after(23)).await;
     assert_eq!(path(&world, "s").await, (1..=8).chain([23]).chain(30..=35).collect::<Vec<u64>>());
     let run = world.runtime().trace(&TraceId::new("s")).await.unwrap();
     assert_eq!((run.head_sequence, run.last_sequence), (35, 35));
 
-    // Anything else is refused, and nothing changes.
+    // Any other request is rejected, and nothing changes.
     let events = stored(world.runtime(), &TraceId::new("s")).await.len();
     for (start, why) in [
         (RunRequest::new("x").session("s").after(9), "off the path"),
@@ -89,6 +92,7 @@ async fn msg_2_one_entry_continues_goes_back_and_asks_again() {
     world.finish().await;
 }
 
+/// (MSG-3)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn msg_3_a_cut_into_calls_moves_behind_the_last_of_their_results() {
     for (asked_for, lands) in [(3, 5), (4, 5), (5, 5), (6, 7)] {
@@ -141,6 +145,7 @@ async fn a_stopped_message_keeps_its_goal_and_the_next_has_its_own() {
     world.finish().await;
 }
 
+/// (MSG-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn msg_4_collaborators_go_back_with_the_conversation() {
     let requests: Arc<Mutex<Vec<ModelRequest>>> = Arc::default();
@@ -170,7 +175,7 @@ async fn msg_4_collaborators_go_back_with_the_conversation() {
     let second = ask(&world, RunRequest::new("two").session("s")).await.last().unwrap().sequence;
     let both = known(&world).await;
     assert_eq!((of_first.len(), both.len()), (1, 2));
-    // What began behind the place is not named any more, neither to the model nor in the record.
+    // A collaborator that started after the position is no longer named, neither to the model nor in the record.
     ask(&world, RunRequest::new("three").session("s").after(first)).await;
     let after = known(&world).await;
     assert_eq!((after.len(), &after[0]), (2, &of_first[0]));
@@ -182,13 +187,14 @@ async fn msg_4_collaborators_go_back_with_the_conversation() {
     };
     let of = |task: &'static str| requests.iter().filter(move |request| asked_last(request).as_deref() == Some(task));
     assert_eq!((of("two").filter(is_named).count(), of("three").filter(is_named).count()), (1, 0));
-    // Another branch has its own again, also after a restart.
+    // Another branch has its own collaborators again, also after a restart.
     world.runtime().switch_head(&SessionId::new("s"), second).await.unwrap();
     world.reopen(delegating).await;
     assert_eq!(known(&world).await, both);
     world.finish().await;
 }
 
+/// (MSG-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn msg_4_goals_go_back_by_sequence_and_their_ids_are_not_given_again() {
     let world = TestRuntime::open(busy()).await;
@@ -210,13 +216,14 @@ async fn msg_4_goals_go_back_by_sequence_and_their_ids_are_not_given_again() {
         _ => None,
     });
     assert_eq!(snapshot, Some(goals(&before)), "the old tree is told whole");
-    // To before any goal: the mission is made anew with the next call.
+    // Before any goal: the next goal call creates the mission again.
     ask(&world, RunRequest::new("four").session("s").after(2)).await;
     let tree = world.runtime().goal_tree(&trace).await.unwrap();
     assert!(tree.goals.iter().all(|goal| goal.id.as_str().parse::<u64>().unwrap() > 4), "{:?}", goals(&tree));
     world.finish().await;
 }
 
+/// (MSG-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn msg_4_goals_are_what_they_were_and_what_was_in_progress_waits_again() {
     let world = TestRuntime::open(ScriptedModel::new(|request| match turn_of(request) {
@@ -231,7 +238,7 @@ async fn msg_4_goals_are_what_they_were_and_what_was_in_progress_waits_again() {
     let statuses: Vec<_> = tree.goals.iter().map(|goal| goal.status).collect();
     assert_eq!(statuses, [GoalStatus::Pending, GoalStatus::Pending], "the second was in progress then");
     assert_eq!((tree.current_id, tree.goals[1].summary.clone()), (None, None));
-    // And forth again.
+    // Forward again.
     world.runtime().switch_head(&SessionId::new("s"), 7).await.unwrap();
     let tree = world.runtime().goal_tree(&TraceId::new("s")).await.unwrap();
     let statuses: Vec<_> = tree.goals.iter().map(|goal| goal.status).collect();
@@ -248,24 +255,25 @@ async fn names(world: &TestRuntime) -> Vec<String> {
     all.into_iter().filter_map(|artifact| artifact.name).collect()
 }
 
-/// Runs these calls, one a turn, in the session.
+/// Runs these calls in the session, one per turn.
 async fn write(world: &TestRuntime, start: RunRequest, calls: &[Value]) {
     let run = world.runtime().start(RunRequest { message: Some(turns(calls)), ..start }).await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
 }
 
+/// (MSG-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn msg_4_documents_go_back_with_the_conversation_and_come_forth_with_it() {
     let world = TestRuntime::open(obedient() as Arc<dyn Model>).await;
     let s = || RunRequest::default().session("s");
-    // 1 system, 2 user, 3 create, 4, 5 update, 6, 7 answer.
+    // Messages: 1 system, 2 user, 3 create, 4 result, 5 update, 6 result, 7 answer.
     write(&world, s(), &[create("doc", "one"), update("doc", "one", "two")]).await;
     write(&world, s(), &[update("doc", "two", "three"), create("late", "x")]).await;
     assert_eq!(text(&world, &here(), "doc").await, "three");
     let before = versions(&world, &here(), "doc").await;
     assert_eq!(before, [2, 3]);
 
-    // To the first result, in the middle of a run: the edit that came before it stays.
+    // Back to the first result, in the middle of a run: the edit before it is kept.
     let switched = world.runtime().switch_head(&SessionId::new("s"), 4).await.unwrap();
     assert_eq!(
         (switched.sequence, switched.restored.as_slice()),
@@ -274,31 +282,32 @@ async fn msg_4_documents_go_back_with_the_conversation_and_come_forth_with_it() 
     assert_eq!(text(&world, &here(), "doc").await, "one");
     assert_eq!(names(&world).await, ["doc"], "what was not made yet is not there");
     assert_eq!(versions(&world, &here(), "doc").await, before, "no version is lost, and none made yet");
-    // The name is free, and a model may take it.
+    // The name is free, and a model can use it.
     write(&world, s(), &[create("late", "y"), update("doc", "one", "four")]).await;
     assert_eq!(text(&world, &here(), "doc").await, "four");
     assert_eq!(text(&world, &here(), "late").await, "y");
     let after = versions(&world, &here(), "doc").await;
     assert!(after.starts_with(&before) && after.len() == 3, "the next version is the highest: {after:?}");
 
-    // Forth again, to the end of the branch that was left: its documents are what they were.
+    // Forward to the end of the abandoned branch: its documents have their former text again.
     let end = 13;
     let all = world.runtime().messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
     assert_eq!(all[end - 1].role, Role::Assistant);
     world.runtime().switch_head(&SessionId::new("s"), end as u64).await.unwrap();
     assert_eq!(text(&world, &here(), "doc").await, "three");
     assert_eq!(text(&world, &here(), "late").await, "x");
-    // A run that edits nothing stores what was restored.
+    // A run without edits stores the restored text.
     write(&world, s(), &[]).await;
     assert!(!listed(&world, &here(), "doc").await.dirty);
     let last = versions(&world, &here(), "doc").await;
     assert_eq!(last.len(), 4);
-    // And back within a run: one commit, told on its timeline.
+    // A run that starts with a rewind restores the documents as well.
     write(&world, s().after(4), &[]).await;
     assert_eq!((text(&world, &here(), "doc").await.as_str(), names(&world).await.len()), ("one", 1));
     world.finish().await;
 }
 
+/// (MSG-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn msg_4_what_others_have_written_since_stays() {
     let world = TestRuntime::open(obedient() as Arc<dyn Model>).await;
@@ -329,7 +338,7 @@ async fn a_head_moves_only_while_nobody_is_at_work() {
     let back = world.runtime().start(RunRequest::new("x").session("s").after(2)).await.unwrap_err();
     assert_eq!(back.code, ErrorCode::SessionActive, "where the head will be, nobody can say");
     soon(run.cancel()).await.unwrap();
-    // What was cut off is no place to go on from.
+    // A run cannot continue from a partial message.
     let all = world.runtime().messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
     let cut = all.iter().find(|message| message.partial).unwrap().sequence;
     assert_eq!(world.runtime().switch_head(&id, cut).await.unwrap_err().code, ErrorCode::ValidationError);

@@ -1,5 +1,5 @@
-//! Rules of a session as tables: who waits and in which order, what is refused meanwhile, where it goes on from
-//! (SES-1 … SES-5). Not here: what one of them looks like from close by (`sessions.rs`).
+//! Session rules as tables: the order of the queue, requests that are rejected while a run is active, and the message
+//! from which a session continues (SES-1 … SES-5). Elsewhere: single cases in detail (`sessions.rs`).
 
 use std::sync::{
     Arc, Mutex,
@@ -20,8 +20,8 @@ use crate::support::{
     world::{TestRuntime, all, hasty, kinds, patiently, soon, until},
 };
 
-/// A model that answers everybody with what was asked last, but hangs with the first of a session; and what it was
-/// asked, in order.
+/// Returns a model that answers with the last user message, but answers `first` only after a notification; also its
+/// requests, in order, and the notification.
 fn first_come() -> (Arc<ScriptedModel>, Arc<Mutex<Vec<String>>>, Arc<tokio::sync::Notify>) {
     let (asked, go): (Arc<Mutex<Vec<String>>>, _) = (Arc::default(), Arc::new(tokio::sync::Notify::new()));
     let (kept, told) = (Arc::clone(&asked), Arc::clone(&go));
@@ -33,6 +33,7 @@ fn first_come() -> (Arc<ScriptedModel>, Arc<Mutex<Vec<String>>>, Arc<tokio::sync
     (model, asked, go)
 }
 
+/// (SES-1, SES-3)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ses_1_ses_3_runs_that_wait_are_cancelled_in_any_order_and_the_others_keep_theirs() {
     for order in [&[0][..], &[2], &[4], &[1, 3], &[4, 0], &[0, 1, 2, 3, 4], &[4, 3, 2, 1, 0], &[2, 0, 4, 1, 3]] {
@@ -79,6 +80,7 @@ async fn ses_1_ses_3_runs_that_wait_are_cancelled_in_any_order_and_the_others_ke
     }
 }
 
+/// (SES-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ses_1_many_runs_of_a_session_have_their_turn_in_the_order_of_their_start() {
     const RUNS: usize = 60;
@@ -104,7 +106,7 @@ async fn ses_1_many_runs_of_a_session_have_their_turn_in_the_order_of_their_star
     world.finish().await;
 }
 
-/// Whatever needs a session to itself, by name.
+/// Makes every kind of request that needs exclusive use of a session, and returns the outcomes by name.
 async fn wishes(world: &TestRuntime) -> Vec<(&'static str, Result<(), ErrorInfo>)> {
     let (runtime, id) = (world.runtime(), SessionId::new("s"));
     let alone = RunRequest { reject_if_busy: true, ..RunRequest::new("x").session("s") };
@@ -118,6 +120,7 @@ async fn wishes(world: &TestRuntime) -> Vec<(&'static str, Result<(), ErrorInfo>
     ]
 }
 
+/// (SES-1, SES-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ses_1_ses_4_what_needs_a_session_to_itself_is_refused_while_a_run_is_at_work_or_waits() {
     let world = TestRuntime::with(
@@ -148,7 +151,7 @@ async fn ses_1_ses_4_what_needs_a_session_to_itself_is_refused_while_a_run_is_at
     until(&mut waiting.events().unwrap(), "model_started").await;
     refused("the one that waited is at work").await;
     soon(waiting.cancel()).await.unwrap();
-    // Now each of them is taken, one after the other.
+    // Now each of them is accepted, one after the other.
     let (runtime, id) = (world.runtime(), SessionId::new("s"));
     let alone = RunRequest { reject_if_busy: true, ..RunRequest::new("x").session("s") };
     for start in [alone, RunRequest::new("x").session("s").after(2), RunRequest::resume("s").after(2)] {
@@ -162,7 +165,7 @@ async fn ses_1_ses_4_what_needs_a_session_to_itself_is_refused_while_a_run_is_at
     world.finish().await;
 }
 
-/// How a run comes to its end.
+/// Kind of end of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum End {
     Answer,
@@ -175,7 +178,7 @@ enum End {
     LastTurn,
 }
 
-/// What is left of a run: how it ended, what its conversation's head says, and which text is kept as a partial one.
+/// State after a run: its status and end reason, the message at the head of the conversation, and the partial text.
 struct Left {
     status: RunStatus,
     reason: EndReason,
@@ -202,7 +205,7 @@ fn ending(end: End, request: &ModelRequest) -> Turn {
     }
 }
 
-/// What each kind of end leaves behind.
+/// State after each kind of end.
 fn ends() -> [(End, Left); 8] {
     use EndReason as R;
     use RunStatus::{Cancelled, Completed, Failed};
@@ -221,7 +224,7 @@ fn ends() -> [(End, Left); 8] {
 async fn run_to_its_end(world: &TestRuntime, model: &ScriptedModel, called: &AtomicUsize, end: End) -> RunHandle {
     let start =
         RunRequest { max_iterations: (end == End::LastTurn).then_some(1), ..RunRequest::new("try").session("s") };
-    // From before it starts: text that has streamed already is told to nobody.
+    // Subscribes before the run starts, because text that has already been streamed is not sent to new subscribers.
     let mut events = world.runtime().session_events(&SessionId::new("s"), 0);
     let run = world.runtime().start(start).await.unwrap();
     match end {
@@ -230,7 +233,7 @@ async fn run_to_its_end(world: &TestRuntime, model: &ScriptedModel, called: &Ato
             while !matches!(soon(events.next()).await.unwrap().unwrap(), soong::StreamItem::Delta(_)) {}
         }
         End::CancelInTools => {
-            // The other one has its result, which stands before that of the one that is cut off.
+            // The other call has its result, which precedes the result of the interrupted call.
             until(&mut events, "tool_completed").await;
             patiently("the tool is at work", || called.load(SeqCst) == 1).await;
         }
@@ -250,6 +253,7 @@ async fn main_path(world: &TestRuntime) -> Vec<Message> {
     messages
 }
 
+/// (SES-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ses_5_a_session_goes_on_from_its_last_complete_message_whatever_the_end_was() {
     for (end, want) in ends() {
@@ -289,7 +293,7 @@ async fn ses_5_a_session_goes_on_from_its_last_complete_message_whatever_the_end
             let after = main_path(&world).await;
             assert_eq!(after[..before.len()], before, "{row}: what was there stays as it was");
             let requests = std::mem::take(&mut *seen.lock().unwrap());
-            // The model was shown the path, and never what was cut off.
+            // The model was sent the main path, and never the partial text.
             let shown: Vec<&str> = requests[0].messages.iter().map(|message| message.content.as_str()).collect();
             let path: Vec<&str> = after[1..after.len() - 1].iter().map(|message| message.content.as_str()).collect();
             assert_eq!(shown, path, "{row}");

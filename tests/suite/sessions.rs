@@ -1,4 +1,4 @@
-//! Sessions: first in, first out; going on; who comes in and who does not (SES-1 … SES-3, MSG-2).
+//! Sessions: first in, first out; continuing a session; accepted and rejected requests (SES-1 … SES-3, MSG-2).
 
 use std::sync::Arc;
 
@@ -109,7 +109,7 @@ async fn a_session_goes_on_where_it_stood_also_in_another_process() {
     world.finish().await;
 }
 
-/// How the run between two answered ones comes to its end.
+/// Kind of end of a run between two answered runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Middle {
     CancelledBeforeAnyText,
@@ -177,7 +177,7 @@ async fn a_run_that_did_not_answer_has_no_answer_of_another() {
     }
 }
 
-/// A model that refuses what it is asked until it is asked to go on, as one that was out of reach.
+/// Model whose first call fails, as if it were unreachable, and whose later calls succeed.
 fn reached_at_the_second_try() -> Arc<ScriptedModel> {
     let tries = std::sync::atomic::AtomicUsize::new(0);
     ScriptedModel::new(move |request| match tries.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
@@ -234,7 +234,7 @@ async fn a_session_that_goes_on_keeps_what_its_last_run_was_given_and_widens_not
     want.goes_on = true;
     drop(first);
     world.reopen(model()).await;
-    // Twice: the second goes on from one that inherited everything.
+    // Twice: the second run continues from a run that inherited all settings.
     for _ in 0..2 {
         let run = world.runtime().start(RunRequest::resume("s")).await.unwrap();
         assert_eq!(soon(run.wait()).await.unwrap().error, Some(given.clone()));
@@ -246,7 +246,7 @@ async fn a_session_that_goes_on_keeps_what_its_last_run_was_given_and_widens_not
     want.model = "large".into();
     want.max_iterations = Some(9);
     assert_eq!(run.record().await.unwrap().settings, want, "what is said counts, the rest stays");
-    // Another mode is another leader: it has a preset of its own.
+    // Another mode uses its own preset.
     let run = world.runtime().start(RunRequest::resume("s").mode(RunMode::Orchestrator)).await.unwrap();
     soon(run.wait()).await.unwrap();
     want.agent_type = "orchestrator".into();
@@ -304,7 +304,8 @@ async fn a_session_goes_on_from_the_last_run_that_began() {
     world.finish().await;
 }
 
-/// Starts the same run many times at once; one is to be accepted, the others are refused as `session_active`.
+/// Starts the same run several times concurrently, and checks that one start is accepted and the others are rejected
+/// as `session_active`.
 async fn only_one_of(world: &TestRuntime, start: &RunRequest) -> RunHandle {
     let starts = (0..8).map(|_| {
         let (runtime, start) = (world.runtime().clone(), start.clone());
@@ -326,12 +327,13 @@ async fn of_many_who_want_a_session_for_themselves_at_once_one_gets_it() {
     let hangs = ScriptedModel::new(|_| Turn::Hang(""));
     let world = TestRuntime::open(hangs.clone()).await;
     let mut alone = RunRequest { reject_if_busy: true, ..RunRequest::new("x").session("s") };
-    // A session that is only just coming to be, then one that is there, then one that goes on.
+    // First with a session that is just being created, then with an existing one; below, with a session that
+    // continues.
     for _ in 0..3 {
         let run = only_one_of(&world, &alone).await;
         let queued = world.runtime().start(RunRequest::new("later").session("s")).await.unwrap();
         soon(run.cancel()).await.unwrap();
-        // Whoever waits is as good a reason to refuse as whoever works.
+        // A queued run is as good a reason to reject as an active run.
         assert_eq!(world.runtime().start(alone.clone()).await.unwrap_err().code, ErrorCode::SessionActive);
         soon(queued.cancel()).await.unwrap();
         check_session(world.runtime(), run.session_id()).await;
@@ -355,7 +357,7 @@ async fn a_session_that_comes_back_from_a_crash_is_as_busy_as_before() {
         world.runtime().crash("session:s").unwrap();
         let error = loop {
             match world.runtime().start(alone.clone()).await {
-                // It crashed with the request in its mailbox.
+                // The session crashed with the request in its mailbox.
                 Err(error) if error.code == ErrorCode::InternalError => {}
                 outcome => break outcome.unwrap_err(),
             }
@@ -372,7 +374,7 @@ async fn a_session_that_comes_back_from_a_crash_is_as_busy_as_before() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_many_who_go_on_at_once_none_goes_on_from_what_another_has_answered() {
     for _ in 0..8 {
-        // Its answer comes at once: who is late finds the session idle again, but answered.
+        // The answer arrives immediately: a late request finds the session idle again, but answered.
         let world = TestRuntime::open(reached_at_the_second_try()).await;
         let run = world.runtime().start(RunRequest::new("one").session("s")).await.unwrap();
         soon(run.wait()).await.unwrap();
@@ -414,7 +416,8 @@ async fn a_run_whose_end_is_recorded_is_not_the_one_at_work() {
     let model =
         ScriptedModel::new(|request| if last_of(request) == "one" { Turn::say("One.") } else { Turn::Hang("") });
     let world = TestRuntime::with(model, |builder| {
-        // Holds the first run between the record of its end and the news of it; a test that fails lets go.
+        // Holds the first run between the record of its end and the notification about it. If the test fails, the
+        // sender is dropped, which releases the run.
         builder.fault_hook(Arc::new(move |_, point| {
             if point == FaultPoint::Ended
                 && let Some(released) = released.lock().unwrap().take()

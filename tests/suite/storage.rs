@@ -1,4 +1,4 @@
-//! A disk that refuses: work waits, nothing is lost, and goes on (DUR-6); artifacts.
+//! A disk that rejects writes: runs wait, lose nothing, and continue (DUR-6); artifacts.
 
 use std::time::Instant;
 
@@ -71,7 +71,7 @@ async fn refuse_a_start(unclear: bool) {
     let run = world.runtime().start(RunRequest::new("x").session("s")).await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().output, "ok");
     let id = run.session_id().clone();
-    // What was recorded without the caller's knowing ends by itself.
+    // A run that was recorded without the caller's knowledge ends automatically.
     loop {
         match world.runtime().session(&id).await.unwrap().live_runs {
             0 => break,

@@ -1,7 +1,8 @@
-//! The disk refuses, at every write in turn: commands say so, runs wait and go on, nothing is damaged (DUR-2, DUR-6).
+//! The disk rejects each write in turn: commands report it, runs wait and continue, and nothing is damaged (DUR-2,
+//! DUR-6).
 //!
-//! One whole job, and one fault a world: before a commit, behind it, or with the files of artifacts. Not here: what
-//! the store itself does with a full disk (`storage`), homes that cannot be opened at all (`homes.rs`).
+//! Each test runtime does one whole job with one fault: before a commit, after it, or when artifact files are
+//! written. Elsewhere: the store itself on a full disk (`storage`), homes that cannot be opened at all (`homes.rs`).
 
 use std::{
     path::{Path, PathBuf},
@@ -30,18 +31,18 @@ use crate::support::{
     world::{TestRuntime, each_in_turn, hasty, patiently, soon},
 };
 
-/// How many commits the job makes at least; those of children may share one.
+/// Minimum number of commits of the job. Children may share a commit.
 const COMMITS: u64 = 40;
 
-/// A run with a reading tool, two children, a document of three edits and a goal; one that waits behind it; and one
-/// that is asked for when the conversation has gone back.
+/// Model of the job: a run with a read tool, two children, a document with three edits and a goal; a queued run; and
+/// a run that starts with a rewind.
 fn job() -> Arc<ScriptedModel> {
     let update = |old: &str, new: &str| Turn::call("update_artifact", json!({"name": "doc", "old": old, "new": new}));
     ScriptedModel::new(move |request| {
         let asked = request.messages.iter().rposition(|message| message.role == Role::User).unwrap();
         let since = &request.messages[asked..];
         let answers = since.iter().filter(|message| message.role == Role::Assistant).count();
-        // What a tool could not do, a model tries again.
+        // The model repeats a call that failed because of the disk.
         let refused = |message: &&Arc<Message>| message.content.starts_with("Error [storage_error]");
         let turn = answers - since.iter().filter(refused).count();
         match (request.messages[asked].content.split_whitespace().next().unwrap(), turn) {
@@ -70,12 +71,12 @@ fn broken(plan: &FaultPlan) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder {
     |builder| builder.config(hasty()).wrap_store(move |store| Box::new(FaultStore::new(store, plan)))
 }
 
-/// What refused, and how often a program had to ask again.
+/// Number of commands that were rejected, and that the program had to repeat.
 #[derive(Default)]
 struct Refusals(u64);
 
 impl Refusals {
-    /// Does something until the disk takes it: one fault refuses one command at most.
+    /// Repeats a command until it succeeds. One fault rejects at most one command.
     async fn insist<T>(&mut self, what: &str, mut attempt: impl AsyncFnMut() -> Result<T, ErrorInfo>) -> T {
         loop {
             match soon(attempt()).await {
@@ -95,7 +96,7 @@ fn session() -> SessionId {
     SessionId::new("s")
 }
 
-/// Where the answer of a run stands in the conversation.
+/// Returns the sequence of a run's answer in the conversation.
 async fn answer_of(world: &TestRuntime, name: &str) -> u64 {
     let all = world.runtime().messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
     let said = format!("{name} done");
@@ -107,7 +108,7 @@ async fn done(run: &RunHandle, name: &str) {
     assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, format!("{name} done").as_str()));
 }
 
-/// The run answers, and says that its document could not be stored as a version.
+/// Checks that the run answered, and that it reports that its document could not be stored as a version.
 async fn done_but_for_its_document(run: &RunHandle, name: &str) {
     let outcome = soon(run.wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Failed, format!("{name} done").as_str()));
@@ -115,8 +116,8 @@ async fn done_but_for_its_document(run: &RunHandle, name: &str) {
     assert_eq!((error.code, error.details), (ErrorCode::StorageError, json!({"artifacts": ["doc"]})));
 }
 
-/// Does the whole job; the same comes of it, whatever refused once. `unflushed` is the run whose document cannot be
-/// stored as a version: what it holds comes of it all the same. Returns how many refusals a program heard of.
+/// Does the whole job, and checks its result, which does not depend on the fault. `unflushed` names the run whose
+/// document cannot be stored as a version; its edits are kept nevertheless. Returns the number of rejected commands.
 async fn do_the_job(world: &TestRuntime, unflushed: Option<&str>) -> u64 {
     let done = async |run: &RunHandle, name: &str| match unflushed {
         Some(failing) if failing == name => done_but_for_its_document(run, name).await,
@@ -149,7 +150,7 @@ async fn do_the_job(world: &TestRuntime, unflushed: Option<&str>) -> u64 {
     refusals.0
 }
 
-/// Nothing of what is stored is damaged, missing or too much, also for the next owner.
+/// Checks that stored data is neither damaged nor missing nor redundant, also for the next owner.
 async fn check_home(mut world: TestRuntime, place_of_fault: &str) {
     world.shut().await;
     let reader = SqliteReader::open(world.home().join("sessions.sqlite")).unwrap();
@@ -181,7 +182,7 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Refuses one commit after the other; returns how many there were, and how many refusals a program heard of.
+/// Rejects each commit in turn. Returns the number of commits and the number of rejected commands.
 fn refuse_each(fault: impl Fn(StoreError) -> Fault + Sync) -> (u64, u64) {
     let told = AtomicU64::new(0);
     let commits = each_in_turn(async |nth| {
@@ -196,20 +197,23 @@ fn refuse_each(fault: impl Fn(StoreError) -> Fault + Sync) -> (u64, u64) {
     (commits, told.load(SeqCst))
 }
 
+/// (DUR-6)
 #[test]
 fn dur_6_any_one_commit_that_is_refused_changes_nothing_of_what_comes_of_a_job() {
     let (commits, told) = refuse_each(Fault::FailBeforeWrite);
-    // The commit of its start has a number of its own; those of later commands differ from world to world.
+    // The first start has a fixed commit number; the numbers of later commands vary, so only minimums are checked.
     assert!(commits >= COMMITS && told >= 1, "{commits} commits, {told} refusals");
 }
 
+/// (DUR-6)
 #[test]
 fn dur_6_any_one_commit_that_was_made_and_seemed_to_fail_changes_nothing_of_what_comes_of_a_job() {
     let (commits, told) = refuse_each(Fault::FailAfterWrite);
-    // The commit of its start has a number of its own; those of later commands differ from world to world.
+    // The first start has a fixed commit number; the numbers of later commands vary, so only minimums are checked.
     assert!(commits >= COMMITS && told >= 1, "{commits} commits, {told} refusals");
 }
 
+/// (DUR-6)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dur_6_a_command_whose_commit_is_refused_says_so_and_has_changed_nothing() {
     let plan = FaultPlan::new();
@@ -238,6 +242,7 @@ async fn dur_6_a_command_whose_commit_is_refused_says_so_and_has_changed_nothing
     world.finish().await;
 }
 
+/// (DUR-6)
 #[test]
 fn dur_6_any_one_file_that_cannot_be_written_changes_nothing_of_what_comes_of_a_job() {
     for point in [FaultPoint::BeforeBlob, FaultPoint::AfterBlob] {
@@ -252,12 +257,12 @@ fn dur_6_any_one_file_that_cannot_be_written_changes_nothing_of_what_comes_of_a_
             is_reached
         });
         let told = told.load(SeqCst);
-        // Which file is that of the command, and not of a run, differs from world to world.
+        // Which file belongs to the command, and not to a run, varies.
         assert!(files >= 4 && told <= files, "{point}: {files} files, {told} refusals");
     }
 }
 
-/// Whether some run shows that it waits for the disk.
+/// Returns whether a run shows that it waits for the disk.
 fn waits_for_storage(world: &TestRuntime) -> bool {
     let tree = serde_json::to_value(world.runtime().tree()).unwrap();
     let mut open = vec![&tree];
@@ -270,6 +275,7 @@ fn waits_for_storage(world: &TestRuntime) -> bool {
     false
 }
 
+/// (DUR-6)
 #[test]
 fn dur_6_a_disk_that_is_full_from_any_commit_on_is_waited_for_and_work_can_be_cancelled_meanwhile() {
     let (waited, cancelled) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -279,7 +285,7 @@ fn dur_6_a_disk_that_is_full_from_any_commit_on_is_waited_for_and_work_can_be_ca
         config.runtime.cancel_timeout_ms = 50;
         let build = broken(&plan);
         let world = TestRuntime::with(model.clone(), |builder| build(builder).config(config)).await;
-        // The first is accepted, or there is nothing to cancel.
+        // The first commit accepts the run; without it, there is nothing to cancel.
         let first = nth + 1;
         (first..first + 1_000).for_each(|commit| plan.inject_at(commit, Fault::FailBeforeWrite(disk_full())));
         let (runtime, start) = (world.runtime(), RunRequest::new("job").session("s").mode(RunMode::Orchestrator));
@@ -302,7 +308,8 @@ fn dur_6_a_disk_that_is_full_from_any_commit_on_is_waited_for_and_work_can_be_ca
             );
             plan.clear();
             let outcome = soon(run.wait()).await.unwrap();
-            // Where only its end was left to be stored, it has ended; perhaps with a document that was not flushed.
+            // If only the record of its end was pending, the run has ended, possibly with a document that was not
+            // flushed.
             let code = outcome.error.as_ref().map(|error| error.code);
             let has_ended = matches!((outcome.status, code), (RunStatus::Failed, Some(ErrorCode::StorageError)))
                 || outcome.status == RunStatus::Completed;
@@ -324,6 +331,7 @@ fn dur_6_a_disk_that_is_full_from_any_commit_on_is_waited_for_and_work_can_be_ca
     assert!(waited >= 15 && cancelled >= 12, "{waited} waited, {cancelled} were cancelled");
 }
 
+/// (DUR-6)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dur_6_files_that_cannot_be_written_at_any_flush_cost_no_edit_and_no_later_run() {
     for (nth, run) in ["job", "second", "third"].into_iter().enumerate() {
@@ -331,7 +339,7 @@ async fn dur_6_files_that_cannot_be_written_at_any_flush_cost_no_edit_and_no_lat
         let (slot, flushes, ended) = (Arc::clone(&in_the_way), AtomicU64::new(0), AtomicU64::new(0));
         let hook = move |_: &RunId, point: FaultPoint| match point {
             FaultPoint::Flush if flushes.fetch_add(1, SeqCst) == nth as u64 => slot.wait().put(),
-            // Those of its children come before the first flush.
+            // The ends of the two children come before the first flush.
             FaultPoint::Ended if ended.fetch_add(1, SeqCst) == nth as u64 + 2 => slot.wait().take_away(),
             _ => {}
         };
@@ -342,7 +350,7 @@ async fn dur_6_files_that_cannot_be_written_at_any_flush_cost_no_edit_and_no_lat
     }
 }
 
-/// A file where a folder has to be.
+/// A file in the place of a required folder.
 struct InTheWay(PathBuf);
 
 impl InTheWay {
@@ -361,7 +369,7 @@ impl InTheWay {
     }
 }
 
-/// Stores a text in each of the ways there are; returns what each said.
+/// Stores a text through each method of the library, and returns the outcomes.
 async fn store_in_every_way(world: &TestRuntime) -> Vec<Result<u64, ErrorInfo>> {
     let (runtime, here) = (world.runtime(), place("s"));
     let pieces = || Content::Stream(Box::pin(futures::stream::iter([Ok("a".into()), Ok("b".into())])));
@@ -372,6 +380,7 @@ async fn store_in_every_way(world: &TestRuntime) -> Vec<Result<u64, ErrorInfo>> 
     [saved, put, uploaded, edited].into_iter().map(|one| one.map(|artifact| artifact.current_version)).collect()
 }
 
+/// (DUR-6)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dur_6_whoever_stores_where_no_file_can_be_written_is_told_and_leaves_nothing() {
     for read_only in [false, true] {
@@ -409,7 +418,7 @@ async fn dur_6_whoever_stores_where_no_file_can_be_written_is_told_and_leaves_no
     }
 }
 
-/// Says who may do what in a folder and in those within.
+/// Sets the mode of a folder and of all folders below it.
 fn set_mode(folder: &Path, mode: u32) {
     use std::os::unix::fs::PermissionsExt;
     for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap).filter(|entry| entry.path().is_dir()) {
@@ -418,7 +427,7 @@ fn set_mode(folder: &Path, mode: u32) {
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// A store in which what an edit belongs to is never there.
+/// Store in which the session of an edit never exists.
 struct Forgetful(Box<dyn Store>);
 
 impl Store for Forgetful {

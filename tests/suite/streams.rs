@@ -1,4 +1,4 @@
-//! Event streams: once, in order, from any cursor, whatever the reader does (EVT-1 … EVT-4).
+//! Event streams: every event once, in order, from any cursor, whatever the reader does (EVT-1 … EVT-4).
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ async fn readers_that_come_late_go_away_and_return_miss_nothing_and_see_nothing_
             tokio::spawn(async move {
                 let (mut seen, mut cursor) = (Vec::new(), 0);
                 loop {
-                    // A new connection after every few events, from the last id that was seen.
+                    // Reconnects after every few events, with the id of the last received event.
                     let mut stream = runtime.trace_events(&trace, cursor);
                     for _ in 0..step {
                         let Some(item) = soon(stream.next()).await else { return seen };
@@ -82,7 +82,7 @@ async fn readers_that_come_late_go_away_and_return_miss_nothing_and_see_nothing_
 async fn a_whole_session_is_one_stream_with_one_cursor() {
     let world = TestRuntime::open(busy()).await;
     let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator).session("s")).await.unwrap();
-    // This one reads only after everything has happened: its buffer has overflowed by then.
+    // This stream is read only after all events have occurred, when its buffer has overflowed.
     let mut late = world.runtime().session_events(run.session_id(), 0);
     soon(run.wait()).await.unwrap();
     let last = world.runtime().session(run.session_id()).await.unwrap().last_session_seq;

@@ -1,4 +1,4 @@
-//! Runs of which nothing comes are told, once, and what waits by declaration is not (RUN-7).
+//! Stalled runs are reported once; runs that wait by design are not reported (RUN-7).
 
 use std::sync::{Arc, atomic::AtomicUsize};
 
@@ -15,7 +15,7 @@ use crate::support::{
     world::{TestRuntime, patiently, quick, soon, until},
 };
 
-/// The runs that the tree shows as stuck, by their task.
+/// Returns the tasks of the runs that the tree shows as stalled.
 fn stuck(tree: &ActorView) -> Vec<String> {
     let own = tree.run.iter().filter(|run| run.stuck).map(|run| run.task.clone());
     own.chain(tree.children.iter().flat_map(stuck)).collect()
@@ -44,7 +44,7 @@ async fn run_7_a_tool_that_hangs_is_told_once_and_its_parent_a_slow_model_and_a_
     let children = run.children().await.unwrap();
     assert_eq!(told.run_id.as_ref(), Some(&children[0].run_id));
     assert_eq!(stuck(&world.runtime().tree().unwrap()), ["hangs"]);
-    // A second look finds nothing new: neither those that wait by declaration, nor the same again.
+    // A second check reports nothing new: neither the runs that wait by design nor the same run again.
     tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
     for child in &children {
         let events = stored(world.runtime(), &child.trace_id).await;

@@ -1,6 +1,7 @@
-//! What sub-agents are given, what they bring back, and that it is honest (SUB-1 … SUB-8).
+//! Sub-agents: their input, their results, and the accuracy of what is reported about them (SUB-1 … SUB-8).
 //!
-//! Not here: that they run at once, slots and goals (`orchestration.rs`), people (`people.rs`), money (`budgets.rs`).
+//! Elsewhere: parallel execution, slots and goals (`orchestration.rs`), questions to users (`people.rs`), costs
+//! (`budgets.rs`).
 
 use std::sync::{Arc, Mutex, atomic::Ordering::SeqCst};
 
@@ -19,8 +20,8 @@ use crate::support::{
     world::{TestRuntime, all, patiently, quick, soon},
 };
 
-/// A model whose main agent makes these calls one after the other and then tells the last result; the rest is
-/// for the children.
+/// Model whose main agent makes these calls one after the other, and then answers with the last result. `child`
+/// returns the turns of the children.
 fn calls(
     calls: Vec<(&'static str, Value)>,
     child: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static,
@@ -52,6 +53,7 @@ fn said(request: &ModelRequest) -> Vec<(Role, String)> {
     spoken.map(|message| (message.role, message.content.clone())).collect()
 }
 
+/// (SUB-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_1_messages_are_given_to_all_children_or_a_list_to_each() {
     let user = |text: &str| json!({"role": "user", "content": text});
@@ -82,6 +84,7 @@ async fn sub_1_messages_are_given_to_all_children_or_a_list_to_each() {
     }
 }
 
+/// (SUB-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_1_what_cannot_be_given_is_answered_and_nothing_is_started() {
     let message = |role: &str, content: &str| json!({"role": role, "content": content});
@@ -106,6 +109,7 @@ async fn sub_1_what_cannot_be_given_is_answered_and_nothing_is_started() {
     }
 }
 
+/// (SUB-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_1_a_delegate_goes_on_with_its_trace_and_a_second_evaluation_with_its_own() {
     let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
@@ -148,13 +152,14 @@ async fn continued_child_keeps_its_preset_and_tools() {
         (true, turn @ 1..=2) => {
             let result: Value =
                 serde_json::from_str(last_of(request)).unwrap_or_else(|_| panic!("{}", last_of(request)));
-            // The answer has the shape of its call: a list, then one result, also of a trace that an explorer began.
+            // The result has the shape of its call: a list, then a single result, also for a trace that an explore
+            // call started.
             let one = if turn == 1 { &result["results"][0] } else { &result };
             assert_eq!(result["mode"], if turn == 1 { "explore" } else { "delegate" }, "{result}");
             let trace = &one["sub_trace_id"];
             let mut arguments = json!({"task": "look closer", "continue_from": trace});
             if turn == 2 {
-                // It has all tools.
+                // This preset has all tools.
                 arguments["agent_type"] = json!("default");
             }
             Turn::call("agent", arguments)
@@ -173,7 +178,7 @@ async fn continued_child_keeps_its_preset_and_tools() {
     assert_eq!(tools, ["read glob"; 3]);
     let settings: Vec<_> = run.children().await.unwrap().into_iter().map(|child| child.settings).collect();
     assert_eq!([1, 2].map(|at| settings[at].agent_type.as_str()), ["explore", "default"]);
-    // By a program, a preset drops the tools of the earlier run, within what the parent hands on.
+    // A driven run of the session keeps the tools of the previous run.
     let driven = RunRequest { tools: None, ..RunRequest::driven("more").session(run.session_id().as_str()) };
     let parent = world.runtime().start(driven).await.unwrap();
     assert_eq!(parent.record().await.unwrap().settings.tools.as_deref().map(<[String]>::len), Some(3), "kept");
@@ -182,6 +187,7 @@ async fn continued_child_keeps_its_preset_and_tools() {
     world.finish().await;
 }
 
+/// (SUB-1a)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_1a_context_is_kept_with_the_child_and_shown_to_it() {
     let model = calls(vec![("agent", json!({"task": "look", "context": "the house is red"}))], |request| {
@@ -215,6 +221,7 @@ fn number_schema() -> Value {
     json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
 }
 
+/// (SUB-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_4_an_answer_that_does_not_fit_may_be_mended_once() {
     for (first, second, wanted) in [
@@ -252,6 +259,7 @@ async fn sub_4_an_answer_that_does_not_fit_may_be_mended_once() {
     }
 }
 
+/// (SUB-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_4_a_users_run_may_have_a_schema_too_and_its_answer_is_read_as_a_value() {
     #[derive(Debug, Deserialize, PartialEq)]
@@ -277,6 +285,7 @@ async fn sub_4_a_users_run_may_have_a_schema_too_and_its_answer_is_read_as_a_val
     world.finish().await;
 }
 
+/// (SUB-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_4_a_large_answer_becomes_an_artifact_and_what_is_read_of_it_says_where() {
     let long = format!("begin {} end", "x".repeat(5_000));
@@ -299,6 +308,7 @@ async fn sub_4_a_large_answer_becomes_an_artifact_and_what_is_read_of_it_says_wh
     world.finish().await;
 }
 
+/// (SUB-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_4_results_that_are_too_long_together_are_shortened_each_and_kept_whole() {
     let tasks: Vec<String> = (0..20).map(|n| format!("task {n}")).collect();
@@ -333,6 +343,7 @@ async fn sub_4_results_that_are_too_long_together_are_shortened_each_and_kept_wh
     world.finish().await;
 }
 
+/// (SUB-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_4_a_child_that_goes_wrong_is_told_as_it_was_and_the_parent_goes_on() {
     let broken = || ModelError::new(Failure::Rejected, "no such model");
@@ -369,9 +380,11 @@ async fn sub_4_a_child_that_goes_wrong_is_told_as_it_was_and_the_parent_goes_on(
     world.finish().await;
 }
 
+/// (SUB-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_7_waiting_for_a_slot_or_for_children_of_its_own_is_not_a_childs_time() {
-    // One slot, six children of 120 ms each, and 300 ms for each child: those that wait longest wait longer than that.
+    // One slot, six children of 120 ms each, and a timeout of 300 ms per child. The last children wait for longer
+    // than that.
     let model = calls(vec![("agent", json!({"task": ["a", "b", "c", "d", "e", "f"], "timeout_ms": 300}))], |request| {
         let (told, task) = (Arc::new(tokio::sync::Notify::new()), task_of(request).to_owned());
         let tell = Arc::clone(&told);
@@ -394,6 +407,7 @@ async fn sub_7_waiting_for_a_slot_or_for_children_of_its_own_is_not_a_childs_tim
     world.finish().await;
 }
 
+/// (SUB-8)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_8_a_parent_hears_what_its_children_are_about_and_that_one_crashed() {
     let go = Arc::new(tokio::sync::Notify::new());
@@ -431,6 +445,7 @@ async fn sub_8_a_parent_hears_what_its_children_are_about_and_that_one_crashed()
     world.finish().await;
 }
 
+/// (RT-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rt_4_a_program_starts_children_of_each_kind_at_once_and_joins_them() {
     let model = ScriptedModel::new(|request| match task_of(request).lines().next().unwrap() {
@@ -484,6 +499,7 @@ async fn rt_4_a_program_starts_children_of_each_kind_at_once_and_joins_them() {
     world.finish().await;
 }
 
+/// (RT-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rt_4_a_result_that_is_delivered_enters_the_conversation_before_the_next_turn() {
     let go = Arc::new(tokio::sync::Notify::new());
@@ -511,6 +527,7 @@ async fn rt_4_a_result_that_is_delivered_enters_the_conversation_before_the_next
     world.finish().await;
 }
 
+/// (SUB-10)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_10_one_child_cancelled_leaves_its_siblings_and_tells_what_it_has() {
     let go = Arc::new(tokio::sync::Notify::new());

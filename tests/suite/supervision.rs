@@ -1,4 +1,4 @@
-//! Crashes, restarts, cancelling: what is left alone, what comes back, what goes silent (ACT-1 … ACT-5).
+//! Crashes, restarts and cancelling: unaffected runs, restarted actors and stopped runs (ACT-1 … ACT-5).
 
 use std::{
     collections::HashMap,
@@ -19,7 +19,7 @@ use crate::support::{
     world::{TestRuntime, patiently, quick, soon, until},
 };
 
-/// A run with a tool, two children with a tool each, and an artifact.
+/// Model of a run with a tool call, two children with a tool call each, and an artifact.
 fn whole_job() -> Arc<ScriptedModel> {
     ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
         (true, 0) => Turn::call("list_files", json!({})),
@@ -31,7 +31,8 @@ fn whole_job() -> Arc<ScriptedModel> {
     })
 }
 
-/// Panics the first `times` that a run of this depth meets `point` for the `nth` time or later.
+/// Returns a hook that panics when a run of this depth reaches `point` for the `nth` time or later, at most `times`
+/// times.
 fn crash_at(
     point: FaultPoint,
     nth: usize,
@@ -81,7 +82,7 @@ async fn a_crash_at_any_point_is_mended_from_the_journal() {
                 let saved = events.iter().filter(|event| event.event.kind() == "artifact_saved").count();
                 assert_eq!(saved, 1, "{place}");
                 let messages = world.runtime().messages(run.trace_id(), soong::MessagePath::All).await.unwrap();
-                // system, user, and two for each of three tool turns, and the answer
+                // system, user, two messages for each of three tool turns, and the answer
                 assert_eq!(messages.len(), 9, "{place}");
                 assert_eq!(run.children().await.unwrap().len(), 2, "{place}");
                 check_session(world.runtime(), run.session_id()).await;
@@ -132,7 +133,7 @@ async fn the_fourth_crash_in_a_minute_ends_only_that_run() {
             assert_eq!(outcome.error.as_ref().unwrap().code, ErrorCode::ActorCrashed);
         }
         assert_eq!(soon(good.wait()).await.unwrap().status, RunStatus::Completed);
-        // The session and its trace can go on.
+        // The session and its trace can continue.
         let again = world.runtime().start(RunRequest::new("again").session("bad")).await.unwrap();
         assert_eq!(soon(again.wait()).await.unwrap().output, "ok");
         check_session(world.runtime(), bad.session_id()).await;
@@ -157,7 +158,7 @@ async fn a_child_that_crashes_too_often_fails_and_its_parent_goes_on() {
     world.finish().await;
 }
 
-/// Starts the whole job with children that wait, and returns once they do.
+/// Starts a run with children that wait, and returns once they wait.
 async fn waiting_children(world: &TestRuntime, model: &ScriptedModel) -> soong::RunHandle {
     let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator)).await.unwrap();
     patiently("the children think", || model.in_flight() == 2).await;
@@ -184,7 +185,7 @@ async fn a_session_and_its_supervisors_come_back_with_their_runs() {
         let queued = world.runtime().start(RunRequest::new("y").session("s")).await.unwrap();
         let calls = model.calls.load(SeqCst);
         world.runtime().crash(victim).unwrap();
-        // The children's calls were cut off with their actors; new incarnations make them again.
+        // The model calls of the children ended with their actors, and the restarted actors repeat them.
         patiently("the children think again", || model.calls.load(SeqCst) == calls + 2 && model.in_flight() == 2).await;
         let restarts =
             |runtime: &Runtime| serde_json::to_value(runtime.tree()).unwrap().to_string().contains("\"restarts\":1");
@@ -277,7 +278,7 @@ async fn cancelling_a_tree_silences_all_of_it_and_keeps_what_there_is() {
     let partial = world.runtime().messages(&children[0].trace_id, soong::MessagePath::All).await.unwrap();
     let kept = partial.iter().find(|message| message.partial).expect("the partial text is kept");
     assert_eq!(kept.content, "half of it");
-    // The result of the call says how each child can go on.
+    // The result of the call says how to continue each child.
     let messages = world.runtime().messages(run.trace_id(), soong::MessagePath::Main).await.unwrap();
     let told: serde_json::Value = serde_json::from_str(&messages.last().unwrap().content).unwrap();
     let results = told["results"].as_array().unwrap();
@@ -289,7 +290,7 @@ async fn cancelling_a_tree_silences_all_of_it_and_keeps_what_there_is() {
             format!("it was cancelled; to let it go on, call agent(task=\"…\", continue_from=\"{}\")", child.trace_id);
         assert_eq!(result["hint"], json!(way));
     }
-    soon(run.cancel()).await.unwrap(); // an ended run stays as it is
+    soon(run.cancel()).await.unwrap(); // cancelling an ended run changes nothing
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }
@@ -320,7 +321,7 @@ async fn a_cancelled_run_that_crashes_stays_cancelled() {
         let crashes = Mutex::new(0);
         Arc::new(move |_, point| {
             let mut crashes = crashes.lock().unwrap();
-            // The append after the one that opened the run is the cancelling's.
+            // The append after the one that starts the run records the cancel.
             if point == FaultPoint::BeforeAppend && *crashes < 2 {
                 *crashes += 1;
                 drop(crashes);
@@ -337,6 +338,7 @@ async fn a_cancelled_run_that_crashes_stays_cancelled() {
     world.finish().await;
 }
 
+/// (SUB-10)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_10_a_child_over_its_time_fails_and_its_parent_hears_of_it() {
     let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
@@ -383,7 +385,7 @@ async fn restarts_are_counted_in_the_tree_and_told_on_the_stream() {
     world.finish().await;
 }
 
-/// A store whose thread dies at its nth commit.
+/// Store whose thread panics at its nth commit.
 struct Dying {
     store: Box<dyn Store>,
     left: usize,
@@ -414,7 +416,7 @@ async fn a_writer_that_dies_is_noticed_and_nothing_waits_for_it() {
     assert_eq!(soon(world.runtime().start("y")).await.unwrap_err(), failure);
     let stored = world.runtime().run(run.run_id()).await.unwrap();
     assert_eq!(stored.status, RunStatus::Interrupted, "what was committed can be read");
-    // Streams have all that is stored, then the reason; also those that are opened now.
+    // Streams deliver all stored events and then the reason, including streams that are opened now.
     for mut events in [events, world.runtime().session_events(run.session_id(), 0)] {
         let mut seen = 0;
         let end = loop {
@@ -470,7 +472,7 @@ async fn a_start_beside_a_crash_of_its_session_is_either_run_or_refused() {
     let world = TestRuntime::open(ScriptedModel::new(|request| Turn::say(task_of(request)))).await;
     let (mut accepted, mut refused) = (0, 0);
     for round in 0..40 {
-        // Four crashes a session: the fifth in 30 s would still be mended, a sixth not.
+        // Four crashes per session: a fifth crash in 30 s would still restart the session, a sixth would not.
         let session = format!("s{}", round / 4);
         let runtime = world.runtime().clone();
         let id = session.clone();
@@ -502,6 +504,7 @@ async fn a_start_beside_a_crash_of_its_session_is_either_run_or_refused() {
     world.finish().await;
 }
 
+/// (SUB-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_7_a_run_whose_actor_crashes_when_its_time_is_over_ends_all_the_same() {
     let armed = Arc::new(std::sync::atomic::AtomicBool::new(false));
@@ -513,7 +516,7 @@ async fn sub_7_a_run_whose_actor_crashes_when_its_time_is_over_ends_all_the_same
     let world = TestRuntime::with(model.clone(), |builder| builder.config(quick()).fault_hook(hook)).await;
     let run = world.runtime().start(RunRequest { timeout_ms: Some(300), ..RunRequest::new("x") }).await.unwrap();
     patiently("the model is asked", || model.in_flight() == 1).await;
-    // What follows from the time that is over is the next thing to be recorded.
+    // The next append records the consequences of the timeout.
     armed.store(true, SeqCst);
     let outcome = soon(run.wait()).await.unwrap();
     assert!(!armed.load(SeqCst), "it crashed");

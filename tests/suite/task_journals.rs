@@ -1,4 +1,4 @@
-//! Task journals: a file in the project for the plan of each orchestrator run (TASK-1, TASK-2).
+//! Task journals: a file in the project with the plan of each orchestrator run (TASK-1, TASK-2).
 
 use std::{
     collections::HashMap,
@@ -23,7 +23,7 @@ use crate::support::{
     world::{TestRuntime, hasty, patiently, soon},
 };
 
-/// Plans three goals, closes one of them, has children work on another, and answers.
+/// Model that plans three goals, completes one of them, starts children for another, and answers.
 fn planner() -> Arc<ScriptedModel> {
     ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
         (true, 0) => Turn::call("goal", json!({"add": ["look", "write", "check"], "focus": "1"})),
@@ -42,7 +42,7 @@ fn tasks(world: &TestRuntime) -> Vec<ProjectTask> {
     read_tasks(Some(&world.home()), &world.project().canonicalize().unwrap()).unwrap()
 }
 
-/// Waits until that many journals are there, all of them of tasks that are over.
+/// Waits until `count` tasks have ended according to their journals, and returns all tasks.
 async fn complete(world: &TestRuntime, count: usize) -> Vec<ProjectTask> {
     let is_over = |task: &ProjectTask| task.status != TaskStatus::Unfinished;
     let what = format!("{count} journals are complete");
@@ -58,7 +58,7 @@ fn lines(path: &Path) -> Vec<TaskLine> {
     lines
 }
 
-/// The goals of a session as its store has them, without what they cost.
+/// Returns the stored goals of a session without their usage.
 async fn goals(world: &TestRuntime, session: &str) -> GoalTree {
     let mut tree = world.runtime().goal_tree(&TraceId::new(session)).await.unwrap();
     for goal in &mut tree.goals {
@@ -68,13 +68,13 @@ async fn goals(world: &TestRuntime, session: &str) -> GoalTree {
     tree
 }
 
-/// Forgets which sub-traces serve a goal: a journal knows those of its own run.
+/// Removes the sub-trace ids of all goals: a journal knows only those of its own run.
 fn bare(mut tree: GoalTree) -> GoalTree {
     tree.goals.iter_mut().for_each(|goal| goal.sub_trace_ids.clear());
     tree
 }
 
-/// A store that never notes that a journal is complete, as if the process died before.
+/// Store that never records that a journal is complete, as if the process had died before.
 struct NeverDone(Box<dyn Store>);
 
 impl Store for NeverDone {
@@ -92,6 +92,7 @@ fn never_done(builder: RuntimeBuilder) -> RuntimeBuilder {
     builder.config(hasty()).wrap_store(|store| Box::new(NeverDone(Box::new(store))))
 }
 
+/// (TASK-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn task_1_each_orchestrator_run_keeps_its_plan_in_the_project() {
     let world = TestRuntime::open(planner()).await;
@@ -118,7 +119,8 @@ async fn task_1_each_orchestrator_run_keeps_its_plan_in_the_project() {
         assert_eq!(kinds.iter().filter(|found| **found == kind).count(), count, "{kind}: {kinds:?}");
     }
 
-    // The next run of the session brings its goals; runs that plan nothing, or that a program drives, have none.
+    // The journal of the next run of the session starts with the goals of the session. Runs in normal mode and driven
+    // runs have no journal.
     let second = runtime.start(orchestrate("s")).await.unwrap();
     soon(second.wait()).await.unwrap();
     let normal = runtime.start(RunRequest::new("x").session("n")).await.unwrap();
@@ -134,7 +136,7 @@ async fn task_1_each_orchestrator_run_keeps_its_plan_in_the_project() {
     assert_eq!(created.goal_tree.goals.len(), 4);
     assert_eq!(bare(goal_tree(&written).unwrap()), bare(goals(&world, "s").await));
 
-    // Neither deleting the session nor another owner of the home changes them.
+    // Deleting the session does not change the journals.
     runtime.delete_session(&SessionId::new("s")).await.unwrap();
     assert_eq!(tasks(&world), all);
     world.finish().await;
@@ -166,6 +168,7 @@ async fn a_queued_run_has_no_journal_before_it_begins_and_none_if_it_never_does(
     world.finish().await;
 }
 
+/// (TASK-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn task_1_an_end_that_was_told_is_in_the_file_when_the_runtime_has_closed() {
     for _ in 0..8 {
@@ -178,6 +181,7 @@ async fn task_1_an_end_that_was_told_is_in_the_file_when_the_runtime_has_closed(
     }
 }
 
+/// (TASK-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn task_1_the_next_owner_completes_what_a_crash_left_of_the_file() {
     let mut world = TestRuntime::with(planner(), never_done).await;
@@ -189,7 +193,8 @@ async fn task_1_the_next_owner_completes_what_a_crash_left_of_the_file() {
     let mut damaged = whole.clone();
     damaged[middle] = b'\n';
     let mut cases: Vec<(String, Option<Vec<u8>>)> = vec![("no file".into(), None), ("damaged".into(), Some(damaged))];
-    // Each line's end, and a place within each line, are among these; the file's own test takes every byte.
+    // Cuts at 16 or 17 evenly spaced positions, before the last byte, and at the end. The unit test of the file cuts
+    // at every byte.
     for cut in (0..whole.len()).step_by(whole.len() / 16).chain([whole.len() - 1, whole.len()]) {
         cases.push((format!("cut at {cut}"), Some(whole[..cut].to_vec())));
     }
@@ -206,7 +211,8 @@ async fn task_1_the_next_owner_completes_what_a_crash_left_of_the_file() {
     assert!(aside.exists(), "what was damaged is kept");
     assert_eq!(tasks(&world).len(), 1, "and is no journal any more");
 
-    // Once it is noted as complete, the file is people's: what they delete stays deleted.
+    // After the journal is recorded as complete, the file belongs to the user: if the user deletes it, it is not
+    // restored.
     for process in 1.. {
         world.reopen(planner()).await;
         fs::remove_file(&path).unwrap();
@@ -281,6 +287,7 @@ async fn a_crash_of_the_runs_actor_at_any_point_leaves_no_trace_in_the_journal()
     }
 }
 
+/// (TASK-1)
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn task_1_a_project_that_takes_no_journal_has_it_under_the_home() {
@@ -311,7 +318,7 @@ async fn task_1_a_project_that_takes_no_journal_has_it_under_the_home() {
         let after: Vec<_> = fs::read_dir(world.project()).unwrap().map(|entry| entry.unwrap().path()).collect();
         assert_eq!(after, before, "{what}");
         assert!(!world.home().join("s").exists(), "{what}: nothing was written through the link");
-        // It is listed by its project, and cleaned up with it.
+        // The journal is listed under its project, and is deleted by a cleanup of the project.
         world.reopen(planner()).await;
         let other = tempfile::tempdir().unwrap();
         assert_eq!(world.runtime().project_tasks(other.path()).await.unwrap(), [], "{what}");
@@ -346,6 +353,7 @@ async fn a_journal_whose_project_vanishes_goes_on_whole_under_the_home() {
     world.finish().await;
 }
 
+/// (TASK-2)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn task_2_a_cleanup_lists_before_it_deletes_and_leaves_a_run_at_work_alone() {
     let go = Arc::new(Notify::new());

@@ -1,7 +1,8 @@
-//! The disk refuses a commit that it has made, or has not: nobody waits for ever for what was asked of a run (DUR-6).
+//! The disk reports a failed commit that may or may not have been stored: no caller waits forever for its command
+//! (DUR-6).
 //!
-//! Each world has one command, and one or two faults in the commits behind it. A caller who is told to try again does
-//! so; then the run ends, whichever commit failed in which way.
+//! Each case has one command, and one or two faults in the commits after it. A caller that receives a retryable error
+//! repeats the command. Then the run must end, whichever commit failed in which way.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::SeqCst},
@@ -26,10 +27,10 @@ use crate::support::{
     world::{TestRuntime, asked, each_in_turn, hasty, leave_asked, patiently, soon},
 };
 
-/// How many commits behind a command may fail.
+/// Number of commits after a command that may fail.
 const COMMITS: u64 = 4;
 
-/// What is asked of a run, or of its session.
+/// Command to a run or to its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Command {
     Start,
@@ -86,7 +87,8 @@ const COMMANDS: [Command; 21] = {
     ]
 };
 
-/// Which of the next commits fail, and whether what they wrote is stored.
+/// Returns the combinations of faults: the position of each commit that fails, and whether its writes are stored
+/// nevertheless.
 fn faults() -> Vec<Vec<(u64, bool)>> {
     let single: Vec<(u64, bool)> = (1..=COMMITS).flat_map(|at| [(at, false), (at, true)]).collect();
     let pairs = single.iter().flat_map(|first| {
@@ -108,13 +110,14 @@ fn script(request: &ModelRequest) -> Turn {
     }
 }
 
-/// Does something again for as long as the error says so, at most 10 s; `None` = somebody was first, which may have been an earlier try.
+/// Repeats a command while its error is retryable, at most 500 times. `None`: the command had already taken effect,
+/// possibly by an earlier attempt.
 async fn insist<T>(mut attempt: impl AsyncFnMut() -> Result<T, ErrorInfo>) -> Option<T> {
     let mut last = None;
     for _ in 0..500 {
         match soon(attempt()).await {
             Ok(done) => return Some(done),
-            // An earlier try was recorded, and its run has not ended.
+            // An earlier attempt was recorded, and its run has not ended.
             Err(error) if error.code == ErrorCode::SessionActive => {
                 last = Some(error);
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -147,7 +150,7 @@ async fn begin(runtime: &Runtime, message: &str) -> RunHandle {
     runtime.start(RunRequest::new(message).session("s")).await.unwrap()
 }
 
-/// Prepares the world, lets commits fail, asks, and returns the run that has to end.
+/// Prepares the session, injects the faults, executes the command, and returns the run that has to end.
 async fn ask(world: &TestRuntime, plan: &FaultPlan, faults: &[(u64, bool)], command: Command) -> Option<RunHandle> {
     let runtime = world.runtime();
     let fail = || {
@@ -325,7 +328,7 @@ fn dur_6_no_commit_that_is_unclear_leaves_anybody_waiting() {
             let want = if is_cancel { RunStatus::Cancelled } else { RunStatus::Completed };
             assert_eq!(status, want, "{command:?} with {faults:?}");
             plan.clear();
-            // A start that was refused, and recorded all the same, ends behind.
+            // A start that was rejected, but recorded, ends later.
             patiently("all runs end", || world.runtime().live_runs() == 0).await;
             check_session(world.runtime(), run.session_id()).await;
         }

@@ -1,4 +1,4 @@
-//! Tools and a server of tools that tell every secret they know.
+//! Tools and an MCP server that leak every secret they know.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use soong::{
 
 use super::secrets::{SECRETS, blurt};
 
-/// The ways to leak.
+/// Ways in which the tools leak secrets.
 pub const WAYS: [&str; 6] = ["print", "fail", "progress", "store", "cut", "ask"];
 
-/// A tool that leaks in one way.
+/// Tool that leaks secrets in one way.
 pub struct Leak(ToolSpec, &'static str);
 
 impl Leak {
@@ -77,7 +77,7 @@ impl Tool for Leak {
     }
 }
 
-/// Text that ends a little behind a secret's beginning where it is cut to `at` units.
+/// Returns a text in which a cut after `at` characters removes the last two characters of a secret.
 fn cut(arguments: &Value) -> ToolOutput {
     let number = |name: &str| usize::try_from(arguments[name].as_u64().unwrap_or(0)).unwrap();
     let secret = SECRETS[number("secret") % SECRETS.len()].1;
@@ -86,7 +86,7 @@ fn cut(arguments: &Value) -> ToolOutput {
     ToolOutput::text(if arguments["titled"] == true { text.clone() } else { String::new() }, text)
 }
 
-/// A server of tools that tells what it knows on every occasion; Python runs it.
+/// MCP server that includes its secret in everything it sends. Run by Python.
 pub const SERVER: &str = r#"
 import json, os, sys
 secret = os.environ["SECRET"]

@@ -1,8 +1,8 @@
-//! The canaries: secrets of an environment, and where they are looked for.
+//! Canaries: the secrets of the environment, and the search for them.
 //!
-//! A canary counts as found in each of its forms: as it is, as it stands in JSON and in JSON within JSON, and as it
-//! stands in an address; and as found is counted any piece of a form of so many bytes, for a text that is cut in the
-//! middle of a secret still tells a part of it.
+//! A canary counts as found in each of its forms: plain, in JSON, in JSON nested in JSON, and percent-encoded in a
+//! URL. Any piece of a form with `PIECE_BYTES` bytes also counts, because a text that is cut in the middle of a
+//! secret still discloses a part of it.
 
 use std::{
     collections::HashMap,
@@ -12,11 +12,11 @@ use std::{
 
 use soong::Environment;
 
-/// Longest piece of a secret that may be told, in bytes.
+/// Length of the shortest piece of a secret that counts as a leak, in bytes.
 const PIECE_BYTES: usize = 12;
 
-/// The secrets by the names of their variables. The last but one and the one before it are secrets only since the
-/// configuration names them.
+/// Secrets by variable name. `TICKETS_AUTHORIZATION` and `SEARCH_WORD` are secrets only because the configuration
+/// names them.
 pub const SECRETS: [(&str, &str); 6] = [
     ("SERVICE_TOKEN", "tok\"en\\canary/00%41+x'y z"),
     ("DB_PASSWORD", "pässwörd-канарейка-9f8e7d"),
@@ -25,13 +25,15 @@ pub const SECRETS: [(&str, &str); 6] = [
     ("SEARCH_WORD", "search-canary-5e5e5e5e5e5e"),
     ("SIGNING_KEY", "-----BEGIN-----\nCANARYLINEONE0123456789\nCANARYLINETWO9876543210\n-----END-----"),
 ];
-/// No secret by its name: it must be found, or nothing was looked at.
+/// Value that is not secret, according to the name of its variable. A search that does not find it has searched
+/// nothing.
 pub const CONTROL: (&str, &str) = ("PLAIN_NOTE", "control-canary-4242424242");
 
-/// All of them in a text, the control too.
+/// Returns a text with all secrets, in several forms, and the control value.
 pub fn blurt() -> String {
     let said = SECRETS.iter().chain([&CONTROL]).map(|(name, value)| format!("{name} is <{value}>."));
-    // Not what stands in JSON within JSON: in arguments that would nest deeper than anybody looks.
+    // The form for JSON nested in JSON is left out: in tool arguments, it would be nested deeper than redaction and
+    // this search look.
     let [_, once, _, others @ ..] = [0, 1, 2, 3, 4, 5, 6];
     let ways = [once].into_iter().chain(others);
     let written =
@@ -39,20 +41,20 @@ pub fn blurt() -> String {
     said.collect::<Vec<_>>().join(" ") + " Or: " + &written
 }
 
-/// An environment that holds them.
+/// Returns an environment with all secrets, the control value and `more`.
 pub fn environment(more: &[(&str, &str)]) -> Environment {
     Environment::of(SECRETS.iter().chain([&CONTROL]).chain(more).copied())
 }
 
-/// Looks for canaries, and counts what was looked at.
+/// Search for canaries. It also counts the searched bytes.
 #[derive(Default)]
 pub struct Search {
-    /// Pieces of secrets, and whose they are.
+    /// Pieces of secrets, each with the variable name of its secret.
     pieces: HashMap<Vec<u8>, &'static str>,
-    /// Their first two bytes: most of what is looked at begins in another way.
+    /// Whether any piece begins with a pair of bytes, indexed by the pair. Rules out most positions quickly.
     begins: Vec<bool>,
     places: Vec<(String, usize)>,
-    /// What was found: where, whose, and what stands around it.
+    /// Matches: variable name, place and surrounding text.
     found: Vec<String>,
     controls: usize,
 }
@@ -61,7 +63,7 @@ impl Search {
     pub fn new() -> Self {
         let mut pieces = HashMap::new();
         for (name, value) in SECRETS {
-            // What stands around a key is known to everybody.
+            // The delimiter lines of a key are public.
             let texts = value.lines().filter(|line| !line.starts_with("-----"));
             for form in texts.flat_map(forms) {
                 for piece in form.as_bytes().windows(PIECE_BYTES) {
@@ -74,7 +76,7 @@ impl Search {
         Self { pieces, begins, ..Self::default() }
     }
 
-    /// Looks at a text.
+    /// Searches a text.
     pub fn look(&mut self, place: &str, bytes: impl AsRef<[u8]>) {
         let bytes = bytes.as_ref();
         match self.places.iter_mut().find(|(known, _)| known == place) {
@@ -96,7 +98,7 @@ impl Search {
         }
     }
 
-    /// Looks at every file below a folder.
+    /// Searches every file below a folder.
     pub fn look_below(&mut self, place: &str, folder: &Path) {
         for path in files_below(folder) {
             let kind = path.extension().map_or("", |ending| ending.to_str().unwrap_or(""));
@@ -104,7 +106,7 @@ impl Search {
         }
     }
 
-    /// Ends the search: nothing was found but the control.
+    /// Checks that the search found the control value and no secret, in at least `least_places` places.
     #[track_caller]
     pub fn end(self, least_places: usize) {
         let bytes: usize = self.places.iter().map(|(_, size)| size).sum();
@@ -130,7 +132,7 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The forms of a text.
+/// Returns the forms of a text.
 fn forms(text: &str) -> [String; 7] {
     let in_json = |text: &str| {
         let json = serde_json::to_string(text).unwrap();

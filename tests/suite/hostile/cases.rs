@@ -1,14 +1,14 @@
-//! What the hostile model is ordered to do, and what becomes of it: a row a case.
+//! Calls that the hostile model is ordered to make, and their expected outcomes: one row per case.
 //!
-//! In an order `$OUTSIDE`, `$USER`, `$PROJECT`, `$PORT`, `$TEST` and `$BYSTANDER` stand for the scene's places, `$BIG`
-//! for a megabyte, `$DEEP` for what nests too deeply.
+//! In orders, `$OUTSIDE`, `$USER`, `$PROJECT`, `$PORT`, `$TEST` and `$BYSTANDER` are replaced by values of the scene,
+//! `$BIG` by a megabyte of text, and `$DEEP` by brackets that are nested too deeply.
 
 use serde_json::{Value, json};
 use soong::RunRequest;
 
 use super::{Leave, files, reach, runs};
 
-/// Where the model finds its orders.
+/// Source in which the model finds its orders.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Channel {
     File,
@@ -30,12 +30,12 @@ impl Channel {
     }
 }
 
-/// What a case ends in.
+/// Expected outcome of a case.
 #[derive(Clone, Copy)]
 pub struct Want {
-    /// Of each call `ok`, or the code of its error; one word stands for all calls.
+    /// For each call `ok` or the error code, separated by spaces. A single word applies to all calls.
     pub codes: &'static str,
-    /// What changes in the project.
+    /// Paths that change in the project.
     pub changes: &'static [&'static str],
 }
 
@@ -44,7 +44,7 @@ pub struct Case {
     /// Orders as JSON.
     pub orders: Vec<String>,
     pub is_command: bool,
-    /// `None` = any of them.
+    /// Source of the orders. `None`: any source.
     pub channel: Option<Channel>,
     pub start: fn(RunRequest) -> RunRequest,
     pub nobody: Want,
@@ -53,7 +53,8 @@ pub struct Case {
 }
 
 impl Case {
-    /// What becomes of it with this leave; `None` = it is not tried, for then it may do what it says.
+    /// Returns the expected outcome with this approver. `None`: the case is skipped, because the model may then do as
+    /// ordered.
     pub fn want(&self, leave: Leave) -> Option<Want> {
         match leave {
             Leave::Nobody => Some(self.nobody),
@@ -82,7 +83,7 @@ impl Case {
         self
     }
 
-    /// Orders that do not need their own way to the model keep the children of the run for themselves.
+    /// Gives the orders in a file, so that all children of the run are available to the orders.
     pub fn by_file(mut self) -> Self {
         self.channel = Some(Channel::File);
         self
@@ -95,7 +96,7 @@ impl Case {
 }
 
 impl Want {
-    /// The outcome of each call.
+    /// Returns the expected outcome of each call.
     pub fn outcomes(&self, case: &Case) -> Vec<String> {
         let words: Vec<String> = self.codes.split(' ').map(str::to_owned).collect();
         let times = |order: &String| serde_json::from_str::<Value>(order).unwrap()["times"].as_u64().unwrap_or(1);
@@ -111,30 +112,30 @@ pub fn call(name: &str, arguments: Value) -> Value {
     json!({"name": name, "arguments": arguments})
 }
 
-/// Whatever leave there is, it comes to the same.
+/// Creates a case with the same outcome for every approver.
 pub fn always(name: &'static str, orders: Vec<Value>, codes: &'static str) -> Case {
     let want = Some(Want { codes, changes: &[] });
     Case::new(name, orders, codes).and(want, want)
 }
 
-/// One call that is refused whatever leave there is.
+/// Creates a case of one call that ends with this code for every approver.
 pub fn never(name: &'static str, tool: &str, arguments: Value, code: &'static str) -> Case {
     always(name, vec![call(tool, arguments)], code)
 }
 
-/// One call that somebody has to allow, and the policy does not.
+/// Creates a case of one call that requires approval and that the policy denies.
 pub fn asks(name: &'static str, tool: &str, arguments: Value) -> Case {
     let denied = Want { codes: "permission_denied", changes: &[] };
     Case::new(name, vec![call(tool, arguments)], "permission_denied").and(Some(denied), None)
 }
 
-/// One call that the policy allows, and what it changes.
+/// Creates a case of one call that the policy allows, with its changes.
 fn allowed(name: &'static str, tool: &str, arguments: Value, changes: &'static [&'static str]) -> Case {
     let done = Want { codes: "ok", changes };
     Case::new(name, vec![call(tool, arguments)], "permission_denied").and(Some(done), Some(done))
 }
 
-/// A command; where it may run, it runs confined.
+/// Creates a case of a command, which runs in the sandbox if it is allowed.
 pub fn command(name: &'static str, command: &str, code: &'static str, changes: &'static [&'static str]) -> Case {
     let done = Some(Want { codes: code, changes });
     let arguments = json!({"command": command, "timeout_ms": 10_000});
@@ -159,7 +160,7 @@ pub fn all() -> Vec<Case> {
     groups.into_iter().flatten().collect()
 }
 
-/// What is allowed works: these have effects.
+/// Allowed calls, which must have an effect.
 fn controls() -> Vec<Case> {
     let write = |path: &str| json!({"path": path, "content": "x"});
     vec![

@@ -1,10 +1,10 @@
-//! Files that the hostile model is to write, read and find.
+//! Files that the hostile model is ordered to write, read and find.
 
 use serde_json::json;
 
 use super::cases::{Case, asks, never};
 
-/// Writing where nothing may be written.
+/// Writes to places that are not writable.
 pub fn writes() -> Vec<Case> {
     let write = |path: &str| json!({"path": path, "content": "x", "overwrite": true});
     let edit = |path: &str| json!({"path": path, "edits": [{"old": "CANARY", "new": "x"}]});
@@ -83,7 +83,7 @@ pub fn writes() -> Vec<Case> {
     cases
 }
 
-/// Reading what is not to be read.
+/// Reads of files that must not be read.
 pub fn reads() -> Vec<Case> {
     let mut cases = Vec::new();
     for (name, path, code) in [

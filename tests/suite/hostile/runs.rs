@@ -1,12 +1,12 @@
-//! What the hostile model is to do with the runtime itself: leave, children, budgets, artifacts, arguments that are
-//! none.
+//! Orders to the hostile model that concern the runtime itself: permissions, children, budgets, artifacts and invalid
+//! arguments.
 
 use serde_json::{Value, json};
 use soong::{RunRequest, protocol::Budget};
 
 use super::cases::{Case, Want, always, call, never};
 
-/// Giving itself leave.
+/// Attempts to approve its own calls.
 pub fn approvals() -> Vec<Case> {
     let outside = call("write", json!({"path": "other/new.txt", "content": "x"}));
     let mut cases = Vec::new();
@@ -59,7 +59,7 @@ pub fn approvals() -> Vec<Case> {
     cases
 }
 
-/// More children, deeper, with more than the run has.
+/// More children, deeper children, and children with more rights than the run has.
 pub fn agents() -> Vec<Case> {
     let child = |arguments: Value| vec![call("agent", arguments)];
     let order = |tool: &str, arguments: Value| format!("CALL {}", call(tool, arguments));
@@ -78,7 +78,7 @@ pub fn agents() -> Vec<Case> {
             child(json!({"task": [spawns.clone(), spawns], "agent_type": "default"})),
             "ok",
         ),
-        // What the child asks for is refused, and what it brings is the refusal.
+        // The child's call is denied, and the child returns the denial as its result.
         Case {
             careless: None,
             ..always("has a child write", child(json!({"task": writes.clone(), "agent_type": "default"})), "ok")
@@ -148,7 +148,7 @@ pub fn agents() -> Vec<Case> {
     cases.into_iter().map(Case::by_file).collect()
 }
 
-/// More than the run may use.
+/// Attempts to exceed the budget.
 pub fn budgets() -> Vec<Case> {
     let read = |times: u64| json!({"name": "read", "arguments": {"path": "a.txt"}, "times": times});
     let few = |start: RunRequest| start.budget(Budget { tool_calls: Some(4), ..Budget::default() });
@@ -172,7 +172,7 @@ pub fn budgets() -> Vec<Case> {
     ]
 }
 
-/// Names that lead elsewhere.
+/// Artifact names that try to leave the artifact folders.
 pub fn artifacts() -> Vec<Case> {
     let create = |name: &str| json!({"name": name, "content": "x"});
     let mut cases = Vec::new();
@@ -224,7 +224,7 @@ pub fn artifacts() -> Vec<Case> {
     cases
 }
 
-/// Arguments that are none.
+/// Invalid arguments.
 pub fn arguments() -> Vec<Case> {
     let raw = |name: &'static str, raw: &str, code: &'static str| {
         always(name, vec![json!({"name": "write", "raw": raw})], code)

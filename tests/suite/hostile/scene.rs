@@ -1,7 +1,8 @@
-//! Where the hostile model is at work: a project, a home of the runtime inside it, a user, and files around them that
-//! are none of its business.
+//! Environment of the hostile model: a project with the home of the runtime inside it, the home folder of a user, and
+//! files around them that the model must not touch.
 //!
-//! Each of those files holds a canary, so that reading one shows. Not here: what the model tries (`cases.rs`).
+//! Each of those files contains a canary, so that reading it is detected. Elsewhere: the calls that the model makes
+//! (`cases.rs`).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,40 +18,40 @@ use std::{
 
 use tempfile::TempDir;
 
-/// How each secret begins that the model must not see.
+/// Prefix of each secret that the model must not see.
 pub const CANARY: &str = "CANARY-";
 
-/// What the runtime itself writes in its home.
+/// Entries that the runtime itself writes in its home.
 const RUNTIMES_OWN: [&str; 6] =
     ["sessions.sqlite", "sessions.sqlite-wal", "sessions.sqlite-shm", "lock", "sessions", "users"];
 
-/// Files of the system that orders name; none of them may be there.
+/// System files that orders name. None of them may exist.
 const STRAYS: [&str; 4] = ["/etc/hostile.conf", "/etc/hostile", "/dev/shm/hostile", "/tmp/hostile-model"];
 
-/// The files, and who listens.
+/// The files, and the listeners that detect connections.
 pub struct Scene {
     dir: TempDir,
-    /// How many connections came to an address that nobody may connect to.
+    /// Number of connections to an address that must not be called.
     pub connections: Arc<AtomicUsize>,
-    /// The port of that address.
+    /// Port of that address.
     pub port: u16,
-    /// For each connection to the control socket, whether it came from a command.
+    /// For each connection to the control socket, whether it came from a sandboxed command.
     pub control: Arc<Mutex<Vec<bool>>>,
-    /// A process that is none of the model's business.
+    /// Process that the model must not affect.
     pub bystander: Mutex<std::process::Child>,
 }
 
-/// What is at a path.
+/// State of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Thing {
     kind: &'static str,
     mode: u32,
-    /// Of a file its bytes, of a link where it leads.
+    /// Bytes of a file, or target of a link.
     content: Vec<u8>,
 }
 
 impl Scene {
-    /// Makes the files.
+    /// Creates the files.
     pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let scene = dir.path().canonicalize().unwrap();
@@ -110,7 +111,7 @@ impl Scene {
         self.root().join("user")
     }
 
-    /// Puts the scene's places into a text.
+    /// Replaces the placeholders in a text by values of the scene.
     pub fn filled(&self, text: &str) -> String {
         let path = |path: PathBuf| path.to_str().unwrap().to_owned();
         text.replace("$OUTSIDE", &path(self.root().join("outside")))
@@ -121,7 +122,7 @@ impl Scene {
             .replace("$BYSTANDER", &self.bystander.lock().unwrap().id().to_string())
     }
 
-    /// Looks at everything but what the runtime writes in its home.
+    /// Records the state of all paths except those that the runtime writes in its home.
     pub fn snapshot(&self) -> BTreeMap<PathBuf, Thing> {
         let mut things = BTreeMap::new();
         let (root, home) = (self.root(), self.home());
@@ -131,7 +132,7 @@ impl Scene {
         things
     }
 
-    /// Puts files back as they were.
+    /// Restores changed paths to their recorded state.
     pub fn restore(&self, before: &BTreeMap<PathBuf, Thing>, changed: &BTreeSet<PathBuf>) {
         for path in changed {
             let at = self.root().join(path);
@@ -146,7 +147,7 @@ impl Scene {
         }
     }
 
-    /// Finds the files of the runtime that hold a canary, but for those that were put there with one.
+    /// Returns the files of the runtime that contain a canary, except those that the scene created with one.
     pub fn stored_canaries(&self) -> Vec<PathBuf> {
         let mut stored = BTreeMap::new();
         let put = |path: &Path| !RUNTIMES_OWN.iter().any(|name| path.ends_with(name));
@@ -156,12 +157,12 @@ impl Scene {
         stored.into_iter().filter(|(_, thing)| holds(thing)).map(|(path, _)| path).collect()
     }
 
-    /// Finds what was written elsewhere on the machine.
+    /// Returns the system files that were written.
     pub fn strays(&self) -> Vec<&'static str> {
         STRAYS.into_iter().filter(|path| Path::new(path).symlink_metadata().is_ok()).collect()
     }
 
-    /// Says what in the runtime's own folders is not where an artifact belongs.
+    /// Returns the paths in the runtime's own folders that do not belong to an artifact.
     pub fn misplaced(&self) -> Vec<PathBuf> {
         let mut found = BTreeMap::new();
         for folder in ["sessions", "users"] {
@@ -183,7 +184,8 @@ impl Scene {
         found.into_keys().collect()
     }
 
-    /// Finds processes that a command of this scene has left: by their environment, their folder, or their arguments.
+    /// Returns the processes that commands of this scene have left, recognized by their environment, working
+    /// directory or arguments.
     pub fn processes(&self) -> Vec<u32> {
         let root = self.root();
         let name = root.to_str().unwrap().as_bytes();
@@ -211,7 +213,7 @@ impl Drop for Scene {
     }
 }
 
-/// Writes down what lies below a folder, links unfollowed.
+/// Records the state of all paths below a folder, without following links.
 fn look(root: &Path, folder: &Path, things: &mut BTreeMap<PathBuf, Thing>, is_left_out: &dyn Fn(&Path) -> bool) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -239,7 +241,7 @@ fn look(root: &Path, folder: &Path, things: &mut BTreeMap<PathBuf, Thing>, is_le
     }
 }
 
-/// Listens where nobody may connect to; ends with the test's process.
+/// Listens on an address that must not be called, until the test process ends.
 fn private_address() -> (Arc<AtomicUsize>, u16) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -253,7 +255,7 @@ fn private_address() -> (Arc<AtomicUsize>, u16) {
     (connections, port)
 }
 
-/// Listens as a server does for its owner's commands, and asks of each peer what a server asks.
+/// Listens like a server on its control socket, and applies the same check to each peer.
 fn control_socket(path: &Path) -> Arc<Mutex<Vec<bool>>> {
     let listener = std::os::unix::net::UnixListener::bind(path).unwrap();
     listener.set_nonblocking(true).unwrap();

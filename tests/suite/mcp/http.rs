@@ -1,4 +1,4 @@
-//! Servers at an address (streamable HTTP).
+//! MCP servers with a URL (streamable HTTP).
 
 use std::sync::{
     Arc,
@@ -23,7 +23,7 @@ fn answer(request: &Request, result: Value) -> Reply {
     Reply::status(200, body.to_string()).header("content-type", "application/json")
 }
 
-/// A server with one tool, `echo`.
+/// Replies like a server with one tool, `echo`.
 fn echo(request: &Request) -> Reply {
     match request.body["method"].as_str().unwrap_or_default() {
         "initialize" => answer(
@@ -126,7 +126,7 @@ async fn an_answer_may_come_as_a_stream_with_news_before_it() {
             "method": "notifications/progress",
             "params": {"progressToken": token, "progress": 1, "message": "half way"},
         });
-        // What the server asks for meanwhile is refused, and holds nothing up.
+        // The client rejects the server's own request, which delays nothing.
         let asks = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
         let result = json!({"content": [{"type": "text", "text": "streamed"}]});
         let answer = json!({"jsonrpc": "2.0", "id": request.body["id"], "result": result});
@@ -184,7 +184,8 @@ async fn a_call_without_an_answer_ends_with_its_time() {
     world.finish().await;
 }
 
-/// Echoes within a session, whose number is that of the server's start; another one is refused as `refusal` says.
+/// Replies like `echo` within a session whose id is `number`. Requests with another session id get the reply of
+/// `refusal`.
 fn in_session(request: &Request, number: usize, refusal: fn(&Request) -> Reply) -> Reply {
     let number = number.to_string();
     if request.body["method"] != "initialize" && request.headers.get("mcp-session-id") != Some(&number) {
@@ -236,7 +237,7 @@ async fn a_call_of_a_server_that_is_gone_fails_soon_and_the_tree_shows_it() {
     patiently("it is there", || server_view(runtime, "web").is_some_and(|view| view.state == "running")).await;
     drop(server);
     let outcome = soon(runtime.start("go").await.unwrap().wait()).await.unwrap();
-    // An idle connection that is used once more breaks during the call.
+    // A reused idle connection breaks during the call.
     let said = ["\"web\" is not available", "could not be sent", "its connection ended during"];
     assert!(said.iter().any(|said| outcome.output.contains(said)), "{}", outcome.output);
     let is_shown = || {
