@@ -1,8 +1,8 @@
-//! The house checks itself: which way dependencies run, who may name what, and what is forgotten.
+//! Checks of the source tree: the direction of dependencies between crates, the names that each file may use, and files
+//! that no build includes.
 //!
-//! Plain text is looked at, no parser: what counts is code, without comments and without test
-//! modules. Each check is a function from text to findings, so that it can be shown to find
-//! something. A finding says what to do.
+//! The checks search plain text without a parser. Only code counts, not comments or test modules. Each check is a
+//! function from text to findings, so that its own tests can show that it finds something. A finding says what to do.
 
 #![allow(clippy::unwrap_used, reason = "a tree that cannot be read is a failed test")]
 
@@ -12,10 +12,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Longest production file, in lines.
+/// Maximum length of a production file, in lines.
 const MAX_LINES: usize = 520;
 
-/// What each crate may depend on, and its package's name.
+/// Folder, package name and allowed dependencies of each crate.
 const CRATES: [(&str, &str, &[&str]); 6] = [
     ("protocol", "soong-protocol", &[]),
     ("storage", "soong-storage", &["soong-protocol"]),
@@ -25,7 +25,7 @@ const CRATES: [(&str, &str, &[&str]); 6] = [
     ("bin", "soong-cli", &["soong-protocol", "soong-storage", "soong", "soong-server"]),
 ];
 
-/// Files that decide, beside those in [`MACHINE`]: no actor, no runtime, no clock.
+/// Pure files outside [`MACHINE`]: they use no actors, no async runtime and no clock.
 const DECIDING: [&str; 31] = [
     "actors/src/permission/grant.rs",
     "actors/src/tool/edit/change.rs",
@@ -60,7 +60,7 @@ const DECIDING: [&str; 31] = [
     "actors/src/tool/coercion.rs",
 ];
 
-/// The folder of the state machine of runs, which decides as well.
+/// Folder of the run state machine. Its files are pure as well.
 const MACHINE: &str = "actors/src/run/machine";
 
 #[path = "architecture/imports.rs"]
@@ -71,7 +71,7 @@ mod modules;
 mod rules;
 
 struct Source {
-    /// Relative to the workspace, with `/`.
+    /// Path relative to the workspace, with `/` as separator.
     path: String,
     text: String,
 }
@@ -103,7 +103,7 @@ fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Every Rust file below a folder of the workspace.
+/// Returns every Rust file below a folder of the workspace, sorted by path.
 fn rust_files(folder: &str) -> Vec<Source> {
     let mut paths = Vec::new();
     walk(&root().join(folder), &mut paths);
@@ -112,7 +112,7 @@ fn rust_files(folder: &str) -> Vec<Source> {
     paths.into_iter().map(Source::read).collect()
 }
 
-/// Every file with one of these endings that belongs to the product, at the top or in a folder of it.
+/// Returns every file of the product with one of these extensions: in the workspace root and in its folders.
 fn text_files(endings: &[&str]) -> Vec<Source> {
     let is_wanted = |path: &Path| path.extension().is_some_and(|ending| endings.iter().any(|known| ending == *known));
     let mut paths: Vec<PathBuf> = fs::read_dir(root()).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -125,7 +125,7 @@ fn text_files(endings: &[&str]) -> Vec<Source> {
     paths.into_iter().map(Source::read).collect()
 }
 
-/// Every Rust file of the crates.
+/// Returns every Rust source file of the crates.
 fn crate_files() -> Vec<Source> {
     CRATES.iter().flat_map(|(folder, ..)| rust_files(&format!("{folder}/src"))).collect()
 }
@@ -134,7 +134,7 @@ fn is_test_file(path: &str) -> bool {
     path.ends_with("/tests.rs") || path.contains("/tests/")
 }
 
-/// The lines before the test module that ends a file.
+/// Returns the lines before the inline test module of a file.
 fn production(text: &str) -> Vec<&str> {
     let lines: Vec<&str> = text.lines().collect();
     let is_module = |at: usize| {
@@ -145,7 +145,7 @@ fn production(text: &str) -> Vec<&str> {
     lines[..end].to_vec()
 }
 
-/// The code of a file: comments, and test modules in files of their own, are no code.
+/// Returns the numbered lines of production code, without comments. Files of test modules contain none.
 fn code(source: &Source) -> Vec<(usize, &str)> {
     if is_test_file(&source.path) {
         return Vec::new();
@@ -157,7 +157,7 @@ fn code(source: &Source) -> Vec<(usize, &str)> {
         .collect()
 }
 
-/// Whether `line` holds `word`, not as a part of a longer one.
+/// Whether `line` contains `word` as a whole word.
 fn names(line: &str, word: &str) -> bool {
     let part_of_word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     line.match_indices(word).any(|(at, _)| {
@@ -165,7 +165,7 @@ fn names(line: &str, word: &str) -> bool {
     })
 }
 
-/// Finds every line of code that holds one of `words`.
+/// Returns a finding for every line of code that contains one of `words`.
 fn lines_that_name(source: &Source, words: &[&str], advice: &str) -> Vec<String> {
     let mut findings = Vec::new();
     for (number, line) in code(source) {
@@ -176,14 +176,14 @@ fn lines_that_name(source: &Source, words: &[&str], advice: &str) -> Vec<String>
     findings
 }
 
-/// The keys of the tables of a manifest whose name ends in `dependencies`.
+/// Returns the dependencies of a manifest: the keys of all tables whose name ends in `dependencies`.
 fn dependencies(manifest: &str) -> Vec<&str> {
     let mut inside = false;
     let mut found = Vec::new();
     for line in manifest.lines().map(str::trim) {
         if let Some(table) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
             inside = table.ends_with("dependencies");
-            // `[dependencies.name]` names one by itself.
+            // The table `[dependencies.name]` declares one dependency.
             found.extend(table.split_once("dependencies.").map(|(_, name)| name));
         } else if inside && !line.starts_with('#') {
             found.extend(line.split(['.', '=', ' ']).next().filter(|key| !key.is_empty()));
@@ -192,7 +192,7 @@ fn dependencies(manifest: &str) -> Vec<&str> {
     found
 }
 
-/// The paths of the targets of one kind that a manifest declares, relative to the workspace.
+/// Returns the paths of the targets of one kind that a manifest declares, relative to the workspace.
 fn declared<'a>(manifest: &'a str, kind: &str) -> BTreeSet<&'a str> {
     let mut inside = false;
     let mut found = BTreeSet::new();
@@ -258,10 +258,10 @@ fn naming_findings(source: &Source) -> Vec<String> {
     findings
 }
 
-/// The one file that may hold unsafe code: what a child process does before it becomes another program.
+/// The only file that may contain unsafe code, which runs in a child process before it executes another program.
 const UNSAFE: &str = "actors/sandbox/src/before_exec.rs";
 
-/// Finds unsafe code, and leave for it, in all but one file; tests count as well.
+/// Finds unsafe code, and attributes that allow it, in every file except [`UNSAFE`], tests included.
 fn unsafe_findings(source: &Source) -> Vec<String> {
     if source.path == UNSAFE {
         return Vec::new();
@@ -298,7 +298,7 @@ fn length_findings(source: &Source) -> Vec<String> {
     long.then(|| format!("{} has {lines} lines, {advice}", source.path)).into_iter().collect()
 }
 
-/// The modules that a file names: those with a `#[path]` by it, the others by their name.
+/// Returns the modules that a file declares: the value of `#[path]`, if any, and the name.
 fn modules(text: &str) -> Vec<(Option<&str>, &str)> {
     let mut path = None;
     let mut found = Vec::new();
@@ -314,7 +314,7 @@ fn modules(text: &str) -> Vec<(Option<&str>, &str)> {
     found
 }
 
-/// The files that are compiled with the declared ones: their modules, and the modules of those.
+/// Returns the files that are compiled with the declared ones: their modules, recursively.
 fn reachable(declared: &BTreeSet<&str>, files: &[Source]) -> BTreeSet<String> {
     let mut reached: BTreeSet<String> = declared.iter().map(|path| (*path).to_owned()).collect();
     let mut open: Vec<String> = reached.iter().cloned().collect();
@@ -466,7 +466,7 @@ fn each_wrong_line_is_found_and_each_right_one_is_not() {
         ("storage/src/blob.rs", "#[cfg(test)]\nmod tests;\nfn f() { println!(\"not fine\"); }", 1),
         ("actors/src/model/openai/tests/odd.rs", "println!(\"fine\");", 0),
         ("actors/src/run/machine/turn.rs", "let now = Instant::now();", 1),
-        ("actors/src/run/machine.rs", "use std::time::Instant;", 0), // as an argument
+        ("actors/src/run/machine.rs", "use std::time::Instant;", 0), // allowed as an argument type
         ("actors/src/fair_queue.rs", "use ractor::ActorRef;\nuse tokio::time;", 2),
         ("actors/src/run/actor.rs", "use ractor::ActorRef;", 0),
     ] {

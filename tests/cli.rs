@@ -1,6 +1,6 @@
-//! The binary as people use it: the real `soong`, in folders and an environment of its own.
+//! The `soong` binary: demo, runs, records, usage errors and configuration.
 //!
-//! Each test has a world: a home, a project and an empty environment (`support/process.rs`).
+//! Each test creates an isolated world: a home, a project and an empty environment (`support/process.rs`).
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
 
 #[path = "support/process.rs"]
@@ -36,7 +36,7 @@ fn the_demo_reports_on_the_files_that_are_there_and_says_where_the_report_lies()
     assert!(!world.home().exists(), "the user's own home is left alone");
     assert!(!ran.out.contains('\u{1b}') && !ran.err.contains('\u{1b}'), "no escape codes in pipes");
     ran.says(&["explore-001", "artifact report version 1 saved"]);
-    // The hint works as it stands.
+    // The suggested command works.
     let hint = ran.err.lines().find_map(|line| line.strip_prefix("Look closer: soong ")).unwrap();
     let listed = world.run(&hint.split(' ').collect::<Vec<_>>()).ends(0);
     assert!(listed.out.contains("orchestrator"), "{}", listed.out);
@@ -68,6 +68,7 @@ fn the_demo_of_an_empty_folder_reports_that_too() {
     assert!(!report_of(&result).is_empty());
 }
 
+/// (TASK-1)
 #[test]
 fn task_1_plans_lie_in_the_project_and_the_demo_leaves_it_as_it_was() {
     let world = TestHome::new();
@@ -93,7 +94,7 @@ fn task_1_plans_lie_in_the_project_and_the_demo_leaves_it_as_it_was() {
     world.run(&["tasks", "cleanup", "--yes"]).ends(0).says(&["2 of 2 task journals deleted"]);
     assert_eq!(journals(), 0);
     assert_eq!(world.run(&["tasks", "list"]).ends(0).out, "no task journals\n");
-    // Neither a home nor its owner is needed.
+    // The command needs neither a home nor an owner.
     world.run(&["--home", "elsewhere", "tasks", "list"]).ends(0);
     assert!(!world.project().join("elsewhere").exists());
 }
@@ -153,7 +154,7 @@ fn the_records_say_what_the_demo_said() {
         let messages = world.run(&["traces", "messages", id, "--json"]).ends(0).json();
         assert_eq!(messages.as_array().unwrap().len() as u64, trace["total_messages"].as_u64().unwrap());
     }
-    // The same for people: every command says something and ends well.
+    // Without `--json`, every command prints something and succeeds.
     for args in [
         vec!["sessions", "list"],
         vec!["sessions", "show", session],

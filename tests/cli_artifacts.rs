@@ -1,5 +1,5 @@
-//! Artifacts by hand: each command with an owner of the home and without, files that go along with a run,
-//! large bodies, and the routes behind it all.
+//! The `artifacts` commands, each with and without an owner of the home; files attached to a run, large bodies, and the
+//! HTTP routes that the commands use.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
 
 #[path = "support/process.rs"]
@@ -23,7 +23,7 @@ use pty::TestTerminal;
 use serde_json::{Value, json};
 use service::{ManualModelService, Request};
 
-/// A model that is waited for: as long as it does not answer, its run owns the home.
+/// A process that owns the home: its run waits until the test sends the model's answer.
 struct Owned {
     owner: KillOnDrop,
     asked: Request,
@@ -46,7 +46,7 @@ fn begin(world: &TestHome, service: &ManualModelService, args: &[&str]) -> KillO
     KillOnDrop { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
 }
 
-/// A world with a session `s` in which something ran; the last one of the project, unless another is begun.
+/// Returns a world with a session `s` that has run once. It is the project's last session until a test starts another.
 fn lived_in() -> TestHome {
     let world = TestHome::new();
     world.run(&["run", "--model", "offline", "--session", "s", "Hello"]).ends(0);
@@ -69,7 +69,7 @@ fn fails(world: &TestHome, args: &[&str], code: i32, says: &[&str]) {
     assert_eq!(ran.out, "", "{args:?}");
 }
 
-/// Does the whole of it once; returns what was said on standard output.
+/// Executes every command once and returns their standard outputs.
 fn work_through(world: &TestHome) -> Vec<String> {
     let of = ["--session", "s"];
     let mut said = Vec::new();
@@ -238,7 +238,7 @@ fn a_document_that_is_being_edited_is_seen_as_it_is_now_from_another_terminal_an
         fails(&world, &["export", "plan", "-o", "x.docx"], 3, &["it is when its run ends"]);
         let session = world.run(&["sessions", "show", "s"]).ends(0);
         assert!(session.out.contains("plan      2*"), "{door}: {}", session.out);
-        // Nothing of a session at work may go, and that is said.
+        // Artifacts of a session with active runs are not deleted, and the output says so.
         let cleanup = artifact(&world, &["cleanup", "--all"]);
         assert_eq!(cleanup.out, "nothing may go\n", "{door}");
         cleanup.says(&["left out: 1 artifact of session s, which has runs that have not ended"]);
@@ -249,7 +249,8 @@ fn a_document_that_is_being_edited_is_seen_as_it_is_now_from_another_terminal_an
     drop(asked);
     look("the disk");
 
-    // Whoever changes something owns the home: what was edited becomes a version first.
+    // A command that changes an artifact becomes the owner. It first stores the edits of the killed process as a
+    // version.
     write(&world, "plan.md", "mine");
     artifact(&world, &["put", "plan", "plan.md"]).says(&["1 run was left unfinished by an earlier process"]);
     let versions = artifact(&world, &["versions", "plan", "--json"]).json();
@@ -294,7 +295,7 @@ fn what_has_no_name_is_called_by_its_id() {
     let allow = ["run", "--session", "s", "--allow", "bash", "--allow", "bash:unconfined", "Look around"];
     let owner = begin(&world, &service, &allow);
     let mut asked = service.next();
-    // A short output would be shorter than what stands for it.
+    // Long enough to be captured: a shorter output would be shorter than the reference that replaces it.
     asked.call("bash", &json!({ "command": "printf 'a long line %.0s' $(seq 100)" }));
     asked.end();
     let asked = service.next();
@@ -356,7 +357,7 @@ fn a_terminal_is_shown_text_and_no_bytes() {
     assert!(said.contains("it is not printed on a terminal") && said.contains("-o FILE"), "{said}");
     let (code, rows) = sit(&["get", "bad"]);
     assert_eq!((code, rows[0].as_str()), (Some(0), "one [31mtwo"), "the emulator shows no replacement characters");
-    // A pipe gets the bytes as they are.
+    // A pipe receives the unmodified bytes.
     assert_eq!(artifact(&world, &["get", "bad"]).out, "one \u{1b}[31mtwo\u{7}\n");
     let (code, rows) = sit(&["get", "picture", "-o", "copy.png"]);
     assert_eq!(code, Some(0), "{rows:?}");

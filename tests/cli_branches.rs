@@ -1,4 +1,4 @@
-//! Going back and forking from the command line, with an owner of the home and without.
+//! Rewinding and forking sessions from the command line, with and without an owner of the home.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
 
 #[path = "support/process.rs"]
@@ -14,11 +14,11 @@ fn begin(world: &TestHome, service: &ManualModelService, args: &[&str]) -> KillO
     KillOnDrop { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
 }
 
-/// The numbers of a session's messages, each with what stands behind its role.
+/// Returns the heading of each message of a session: its number, its role and its annotation.
 fn heads(world: &TestHome, session: &str, more: &[&str]) -> Vec<String> {
     let shown = world.run(&[&["traces", "messages", session], more].concat()).ends(0);
     let heads = shown.out.lines().filter(|line| {
-        // Headings of what is said begin with a `#` as well.
+        // Markdown headings in messages also begin with `#`.
         line.strip_prefix('#').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
     });
     let bare = |line: &str| line.trim_start_matches('#').replace(" answers call-0", "");
@@ -29,7 +29,7 @@ fn artifact(world: &TestHome, session: &str, name: &str) -> String {
     world.run(&["artifacts", "get", name, "--session", session]).ends(0).out
 }
 
-/// Has a session with two answers, and a document that the first run made and the second one changed.
+/// Creates a session `s` with two answers and a document that the first run creates and the second run changes.
 fn talked(world: &TestHome) {
     let service = ManualModelService::new();
     for (said, call, args) in [
@@ -54,7 +54,7 @@ fn a_conversation_goes_back_forth_and_elsewhere() {
     assert_eq!(heads(&world, "s", &[]), with("9 assistant (head)"));
     assert_eq!(artifact(&world, "s", "plan"), "two");
 
-    // A copy of the first half; into a call, so behind its result.
+    // Fork at a message with a tool call: the copy also contains the result of the call.
     let made = world.run(&["sessions", "fork", "s", "--at", "3", "--session", "f", "--name", "Other"]).ends(0);
     assert_eq!(made.out.lines().next(), Some("f"));
     assert!(format!("{}{}", made.out, made.err).contains("run --session f"), "{}{}", made.out, made.err);
@@ -62,11 +62,11 @@ fn a_conversation_goes_back_forth_and_elsewhere() {
     assert_eq!(artifact(&world, "f", "plan"), "one");
     let listed = world.run(&["sessions", "list"]).ends(0);
     assert!(listed.out.contains("Other"), "{}", listed.out);
-    // Without a place: all of it, with an id of its own.
+    // Without `--at`, the copy contains all messages and has a generated id.
     let all = world.run(&["sessions", "fork", "s", "--json"]).ends(0).json();
     assert_eq!(heads(&world, all["session_id"].as_str().unwrap(), &[]).len(), 9);
 
-    // Back, and what it did to the documents.
+    // Switch back; documents are restored.
     let switched = world.run(&["sessions", "switch", "s", "4"]).ends(0);
     assert_eq!(switched.out, "session s stands at message 4 now; it stood at 9\nrestored 1 document: plan\n");
     assert_eq!(artifact(&world, "s", "plan"), "one");
@@ -76,12 +76,12 @@ fn a_conversation_goes_back_forth_and_elsewhere() {
         ("4 tool (head)", "5 assistant (off the path)", "9 assistant (off the path)")
     );
     assert_eq!(world.run(&["sessions", "switch", "s", "4"]).ends(0).out, "session s stands at message 4, as before\n");
-    // Forth again, to what is off the path now.
+    // Switch forward to a message that is now off the path.
     let forth = world.run(&["sessions", "switch", "s", "9", "--json"]).ends(0).json();
     assert_eq!(forth, json!({ "sequence": 9, "from_sequence": 4, "restored": ["plan"], "left": [] }));
     assert_eq!(artifact(&world, "s", "plan"), "two");
 
-    // Back within a run, with a prompt and without.
+    // Rewind with `run --after`, with and without a prompt.
     world.run(&["run", "--model", "offline", "--session", "s", "--after", "5", "Hello"]).ends(0);
     assert_eq!(artifact(&world, "s", "plan"), "one");
     let path = heads(&world, "s", &[]);
@@ -90,7 +90,7 @@ fn a_conversation_goes_back_forth_and_elsewhere() {
     let again = heads(&world, "s", &[]);
     assert_eq!((&again[..6], again.len() > 6), (&path[..6], true));
     assert!(again.last().unwrap() != path.last().unwrap());
-    // A copy is a session like any other.
+    // A fork is independent of the original session.
     world.run(&["run", "--model", "offline", "--session", "f", "Hello"]).ends(0);
     world.run(&["sessions", "delete", "s"]).ends(0);
     assert_eq!(artifact(&world, "f", "plan"), "one");

@@ -1,4 +1,5 @@
-//! Two terminals: what one process does in a home, others see, follow and stop, and work beside it.
+//! Two terminals: while one process owns the home, others can observe it, follow and stop its runs, and start their
+//! own.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
 
 #[path = "support/process.rs"]
@@ -24,7 +25,7 @@ fn begin(world: &TestHome, service: &ManualModelService, args: &[&str]) -> KillO
     KillOnDrop { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
 }
 
-/// Finds all actors of a kind in a tree.
+/// Returns all actors of a kind in a tree.
 fn actors<'a>(tree: &'a Value, kind: &str) -> Vec<&'a Value> {
     let mut found = Vec::new();
     let mut open = vec![tree];
@@ -126,7 +127,7 @@ fn a_further_ctrl_c_leaves_at_once_even_where_nobody_reads_what_is_printed() {
     let (tell, heard) = mpsc::channel();
     let errors = BufReader::new(running.child.stderr.take().unwrap());
     std::thread::spawn(move || errors.lines().map_while(Result::ok).try_for_each(|line| tell.send(line)));
-    // Two that come too close together are one.
+    // Signals in quick succession may be merged into one.
     let mut said = Vec::new();
     while !said.iter().any(|line: &String| line.contains("left at once")) {
         running.interrupt();
@@ -169,7 +170,7 @@ fn after_kill_9_the_second_terminal_says_so_and_the_next_owner_takes_over() {
         .ends(1)
         .says(&["trace s was interrupted", "soong run --continue"]);
 
-    // The next owner goes on where it stopped: with the two that were at work, and then with the first.
+    // The next owner resumes the runs: first the two children, then the parent.
     let next = begin(&world, &service, &["run", "--trace", "s"]);
     for child in service.take(2) {
         assert!(child.body["messages"].as_array().unwrap().len() == 2, "{}", child.body);
@@ -193,7 +194,7 @@ fn a_run_in_a_second_terminal_works_in_the_first_ones_home_and_outlives_its_run(
     let service = ManualModelService::new();
     let first = begin(&world, &service, &["run", "First"]);
     let first_asked = service.next();
-    // No key and no server of its own: the owner has them.
+    // The second process has no key and no model address; the owner has both.
     let second = world.start(&["run", "Second"]);
     let second_asked = service.next();
     assert_eq!(second_asked.said(), "Second");
@@ -246,10 +247,10 @@ fn a_detached_run_works_in_the_background_until_it_is_done() {
     assert_eq!(events.last().unwrap()["event"], "run_completed");
     let messages = world.run(&["traces", "messages", &session, "--json"]).ends(0).json();
     assert_eq!(messages.as_array().unwrap().last().unwrap()["content"], "Done alone.");
-    // It goes away by itself.
+    // The background process exits automatically.
     let deadline = Instant::now() + TIMEOUT;
     while has_socket(&world) {
-        // Whoever looks meanwhile is told by one or the other.
+        // Meanwhile `tree` succeeds, either through the owner or from disk.
         world.run(&["tree", "--json"]).ends(0);
         assert!(Instant::now() < deadline, "the background process stays");
     }
@@ -300,7 +301,7 @@ fn only_the_user_can_connect_and_others_errors_have_their_codes() {
     ] {
         world.run(&args).ends(code).says(&[says]);
     }
-    // Reading works beside the owner as without one.
+    // Reading commands also work while the home has an owner.
     for args in [vec!["sessions", "list"], vec!["sessions", "show", "s"], vec!["traces", "messages", "s", "--all"]] {
         assert!(!world.run(&args).ends(0).out.is_empty(), "{args:?}");
     }
@@ -327,7 +328,7 @@ fn the_tree_says_what_a_run_waits_for() {
     };
     assert_eq!(activity(&world, "Second"), "waits for a free model call");
     assert_eq!(activity(&world, "First"), "model call");
-    // A call that broke waits before it is made again, and lets the other one through.
+    // A failed call waits for its backoff and lets the other call proceed.
     let mut follower = world.start(&["traces", "events", "a", "--json", "--follow"]);
     let mut followed = lines(&mut follower).map(Result::unwrap);
     drop(asked);
@@ -364,7 +365,7 @@ fn who_works_in_anothers_home_is_told_when_that_one_is_gone_and_a_conversation_g
     owner.child.wait().unwrap();
     drop((first, second));
     watching.finish().ends(1).says(&["has gone", "soong run --continue"]);
-    // The next thing that is said finds a home without an owner, and takes it.
+    // When the next message is entered, the chat process finds no owner and becomes the owner.
     says.write_all(b"Fourth\n").unwrap();
     let asked = service.next();
     assert_eq!(asked.body["messages"].as_array().unwrap().len(), 4, "the same session: {}", asked.body);
@@ -447,7 +448,7 @@ fn any_program_of_the_user_can_speak_to_the_owner() {
         assert!(answer[0].starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {answer:?}");
         assert!(answer.iter().any(|line| line.contains(says)), "{request}: {answer:?}");
     }
-    // A stream goes on behind the cursor, of a trace or of a whole session.
+    // A stream starts after the cursor, for a trace or for a whole session.
     for request in [
         "/api/traces/s/events?since_event_id=2 HTTP/1.1\r\naccept: text/event-stream",
         "/api/traces/s/events HTTP/1.1\r\naccept: text/event-stream\r\nlast-event-id: 2",

@@ -1,4 +1,4 @@
-//! Faults on purpose through the real binary: what `SOONG_FAULTS` makes go wrong, and what mends itself.
+//! Fault injection through the real binary: the faults that `SOONG_FAULTS` causes, and the recovery from them.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
 
 #[path = "support/process.rs"]
@@ -16,7 +16,7 @@ use process::{KillOnDrop, ProcessOutput, TestHome};
 use serde_json::json;
 use service::ManualModelService;
 
-/// Runs the demo in the world's home with a plan.
+/// Runs the demo in the world's home with a fault plan.
 fn demo(world: &TestHome, plan: &str) -> ProcessOutput {
     let home = world.home().display().to_string();
     let mut command = world.command(&["demo", "--json", "--home", &home]);
@@ -50,7 +50,7 @@ fn a_plan_kills_the_process_at_any_point_and_the_home_opens_again() {
         assert!(err.contains(&format!("note: faults are on purpose: {plan}\n")), "{err}");
         let sessions = world.run(&["sessions", "list", "--json"]).ends(0).json();
         assert_eq!(sessions.as_array().unwrap().len(), usize::from(begun), "{plan}");
-        // The next owner takes the home, and works in it.
+        // The next process can open the home and run in it.
         let (_, result) = world.demo(&[]);
         assert_eq!(result["status"], "completed", "{plan}");
     }
@@ -96,7 +96,7 @@ fn a_text_that_is_no_plan_is_refused_before_anything_is_done() {
         .ends(2)
         .says(&["SOONG_FAULTS: there is no fault point \"after_apend\"", "after_append"]);
     assert!(!world.home().join("sessions.sqlite").exists());
-    // Who opens no home has nothing that could fail.
+    // A command that opens no home ignores the plan.
     let mut command = world.command(&["presets", "list"]);
     KillOnDrop { child: command.env("SOONG_FAULTS", "nonsense").spawn().unwrap() }.finish().ends(0);
 }
@@ -107,11 +107,12 @@ fn what_was_cut_off_goes_on_with_its_own_model_where_the_default_one_cannot_be_r
     let mut command = world.command(&["run", "--model", "offline", "--session", "s", "look around"]);
     let killed = KillOnDrop { child: command.env("SOONG_FAULTS", "call_model@2=kill").spawn().unwrap() }.finish();
     assert_eq!(killed.code, None, "{}", killed.err);
-    // A message for the default model needs that; what was cut off does not.
+    // A message for the default model requires that model. Resuming the interrupted run does not.
     let message = ["run", "--session", "s", "--reset", "model", "and now?"];
     world.run(&message).ends(2).says(&["no model can be reached"]);
     world.run(&["run", "--trace", "s"]).ends(0);
-    // Nothing is cut off any more, and nothing is left to say: no model would help.
+    // Now no run is interrupted, and there is no message to answer. The command fails for that reason, not for the
+    // model.
     world.run(&["run", "--trace", "s"]).ends(2).says(&["has its answer"]);
 }
 
@@ -130,14 +131,15 @@ fn a_deletion_that_is_cut_off_around_its_files_is_finished_and_one_that_is_refus
         let mut command = world.command(&["sessions", "delete", session]);
         let ran = KillOnDrop { child: command.env("SOONG_FAULTS", plan).spawn().unwrap() }.finish();
         assert_eq!(ran.code, code, "{plan}: {}", ran.err);
-        // The next owner goes on with what was begun.
+        // The next owner completes the deletion.
         world.run(&["run", "--model", "offline", "--session", "other", "x"]).ends(0);
         let is_listed = world.run(&["sessions", "list"]).ends(0).out.contains(session);
         assert_eq!((!is_listed, !folder.exists()), (is_gone, is_gone), "{plan}");
     }
 }
 
-/// The log of a database that is only copied at its end would fill this disk long before the data does.
+/// If the write-ahead log were copied to the database only at the end, it would fill this disk long before the data
+/// does.
 #[test]
 fn a_run_of_many_turns_ends_on_a_disk_of_8_mib() {
     const TURNS: usize = 190;

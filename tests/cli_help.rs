@@ -1,7 +1,7 @@
-//! What the binary says of itself: the help of every command, word by word, and what it never lacks.
+//! Help output of the binary: the exact text of every command, and rules that every help text follows.
 //!
-//! The texts are kept in `snapshots/`: where one was changed on purpose, run the suite with
-//! `INSTA_UPDATE=always`, and look at what git shows.
+//! The texts are stored in `snapshots/`. After an intended change, run the suite with `INSTA_UPDATE=always` and review
+//! the diff.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
 
 #[path = "support/process.rs"]
@@ -11,13 +11,13 @@ use std::{collections::BTreeSet, path::Path};
 
 use process::TestHome;
 
-/// Longest line of a long help, in columns.
+/// Maximum line length of a long help text, in columns.
 const COLUMNS: usize = 100;
 
-/// Options that every command has, and that are no reason for an example.
+/// Global options. They do not require an example.
 const EVERYWHERE: [&str; 8] = ["--home", "--config", "--url", "--json", "--color", "--verbose", "--help", "--version"];
 
-/// Returns what a command prints about itself.
+/// Returns the help text of a command, printed with this flag.
 fn help(world: &TestHome, args: &[&str], flag: &str) -> String {
     let args = [args, &[flag]].concat();
     let mut command = world.command(&args);
@@ -28,7 +28,7 @@ fn help(world: &TestHome, args: &[&str], flag: &str) -> String {
     said.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
-/// Returns the lines of a help text that stand below one of these headings.
+/// Returns the lines of a help text below one of these headings.
 fn section<'a>(help: &'a str, headings: &[&str]) -> Vec<&'a str> {
     let mut inside = false;
     let lines = help.lines().filter(|line| {
@@ -41,20 +41,20 @@ fn section<'a>(help: &'a str, headings: &[&str]) -> Vec<&'a str> {
     lines.collect()
 }
 
-/// Returns the commands that a help text lists, with what it says of them.
+/// Returns the subcommands that a help text lists, with their descriptions.
 fn listed(help: &str) -> Vec<(&str, &str)> {
     let lines = section(help, &["Commands"]).into_iter();
     lines.map(|line| line.trim().split_once(' ').unwrap_or((line.trim(), ""))).collect()
 }
 
-/// An argument or option as a long help shows it.
+/// An argument or option in a long help text.
 #[derive(Debug)]
 struct Explained {
     name: String,
     text: String,
 }
 
-/// Returns the arguments and options of a long help; their texts are the lines below.
+/// Returns the arguments and options of a long help text, each with the text below it.
 fn explained(help: &str) -> Vec<Explained> {
     let mut found: Vec<Explained> = Vec::new();
     for line in section(help, &["Arguments", "Options", "Options of every command"]) {
@@ -68,7 +68,7 @@ fn explained(help: &str) -> Vec<Explained> {
     found
 }
 
-/// Every command that shows, `help` aside, as its words; the empty one is the program itself.
+/// Returns every visible command except `help`, as a list of words. The empty list is the program itself.
 fn commands(world: &TestHome) -> Vec<Vec<String>> {
     let mut all: Vec<Vec<String>> = vec![Vec::new()];
     let mut at = 0;
@@ -82,7 +82,7 @@ fn commands(world: &TestHome) -> Vec<Vec<String>> {
     all
 }
 
-/// Does something with each command: its words, and its long help.
+/// Calls `check` with the words and the long help text of each command.
 fn each(world: &TestHome, mut check: impl FnMut(&[&str], &str)) {
     for words in commands(world) {
         let args: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -102,7 +102,7 @@ fn the_help_of_each_command_is_as_it_was_last_looked_at() {
     };
     check("short".to_owned(), &help(&world, &[], "-h"));
     each(&world, |args, help| check([&["soong"], args].concat().join("_"), help));
-    // What no command says any more is no snapshot.
+    // No snapshot belongs to a command that no longer exists.
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/snapshots");
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let kept: BTreeSet<String> = entries.filter(|name| name.starts_with("help_")).collect();
@@ -177,7 +177,7 @@ fn help_is_the_same_however_it_is_asked_for() {
     ] {
         assert_eq!(world.run(asked).ends(0).out, world.run(same).ends(0).out, "{asked:?}");
     }
-    // Where there is nothing to do, the help is an error.
+    // Without a subcommand, the help is printed as an error.
     for args in [&[][..], &["traces"], &["sessions"], &["config"], &["presets"], &["tools"], &["models"]] {
         let ran = world.run(args).ends(2);
         assert!(ran.out.is_empty() && ran.err.contains("Usage: soong"), "{args:?}: {}", ran.err);
@@ -207,7 +207,7 @@ fn the_readme_names_every_command_and_every_option() {
     each(&world, |args, help| {
         let name = args.last().unwrap_or(&"soong");
         assert!(readme.contains(name), "README.md does not name `soong {}`", args.join(" "));
-        // Its rows of the table of commands name the options that are its own.
+        // The command's rows in the README table name its own options.
         let head = format!("| `soong {}", args.first().unwrap_or(&"run"));
         let rows: Vec<&str> = readme.lines().filter(|line| line.starts_with(&head)).collect();
         let own = explained(help).into_iter().map(|option| option.name);

@@ -1,6 +1,6 @@
-//! `soong mcp`, and runs with servers of tools, through the real binary.
+//! `soong mcp`, and runs with MCP servers, through the real binary.
 //!
-//! The server is this program itself, started with [`serves`] as the one test to run.
+//! The server is this test binary itself, started with [`serves`] as the only test to run.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
 #![allow(unreachable_pub, reason = "the server is an example of its own")]
 
@@ -15,7 +15,7 @@ use process::{KillOnDrop, TestHome};
 use serde_json::{Value, json};
 use service::ManualModelService;
 
-/// No test: the server, where the binary has started it.
+/// Not a test: serves MCP if the binary under test started this process.
 #[test]
 fn serves() {
     if std::env::var_os("SOONG_CALL").is_some() {
@@ -24,7 +24,7 @@ fn serves() {
     }
 }
 
-/// A table of `config.toml` for a server that is this program.
+/// Returns the `config.toml` table of a server that runs this test binary.
 fn program(name: &str, more: &str) -> String {
     let exe = std::env::current_exe().unwrap();
     let args = ["--exact", "serves", "--nocapture", "--quiet"];

@@ -1,4 +1,4 @@
-//! What runs have learned, through the real binary (MEM-2, MEM-3).
+//! Experiences: listing, use in runs, and reflection, through the real binary (MEM-2, MEM-3, MEM-4).
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
 
 #[path = "support/process.rs"]
@@ -201,7 +201,7 @@ fn mem_2_a_process_that_is_killed_while_it_writes_leaves_the_file_whole_and_coun
     for round in 1..=rounds {
         let before = std::fs::read(&file).unwrap();
         let mut running = KillOnDrop { child: world.command(&["traces", "reflect", "s"]).spawn().unwrap() };
-        // Between the writing of the copy and its move into place, as long as that takes.
+        // Kill the process after it has written the copy and before it renames the copy into place.
         let is_draft = |name: &str| name.ends_with(".tmp");
         let has_draft = || {
             std::fs::read_dir(&folder).unwrap().flatten().any(|entry| entry.file_name().to_str().is_some_and(is_draft))
@@ -210,7 +210,7 @@ fn mem_2_a_process_that_is_killed_while_it_writes_leaves_the_file_whole_and_coun
         running.child.kill().unwrap();
         drop(running);
         let after = std::fs::read(&file).unwrap();
-        // It may have come to its end before the signal did.
+        // The process may have ended before the signal arrived.
         let session = world.run(&["sessions", "show", "s", "--json"]).ends(0).json();
         let was_writing = session["session"]["live_runs"] != 0;
         let told = world.run(&["experiences", "list"]).ends(0);
@@ -221,7 +221,7 @@ fn mem_2_a_process_that_is_killed_while_it_writes_leaves_the_file_whole_and_coun
         assert!(after == before || is_whole, "it is the old file, or the new one: {text}");
         if was_writing {
             killed += 1;
-            // It goes on where it was cut off, whichever way it is asked for.
+            // Both commands resume the interrupted run.
             let again = if round % 2 == 0 { ["run", "--trace", "s"] } else { ["traces", "reflect", "s"] };
             world.run(&again).ends(0);
         }

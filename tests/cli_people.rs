@@ -1,4 +1,5 @@
-//! What agents ask people, seen from terminals: asked in place, parked, answered later; schemas and budgets of runs.
+//! Questions of agents, seen from terminals: answered in place, left pending, answered later (SUB-9, SUB-11). Output
+//! schemas and budgets of runs (BUD-1).
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
 
 #[path = "support/process.rs"]
@@ -25,7 +26,8 @@ fn asks(service: &ManualModelService) {
     request.end();
 }
 
-/// Has a run divide its work: one child asks, the other one is at work.
+/// Makes a run start two children: one asks a question, the other one works. Returns the open model request of the
+/// latter.
 fn divide(service: &ManualModelService) -> Request {
     let mut root = service.next();
     root.call("agent", &json!({ "task": ["asks", "works"], "agent_type": "default" }));
@@ -38,7 +40,8 @@ fn divide(service: &ManualModelService) -> Request {
     children.remove(0)
 }
 
-/// Has a run ask, and leave.
+/// Starts a run that asks a question, and waits until its process exits with the question pending. Returns the output
+/// and the id of the question.
 fn parked(world: &TestHome, service: &ManualModelService, more: &[&str]) -> (ProcessOutput, String) {
     let run = begin(world, service, &[&["run", "--session", "s", "Paint the door"], more].concat());
     asks(service);
@@ -48,7 +51,7 @@ fn parked(world: &TestHome, service: &ManualModelService, more: &[&str]) -> (Pro
     (ran, open[0]["question_id"].as_str().unwrap().to_owned())
 }
 
-/// Waits for the end of the session's run.
+/// Waits until the session's run has ended, and returns its trace.
 fn outcome(world: &TestHome) -> Value {
     loop {
         let shown = world.run(&["traces", "show", "s", "--json"]).ends(0).json();
@@ -66,7 +69,7 @@ fn sub_11_a_run_that_asks_and_nobody_is_there_parks_and_an_answer_has_it_go_on()
     assert!(!ran.err.contains("error:"), "{}", ran.err);
     let listed = world.run(&["questions", "list"]).ends(0);
     assert!(listed.out.contains(&id) && listed.out.contains("Ada"), "{}", listed.out);
-    // Nobody has it at work, and its answer waits for it.
+    // No process executes the run, and its question stays pending.
     let tree = world.run(&["tree"]).ends(0);
     assert!(tree.out.contains("waiting"), "{}", tree.out);
     world.run(&["questions", "answer", "nobody", "x"]).ends(3);
@@ -104,7 +107,7 @@ fn sub_9_a_question_is_answered_from_another_terminal_while_the_first_one_watche
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let owner = begin(&world, &service, &["run", "--session", "s", "--mode", "orchestrator", "--json", "Divide"]);
     let works = divide(&service);
-    // The other child is at work: nobody parks.
+    // The other child is still running, so the process does not exit.
     let id = loop {
         let open = world.run(&["questions", "list", "--json"]).ends(0).json();
         if let Some(id) = open[0]["question_id"].as_str() {
@@ -236,7 +239,7 @@ fn sub_9_a_terminal_hears_that_its_question_was_answered_elsewhere_and_reads_the
     seat.sees("decided elsewhere");
     next.call("ask_human", &json!({ "question": "And the window?" }));
     next.end();
-    // A line that is complete before the prompt would count as an answer to the first question.
+    // A line entered before the prompt appears would count as the answer to the first question.
     seat.waits("the prompt of the second question", |rows| {
         let rows = rows.iter().skip_while(|row| !row.contains("And the window?"));
         rows.skip(1).any(|row| row.starts_with("answer:"))
@@ -285,7 +288,7 @@ fn answering_needs_no_model() {
     world.run(&["questions", "answer", &id, "red"]).ends(4).says(&["already_decided"]);
 }
 
-/// Asks whether it may write a file.
+/// A model that calls `write`, which requires permission.
 struct Writer;
 
 impl soong::model::Model for Writer {
@@ -304,7 +307,7 @@ impl soong::model::Model for Writer {
     }
 }
 
-/// Starts a run whose write waits for a person, in a program that owns the home.
+/// Starts a run in this process, which owns the home, and waits until its call of `write` is pending approval.
 async fn owner_that_asks(world: &TestHome) -> (soong::Runtime, soong::RunHandle, soong::EventStream) {
     let runtime = soong::Runtime::builder()
         .home(world.home())

@@ -1,5 +1,5 @@
-//! Leave for tool calls, seen from terminals: asked in place, refused, given beforehand or by another process; and that
-//! no secret shows (PERM-1, TOOL-5, SAFE-1).
+//! Permissions for tool calls, seen from terminals: requested in place, denied, granted in advance or by another
+//! process; and no output contains a secret (PERM-1, TOOL-5, SAFE-1).
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
 
 #[path = "support/process.rs"]
@@ -16,14 +16,14 @@ use pty::TestTerminal;
 use serde_json::{Value, json};
 use service::ManualModelService;
 
-/// A secret that a user has in the environment.
+/// A secret in the user's environment.
 const CANARY: &str = "canary-7f3a9e51c2";
 
 fn begin(world: &TestHome, service: &ManualModelService, args: &[&str]) -> KillOnDrop {
     KillOnDrop { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
 }
 
-/// Has the run write a file.
+/// Makes the run write a file.
 fn writes(service: &ManualModelService, path: &str) {
     let mut request = service.next();
     request.call("write", &json!({ "path": path, "content": "made by an agent\n" }));
@@ -88,7 +88,7 @@ fn perm_1_a_person_at_the_terminal_is_asked_in_place() {
     }
 }
 
-/// Has the run change `note.md`, which holds "one", "two" and "three".
+/// Makes the run change `note.md`, which contains the lines "one", "two" and "three".
 fn edits(world: &TestHome, service: &ManualModelService) {
     std::fs::write(world.project().join("note.md"), "one\ntwo\nthree\n").unwrap();
     let mut request = service.next();
@@ -129,7 +129,7 @@ fn perm_1_an_edit_is_asked_as_a_diff_with_line_numbers() {
 fn suggested(err: &str) -> Vec<String> {
     let last = err.lines().last().unwrap();
     let options = last.strip_prefix("To allow them: ").unwrap_or_else(|| panic!("{err}"));
-    // The shell reads what it would be given.
+    // A shell parses the options, as it would for a user.
     let shell = std::process::Command::new("sh").args(["-c", &format!("printf '%s\\n' {options}")]).output().unwrap();
     String::from_utf8(shell.stdout).unwrap().lines().map(str::to_owned).collect()
 }
@@ -143,7 +143,7 @@ fn perm_1_a_run_ends_with_the_list_of_refused_calls() {
     };
     let other = json!({ "path": "other.md", "content": "x\n" });
     let run = begin(&world, &service, &["run", "Make a note"]);
-    // One after the other: what follows a refused call of the same turn is skipped.
+    // In separate turns, because calls that follow a denied call in the same turn are skipped.
     let mut request = service.next();
     request.call("write", &json!({ "path": "a b.md", "content": "x\n" }));
     request.end();
@@ -164,7 +164,7 @@ fn perm_1_a_run_ends_with_the_list_of_refused_calls() {
     next.answer("Done.");
     run.finish().ends(0);
     assert!(world.project().join("a b.md").exists());
-    // What would allow a refused call is the last line, also where refused calls are a failure.
+    // The suggested options are on the last line, also if denied calls make the run fail.
     let run = begin(&world, &service, &["run", "--fail-on-denied", "Make another note"]);
     let mut request = service.next();
     request.call("write", &json!({ "path": "c.md", "content": "x\n" }));
@@ -227,7 +227,7 @@ fn perm_1_deny_rules_hold_for_children_and_further_messages() {
     let mut request = service.next();
     request.call("agent", &json!({ "task": "write it" }));
     request.end();
-    // The child.
+    // The call of the child.
     writes(&service, "secret/n.md");
     let next = service.next();
     assert!(next.said().contains("a deny rule forbids it"), "{}", next.said());
@@ -256,7 +256,7 @@ fn perm_1_new_sessions_in_the_home_folder_need_here() {
     for args in [&["run", "x"][..], &["chat"], &["demo"]] {
         let ran = inside(args).output().unwrap();
         let said = String::from_utf8_lossy(&ran.stderr).into_owned();
-        // A chat without a line to say starts no session.
+        // A chat without input starts no session.
         let wanted = if args[0] == "chat" { Some(0) } else { Some(2) };
         assert_eq!(ran.status.code(), wanted, "{args:?}: {said}");
         assert!(wanted == Some(0) || said.contains("--here"), "{args:?}: {said}");
@@ -348,7 +348,7 @@ fn perm_1_a_command_cannot_give_itself_leave() {
     run.finish().ends(0);
 }
 
-/// Finds the files below a folder in which a text stands.
+/// Returns the files below a folder that contain a text.
 fn holding(folder: &Path, text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap().flatten() {
@@ -377,7 +377,7 @@ fn safe_1_a_secret_of_the_environment_is_found_nowhere() {
     let run = KillOnDrop { child: command.spawn().unwrap() };
     let mut request = service.next();
     assert!(request.said().contains("[redacted:OPENAI_API_KEY]"), "{}", request.said());
-    // The model says it by itself, in pieces.
+    // The model's own text also contains the secret, streamed in pieces.
     for piece in CANARY.as_bytes().chunks(3) {
         request.text(std::str::from_utf8(piece).unwrap());
     }

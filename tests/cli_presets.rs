@@ -1,4 +1,4 @@
-//! Presets and skills that are files of the home, and what `usage` sums up, through the real binary.
+//! Presets and skills in files of the home and of the project, and the `usage` report, through the real binary.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
 
 #[path = "support/process.rs"]
@@ -32,7 +32,7 @@ fn begin(world: &TestHome, service: &ManualModelService, args: &[&str]) -> KillO
     KillOnDrop { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
 }
 
-/// What the model is told to be.
+/// Returns the system prompt of a request.
 fn system(request: &Request) -> String {
     request.body["messages"][0]["content"].as_str().unwrap().to_owned()
 }
@@ -63,7 +63,8 @@ fn a_file_of_the_home_is_an_agent_type_that_is_told_its_skills() {
     asked.answer("Done.");
     running.finish().ends(0);
 
-    // As a sub-agent, too; what names no skills is told those that are built in, and of the others.
+    // Also as a sub-agent. A preset without a list of skills gets the text of the built-in skills and the names of all
+    // others.
     let running = begin(&world, &service, &["run", "x"]);
     let mut asked = service.next();
     let told = system(&asked);
@@ -81,6 +82,7 @@ fn a_file_of_the_home_is_an_agent_type_that_is_told_its_skills() {
     running.finish().ends(0);
 }
 
+/// (MEM-1)
 #[test]
 fn mem_1_the_texts_of_a_project_are_told_as_such_and_change_nothing() {
     let world = TestHome::new();
@@ -134,6 +136,7 @@ fn mem_1_the_texts_of_a_project_are_told_as_such_and_change_nothing() {
     assert!(!world.project().join("made").exists());
 }
 
+/// (MEM-1)
 #[test]
 fn mem_1_skills_are_listed_and_shown_with_where_they_come_from() {
     let world = TestHome::new();
@@ -203,7 +206,7 @@ fn what_the_configuration_says_stands_in_for_a_file_and_a_file_for_what_is_built
     assert!(out.lines().any(|line| line.starts_with("explore") && line.contains("file")), "{out}");
 }
 
-/// Says how each command takes it that a file cannot be used: `what` is said, and no home is made of it.
+/// Checks that each command reports an unusable file with `what`, and that no database is created.
 #[track_caller]
 fn refused(world: &TestHome, what: &str) {
     let said = |ran: ProcessOutput, code: i32| {
@@ -222,7 +225,7 @@ fn refused(world: &TestHome, what: &str) {
     let detached = world.run(&["run", "--detach", "--model", "offline", "x"]);
     assert!(detached.code != Some(0) && detached.err.contains(what), "{}", detached.err);
     assert!(!world.home().join("sessions.sqlite").exists(), "nothing is begun");
-    // What only reads records does not mind.
+    // Commands that only read records still work.
     assert!(world.run(&["sessions", "list"]).ends(0).out.starts_with("No sessions yet"));
 }
 
@@ -250,7 +253,7 @@ fn a_file_that_cannot_be_used_is_named_and_nothing_begins() {
         if file.starts_with("agents") {
             world.run(&["presets", "list"]).ends(2).says(&[what, "soong doctor"]);
         }
-        // The demo has agents of its own.
+        // The demo uses its own agents, so it still works.
         let home = world.home().display().to_string();
         world.run(&["demo", "--home", &home]).ends(0);
     }
@@ -269,7 +272,7 @@ fn a_skill_that_is_not_there_is_named_with_those_that_are() {
     assert!(doctor.contains("warning  texts: preset \"reviewer\" cannot be used: there is no skill"), "{doctor}");
     assert!(doctor.contains("the home's files can be used: 1 preset, 1 skill"), "{doctor}");
 
-    // Also where nothing else stands in: a run that was cut off, whose preset has lost its skill, comes to an end.
+    // An interrupted run whose preset has lost its skill fails when it is resumed.
     write(&world.home(), &[("skills/s.md", &skill("style"))]);
     let service = ManualModelService::new();
     write(&world.home(), &[("agents/r.md", &REVIEWER.replace("reviewer", "default"))]);
@@ -285,7 +288,7 @@ fn a_skill_that_is_not_there_is_named_with_those_that_are() {
     assert_eq!(trace["status"], "failed", "{trace}");
 }
 
-/// Returns the rows of a report by what they are of.
+/// Returns the row of a report whose field `key` has the value `of`.
 fn row(report: &Value, key: &str, of: &str) -> Value {
     let rows = report["usage"].as_array().unwrap();
     rows.iter().find(|row| row[key] == of).unwrap_or_else(|| panic!("{of} in {report}")).clone()
@@ -341,7 +344,7 @@ fn what_was_used_is_summed_with_an_owner_and_without() {
         said.says(&["[prices.\"MODEL\"]"]);
     };
     check();
-    // An owner answers the same; what waits in its queue has used nothing.
+    // An owner reports the same usage. Its run, which waits for the first answer, has used no tokens yet.
     let owner = begin(&world, &service, &["run", "--session", "three", "x"]);
     let asked = service.next();
     let days = world.run(&["usage", "--json"]).ends(0).json();

@@ -1,5 +1,5 @@
-//! Setting up and looking after: the commands that show the configuration, check the installation
-//! and complete the command line, through the real binary.
+//! Setup and diagnostics: the commands that show the configuration, check the installation and complete the command
+//! line, through the real binary.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
 
 #[path = "support/process.rs"]
@@ -110,7 +110,8 @@ fn presets_tools_and_models_are_listed_built_in_and_of_ones_own() {
     assert_eq!(small["prices"]["prompt_per_mtok"], "0.40");
 }
 
-/// Runs a script in a shell that finds the binary; `None` where the shell is not installed, and says so.
+/// Runs a script in a shell whose `PATH` contains the binary. Returns `None` and prints a note if the shell is not
+/// installed.
 fn shell(world: &TestHome, name: &str, args: &[&str]) -> Option<ProcessOutput> {
     let bin = Path::new(env!("CARGO_BIN_EXE_soong")).parent().unwrap().display();
     let path = format!("{bin}:{}", std::env::var("PATH").unwrap());
@@ -166,7 +167,7 @@ fn each_shell_completes_the_command_line_by_its_script() {
     assert!(!world.home().exists());
 }
 
-/// Returns what is offered for the last word of a command line.
+/// Returns the completions of the last word of a command line.
 fn completed(world: &TestHome, line: &[&str]) -> Vec<String> {
     let index = (line.len() - 1).to_string();
     let mut command = world.command(&[]);
@@ -230,7 +231,7 @@ fn a_reader_that_leaves_is_no_error_and_a_full_disk_is_one() {
     }
 }
 
-/// Returns the names of the files in a folder, sorted, and all that they hold.
+/// Returns the sorted names of the files in a folder, and their concatenated contents.
 fn files(folder: &Path) -> (Vec<String>, String) {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
     let mut names: Vec<String> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
@@ -307,7 +308,7 @@ fn an_empty_database_in_a_home_with_a_history_is_refused() {
         world.run(args).ends(1).says(&["sessions.sqlite is empty", "restore a backup"]);
     }
     assert_eq!(database.metadata().unwrap().len(), 0, "it is left as it is");
-    // Without traces of a history, an empty file is one that was being made.
+    // Without other signs of earlier sessions, an empty file counts as a database that was being created.
     std::fs::remove_dir_all(world.home().join("sessions")).unwrap();
     for log in ["sessions.sqlite-wal", "sessions.sqlite-shm"] {
         let _ = std::fs::remove_file(world.home().join(log));
@@ -315,7 +316,7 @@ fn an_empty_database_in_a_home_with_a_history_is_refused() {
     world.run(&["run", "--model", "offline", "x"]).ends(0);
 }
 
-/// Runs `doctor` with these variables beside the world's own.
+/// Runs `doctor` with these variables in addition to the world's environment.
 #[track_caller]
 fn doctor(world: &TestHome, args: &[&str], variables: &[(&str, &str)], code: i32) -> ProcessOutput {
     let mut command = world.command(&[&["doctor"], args].concat());
@@ -323,7 +324,7 @@ fn doctor(world: &TestHome, args: &[&str], variables: &[(&str, &str)], code: i32
     KillOnDrop { child: command.spawn().unwrap() }.finish().ends(code)
 }
 
-/// Returns `status finding advice` of a check.
+/// Returns a check as `status finding advice`.
 #[track_caller]
 fn check(json: &Value, name: &str) -> String {
     let checks = json["checks"].as_array().unwrap();
@@ -361,7 +362,7 @@ fn a_doctor_finds_nothing_wrong_where_nothing_is_and_makes_nothing() {
     let mut lines = said.lines();
     let is_fine = |line: &str| ["ok  ", "partly   confinement", "     "].iter().any(|start| line.starts_with(start));
     assert!(lines.by_ref().take_while(|line| !line.is_empty()).all(is_fine), "{said}");
-    // Never "ok": the network at least is reachable.
+    // Confinement is never "ok", since at least the network is reachable.
     assert!(!said.contains("ok       confinement") && said.contains("reachable  the network\n"), "{said}");
     assert_eq!(lines.collect::<Vec<_>>(), ["nothing is broken"]);
     assert!(!said.contains("s3cret") && !said.contains('\u{1b}'), "{said}");

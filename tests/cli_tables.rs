@@ -1,6 +1,6 @@
-//! Tables of what programs may rely on: how each command fails, and what its JSON holds.
+//! Tables of the stable interface: how each command fails, and which keys its JSON contains.
 //!
-//! A row that has to change is a change of the interface: the README and the changelog go with it.
+//! A changed row is a change of the interface and needs entries in the README and the changelog.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
 
 #[path = "support/process.rs"]
@@ -19,7 +19,7 @@ mod shapes;
 
 use process::{KillOnDrop, TestHome};
 
-/// Starts a command with more variables.
+/// Starts a command with additional environment variables.
 fn begin(world: &TestHome, variables: &[(&str, &str)], args: &[&str]) -> KillOnDrop {
     KillOnDrop { child: world.command(args).envs(variables.iter().copied()).spawn().unwrap() }
 }

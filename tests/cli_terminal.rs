@@ -1,4 +1,4 @@
-//! On a terminal: the live picture, the conversation, and what becomes of the screen.
+//! The live display of a run and the chat on a terminal, and the state of the screen afterwards.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
 
 #[path = "cli_terminal/monitor.rs"]
@@ -50,7 +50,7 @@ fn a_run_shows_its_children_what_streams_in_and_at_the_end_the_answer_drawn() {
     let mut asked = service.next();
     asked.text("# All of it\n\nThe **answer** is");
     seat.sees("The answer is");
-    // Typing does not disturb the picture.
+    // Typing does not disturb the display.
     seat.types("what now");
     asked.text(" here.");
     let rows = seat.sees("The answer is here.");
@@ -93,7 +93,7 @@ fn a_conversation_of_three_turns_with_a_cancel_between() {
     seat.types("\u{3}");
     seat.sees("cancelled: ");
 
-    // What is typed before it is asked for is not lost.
+    // Input typed before the prompt appears is kept.
     seat.types("/mode normal\rThird question\r");
     let asked = service.next();
     let said: Vec<&str> =
@@ -126,7 +126,7 @@ fn a_window_that_changes_its_size_keeps_a_clean_picture() {
     seat.sees("└─ ● explore part 12");
     for (rows, columns) in [(20, 60), (8, 40), (30, 120), (12, 80)] {
         seat.resize(rows, columns);
-        // Nothing of the old picture is left, above or below.
+        // Nothing of the old display remains, above or below.
         seat.waits(&format!("one clean picture of {rows} by {columns}"), |shown| {
             let roots = shown.iter().filter(|row| row.starts_with("● default")).count();
             let root = shown.iter().position(|row| row.starts_with("● default"));
@@ -252,7 +252,7 @@ fn whoever_ends_a_conversation_from_outside_finds_the_terminal_as_it_was() {
         seat.signal(signal);
         let (ended, rows) = seat.leaves();
         assert_eq!(ended, Some(130), "{signal:?}: {rows:#?}");
-        // And in the middle of a run.
+        // The same during a run.
         let seat = sit(&world, &service, &["run", "Wait"]);
         let mut asked = service.next();
         asked.text("So far");

@@ -1,4 +1,4 @@
-//! Keeping a home: copies of it, traces as files, and the end of old sessions.
+//! Maintenance of a home: backups, exported traces, and cleanup of old sessions.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
 
 #[path = "support/process.rs"]
@@ -30,7 +30,7 @@ fn begin(world: &TestHome, service: &ManualModelService, args: &[&str]) -> KillO
     KillOnDrop { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
 }
 
-/// A folder beside the home.
+/// Returns the path of a folder next to the home.
 fn beside(world: &TestHome, name: &str) -> PathBuf {
     world.home().with_file_name(name)
 }
@@ -72,7 +72,7 @@ fn a_backup_beside_an_owner_at_work_is_a_home_that_can_be_used() {
         assert!(ran.out.contains(says), "{args:?}: {says:?} is missing in {}", ran.out);
     }
     assert!(!beside(&world, "copy").join("logs/host.log").exists() && !world.home().join("copy").exists());
-    // A copy of a copy, without an owner.
+    // A backup of the backup, without an owner.
     let report = world.run(&["--home", &copy, "backup", "../again", "--json"]).ends(0).json();
     assert_eq!((&report["sessions"], &report["missing"]), (&json!(2), &json!([])));
     let left: Vec<_> = std::fs::read_dir(world.dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -96,7 +96,7 @@ fn a_backup_with_a_gap_says_which_and_that_the_rest_is_there() {
     world.run(&["backup", "../copy"]).ends(4).says(&["the folder ../copy is not empty", "not there yet"]);
 }
 
-/// A trace as its folder holds it, read with the types that wrote it.
+/// An exported trace, read from its folder with the types that wrote it.
 struct Folder {
     trace: Trace,
     runs: Vec<Run>,
@@ -139,7 +139,7 @@ impl Folder {
         }
     }
 
-    /// Reads all folders of an export, and checks that each agrees with itself and with what `soong` shows.
+    /// Reads all folders of an export, and checks that each is consistent and matches the output of `soong`.
     fn read_all(world: &TestHome, dir: &Path) -> BTreeMap<String, Self> {
         let all: BTreeMap<String, Self> =
             names(dir).into_iter().map(|name| (name.clone(), Self::read(&dir.join(&name)))).collect();
@@ -189,7 +189,7 @@ fn an_exported_trace_can_be_read_without_soong_and_holds_everything() {
     );
     assert_eq!(ran.out, said);
     world.run(&["traces", "export", demo, "../out"]).ends(4).says(&["the folder ../out is not empty"]);
-    // One of those below is exported alone.
+    // A child trace can be exported alone.
     let child = all[demo].sub_traces[0].as_str();
     std::fs::create_dir(beside(&world, "child")).unwrap();
     let ran = world.run(&["traces", "export", child, "../child", "--json"]).ends(0).json();
@@ -201,7 +201,7 @@ fn an_exported_trace_can_be_read_without_soong_and_holds_everything() {
 fn an_owner_at_work_is_asked_and_what_is_off_the_main_path_is_written_too() {
     let world = TestHome::new();
     let service = ManualModelService::new();
-    // An answer that is cut off stays, and is no part of the path.
+    // An interrupted answer is kept but is not on the main path.
     let mut cut = begin(&world, &service, &["run", "--session", "s", "--json", "First"]);
     let mut asked = service.next();
     asked.text("Once upon a ti");
@@ -260,7 +260,7 @@ fn an_export_of_what_was_summed_up_says_with_which_messages_it_goes_on() {
     assert!(main_path.len() < messages.len());
 }
 
-/// Makes sessions old: their last event is of long ago.
+/// Makes sessions old by appending an event with a timestamp in the past.
 fn age(world: &TestHome, sessions: &[&str]) {
     let mut store = SqliteStore::open(world.home().join("sessions.sqlite"), Durability::Normal).unwrap();
     for session in sessions {
@@ -279,7 +279,7 @@ fn old_sessions_are_listed_and_with_yes_they_go() {
         let attach: &[&str] = if session == "files" { &["--attach", "README.md"] } else { &[] };
         world.run(&[&["run", "--model", "offline", "--session", session, "Hello"], attach].concat()).ends(0);
     }
-    // One whose process died at work.
+    // A session whose process was killed during a run.
     let mut cut = begin(&world, &service, &["run", "--session", "cut", "Wait"]);
     let asked = service.next();
     cut.child.kill().unwrap();
@@ -304,7 +304,7 @@ fn old_sessions_are_listed_and_with_yes_they_go() {
     assert!(!listed.out.contains("new"), "{}", listed.out);
     assert_eq!(sessions(), ["a", "b", "cut", "files", "new"]);
 
-    // With an owner at work, who deletes them; one cannot go.
+    // With an owner, which deletes the sessions. One deletion fails.
     let aside = world.home().join("sessions/.deleted");
     std::fs::write(&aside, "in the way").unwrap();
     let owner = begin(&world, &service, &["run", "--session", "o", "Wait"]);
@@ -318,7 +318,7 @@ fn old_sessions_are_listed_and_with_yes_they_go() {
     asked.answer("Done.");
     owner.finish().ends(0);
 
-    // And without one.
+    // Without an owner.
     std::fs::remove_file(aside).unwrap();
     let ran = world.run(&cleanup(&["--yes"])).ends(0);
     ran.says(&["1 of 1 session deleted"]);

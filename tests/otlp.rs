@@ -1,4 +1,4 @@
-//! Traces for a collector: what is exported of a run, and what is not.
+//! OpenTelemetry export: which data of a run is exported, and which is not.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
 
 #[path = "support/process.rs"]
@@ -12,7 +12,7 @@ use std::{
 
 use process::TestHome;
 
-/// A collector: hands on the bodies that it is sent.
+/// Starts a collector. Returns its address and the request bodies that it receives.
 fn collector() -> (String, mpsc::Receiver<Vec<u8>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

@@ -1,4 +1,4 @@
-//! Processes of the real binary: nothing that it starts outlives it, and nothing that it starts can read or kill it.
+//! Processes of the real binary: no process that it starts outlives it, reads its memory or changes its limits.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
 
 #[path = "support/process.rs"]
@@ -16,13 +16,13 @@ use process::{KillOnDrop, TIMEOUT, TestHome};
 use serde_json::json;
 use service::ManualModelService;
 
-/// A number of seconds to sleep that no other test sleeps: it identifies the process in the table.
+/// Returns a sleep duration in seconds that no other test uses. It identifies the process in the process table.
 fn own_seconds() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     200_000_000 + (std::process::id() % 100_000) * 1_000 + NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Returns the live processes whose arguments contain a word, this one left out.
+/// Returns the live processes whose arguments contain a word, except this process.
 fn processes_with(word: &str) -> Vec<String> {
     let entries = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let found = entries.filter_map(|entry| {
@@ -48,8 +48,8 @@ fn nothing_is_left(word: &str, name: &str) {
     until(&format!("{name}: {:?}", processes_with(word)), || processes_with(word).is_empty());
 }
 
-/// Starts a run in a session of this id whose model has it run a command; returns once the file `ready` is in the
-/// project. Supervisors have the arguments of their owner, so that the id identifies them as well.
+/// Starts a run in this session whose model calls `bash` with a command. Returns once the file `ready` exists in the
+/// project. Supervisors have the arguments of their owner, so the session id identifies them as well.
 fn at_a_command(world: &TestHome, service: &ManualModelService, session: &str, command: &str) -> KillOnDrop {
     let allow = ["--allow", "bash", "--allow", "bash:unconfined"];
     let mut owner = world.command(&[&["run", "--session", session], &allow[..], &["Run it"]].concat());
@@ -88,7 +88,7 @@ fn a_supervisor_that_is_killed_leaves_nothing_behind() {
                    sleep 0.3; echo $PPID > supervisor";
     let owner = at_a_command(&world, &service, "s", &command.replace("SECONDS", &seconds));
     let supervisor: i32 = fs::read_to_string(world.project().join("supervisor")).unwrap().trim().parse().unwrap();
-    // Only a process outside of the sandbox can do that.
+    // Only a process outside the sandbox can kill the supervisor.
     rustix::process::kill_process(rustix::process::Pid::from_raw(supervisor).unwrap(), rustix::process::Signal::KILL)
         .unwrap();
     let asked = service.next();
@@ -133,7 +133,7 @@ fn programs_of_mcp_servers_die_with_an_owner_that_is_killed() {
         let script = script.replace("SECONDS", &seconds);
         let config = format!("[mcp.slow]\ncommand = \"/bin/sh\"\nargs = [\"-c\", {script:?}]\ntimeout_ms = 200\n");
         fs::write(world.home().join("config.toml"), config).unwrap();
-        // The second owner finds nothing of the first, and leaves nothing behind either.
+        // The second owner finds no process of the first owner, and leaves none either.
         for _ in 0..2 {
             let mut run = world.command(&["run", "Say hello"]);
             let run = run.env("OPENAI_BASE_URL", &service.address).env("PATH", "/usr/bin:/bin").spawn().unwrap();

@@ -1,4 +1,4 @@
-//! The server: real HTTP to the real binary.
+//! The server: real HTTP requests to the real binary.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
 
 #[path = "support/process.rs"]

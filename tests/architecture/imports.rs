@@ -1,7 +1,8 @@
-//! Which module may use which: a table of allowed edges between the top-level modules of each crate, and no import
-//! cycle between siblings in any folder.
+//! Allowed imports between modules: a table of edges between the top-level modules of each crate, and a check that
+//! siblings in a folder have no import cycle.
 //!
-//! A parent and its children may use each other. `imports.txt` holds the table: a module, and the siblings that it uses.
+//! A parent and its children may use each other. `imports.txt` contains the table: each module and the siblings that it
+//! uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +12,7 @@ use super::{
     read, root,
 };
 
-/// The table of allowed edges.
+/// Path of the table of allowed edges.
 const TABLE: &str = "tests/architecture/imports.txt";
 
 fn crate_edges(folder: &str) -> Vec<Edge> {
@@ -19,7 +20,7 @@ fn crate_edges(folder: &str) -> Vec<Edge> {
     Crate::read(&root_file.into_iter().find(|file| file.exists()).unwrap()).edges()
 }
 
-/// Returns the table's lines, `crate module: used used`, by `crate module`.
+/// Parses the table. Each line has the form `crate module: used used`; the key is `crate module`.
 fn table(text: &str) -> BTreeMap<&str, BTreeSet<&str>> {
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines
@@ -76,7 +77,7 @@ fn edges_are_found_through_reexports_and_macros() {
     for (text, want) in [
         ("mod a { use crate::b::B; } mod b { pub struct B; }", vec!["a>b"]),
         ("mod a { fn f() -> super::b::B {} } mod b { pub struct B; }", vec!["a>b"]),
-        // Through the root's re-export.
+        // Through a re-export of the root module.
         ("mod a { use crate::B; } mod b { pub struct B; } pub use b::B;", vec!["a>b"]),
         (
             "mod a { use crate::C; } mod b { pub use crate::c::C; } mod c { pub struct C; } use b::C;",
@@ -85,7 +86,7 @@ fn edges_are_found_through_reexports_and_macros() {
         ("mod a { fn f() { vec![crate::b::g()]; } } mod b { pub fn g() {} }", vec!["a>b"]),
         ("mod a { use crate::b::*; fn f() { g() } } mod b { pub fn g() {} pub fn h() {} }", vec!["a>b"]),
         ("mod a { use crate::b::*; } mod b { pub fn g() {} }", vec![]),
-        // Local names, other crates, tests and modules inside are no edges between siblings.
+        // Local names, other crates, tests and nested modules create no edges between siblings.
         ("mod a { use std::fmt; fn f(b: u8) { b; } } mod b {}", vec![]),
         ("mod a { #[cfg(test)] mod tests { use crate::b::B; } } mod b { pub struct B; }", vec![]),
         ("mod a { mod c { use super::D; } struct D; use c::E; }", vec![]),

@@ -1,7 +1,7 @@
 //! The modules of a crate and the paths between them, read with `syn`.
 //!
-//! A path through a re-export counts as using the module that defines the name. Test modules are left out. Paths inside
-//! macro calls are recognised as token sequences of the form `name::name`.
+//! A path through a re-export counts as using the module that defines the name. Test modules are ignored. Paths inside
+//! macro calls are recognized as token sequences of the form `name::name`.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -11,43 +11,43 @@ use std::{
 use proc_macro2::{TokenStream, TokenTree};
 use syn::{Attribute, Item, UseTree, visit::Visit};
 
-/// How many re-exports a path may lead through; more is taken for a circle.
+/// Maximum number of re-exports that are followed for one path. A longer chain is treated as a cycle.
 const MAX_DEPTH: usize = 12;
 
 type Segments = Vec<String>;
 
-/// One module of a crate, with what its file says.
+/// One module of a crate.
 #[derive(Default)]
 struct Module {
     children: BTreeSet<String>,
-    /// Names that are defined here.
+    /// Names defined in the module.
     items: BTreeSet<String>,
-    /// Names that `use` brings in, with their paths.
+    /// Names imported by `use`, with their paths.
     imported: HashMap<String, Segments>,
-    /// Paths of `use …::*`.
+    /// Paths of glob imports.
     globs: Vec<Segments>,
-    /// Every path that the module names.
+    /// Every path used in the module.
     paths: BTreeSet<Segments>,
 }
 
-/// The modules of one crate, by their path; the root's is empty.
+/// The modules of one crate by path. The path of the root module is empty.
 #[derive(Default)]
 pub(super) struct Crate {
     modules: BTreeMap<Segments, Module>,
 }
 
-/// A module that uses another one, with a path that shows it.
+/// An import edge: the using module, the used module, and one path as an example.
 pub(super) type Edge = (Segments, Segments, String);
 
 impl Crate {
-    /// Reads a crate from its root file.
+    /// Parses a crate from its root file.
     pub(super) fn read(root: &Path) -> Self {
         let mut found = Self::default();
         found.file(root, root.parent().unwrap(), Vec::new());
         found
     }
 
-    /// Reads a crate that is one text; modules without a body are empty.
+    /// Parses a crate from one text. Modules without a body are empty.
     #[cfg(test)]
     pub(super) fn of_text(text: &str) -> Self {
         let mut found = Self::default();
@@ -98,7 +98,7 @@ impl Crate {
         }
     }
 
-    /// Returns which modules use which other ones, each pair once.
+    /// Returns the import edges, each pair of modules once.
     pub(super) fn edges(&self) -> Vec<Edge> {
         let mut found: BTreeMap<(Segments, Segments), String> = BTreeMap::new();
         for (at, module) in &self.modules {
@@ -114,7 +114,7 @@ impl Crate {
         found.into_iter().map(|((from, to), path)| (from, to, path)).collect()
     }
 
-    /// Returns the paths of the names that a module takes from `glob`.
+    /// Returns the paths of the names that a module uses through the glob import `glob`.
     fn named_through(&self, at: &Segments, glob: &Segments) -> Vec<Segments> {
         let Some(target) = self.resolve(at, glob, 0).and_then(|target| self.modules.get(&target)) else {
             return Vec::new();
@@ -126,9 +126,9 @@ impl Crate {
         known.map(|head| [glob.as_slice(), std::slice::from_ref(head)].concat()).collect()
     }
 
-    /// Returns the module that a path leads to: the one that defines its name, or the module that it names.
+    /// Resolves a path to the module that defines its last name, or to the module that the path names.
     ///
-    /// `None` = a name of another crate, or of a local variable.
+    /// `None`: the path belongs to another crate or starts with a local variable.
     fn resolve(&self, from: &Segments, path: &[String], depth: usize) -> Option<Segments> {
         if depth > MAX_DEPTH {
             return None;
@@ -157,7 +157,7 @@ impl Crate {
         }
     }
 
-    /// Goes on from a module along the rest of a path.
+    /// Follows the rest of a path from a module.
     fn follow(&self, mut at: Segments, path: &[String], depth: usize) -> Option<Segments> {
         for (place, name) in path.iter().enumerate() {
             let module = &self.modules[&at];
@@ -168,7 +168,7 @@ impl Crate {
                 return Some(at);
             } else if let Some(import) = module.imported.get(name) {
                 let through = [import.as_slice(), &path[place + 1..]].concat();
-                // A name of another crate is taken from the module that hands it on.
+                // A name of another crate counts as defined in the module that re-exports it.
                 return self.resolve(&at, &through, depth + 1).or(Some(at));
             } else {
                 let globs = module.globs.iter().filter_map(|glob| self.resolve(&at, glob, depth + 1));
@@ -185,7 +185,7 @@ impl Crate {
     }
 }
 
-/// Returns the edges between the children of each module, by the module: who uses which sibling.
+/// Returns, for each module, the edges between its children: which child uses which sibling, with an example.
 pub(super) fn siblings(edges: &[Edge]) -> BTreeMap<Segments, BTreeMap<String, BTreeMap<String, String>>> {
     let mut rooms: BTreeMap<Segments, BTreeMap<String, BTreeMap<String, String>>> = BTreeMap::new();
     for (from, to, path) in edges {
@@ -199,7 +199,7 @@ pub(super) fn siblings(edges: &[Edge]) -> BTreeMap<Segments, BTreeMap<String, BT
     rooms
 }
 
-/// Returns the groups of names that reach each other along the arrows, each sorted.
+/// Returns the import cycles: groups of names that reach each other, each sorted.
 pub(super) fn circles(arrows: &BTreeMap<String, BTreeMap<String, String>>) -> Vec<Vec<String>> {
     let reach = |start: &String| {
         let mut reached = BTreeSet::new();

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use super::{assert_none, read, rust_files, text_files};
 
-/// The page that defines the rules.
+/// Path of the page that defines the rules.
 const PAGE: &str = "bin/guide/reference/rules.md";
 
-/// Words in capitals with a number that are names of standards.
+/// Names of standards that look like rule ids, such as `SHA-256`.
 const STANDARDS: [&str; 7] = ["AES", "CVE", "ISO", "RFC", "SHA", "SSH", "UTF"];
 
-/// Returns the rule ids in a text: two to six capitals, a hyphen, a number, perhaps a letter (`RUN-6a`).
+/// Returns the rule ids in a text: two to six capitals, a hyphen, a number, optionally a letter (`RUN-6a`).
 ///
 /// The ids of the state machine's invariants (`R4`) have no hyphen.
 fn cited(text: &str) -> BTreeSet<&str> {
@@ -33,7 +33,7 @@ fn is_invariant(word: &str) -> bool {
     matches!(word.as_bytes(), [b'R', b'1'..=b'9'])
 }
 
-/// Returns the ids that the page defines: each stands in bold at the start of an item.
+/// Returns the ids that the page defines: each is in bold at the start of a list item.
 fn defined(page: &str) -> BTreeSet<&str> {
     let items = page.lines().filter_map(|line| line.strip_prefix("- **"));
     items.filter_map(|item| item.split_once("**")).map(|(id, _)| id).collect()
@@ -45,7 +45,7 @@ fn cited_rules_are_defined_and_defined_rules_are_cited() {
     let defined = defined(&page);
     let sources = ["protocol", "storage", "actors", "bin", "tests", "examples"].into_iter().flat_map(rust_files);
     let files = sources
-        // The cases of this test are no citations.
+        // The test cases of this file are not citations.
         .filter(|file| file.path != "tests/architecture/rules.rs")
         .chain(text_files(&["md", "toml", "sql"]))
         .filter(|file| file.path != PAGE && file.path != "CHANGELOG.md");

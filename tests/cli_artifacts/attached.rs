@@ -1,4 +1,4 @@
-//! Files that go along with a run.
+//! Files attached to a run.
 
 use serde_json::{Value, json};
 
@@ -56,7 +56,7 @@ fn files_go_to_the_session_that_is_meant_whoever_owns_the_home() {
     let ran = world.run(&[&["run", "--session", "s", "--json", "More"], &attach[..]].concat()).ends(0);
     assert!(!ran.err.contains("attached") && ran.json_lines().last().unwrap()["result"].is_object());
     check(3);
-    // By a process in the background, and then with it.
+    // Through a background process: first when it starts, then while it is running.
     let wait = ["run", "--session", "s", "--reset", "model", "--detach", "--attach", "README.md", "Wait"];
     let ran = begin(&world, &service, &wait);
     ran.finish().ends(0).says(&["attached README.md (as README_3.md)"]);
@@ -71,7 +71,7 @@ fn files_go_to_the_session_that_is_meant_whoever_owns_the_home() {
     service.next().answer("Two.");
 }
 
-/// Makes a pipe that nobody writes to: whoever opens it waits.
+/// Creates a named pipe without a writer, so that opening it for reading blocks.
 fn make_fifo(world: &TestHome) {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
     mknodat(CWD, world.project().join("fifo"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();

@@ -1,4 +1,4 @@
-//! The routes as they are on the control socket, byte by byte.
+//! The artifact routes on the control socket, tested with raw HTTP.
 
 use std::{
     io::{Read, Write},
@@ -53,7 +53,7 @@ fn keys(object: &Value) -> Vec<&str> {
     object.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
-/// Sends a request and reads its answer to the end; in HTTP/1.0 no answer is in chunks.
+/// Sends a request and reads the whole response. It uses HTTP/1.0, so that the response is not chunked.
 #[track_caller]
 pub(crate) fn ask(world: &TestHome, line: &str, headers: &str, body: &[u8]) -> Answer {
     let mut stream = UnixStream::connect(world.home().join("control.sock")).unwrap();
@@ -96,7 +96,7 @@ fn an_artifact_is_written_read_edited_exported_and_deleted_over_the_socket() {
     assert_eq!(shown["versions"].as_array().unwrap().len(), 3);
     let shown = ask(&world, &at("GET", "/user:%E5%A5%BD"), "", b"").is(200).json();
     assert!(shown.get("content").is_none(), "bytes are no text: {shown}");
-    // By its id as well.
+    // An artifact can also be addressed by its id.
     let id = stored["artifact_id"].as_str().unwrap();
     assert_eq!(ask(&world, &at("GET", &format!("/{id}")), "", b"").is(200).json()["artifact"]["name"], "my plan");
 
@@ -185,10 +185,10 @@ fn a_body_that_is_cut_off_is_no_artifact() {
         let mut stream = UnixStream::connect(world.home().join("control.sock")).unwrap();
         let head = format!("{line} /api/sessions/s/artifacts/{name} HTTP/1.1\r\nhost: x\r\ncontent-type: {kind}\r\n");
         write!(stream, "{head}content-length: 9000000\r\n\r\n{begin}").unwrap();
-        // More than sockets hold: some of it is on its way to the disk.
+        // More than the socket buffers hold, so that a part is already being written to disk.
         stream.write_all(&[b'x'; 4_000_000]).unwrap();
     }
-    // An owner stays until nothing is being stored any more.
+    // The owner exits only after all uploads have ended.
     owned.end();
     assert_eq!(crate::artifact(&world, &["list", "--session", "s"]).out, "no artifacts\n");
     let left = std::fs::read_dir(world.home().join("sessions/s/artifacts")).map_or(0, Iterator::count);

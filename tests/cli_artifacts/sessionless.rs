@@ -1,10 +1,10 @@
-//! A user's artifacts in a home that has no session.
+//! A user's artifacts in a home without sessions.
 
 use serde_json::{Value, json};
 
 use crate::{Owned, artifact, fails, lived_in, process::TestHome, service::ManualModelService};
 
-/// A home whose only session was deleted, after `user:style` was stored.
+/// Returns a home whose only session was deleted after `user:style` had been stored.
 fn home() -> TestHome {
     let world = lived_in();
     artifact(&world, &["put", "user:style", "README.md"]);

@@ -1,4 +1,4 @@
-//! Large bodies: they pass in pieces, through the owner and without one, and leave nothing where they fail.
+//! Large bodies: they are streamed in chunks, with and without an owner, and a failed transfer leaves no data.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -12,11 +12,12 @@ use crate::{
     service::ManualModelService,
 };
 
-/// How large the body is, and how much more memory a process may take at most from its beginning to its end.
+/// Size of the body, in bytes.
 const BODY_BYTES: usize = 50 * 1024 * 1024;
+/// Maximum growth of a process's peak memory during a transfer, in bytes.
 const MOST_BYTES: usize = BODY_BYTES * 2 / 5;
 
-/// The most memory that a process has had, in bytes.
+/// Returns the peak memory of a process, in bytes.
 fn most_memory(running: &KillOnDrop) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{}/status", running.child.id())).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
@@ -27,12 +28,12 @@ fn piped(world: &TestHome, args: &[&str]) -> KillOnDrop {
     KillOnDrop { child: world.command(&[&["artifacts"], args].concat()).stdin(Stdio::piped()).spawn().unwrap() }
 }
 
-/// A body in which each place differs.
+/// Returns a body whose 4-byte words are all different.
 fn body() -> Vec<u8> {
     (0..BODY_BYTES as u32 / 4).flat_map(u32::to_le_bytes).collect()
 }
 
-/// Puts and gets the body; looks at each process before its end.
+/// Puts and gets the body, and checks the peak memory of each process before it ends.
 fn pass_through(world: &TestHome, body: &[u8]) {
     let mut put = piped(world, &["put", "large", "-", "--session", "s"]);
     let mut input = put.child.stdin.take().unwrap();
@@ -86,7 +87,7 @@ fn what_is_too_large_is_refused_while_it_comes_and_leaves_nothing() {
     let refused = || {
         let ran = world.run(&["artifacts", "put", "large", "large", "--session", "s"]).ends(1);
         ran.says(&["payload_too_large", "artifacts.max_blob_bytes (3000000)"]);
-        // One that never ends is not waited for.
+        // Input that does not end is rejected before its end.
         let mut endless = piped(&world, &["put", "large", "-", "--session", "s"]);
         let mut input = endless.child.stdin.take().unwrap();
         let writing = std::thread::spawn(move || {
@@ -119,12 +120,12 @@ fn an_owner_stays_until_what_another_terminal_stores_has_come() {
         std::thread::yield_now();
     }
     let pid = first.child.id();
-    // A third terminal works beside it; it is the first one that does it.
+    // A third terminal can store an artifact meanwhile. The first process owns the home and stores it.
     artifact(&world, &["put", "third", "README.md", "--session", "s"]);
     assert_eq!(world.run(&["tree", "--json"]).ends(0).json()["pid"], pid);
     let mut second = piped(&world, &["put", "second", "-", "--session", "s"]);
     let mut second_input = second.child.stdin.take().unwrap();
-    // More than pipe and socket hold: it is on its way when that has gone.
+    // More than the pipe and the socket buffer hold, so that this transfer is in progress when the first input ends.
     second_input.write_all(&[b'2'; 4_000_000]).unwrap();
     drop(first_input);
     let mut heard = BufReader::new(first.child.stderr.take().unwrap()).lines();

@@ -1,5 +1,5 @@
-//! Databases that cannot be served: commands name the file, say what to do, and leave it as it is (DUR-5).
-//! And a disk that really refuses, while work is under way (DUR-6).
+//! Databases that cannot be used: commands name the file, say what to do, and do not change it (DUR-5). A disk that
+//! rejects writes during a run (DUR-6).
 
 use std::{
     process::{Command, Stdio},
@@ -21,7 +21,7 @@ fn a_database_that_cannot_be_served_is_named_and_left_as_it_is() {
     let sound = std::fs::read(&path).unwrap();
     let newer = [&sound[..60], &99_u32.to_be_bytes(), &sound[64..]].concat();
     let behind = sound.len() / 2 / 4096 * 4096;
-    // Behind the schema: it is met by whoever reads there.
+    // The damage starts after the schema, so that only commands that read those pages encounter it.
     let damaged = [&sound[..behind], &vec![0xa5; sound.len() - behind]].concat();
     let named = format!("{} is damaged", path.display());
     let lines = ["tree", "run --model offline x", "run --model offline --detach x"];
@@ -42,7 +42,7 @@ fn a_database_that_cannot_be_served_is_named_and_left_as_it_is() {
     assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0);
 }
 
-/// Runs end whatever page they come across: with the work done, or with an error that says what is wrong.
+/// With any single damaged page, a run either completes or fails with an error that states the cause.
 #[test]
 fn a_run_over_any_damaged_page_ends_and_says_why() {
     let world = TestHome::new();
@@ -69,11 +69,11 @@ fn a_run_over_any_damaged_page_ends_and_says_why() {
     assert!(done > 0 && told > 10, "{done} done, {told} told");
 }
 
-/// Starts a demo whose files may hold at most so many KiB: the system refuses what is written beyond.
+/// Starts a demo whose files are limited to `kib` KiB. The system rejects writes beyond that.
 fn start_within(world: &TestHome, kib: u32) -> KillOnDrop {
     let plain = world.command(&["demo", "--home", &world.home().display().to_string()]);
     let mut limited = Command::new("/bin/sh");
-    // The unit is 512 bytes. Whoever ignores the signal gets an error instead.
+    // The unit is 512 bytes. A process that ignores the signal gets an error instead.
     let line = format!("trap '' XFSZ; ulimit -f {}; exec \"$0\" \"$@\"", kib * 2);
     limited.args(["-c", &line]).arg(plain.get_program()).args(plain.get_args());
     limited.env_clear().envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
@@ -84,7 +84,7 @@ fn start_within(world: &TestHome, kib: u32) -> KillOnDrop {
 #[test]
 fn a_disk_that_takes_no_more_is_waited_for_and_the_work_goes_on_when_there_is_room() {
     let world = TestHome::new();
-    // The database is made while there is room.
+    // The database is created before the limit applies.
     world.run(&["run", "--model", "offline", "--session", "before", "hello"]).ends(0);
     let mut limited = start_within(&world, 150);
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! How commands fail: the exit code, a line that says what and where, and lines that say what to do.
+//! How commands fail: the exit code, a first line with the problem and its place, and lines with advice.
 
 use serde_json::json;
 
@@ -9,13 +9,13 @@ use crate::{
     service::ManualModelService,
 };
 
-/// A command and how it fails.
+/// A command and its expected failure.
 pub(crate) struct Row<'a> {
     line: &'a str,
     code: i32,
-    /// What the first line must say.
+    /// Text that the first line must contain.
     what: &'a str,
-    /// What the lines below it must say; empty: the first line says what to do.
+    /// Text that the lines below must contain. Empty: there are no such lines, and the first line contains the advice.
     advice: &'a str,
 }
 
@@ -28,12 +28,12 @@ const MODEL: &str = "three ways out";
 const PROMPT: &str = "soong run \"Summarise README.md\"";
 const NOTHING_RAN: &str = "soong demo";
 
-/// Splits a command line at blanks; `''` is an empty argument.
+/// Splits a command line at spaces; `''` is an empty argument.
 fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().map(|word| if word == "''" { "" } else { word }).collect()
 }
 
-/// Checks what was said about a command that failed.
+/// Checks the error output of a failed command.
 #[track_caller]
 fn check_words(line: &str, ran: &ProcessOutput, what: &str, advice: &str) {
     let said = format!("`soong {line}` said:\n{}", ran.err);
@@ -50,7 +50,7 @@ fn check_words(line: &str, ran: &ProcessOutput, what: &str, advice: &str) {
     assert!(rest.contains(advice) && rest.trim().is_empty() == advice.is_empty(), "{advice:?} is not below: {said}");
 }
 
-/// Runs each row with and without `--json`: nothing is begun, and nothing goes to standard output.
+/// Runs each row with and without `--json`, and checks that nothing is written to standard output.
 #[track_caller]
 pub(crate) fn check(world: &TestHome, variables: &[(&str, &str)], rows: &[Row<'_>]) {
     for Row { line, code, what, advice } in rows {
@@ -416,7 +416,7 @@ fn a_home_with_an_owner_refuses_what_cannot_be_done_now() {
         &[],
         &[row("traces events s --follow --since 9999", 3, "trace s has no event 9999", "Leave --since out")],
     );
-    // Nobody has it at work: it ends all the same, and then there is nothing more to stop.
+    // No process executes the run, but it can still be stopped. After that there is nothing more to stop.
     world.run(&["traces", "stop", "s"]).ends(0).says(&[]);
     check(&world, &[], &[row("traces stop s", 4, "no run is at work on trace s", "nothing to stop")]);
 }
@@ -441,7 +441,7 @@ fn an_owner_that_does_not_answer_is_no_owner_to_work_with() {
     threads.block_on(owner.close());
 }
 
-/// Checks how a run ends that was begun and fails: all that is said is on standard error.
+/// Checks a run that starts and then fails: without `--json`, its whole output is on standard error.
 #[track_caller]
 fn check_run(world: &TestHome, variables: &[(&str, &str)], row: &Row<'_>) {
     let Row { line, code, what, advice } = row;
@@ -543,7 +543,7 @@ fn a_run_that_was_ended_says_by_whom() {
     ended(running, 1, "the run was cancelled from elsewhere", "");
     drop(asked);
 
-    // Another terminal's run, whose owner dies.
+    // A run in another terminal, whose owner is killed.
     let mut owner = begin(&world, &variables, &["run", "--session", "o", "x"]);
     let of_owner = service.next();
     let second = started();

@@ -1,7 +1,7 @@
-//! What the JSON of each command holds: the keys of every object, level by level.
+//! JSON output of each command: the keys of every object, level by level.
 //!
-//! In a list of keys `key?` is there where it has a value, and `(key)` may be, though nothing here
-//! makes it.
+//! In a list of keys, `key?` is present only if it has a value, and `(key)` is allowed although no test here produces
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ use crate::{
     service::ManualModelService,
 };
 
-/// Places in a document, with the keys of the objects there.
+/// Paths in a document, with the keys of the objects at each path.
 type Shape<'a> = &'a [(&'a str, &'a str)];
 
 const SESSION: &str = "session_id name uid project_dir last_session_seq live_runs created_at updated_at";
@@ -54,12 +54,12 @@ const GATEWAY: &str = "in_flight max_concurrency waiting waits_for waits_until s
                        tokens_per_minute retry_after is_down";
 const ERROR: &str = "code message retryable";
 
-/// The envelope of every event, in order; `level` and the numbers are not those of a delta.
+/// Keys of every event, in order. A delta has neither `level` nor numbers.
 const EVENT: [&str; 10] =
     ["event_id", "event", "trace_id", "session_id", "run_id", "run_seq", "session_seq", "ts", "level", "data"];
 const DELTA: [&str; 6] = ["event", "trace_id", "session_id", "run_id", "ts", "data"];
 
-/// Collects the keys of every object, by its place; places that end in `…` are looked into no further.
+/// Collects the keys of every object by its path. Paths in `opaque` are skipped.
 fn collect(value: &Value, at: &str, opaque: &[&str], found: &mut BTreeMap<String, Vec<BTreeSet<String>>>) {
     if opaque.contains(&at) {
         return;
@@ -72,7 +72,7 @@ fn collect(value: &Value, at: &str, opaque: &[&str], found: &mut BTreeMap<String
                 collect(value, &place, opaque, found);
             }
         }
-        // Actors have actors: one place for all of them.
+        // Actors are nested; all of them share one path.
         Value::Array(items) if at.ends_with("children") => {
             items.iter().for_each(|item| collect(item, "children[]", opaque, found));
         }
@@ -81,7 +81,7 @@ fn collect(value: &Value, at: &str, opaque: &[&str], found: &mut BTreeMap<String
     }
 }
 
-/// Compares documents of one command with the keys that they should hold; tells every difference.
+/// Compares the documents of one command with the expected keys, and reports every difference.
 #[track_caller]
 fn check(command: &str, documents: &[Value], shape: Shape<'_>) {
     let opaque: Vec<&str> = shape.iter().filter(|(_, keys)| *keys == "…").map(|(place, _)| *place).collect();
@@ -117,7 +117,7 @@ fn check(command: &str, documents: &[Value], shape: Shape<'_>) {
     assert!(findings.is_empty(), "the JSON of `soong {command}` has changed: {findings:#?}");
 }
 
-/// Asks for the JSON of a command.
+/// Returns the JSON output of a command.
 #[track_caller]
 fn json(world: &TestHome, line: &str) -> Value {
     let args: Vec<&str> = line.split(' ').collect();
@@ -129,7 +129,7 @@ fn the_records_of_sessions_and_traces_hold_these_keys() {
     let world = TestHome::new();
     let (_, result) = world.demo(&[]);
     let demo = result["session_id"].as_str().unwrap();
-    // One that fails, one that is at work, and a price.
+    // A session that fails, a session with active runs, and a price.
     configure(&world, "[model]\nname = \"m\"\n[prices.m]\nprompt_per_mtok = \"1\"\ncompletion_per_mtok = \"2\"\n");
     let refusing = ScriptedServer::start(|_| Reply::status(400, "{}"));
     let address = refusing.base_url();
@@ -256,7 +256,7 @@ fn events_have_one_envelope_and_the_last_line_is_the_result() {
     let world = TestHome::new();
     configure(&world, "[model]\nretry = { max_attempts = 1 }\n");
     let service = ManualModelService::new();
-    // Looks at all lines before the result; returns whether streamed text is among them.
+    // Checks all lines before the result. Returns whether they include streamed text.
     let check_events = |lines: &[Value]| {
         let mut has_delta = false;
         for event in lines {
@@ -414,7 +414,7 @@ fn artifacts_hold_these_keys_with_an_owner_and_without() {
     owner.finish().ends(0);
 }
 
-/// Makes a session old: its last event is of long ago.
+/// Makes a session old by appending an event with a timestamp in the past.
 fn age(world: &TestHome, session: &str) {
     let mut store = SqliteStore::open(world.home().join("sessions.sqlite"), Durability::Normal).unwrap();
     let event = EventDraft::new(TraceId::new(session), None, Timestamp::default(), RunEvent::CancelRequested {});
@@ -537,6 +537,6 @@ fn what_there_is_to_choose_from_and_the_setting_up_hold_these_keys() {
             ("[].error", "code message retryable (details)"),
         ],
     );
-    // A script is no record.
+    // A script is not a record: `--json` does not change it.
     assert!(world.run(&["completions", "bash", "--json"]).ends(0).out.contains("_soong"));
 }

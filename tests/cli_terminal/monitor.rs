@@ -1,4 +1,4 @@
-//! The monitor through the real binary on a terminal: what it shows, what its keys do, and what becomes of the screen.
+//! The monitor through the real binary on a terminal: its display, its keys, and the screen after it ends.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ fn the_demo_is_watched_a_child_opened_a_run_crashed_and_seen_to_come_back_and_al
     });
     assert!(has(&rows, "1 run + 2 children"), "{rows:#?}");
     assert!(seat.hides_cursor());
-    // Below the orchestrator is the first child.
+    // Select the first child, which is below the orchestrator.
     seat.types("\u{1b}[B");
     seat.sees("agent       explore in mode normal");
     seat.types("K");
@@ -52,7 +52,7 @@ fn the_demo_is_watched_a_child_opened_a_run_crashed_and_seen_to_come_back_and_al
     assert!(rows.iter().any(|row| row.contains("explore Explore") && row.contains("1/3")), "{rows:#?}");
     seat.types("\r4");
     seat.sees("actor_restarted");
-    // Ctrl-C is for the run that the monitor was started with.
+    // Ctrl-C cancels the run that the monitor was started with.
     seat.types("\u{3}");
     seat.sees("The run has ended: cancelled");
     seat.types("q");
@@ -67,12 +67,13 @@ fn leave_is_given_in_the_monitor_and_the_answer_stands_behind_it() {
     let args = ["run", "--monitor", "--session", "s", "Write \u{1b}[2J\u{202e}it down"];
     let seat = TestTerminal::take(&world, &args, WIDE, &[("OPENAI_BASE_URL", &service.address)]);
     let mut asked = service.next();
-    // What a task, a file or a model says does not steer the screen.
+    // Control characters in tasks, files and model output do not affect the screen.
     seat.sees("default Write ?[2J?it down");
     asked.call("write", &json!({ "path": "notes.txt", "content": "noted\n" }));
     asked.end();
     seat.sees("1 asks you");
-    // Stopped while another thread has the runtime, it leaves the terminal in order, and comes back.
+    // Stopped with Ctrl-Z while the runtime is busy on another thread, the monitor restores the terminal. It redraws
+    // the screen after SIGCONT.
     seat.types("\u{1a}");
     seat.is_stopped();
     seat.is_given_back();
@@ -121,7 +122,7 @@ fn a_question_is_answered_a_call_refused_an_artifact_read_and_the_trace_exported
     let asked = service.next();
     assert!(asked.said().contains("not today"), "{}", asked.said());
     assert!(!world.project().join("notes.txt").exists());
-    // What a file holds does not steer the screen either.
+    // Control characters in an artifact do not affect the screen either.
     let plan = "first\n\u{1b}[2J\u{202e}second\n";
     world.run_with_input(&["artifacts", "put", "plan.md", "-", "--session", "s"], plan.as_bytes()).ends(0);
     world.run_with_input(&["artifacts", "put", "picture", "-", "--session", "s"], &[0, 255, 1]).ends(0);
@@ -151,7 +152,7 @@ fn numbers_on_the_screen_are_those_of_the_api_and_of_the_database() {
     let mut root = service.next();
     root.call("agent", &json!({ "task": ["one", "two", "three"] }));
     root.end();
-    // Each child has another number of turns behind it, and waits for its next answer.
+    // Each child has completed a different number of turns and waits for its next answer.
     let mut held = Vec::new();
     for mut child in service.take(3) {
         let turns = ["one", "two", "three"].iter().position(|task| *task == child.said()).unwrap();
@@ -166,7 +167,7 @@ fn numbers_on_the_screen_are_those_of_the_api_and_of_the_database() {
     seat.sees("live");
     let rows = seat.sees("1 run + 3 children");
     let tree = world.run(&["tree", "--json"]).ends(0).json();
-    // What the disk has is read without the owner: from a copy.
+    // The database is read from a copy, so that the owner is not asked.
     let copy = world.dir.path().join("copy");
     world.run(&["backup", copy.to_str().unwrap()]).ends(0);
     let disk = |trace: &str| {
@@ -259,7 +260,7 @@ fn a_home_that_nobody_owns_is_waited_for_and_one_that_is_none_is_refused() {
     let second = begin(&world, &service, &["run", "--session", "s", "Go on"]);
     let asked = service.next();
     seat.sees("default Go on");
-    // Stopped and brought back, it is drawn as a whole again.
+    // After Ctrl-Z and SIGCONT the whole screen is redrawn.
     seat.types("\u{1a}");
     seat.is_stopped();
     seat.is_given_back();

@@ -18,7 +18,7 @@ pub(crate) const HOME_0_1: &[u8] = include_bytes!("../fixtures/home-0.1.zip");
 /// Folder of the home and its project when the archive was made.
 const MADE_IN: &str = "/tmp/soong-fixture-root";
 
-/// Unpacks a home, with its paths replaced; returns it with the events that are expected of each trace.
+/// Unpacks a home and replaces its paths. Returns it with the expected events of each trace.
 pub(crate) fn unpack(archive: &[u8]) -> (TestHome, BTreeMap<String, Vec<String>>) {
     let world = TestHome::empty();
     let root = world.dir.path().canonicalize().unwrap();
@@ -51,8 +51,8 @@ pub(crate) fn unpack(archive: &[u8]) -> (TestHome, BTreeMap<String, Vec<String>>
     (world, expected)
 }
 
-/// Replaces the folder in every text of a database. A permission is tied to the path that it is about by a hash, which
-/// is made again.
+/// Replaces the folder in every text column of a database. The fingerprint of a permission is a hash that covers its
+/// path, so it is computed again.
 fn relocate(database: &Path, root: &str) {
     let database = Connection::open(database).unwrap();
     let names = |query: &str| -> Vec<String> {

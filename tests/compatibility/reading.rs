@@ -13,7 +13,8 @@ use crate::{
     served::TestServer,
 };
 
-/// Every file of a home with its bytes. Readers of the database leave files without data: `-shm`, and an empty `-wal`.
+/// Returns every file of a home with its contents, except the files without data that readers of the database leave:
+/// `-shm`, and an empty `-wal`.
 fn files_of(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -36,7 +37,8 @@ fn read(world: &TestHome, args: &[&str]) -> String {
     world.run(args).ends(0).out
 }
 
-/// Brings the database to the format of this version, which only a process that owns the home does; nothing runs.
+/// Migrates the database to the current format without starting a run. In production only a process that owns the home
+/// migrates it.
 fn migrate(world: &TestHome) {
     drop(SqliteStore::open(world.home().join("sessions.sqlite"), Durability::Normal).unwrap());
 }
@@ -118,12 +120,12 @@ fn every_command_that_reads_shows_a_home_of_0_1() {
     ] {
         let printed = read(&world, args);
         assert!(printed.contains(part), "{args:?}: {part:?} is missing in:\n{printed}");
-        // The bytes of an artifact are no JSON.
+        // `artifacts get` prints raw bytes and has no JSON output.
         if !args.starts_with(&["artifacts", "get"]) {
             read(&world, &[args, &["--json"]].concat());
         }
     }
-    // Reports by day and model are made of stored sums, by session of the runs.
+    // Reports by day and model use stored totals; reports by session use the runs.
     let totals = ["day", "model", "session"].map(|by| {
         let report: Value = serde_json::from_str(&read(&world, &["usage", "--by", by, "--json"])).unwrap();
         report["total"].clone()
@@ -181,7 +183,7 @@ async fn every_route_that_reads_shows_a_home_of_0_1() {
     ];
     let fixed: BTreeMap<&str, &str> = fixed.into();
     for (path, operations) in document["paths"].as_object().unwrap() {
-        // Streams over WebSockets are tried with the server.
+        // WebSocket routes are tested in `server/streams.rs`.
         if operations.get("get").is_none() || path.ends_with("/watch") {
             continue;
         }

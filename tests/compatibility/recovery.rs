@@ -10,7 +10,7 @@ use crate::{
     served::{TestServer, answer},
 };
 
-/// Kinds of events whose number depends on how fast the machine is.
+/// Event kinds whose number depends on timing.
 const TIMED: [&str; 2] = ["collaborator_updated", "model_waiting"];
 
 /// Ends each conversation with its next answer.
@@ -22,8 +22,8 @@ fn last_step(request: &crate::scripted::Request) -> Reply {
     Reply::answer(&format!("Ended: {}", task.unwrap_or_default()))
 }
 
-/// Removes what differs from one recovery to the next: times, durations, the order of traces in their session, and the
-/// estimate of a prompt that names the project's path.
+/// Removes values that differ between recoveries: times, durations, the order of traces in their session, and the token
+/// estimate of a prompt that contains the project's path.
 fn settled(event: &Value) -> Value {
     fn settle(value: &mut Value) {
         match value {

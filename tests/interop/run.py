@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Tries Soong with programs of others: generators of clients, MCP servers, nginx, promtool, and a model server that
+"""Tests Soong with third-party programs: client generators, MCP servers, nginx, promtool, and a model server that
 parses the arguments of every earlier tool call, as llama.cpp and vLLM do.
 
-Needs Python with venv, Node with npm, and their registries. What cannot be installed is named and skipped; what is
-installed must work. Argument: the binary. Each wait has a limit.
+Needs Python with venv, Node with npm, and their registries. Programs that cannot be installed are reported and
+skipped. Argument: the binary. Each wait has a limit.
 """
 
 import contextlib
@@ -23,16 +23,16 @@ import venv
 
 HERE = pathlib.Path(__file__).resolve().parent
 SOONG = str(pathlib.Path(sys.argv[1]).resolve())
-# How long one command may take, installing included, in seconds.
+# Maximum duration of one command, including installation, in seconds.
 LIMIT = 240
 
 
 class Skipped(Exception):
-    """What a check needs cannot be installed."""
+    """A program that a check needs cannot be installed."""
 
 
 def command(*words, fails_with=AssertionError, **more):
-    """Runs a command; returns what it wrote."""
+    """Runs a command and returns its output."""
     ran = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, stdin=subprocess.DEVNULL, **more)
     if ran.returncode != 0:
         raise fails_with(f"{' '.join(map(str, words))} ended with {ran.returncode}:\n{ran.stdout}\n{ran.stderr}"[-3000:])
@@ -46,7 +46,7 @@ def free_port():
 
 
 def until(what, is_there, seconds=30):
-    """Waits until something is there."""
+    """Waits until `is_there` returns a true value, and returns it."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         with contextlib.suppress(OSError):
@@ -62,7 +62,7 @@ def listens(port):
 
 
 class Program:
-    """A program that runs while a check needs it."""
+    """A program that runs during a check."""
 
     def __init__(self, *words, **more):
         self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, **more)
@@ -80,7 +80,7 @@ class Program:
 
 
 def chunks(reply):
-    """Returns an answer of a model as server-sent events."""
+    """Returns a model answer as server-sent events."""
     choice, usage = reply["choices"][0], reply["usage"]
     for index, call in enumerate(choice["message"].get("tool_calls") or []):
         call["index"] = index
@@ -92,7 +92,7 @@ def chunks(reply):
 
 
 class Model:
-    """A model server. `answer` gets the messages of a request, and returns a text or (tool, arguments)."""
+    """A model server. `answer` receives the messages of a request and returns a text or (tool, arguments)."""
 
     def __init__(self, answer, streamed=False):
         self.refused = []
@@ -120,7 +120,7 @@ class Model:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def reply(self, messages, answer):
-        # The rule of llama.cpp and vLLM: templates read the arguments of earlier calls as objects.
+        # As in llama.cpp and vLLM, templates read the arguments of earlier calls as objects.
         for call in (call for message in messages for call in message.get("tool_calls") or []):
             try:
                 if not isinstance(json.loads(call["function"]["arguments"]), dict):
@@ -145,7 +145,7 @@ class Model:
 
 
 class Server:
-    """`soong serve` in a home of its own."""
+    """`soong serve` in a separate home."""
 
     def __init__(self, world, config, variables):
         self.home = world / "home"
@@ -166,7 +166,7 @@ class Server:
         return json.loads(text) if accept == "application/json" else text
 
     def run(self, **start):
-        """Starts a run, and waits for its end."""
+        """Starts a run and waits until it has ended."""
         run = self.ask("/api/traces", start)["run_id"]
 
         def ended():
@@ -205,7 +205,7 @@ def tools(world):
 
 
 def system_program(name):
-    """Returns a program of the system, installed if that is possible."""
+    """Returns a system program; installs it if possible."""
     if shutil.which(name) is None and shutil.which("apt-get") and os.geteuid() == 0:
         package = "prometheus" if name == "promtool" else name
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
@@ -222,7 +222,7 @@ OFFLINE = '[model]\nprovider = "offline"\nname = "offline"\n'
 
 
 def generated_clients(world, python, node):
-    """Generators make clients of the document, and these compile."""
+    """Client generators accept the OpenAPI document, and the generated clients compile."""
     with Server(world, OFFLINE, {}) as server:
         (world / "openapi.json").write_text(server.ask("/openapi.json", accept="*/*"))
     said = command(python / "openapi-python-client", "generate", "--path", "openapi.json", cwd=world)
@@ -252,7 +252,7 @@ def broken_arguments(world, *_):
 
 
 def mcp_programs(world, _, node):
-    """The official MCP servers list their tools; those that need a task are left out."""
+    """The official MCP servers list their tools; tools that need a task are left out."""
     (world / "home").mkdir()
     (world / "home/config.toml").write_text(
         f'[mcp.files]\ncommand = "{node}/mcp-server-filesystem"\nargs = ["{world}"]\n'
@@ -268,7 +268,7 @@ def mcp_programs(world, _, node):
 
 
 def mcp_restart(world, python, _):
-    """A server of the Python SDK that restarts is used by the next run."""
+    """A restarted server of the Python SDK is used by the next run."""
     port = free_port()
 
     def answer(messages):
@@ -293,7 +293,7 @@ def mcp_restart(world, python, _):
 
 
 def nginx_buffers(world, *_):
-    """Events of a running run pass nginx with its defaults; behind an nginx that buffers, the client polls them."""
+    """Events of an active run pass through nginx with its defaults; behind a buffering nginx, the client polls."""
     nginx, port, buffering = system_program("nginx"), free_port(), free_port()
     with Server(world, OFFLINE, {}) as server:
         location = f"location / {{ proxy_pass http://127.0.0.1:{server.port}; }}"
@@ -347,7 +347,7 @@ def litellm(world, *_):
 
 
 def metrics(world, *_):
-    """promtool finds nothing wrong with the metrics."""
+    """promtool reports no problem in the metrics."""
     promtool = system_program("promtool")
     with Server(world, OFFLINE, {}) as server:
         server.run(prompt="hello")

@@ -1,6 +1,6 @@
-//! What a server has acknowledged survives `kill -9`, whatever was asked for.
+//! Acknowledged requests survive `kill -9`, whatever the request.
 //!
-//! Each commit takes a while here, so that an answer that comes before its commit is always found out.
+//! Each commit is delayed here, so that a response sent before its commit is always detected.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -17,7 +17,8 @@ fn served(service: &ManualModelService) -> TestServer {
     TestServer::with(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address), SLOW_COMMITS)
 }
 
-/// Asks for something, kills the server with the answer, and starts it again; returns the answer.
+/// Sends a request, kills the server as soon as the response arrives, and restarts it. Returns the body of the
+/// response.
 async fn ask_and_kill(served: &mut TestServer, method: Method, path: &str, body: Option<Value>, status: u16) -> Value {
     let request = served.request(method, path);
     let request = match body {
@@ -128,7 +129,7 @@ async fn acknowledged_changes_of_sessions_and_artifacts_are_there() {
     }
 }
 
-/// Answers the model calls of a run until it has completed; the process that was killed may have asked, too.
+/// Answers the model calls of a run until it has completed, including calls that the killed process made.
 async fn completes(served: &TestServer, service: &ManualModelService, run: &Value, answer: &str) {
     let path = format!("/api/runs/{}", run["run_id"].as_str().unwrap());
     let completed = async {

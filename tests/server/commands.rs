@@ -1,4 +1,5 @@
-//! Commands beside a server: the same words as where nobody serves, whichever way they reach it.
+//! Commands on a machine with a server: the output is the same through the control socket, with `--url`, and without a
+//! server.
 
 use reqwest::Method;
 use rustix::process::Signal;
@@ -48,7 +49,8 @@ async fn commands_say_the_same_beside_a_server_at_one_and_without() {
     let run = served.world.run(&["--url", &url, "run", "--json", "--session", "s", "And now?"]).ends(0);
     let result = run.json_lines().pop().unwrap();
     assert_eq!((&result["result"]["status"], &result["result"]["session_id"]), (&json!("completed"), &json!("s")));
-    // What looks at this machine asks no server; and a server that is not there is no reason to do it here.
+    // Commands about the local machine reject `--url`. If the server is unreachable, commands fail instead of working
+    // locally.
     for command in [&["doctor"][..], &["demo"], &["serve"], &["config", "show"]] {
         served.world.run(&[&["--url", &url][..], command].concat()).ends(2).says(&["asks no server"]);
     }

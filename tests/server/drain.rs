@@ -1,4 +1,4 @@
-//! The end of a server, asked for or not: what was accepted is there, and goes on with the next one.
+//! Shutdown and crash of a server: accepted runs are stored, and the next server resumes them.
 
 use std::collections::BTreeSet;
 
@@ -51,7 +51,7 @@ async fn a_server_that_is_asked_to_end_parks_its_runs_and_the_next_one_goes_on_w
     drop(of_children);
 
     served.restart();
-    // The children are asked again; then all goes on under its ids.
+    // The children's model calls are repeated, then all runs resume under the same ids.
     for request in service.take(2) {
         request.answer("found it");
     }
@@ -62,7 +62,7 @@ async fn a_server_that_is_asked_to_end_parks_its_runs_and_the_next_one_goes_on_w
         let ended = served.ended_run(&token, run["run_id"].as_str().unwrap()).await;
         assert_eq!((&ended["status"], &ended["output"]), (&json!("completed"), &json!(output)));
     }
-    // A client that comes back with its cursor misses nothing.
+    // A client that reconnects with its cursor misses no event.
     let mut socket = served.watch(&token, &format!("/api/traces/s/watch?tree=true&since_session_seq={seen}")).await;
     assert_eq!(socket.event().await["event"], "connected");
     let count = served.get("/api/sessions/s").await["session"]["last_session_seq"].as_u64().unwrap();
@@ -98,7 +98,7 @@ async fn no_run_that_was_accepted_is_lost_when_the_server_is_killed() {
             })
         });
         let starts: Vec<_> = starts.collect();
-        // In the middle of them.
+        // The server is killed while requests are being sent.
         let probe = served.request(Method::GET, &format!("/api/traces/s{round}-3-7"));
         let is_there = async { while answer(probe.try_clone().unwrap()).await.0 != 200 {} };
         tokio::time::timeout(TIMEOUT, is_there).await.expect("the eighth run of a client is accepted");

@@ -1,4 +1,5 @@
-//! A runtime that has lost a part for good: it says so everywhere, nobody waits for it, and its runs resume later.
+//! A runtime that has permanently lost an actor: every interface reports it, no request waits for it, and its runs
+//! resume after a restart.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ use crate::{
     service::ManualModelService,
 };
 
-/// Crashes a gateway as often as it takes until it is not restarted any more.
+/// Crashes a gateway until it is no longer restarted.
 async fn crash_gateway(served: &TestServer, profile: &str) {
     let request = served.request(Method::POST, &format!("/api/tree/model_gateway:{profile}/kill"));
     let crashing = async {
@@ -25,7 +26,7 @@ async fn ready(served: &TestServer) -> (u16, Value) {
     (status.as_u16(), body)
 }
 
-/// Waits until the server says that it is not ready, and why.
+/// Waits until the server reports that it is not ready, and returns the error.
 async fn failed(served: &TestServer) -> Value {
     let failed = async {
         loop {
@@ -54,7 +55,7 @@ async fn a_gateway_beyond_repair_interrupts_its_runs_and_ends_their_streams() {
     let error = failed(&served).await;
     let reason = error["message"].as_str().unwrap();
     assert!(reason.contains("the model gateway of profile \"default\" crashed more often than it may"), "{reason}");
-    // The calls that were on their way are tried again, and find nobody.
+    // The interrupted model calls are retried and find no gateway.
     drop(asked);
 
     let mut last = Value::Null;
@@ -80,7 +81,7 @@ async fn a_gateway_beyond_repair_interrupts_its_runs_and_ends_their_streams() {
     let all = async { while listed("interrupted").await.as_array().unwrap().len() < 3 {} };
     tokio::time::timeout(TIMEOUT, all).await.expect("all sessions are interrupted");
     assert_eq!(listed("running").await, json!([]));
-    // Streams that are opened only now end in the same way, behind what is stored.
+    // Streams opened now return the stored events, and then end in the same way.
     let mut frames = Frames::open(served.request(Method::GET, "/api/traces/s/events")).await;
     let mut late = Vec::new();
     while let Some(frame) = tokio::time::timeout(TIMEOUT, frames.next()).await.expect("it ends") {

@@ -1,4 +1,4 @@
-//! What one client may take up: bodies, files, connections.
+//! Limits of one client: bodies, files and connections.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -43,7 +43,7 @@ async fn bodies_and_files_are_as_long_as_they_may_be_and_no_longer() {
     assert_eq!(listed["artifacts"].as_array().unwrap().len(), 2, "what was refused is not half there: {listed}");
 }
 
-/// A connection that a client uses for several requests, in bytes.
+/// A persistent connection for several requests, used with raw bytes.
 struct KeepAlive(BufReader<TcpStream>);
 
 impl KeepAlive {
@@ -53,14 +53,14 @@ impl KeepAlive {
         Self(BufReader::new(stream))
     }
 
-    /// Sends a request in one piece; `false` = the server has closed.
+    /// Sends a request in one write. Returns false if the server has closed the connection.
     fn send(&mut self, head: &str, body: &[u8]) -> bool {
         let head = format!("{head}\r\ncontent-length: {}\r\n\r\n", body.len());
         let stream = self.0.get_mut();
         stream.write_all(&[head.as_bytes(), body].concat()).is_ok()
     }
 
-    /// Reads an answer: its head in lower case, and its body. Both are empty where the server has closed.
+    /// Reads a response: its head in lower case, and its body. Both are empty if the server has closed the connection.
     fn answer(&mut self) -> (String, String) {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
@@ -92,7 +92,8 @@ async fn early_answer_keeps_or_closes_the_connection() {
         for size in [10, 5_000, 200_000, 300_000, 5_000_000] {
             let mut connection = KeepAlive::new(&addr);
             let head = format!("POST {path} HTTP/1.1\r\nhost: {addr}\r\nauthorization: Bearer {token}\r\n{media}");
-            // A server that stops reading may break off the sending, but not before its answer can be read.
+            // If the server stops reading, sending may fail. The response must still be readable, except after bodies
+            // above 256 KiB.
             connection.send(&head, &vec![b'x'; size]);
             let (answer, _) = connection.answer();
             let place = format!("{path} {media} {size}: {answer}");
@@ -109,7 +110,7 @@ async fn early_answer_keeps_or_closes_the_connection() {
             }
         }
     }
-    // A client that asks before it sends is not made to send what nobody reads.
+    // A client that sends `Expect: 100-continue` gets the rejection before it sends its body.
     let mut connection = KeepAlive::new(&addr);
     let head = format!("POST /api/traces HTTP/1.1\r\nhost: {addr}\r\nexpect: 100-continue\r\ncontent-length: 900");
     connection.0.get_mut().write_all(format!("{head}\r\n\r\n").as_bytes()).unwrap();
@@ -117,7 +118,7 @@ async fn early_answer_keeps_or_closes_the_connection() {
     assert!(answer.starts_with("http/1.1 401 ") && answer.contains("\r\nconnection: close\r\n"), "{answer}");
 }
 
-/// Asks over a connection of its own; returns the whole answer.
+/// Sends a GET request over a new connection and returns the whole response.
 fn ask(addr: &str, path: &str, token: &str) -> String {
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
@@ -137,7 +138,7 @@ async fn silent_connections_shut_nobody_out() {
     let mut silent: Vec<TcpStream> = Vec::new();
     for round in 0..120 {
         let mut stream = TcpStream::connect(&addr).unwrap();
-        // Some say nothing, some begin to, some have been answered.
+        // One third of the connections sends nothing, one third an incomplete request, one third a complete request.
         match round % 3 {
             0 => {}
             1 => stream.write_all(b"GET / HTTP/1.1\r\nHost:").unwrap(),

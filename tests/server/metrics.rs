@@ -1,4 +1,4 @@
-//! Metrics: what they count is what the routes say of the same runs.
+//! Metrics: their values match what the routes report for the same runs.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::{
     service::ManualModelService,
 };
 
-/// Reads metrics off: the value of each name with its labels.
+/// Fetches the metrics: the value of each name with its labels.
 async fn metrics(served: &TestServer) -> BTreeMap<String, f64> {
     let request =
         served.request(Method::GET, "/metrics").header("accept", "application/openmetrics-text;version=1.0.0");
@@ -68,7 +68,7 @@ async fn metrics_say_what_the_routes_say_of_a_busy_server() {
         accepted
     };
     let token = served.token();
-    // One that completes with a tool call, one that fails, one that is at work with another behind it.
+    // A run that completes with a tool call, one that fails, and one in progress with another one queued.
     let first = begin("first").await;
     let mut asked = service.next();
     asked.call("list_files", &json!({ "path": "." }));
@@ -112,7 +112,7 @@ async fn metrics_say_what_the_routes_say_of_a_busy_server() {
     assert_eq!((value(r#"soong_runs{status="running"}"#), running), (1.0, 1.0), "{at_work}");
     assert_eq!(value("soong_websockets"), 1.0);
     assert!(value("soong_subscribers") >= 1.0);
-    // Every event that any session holds was committed, in at most as many transactions as there were appends.
+    // Every event of every session was committed, in at most as many transactions as appends.
     let mut events = 0.0;
     for session in ["first", "cut", "busy"] {
         let shown = served.get(&format!("/api/sessions/{session}")).await;
@@ -124,7 +124,7 @@ async fn metrics_say_what_the_routes_say_of_a_busy_server() {
     assert_eq!(value(r#"soong_journal_batch_appends_bucket{le="+Inf"}"#), commits);
     assert_eq!(value("soong_journal_refused_total"), 0.0);
 
-    // A drill is counted where the tree shows it.
+    // A crash forced through the API is counted as a restart.
     let tree = served.get("/api/tree").await.to_string();
     let session = tree.split('"').find(|text| text.starts_with("session:")).unwrap().to_owned();
     let (status, said) = served.post(&format!("/api/tree/{session}/kill"), json!({})).await;

@@ -1,4 +1,4 @@
-//! Every route, once: that it works, that the document knows it, and how it refuses.
+//! Every route: it works, the OpenAPI document contains it, and invalid requests are rejected.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::{
     service::ManualModelService,
 };
 
-/// The operations that a document lists, as `METHOD /path`.
+/// Returns the operations of a document, as `METHOD /path`.
 pub(crate) fn operations(document: &Value) -> BTreeSet<String> {
     let paths = document["paths"].as_object().unwrap();
     let of = |(path, item): (&String, &Value)| {
@@ -20,7 +20,7 @@ pub(crate) fn operations(document: &Value) -> BTreeSet<String> {
     paths.iter().flat_map(of).collect()
 }
 
-/// Asks, and takes note of which operation that was.
+/// Sends requests and records which operations were used.
 struct Walk<'a> {
     served: &'a TestServer,
     taken: BTreeSet<String>,
@@ -91,7 +91,7 @@ async fn every_operation_of_the_document_works() {
     assert!(docx.starts_with(b"PK"), "a .docx is an archive");
     walk.taken.insert(get(&format!("{one}/export")));
 
-    // A run whose model waits, with a child that a program adds.
+    // A run whose model waits, with children added through the API.
     let wish = json!({ "messages": [{ "role": "user", "content": "Work." }], "session_id": "s" });
     let accepted = walk.ask("POST /api/traces", "/api/traces", Some(wish), 202).await;
     assert_eq!((&accepted["status"], &accepted["trace_id"]), (&json!("started"), &json!("s")));
@@ -119,7 +119,7 @@ async fn every_operation_of_the_document_works() {
     drop(asked);
     drop(of_children);
 
-    // It comes back and asks again; then it asks for leave, and a person.
+    // The run restarts and repeats its model call. Then it requests permission and asks a question.
     asked = loop {
         let request = service.next();
         if request.said().contains("Work.") {
@@ -158,7 +158,7 @@ async fn every_operation_of_the_document_works() {
     assert_eq!((&ended["status"], &ended["output"]), (&json!("completed"), &json!("Done.")));
     walk.ask(&get("/api/runs/{run_id}"), &format!("/api/runs/{run}"), None, 200).await;
 
-    // What it did.
+    // The records of the run.
     let shown = walk.ask(&get("/api/traces/{trace_id}"), "/api/traces/s", None, 200).await;
     assert_eq!(shown["sub_traces"].as_array().unwrap().len(), 2);
     let goal = shown["goal_tree"]["goals"][0]["id"].as_str().unwrap().to_owned();
@@ -174,7 +174,7 @@ async fn every_operation_of_the_document_works() {
     assert_eq!(numbers, [1, 2, 3]);
     walk.ask(&get("/api/usage"), "/api/usage?by=model", None, 200).await;
 
-    // It goes on from an earlier message, looks back, is copied, and goes.
+    // The session is forked, rewound, continued, reflected on and deleted.
     let head = messages.last().unwrap()["sequence"].as_u64().unwrap();
     let forked = walk.ask("POST /api/sessions/{session_id}/fork", "/api/sessions/s/fork", None, 201).await;
     let copy = forked["session"]["session_id"].as_str().unwrap().to_owned();
@@ -223,7 +223,7 @@ async fn every_operation_of_the_document_works() {
         walk.ask(&get(path), path, None, 200).await;
     }
 
-    // Those that are no answers are tried in `streams.rs`.
+    // WebSocket routes are tested in `streams.rs`.
     for path in ["/api/traces/{trace_id}/watch", "/api/tree/watch"] {
         walk.taken.insert(get(path));
     }

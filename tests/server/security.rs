@@ -1,4 +1,4 @@
-//! Who is let in: tokens, names, pages.
+//! Access control: tokens, host names and the origins of web pages.
 
 use std::{os::unix::fs::PermissionsExt, path::Path};
 
@@ -34,7 +34,7 @@ async fn nothing_but_the_page_and_health_is_told_without_a_token() {
             }
         }
     }
-    // In the address it is no token: addresses are logged everywhere.
+    // A token in the URL is not accepted, because URLs are logged.
     let token = served.token();
     for path in [format!("/api/traces?token={token}"), format!("/api/traces?access_token={token}")] {
         assert_eq!(answer(served.open(Method::GET, &path)).await.0, 401);
@@ -94,7 +94,7 @@ async fn a_foreign_name_and_a_foreign_page_are_refused() {
         let upgraded = served.try_watch("/api/tree/watch", &headers).await;
         assert_eq!(upgraded.err(), refusal.map(|_| 403), "WebSocket {what}");
     }
-    // A page that may ask is told so when its browser asks first; another is not.
+    // A preflight request from an allowed origin is granted; one from another origin is not.
     for (origin, may) in [("https://app.example.org", true), ("https://evil.example", false)] {
         let asked = served.open(Method::OPTIONS, "/api/traces").header("origin", origin);
         let asked = asked.header("access-control-request-method", "POST");
@@ -172,7 +172,7 @@ async fn a_token_that_is_taken_back_counts_no_more_and_its_streams_end() {
 async fn a_token_is_in_no_log_and_no_event_and_no_answer() {
     let mut served = TestServer::new(OFFLINE);
     let token = served.token();
-    // Also where a task, or a name, holds it.
+    // Also if a task or a name contains the token.
     served.do_run(&token, "s", &format!("What is {token}?")).await;
     let (status, _) = served.post("/api/sessions", json!({ "session_id": "n", "name": token })).await;
     assert_eq!(status, 201);

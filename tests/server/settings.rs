@@ -1,10 +1,10 @@
-//! What a further message of a session keeps of the run before, on the wire of the model.
+//! Settings that a further message of a session keeps from the previous run, as the model service receives them.
 
 use serde_json::{Value, json};
 
 use crate::{served::TestServer, service::ManualModelService};
 
-/// Answers the next request; returns what the model was sent: system prompt, names of tools, model, seed, temperature.
+/// Answers the next request. Returns its system prompt, tool names, model, seed and temperature.
 fn sent(service: &ManualModelService) -> Value {
     let request = service.next();
     let body = &request.body;
@@ -44,7 +44,7 @@ async fn further_message_keeps_settings_until_they_are_reset() {
     };
     for (settings, wanted) in [
         (json!({}), kept.clone()),
-        // Each alone goes back to the configuration, and stays there.
+        // Each setting can be reset separately to its configured value, and stays reset.
         (json!({ "llm_params": null }), json!(["Be terse.", ["read"], "big", null, 0.5])),
         (json!({ "temperature": null }), json!(["Be terse.", ["read"], "big", null, 0.25])),
         (json!({ "model": null, "system_prompt": null }), json!(["of the preset", ["read"], "m", null, 0.25])),
@@ -53,7 +53,7 @@ async fn further_message_keeps_settings_until_they_are_reset() {
             json!({ "tools": ["glob"], "system_prompt": "Be kind.", "llm_params": { "seed": 1 } }),
             json!(["Be kind.", ["glob"], "m", 1, 0.25]),
         ),
-        // A preset drops prompt, tools and model.
+        // A new preset resets prompt, tools and model.
         (json!({ "agent_type": "default" }), json!(["of the preset", "all", "m", 1, 0.25])),
     ] {
         assert_eq!(run("/api/traces/s/run", more(settings.clone())).await, wanted, "{settings}");

@@ -1,4 +1,4 @@
-//! Streams: each event once and in order, whatever happens to the connection.
+//! Streams: each event arrives once and in order, whatever happens to the connection.
 
 use reqwest::Method;
 use rustix::process::Signal;
@@ -9,7 +9,7 @@ use crate::{
     service::ManualModelService,
 };
 
-/// A few numbers that look like chance, the same in each run.
+/// Deterministic pseudo-random numbers.
 struct Random(u64);
 
 impl Random {
@@ -61,7 +61,7 @@ async fn a_watch_begins_with_how_things_stand_and_tells_each_event_once() {
         assert_eq!((&error["event"], &error["data"]["error"]["code"]), (&json!("error"), &json!("trace_not_found")));
         assert!(matches!(socket.next().await, SocketMessage::Closed(told) if told == code));
     }
-    // A browser cannot set the header.
+    // A browser cannot set the authorization header, so it sends the token as a subprotocol.
     for protocols in [format!("soong, soong.bearer.{}", served.token()), format!("soong.bearer.{}", served.token())] {
         let mut socket = served.try_watch("/api/tree/watch", &[("sec-websocket-protocol", &protocols)]).await.unwrap();
         assert_eq!(socket.event().await["event"], "tree_snapshot");
@@ -116,7 +116,7 @@ async fn text_is_streamed_with_the_start_of_a_run_and_has_no_number() {
     assert_eq!(text, "Piece by piece.");
 }
 
-/// Reads a stream from its beginning to a run's end over connections that break; returns the numbers seen.
+/// Reads a stream from its start to the end of a run over connections that break. Returns the numbers of the events.
 async fn read_with_breaks(
     served: &TestServer,
     random: &mut Random,
@@ -209,7 +209,7 @@ async fn many_watch_one_run_and_one_who_does_not_read_holds_nobody_up() {
     drop(deaf);
 }
 
-/// Puts a backup in the place of a home's database.
+/// Replaces a home's database with a backup.
 fn restore(served: &TestServer, backup: &std::path::Path) {
     for name in ["sessions.sqlite", "sessions.sqlite-wal", "sessions.sqlite-shm"] {
         let _ = std::fs::remove_file(served.world.home().join(name));
@@ -259,7 +259,7 @@ async fn a_cursor_of_what_was_before_a_restore_is_refused_and_says_where_to_star
     };
     assert_eq!((status.as_u16(), &body["error"]["code"]), (410, &json!("cursor_unknown")), "{body}");
 
-    // From the beginning, with the store that it is now, each event comes once; and what is its last is a cursor.
+    // From the beginning, each event of the restored database arrives once, and the last one is a valid cursor.
     let mut socket = served.watch(&served.token(), "/api/traces/s/watch?since_event_id=0").await;
     let connected = socket.event().await;
     let store = connected["data"]["store_id"].as_str().unwrap().to_owned();
@@ -269,7 +269,7 @@ async fn a_cursor_of_what_was_before_a_restore_is_refused_and_says_where_to_star
     served.get(&format!("/api/traces/s/events?since_event_id={last}&store_id={store}")).await;
     served.do_run(&served.token(), "s", "another").await;
     assert_eq!(socket.event().await["event_id"], last + 1);
-    // A restart alone makes no other store of it.
+    // A restart does not change the store id.
     served.kill();
     served.restart();
     served.get(&format!("/api/traces/s/events?since_event_id={last}&store_id={store}")).await;

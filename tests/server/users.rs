@@ -1,4 +1,4 @@
-//! Two users: each sees what is theirs, and of the other nothing.
+//! Two users: each can access their own data, and nothing of the other user.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use crate::{
     service::ManualModelService,
 };
 
-/// Ids of what a user has.
+/// Ids of a user's objects, by path parameter.
 struct Ids(BTreeMap<&'static str, String>);
 
 impl Ids {
-    /// Puts ids into a path of the document.
+    /// Replaces the parameters of a documented path with ids.
     fn path(&self, path: &str) -> String {
         let mut path = path.to_owned();
         for (name, id) in &self.0 {
@@ -26,7 +26,7 @@ impl Ids {
     }
 }
 
-/// A body that would be taken, were it asked by whom it belongs to.
+/// Returns a body that would be accepted from the owner of the object.
 fn body(operation: &str) -> Option<Value> {
     Some(match operation {
         "POST /api/traces/{trace_id}/run" => json!({ "prompt": "mine now" }),
@@ -46,7 +46,7 @@ fn body(operation: &str) -> Option<Value> {
 async fn what_belongs_to_another_user_is_not_there() {
     let service = ManualModelService::new();
     let served = TestServer::with_users(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address));
-    // Bob has everything that there is: a run that waits for leave, one that asks, an artifact.
+    // Bob has a run that waits for permission, a question, and an artifact.
     let wish = json!({ "prompt": "Bob's secret task", "session_id": "bobs" });
     let (status, accepted) = answer(served.request_as(BOB, Method::POST, "/api/traces").json(&wish)).await;
     assert_eq!(status, 202, "{accepted}");
@@ -93,10 +93,10 @@ async fn what_belongs_to_another_user_is_not_there() {
             let (status, said) = answer(request).await;
             let what = format!("{operation}: {status} {said}");
             match operation.as_str() {
-                // Ids are of the whole home: that one is taken is all that is told.
+                // Session ids are unique in the whole home. The response reveals only that the id is taken.
                 "POST /api/sessions" => assert_eq!(code(&said), "validation_error", "{what}"),
                 "POST /api/traces" | "POST /api/cleanup/artifacts" => assert_eq!(status, 404, "{what}"),
-                // A drill says of no actor whose it is.
+                // The crash route does not reveal that the actor exists.
                 "POST /api/tree/{actor_id}/kill" => assert_eq!(code(&said), "actor_not_found", "{what}"),
                 _ if is_of_one => assert_eq!(status, 404, "{what}"),
                 _ => assert!(!said.to_string().contains("secret") && !said.to_string().contains("bobs"), "{what}"),
@@ -111,7 +111,7 @@ async fn what_belongs_to_another_user_is_not_there() {
         let first = tree.event().await.to_string();
         assert!(first.contains("tree_snapshot") && !first.contains("bobs") && !first.contains(&run), "{first}");
     }
-    // He himself has it still, as it was.
+    // Bob's data is unchanged.
     let (status, tree) = answer(served.request_as(BOB, Method::GET, "/api/tree")).await;
     assert!(status == 200 && tree.to_string().contains(&run), "{tree}");
     let (_, messages) = answer(served.request_as(BOB, Method::GET, "/api/traces/bobs/messages")).await;
@@ -130,7 +130,7 @@ async fn what_belongs_to_another_user_is_not_there() {
         }
     };
     assert_eq!((ended["run_id"].as_str(), ended["status"].as_str()), (Some(&*run), Some("cancelled")), "{ended}");
-    // Whatever she could be told of his is told before what she does now.
+    // Changes are delivered in order: a leaked change of Bob's run would arrive before the change of Eve's own run.
     let wish = json!({ "prompt": "hello", "session_id": "eves" });
     assert_eq!(answer(served.request_as(EVE, Method::POST, "/api/traces").json(&wish)).await.0, 202);
     let mut heard = String::new();
