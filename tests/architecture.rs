@@ -386,7 +386,7 @@ fn dependencies_run_one_way() {
 }
 
 #[test]
-fn each_name_stays_where_it_belongs() {
+fn restricted_names_are_used_only_in_allowed_files() {
     let files = crate_files();
     for path in DECIDING.iter().chain(&["actors/src/environment.rs", "actors/src/run/machine.rs"]) {
         assert!(files.iter().any(|file| file.path == *path), "{path} is gone: bring the lists of this test up to date");
@@ -395,7 +395,7 @@ fn each_name_stays_where_it_belongs() {
 }
 
 #[test]
-fn one_file_holds_unsafe_code_and_no_other() {
+fn unsafe_code_is_in_one_file_only() {
     let files = crate_files();
     assert!(files.iter().any(|file| file.path == UNSAFE), "{UNSAFE} is gone: bring this test up to date");
     let lints = read("Cargo.toml");
@@ -404,7 +404,7 @@ fn one_file_holds_unsafe_code_and_no_other() {
 }
 
 #[test]
-fn unsafe_code_and_leave_for_it_are_found() {
+fn unsafe_code_check_finds_code_and_attributes() {
     for (path, text, want) in [
         ("actors/src/a.rs", "#![allow(unsafe_code, reason = \"x\")]", 1),
         ("actors/src/a.rs", "    unsafe { f() }", 1),
@@ -419,12 +419,12 @@ fn unsafe_code_and_leave_for_it_are_found() {
 }
 
 #[test]
-fn every_file_says_what_it_is() {
+fn every_file_has_a_module_header() {
     assert_none(crate_files().iter().flat_map(header_findings).collect());
 }
 
 #[test]
-fn no_file_has_a_name_that_says_nothing() {
+fn no_file_name_is_vague() {
     let folders = ["tests", "examples"].into_iter().flat_map(rust_files);
     assert_none(crate_files().into_iter().chain(folders).flat_map(|file| file_name_findings(&file.path)).collect());
 }
@@ -435,12 +435,12 @@ fn no_file_is_too_long() {
 }
 
 #[test]
-fn no_test_is_forgotten() {
+fn every_test_file_is_declared() {
     assert_none(forgotten_test_findings(&read("bin/Cargo.toml"), &rust_files("tests")));
 }
 
 #[test]
-fn no_example_is_forgotten() {
+fn every_example_file_is_declared() {
     assert_none(forgotten_example_findings(&read("actors/Cargo.toml"), &rust_files("examples")));
 }
 
@@ -449,7 +449,7 @@ fn source(path: &str, text: &str) -> Source {
 }
 
 #[test]
-fn each_wrong_line_is_found_and_each_right_one_is_not() {
+fn naming_check_finds_exactly_the_wrong_lines() {
     for (path, text, want) in [
         ("protocol/src/run.rs", "use tokio::sync::watch;", 1),
         ("protocol/src/run.rs", "//! Knows no tokio, no ractor.\nuse std::fmt; // not tokio", 0),
@@ -476,7 +476,7 @@ fn each_wrong_line_is_found_and_each_right_one_is_not() {
 }
 
 #[test]
-fn a_wrong_manifest_is_found() {
+fn dependency_check_finds_wrong_manifests() {
     for (text, want) in [
         ("[dependencies]\nsoong.workspace = true\n", 1),
         ("[dev-dependencies]\nsoong = { path = \"../actors\" }\n", 1),
@@ -490,7 +490,7 @@ fn a_wrong_manifest_is_found() {
 }
 
 #[test]
-fn a_file_without_header_or_with_too_much_or_with_a_vague_name_is_found() {
+fn file_checks_find_missing_header_length_and_vague_name() {
     let long = format!("//! Long.\n{}", "fn f() {}\n".repeat(MAX_LINES));
     let tested = format!("//! Short.\n#[cfg(test)]\nmod tests {{\n{}}}\n", "fn f() {}\n".repeat(MAX_LINES));
     for (path, text, want) in [
@@ -509,7 +509,7 @@ fn a_file_without_header_or_with_too_much_or_with_a_vague_name_is_found() {
 }
 
 #[test]
-fn a_forgotten_test_or_example_is_found() {
+fn undeclared_test_and_example_files_are_found() {
     let test = "//! T.\n#[test]\nfn t() {}\n";
     let manifest = "[[test]]\nname = \"suite\"\npath = \"../tests/suite.rs\"\n\n[dependencies]\npath = \"x\"\n";
     for (suite, want) in [

@@ -22,7 +22,7 @@ fn report_of(result: &Value) -> String {
 }
 
 #[test]
-fn the_demo_reports_on_the_files_that_are_there_and_says_where_the_report_lies() {
+fn demo_reports_on_project_files_and_prints_report_path() {
     let world = TestHome::new();
     let ran = world.run(&["demo"]).ends(0);
     let path = ran.out.lines().find_map(|line| line.strip_prefix("The report lies in ")).expect(&ran.out);
@@ -52,7 +52,7 @@ fn the_demo_reports_on_the_files_that_are_there_and_says_where_the_report_lies()
 }
 
 #[test]
-fn two_demos_of_the_same_folder_write_the_same_report() {
+fn two_demos_of_one_folder_write_the_same_report() {
     let world = TestHome::new();
     let (_, first) = world.demo(&[]);
     let (_, second) = world.demo(&[]);
@@ -61,7 +61,7 @@ fn two_demos_of_the_same_folder_write_the_same_report() {
 }
 
 #[test]
-fn the_demo_of_an_empty_folder_reports_that_too() {
+fn demo_of_an_empty_folder_writes_a_report() {
     let world = TestHome::empty();
     let (_, result) = world.demo(&["."]);
     assert_eq!(result["status"], "completed");
@@ -70,7 +70,7 @@ fn the_demo_of_an_empty_folder_reports_that_too() {
 
 /// (TASK-1)
 #[test]
-fn task_1_plans_lie_in_the_project_and_the_demo_leaves_it_as_it_was() {
+fn plans_are_stored_in_the_project_except_by_the_demo() {
     let world = TestHome::new();
     let (_, result) = world.demo(&[]);
     assert!(!world.project().join(".soong-agent").exists(), "the demo only looks");
@@ -100,7 +100,7 @@ fn task_1_plans_lie_in_the_project_and_the_demo_leaves_it_as_it_was() {
 }
 
 #[test]
-fn as_many_children_explore_as_were_asked_for() {
+fn demo_starts_the_requested_number_of_children() {
     let world = TestHome::new();
     for n in [1, 7] {
         let (events, _) = world.demo(&["--children", &n.to_string()]);
@@ -117,7 +117,7 @@ fn as_many_children_explore_as_were_asked_for() {
 }
 
 #[test]
-fn the_records_say_what_the_demo_said() {
+fn records_match_the_output_of_the_demo() {
     let world = TestHome::new();
     let (events, result) = world.demo(&[]);
     let numbers: Vec<u64> = events.iter().filter_map(|event| event["session_seq"].as_u64()).collect();
@@ -170,7 +170,7 @@ fn the_records_say_what_the_demo_said() {
 }
 
 #[test]
-fn a_run_without_a_model_says_the_three_ways_out_and_makes_nothing() {
+fn run_without_a_model_lists_three_options_and_creates_nothing() {
     let world = TestHome::new();
     let ran = world.run(&["run", "What is this?"]).ends(2);
     ran.says(&["OPENAI_API_KEY", "OPENAI_BASE_URL", "soong demo", "--model offline"]);
@@ -179,7 +179,7 @@ fn a_run_without_a_model_says_the_three_ways_out_and_makes_nothing() {
 }
 
 #[test]
-fn a_run_of_the_offline_model_answers_and_goes_on() {
+fn offline_model_answers_and_continues_a_session() {
     let world = TestHome::new();
     let first = world.run(&["run", "--model", "offline", "--json", "What is this?"]).ends(0).json_lines();
     let first = first.last().unwrap()["result"].clone();
@@ -199,7 +199,7 @@ fn a_run_of_the_offline_model_answers_and_goes_on() {
 }
 
 #[test]
-fn odd_prompts_are_refused_or_made_harmless() {
+fn invalid_prompts_are_rejected_and_control_codes_removed() {
     let world = TestHome::new();
     for (args, input) in [
         (vec!["run", "--model", "offline", ""], &b""[..]),
@@ -227,7 +227,7 @@ fn odd_prompts_are_refused_or_made_harmless() {
 }
 
 #[test]
-fn wrong_usage_and_unknown_names_have_their_codes() {
+fn wrong_usage_and_unknown_names_have_distinct_exit_codes() {
     let world = TestHome::new();
     for list in [["sessions", "list"].as_slice(), &["traces", "list"], &["usage"]] {
         let listed = world.run(list).ends(0);
@@ -263,7 +263,7 @@ fn wrong_usage_and_unknown_names_have_their_codes() {
 }
 
 #[test]
-fn a_bad_configuration_is_named_by_file_line_and_key() {
+fn config_error_names_file_line_and_key() {
     let world = TestHome::new();
     let file = world.dir.path().join("my.toml").display().to_string();
     std::fs::write(&file, "[runtime]\n\nmax_turn = 3\n").unwrap();
@@ -278,7 +278,7 @@ fn a_bad_configuration_is_named_by_file_line_and_key() {
 }
 
 #[test]
-fn a_home_has_one_owner() {
+fn home_has_one_owner() {
     let world = TestHome::new();
     let threads = tokio::runtime::Runtime::new().unwrap();
     let owner = soong::Runtime::builder().home(world.home()).project_dir(world.project()).offline();
@@ -292,7 +292,7 @@ fn a_home_has_one_owner() {
 }
 
 #[test]
-fn init_writes_once_and_again_only_by_force() {
+fn init_overwrites_only_with_force() {
     let world = TestHome::new();
     world.run(&["init"]).ends(0);
     let file = world.home().join("config.toml");
@@ -306,7 +306,7 @@ fn init_writes_once_and_again_only_by_force() {
 }
 
 #[test]
-fn a_run_that_takes_too_long_fails_and_says_so() {
+fn run_fails_with_a_message_when_it_times_out() {
     let world = TestHome::new();
     let service = HangingModelService::new();
     let mut command = world.command(&["run", "--session", "s", "--timeout", "1", "Wait for me"]);
@@ -317,7 +317,7 @@ fn a_run_that_takes_too_long_fails_and_says_so() {
 }
 
 #[test]
-fn a_provider_that_cannot_be_reached_is_an_exit_of_its_own() {
+fn unreachable_provider_has_its_own_exit_code() {
     let world = TestHome::new();
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     std::fs::create_dir(world.home()).unwrap();
@@ -327,7 +327,7 @@ fn a_provider_that_cannot_be_reached_is_an_exit_of_its_own() {
 }
 
 #[test]
-fn a_reader_that_leaves_is_no_error() {
+fn closed_output_pipe_is_not_an_error() {
     let world = TestHome::new();
     let mut demo = world.start(&["demo", "--json", "--children", "100"]);
     let mut first = String::new();
@@ -347,7 +347,7 @@ fn a_reader_that_leaves_is_no_error() {
 
 #[cfg(not(feature = "otlp"))]
 #[test]
-fn a_collector_that_this_build_cannot_reach_is_warned_of_once() {
+fn build_without_otlp_warns_once_of_collector_variable() {
     let world = TestHome::new();
     let mut command = world.command(&["run", "--model", "offline", "x"]);
     let ran = KillOnDrop { child: command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1").spawn().unwrap() };
@@ -358,7 +358,7 @@ fn a_collector_that_this_build_cannot_reach_is_warned_of_once() {
 }
 
 #[test]
-fn colour_comes_when_it_is_asked_for() {
+fn color_is_used_only_when_requested() {
     let world = TestHome::new();
     let colored = world.run(&["--color", "always", "tree"]).ends(3);
     assert!(colored.err.contains('\u{1b}'), "{}", colored.err);

@@ -108,7 +108,7 @@ fn work_through(world: &TestHome) -> Vec<String> {
 }
 
 #[test]
-fn each_command_does_the_same_with_an_owner_and_without() {
+fn every_command_works_with_and_without_an_owner() {
     let world = lived_in();
     let service = ManualModelService::new();
     work_through(&world);
@@ -124,7 +124,7 @@ fn each_command_does_the_same_with_an_owner_and_without() {
 }
 
 #[test]
-fn what_is_not_there_is_said_alike_with_an_owner_and_without() {
+fn errors_are_the_same_with_and_without_an_owner() {
     let world = lived_in();
     let service = ManualModelService::new();
     artifact(&world, &["put", "plan", "README.md"]);
@@ -165,7 +165,7 @@ fn what_is_not_there_is_said_alike_with_an_owner_and_without() {
 }
 
 #[test]
-fn any_name_that_may_be_one_can_be_typed() {
+fn every_valid_name_can_be_used() {
     let world = lived_in();
     let service = ManualModelService::new();
     let names = ["plan", "a b.md", "upload", "content", "versions", "好.md", "Ünïcode", "user:style guide", "x.y.z"];
@@ -192,7 +192,7 @@ fn any_name_that_may_be_one_can_be_typed() {
 }
 
 #[test]
-fn the_session_is_the_last_one_of_the_project_and_a_users_artifact_needs_none() {
+fn default_session_is_last_of_project_and_user_scope_needs_none() {
     let world = lived_in();
     artifact(&world, &["put", "plan", "README.md"]).says(&[]);
     artifact(&world, &["put", "user:style", "README.md"]);
@@ -212,7 +212,7 @@ fn the_session_is_the_last_one_of_the_project_and_a_users_artifact_needs_none() 
 }
 
 #[test]
-fn a_document_that_is_being_edited_is_seen_as_it_is_now_from_another_terminal_and_after_kill_9() {
+fn unstored_edits_are_visible_to_others_and_after_kill_9() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let mut owner = begin(&world, &service, &["run", "--session", "s", "Write"]);
@@ -261,7 +261,7 @@ fn a_document_that_is_being_edited_is_seen_as_it_is_now_from_another_terminal_an
 }
 
 #[test]
-fn a_person_may_write_between_a_runs_edits_and_the_run_says_what_it_stored() {
+fn user_edit_between_run_edits_is_kept_and_stores_are_reported() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let owner = begin(&world, &service, &["run", "--session", "s", "Write"]);
@@ -287,7 +287,7 @@ fn a_person_may_write_between_a_runs_edits_and_the_run_says_what_it_stored() {
 }
 
 #[test]
-fn what_has_no_name_is_called_by_its_id() {
+fn unnamed_artifact_is_addressed_by_its_id() {
     let world = TestHome::new();
     std::fs::create_dir(world.home()).unwrap();
     std::fs::write(world.home().join("config.toml"), "[artifacts]\nmax_inline_bytes = 20\n").unwrap();
@@ -321,7 +321,7 @@ fn what_has_no_name_is_called_by_its_id() {
 }
 
 #[test]
-fn what_may_go_is_listed_and_goes_only_when_it_is_said() {
+fn cleanup_lists_candidates_and_deletes_only_with_yes() {
     let world = lived_in();
     artifact(&world, &["put", "plan", "README.md"]);
     artifact(&world, &["put", "user:style", "README.md"]);
@@ -344,7 +344,7 @@ fn what_may_go_is_listed_and_goes_only_when_it_is_said() {
 }
 
 #[test]
-fn a_terminal_is_shown_text_and_no_bytes() {
+fn terminal_gets_text_but_no_binary_data() {
     let world = lived_in();
     write(&world, "bad.txt", "one \u{1b}[31mtwo\u{7}\n");
     write(&world, "picture.png", [0x89, b'P', b'N', b'G', 0, 1, 2, 255]);

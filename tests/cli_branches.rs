@@ -46,7 +46,7 @@ fn talked(world: &TestHome) {
 }
 
 #[test]
-fn a_conversation_goes_back_forth_and_elsewhere() {
+fn session_is_forked_switched_and_rewound() {
     let world = TestHome::new();
     talked(&world);
     let whole = ["1 system", "2 user", "3 assistant", "4 tool", "5 assistant", "6 user", "7 assistant", "8 tool"];
@@ -97,7 +97,7 @@ fn a_conversation_goes_back_forth_and_elsewhere() {
 }
 
 #[test]
-fn beside_an_owner_it_is_the_owner_who_does_it() {
+fn fork_and_switch_work_through_the_owner() {
     let world = TestHome::new();
     talked(&world);
     let service = ManualModelService::new();
@@ -118,7 +118,7 @@ fn beside_an_owner_it_is_the_owner_who_does_it() {
 }
 
 #[test]
-fn a_talk_goes_back_and_elsewhere() {
+fn chat_rewinds_and_forks() {
     let world = TestHome::new();
     let lines = "Hello\n/rewind 2\n/retry\n/rewind 99\n";
     let ran = world.run_with_input(&["chat", "--model", "offline", "--session", "s"], lines.as_bytes());

@@ -47,7 +47,7 @@ fn has_socket(world: &TestHome) -> bool {
 }
 
 #[test]
-fn a_second_terminal_sees_the_tree_follows_without_a_gap_and_stops_one_child_and_then_the_run() {
+fn second_terminal_follows_without_gaps_and_stops_child_and_run() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let owner = begin(&world, &service, &["run", "--session", "s", "--json", "Divide the work"]);
@@ -99,7 +99,7 @@ fn a_second_terminal_sees_the_tree_follows_without_a_gap_and_stops_one_child_and
 }
 
 #[test]
-fn ctrl_c_in_the_first_terminal_ends_what_the_second_one_follows() {
+fn ctrl_c_ends_the_stream_of_a_second_terminal() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let running = begin(&world, &service, &["run", "--session", "s", "Wait for me"]);
@@ -116,7 +116,7 @@ fn ctrl_c_in_the_first_terminal_ends_what_the_second_one_follows() {
 }
 
 #[test]
-fn a_further_ctrl_c_leaves_at_once_even_where_nobody_reads_what_is_printed() {
+fn second_ctrl_c_exits_immediately_with_a_full_output_pipe() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let mut running = begin(&world, &service, &["run", "--session", "s", "--json", "Talk"]);
@@ -142,7 +142,7 @@ fn a_further_ctrl_c_leaves_at_once_even_where_nobody_reads_what_is_printed() {
 }
 
 #[test]
-fn after_kill_9_the_second_terminal_says_so_and_the_next_owner_takes_over() {
+fn follower_reports_kill_9_and_next_owner_resumes_the_runs() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let mut owner = begin(&world, &service, &["run", "--session", "s", "Divide the work"]);
@@ -189,7 +189,7 @@ fn after_kill_9_the_second_terminal_says_so_and_the_next_owner_takes_over() {
 }
 
 #[test]
-fn a_run_in_a_second_terminal_works_in_the_first_ones_home_and_outlives_its_run() {
+fn owner_serves_a_second_run_and_waits_until_it_ends() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let first = begin(&world, &service, &["run", "First"]);
@@ -211,7 +211,7 @@ fn a_run_in_a_second_terminal_works_in_the_first_ones_home_and_outlives_its_run(
 }
 
 #[test]
-fn runs_of_one_session_queue_over_two_terminals_and_each_shows_its_own() {
+fn runs_of_one_session_queue_across_terminals() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let first = begin(&world, &service, &["run", "--session", "s", "--json", "First"]);
@@ -233,7 +233,7 @@ fn runs_of_one_session_queue_over_two_terminals_and_each_shows_its_own() {
 }
 
 #[test]
-fn a_detached_run_works_in_the_background_until_it_is_done() {
+fn background_process_exits_after_its_detached_run() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let accepted = begin(&world, &service, &["run", "--detach", "--json", "Work alone"]).finish().ends(0).json();
@@ -258,7 +258,7 @@ fn a_detached_run_works_in_the_background_until_it_is_done() {
 }
 
 #[test]
-fn a_detached_run_that_cannot_begin_says_why() {
+fn detached_run_reports_why_it_cannot_start() {
     let world = TestHome::new();
     world.run(&["run", "--detach", "x"]).ends(2).says(&["OPENAI_API_KEY"]);
     std::fs::create_dir(world.home()).unwrap();
@@ -268,7 +268,7 @@ fn a_detached_run_that_cannot_begin_says_why() {
 }
 
 #[test]
-fn the_demo_needs_a_home_of_its_own() {
+fn demo_rejects_a_home_that_has_an_owner() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let owner = begin(&world, &service, &["run", "First"]);
@@ -281,7 +281,7 @@ fn the_demo_needs_a_home_of_its_own() {
 }
 
 #[test]
-fn only_the_user_can_connect_and_others_errors_have_their_codes() {
+fn socket_is_private_and_remote_errors_keep_their_codes() {
     use std::os::unix::fs::PermissionsExt;
     let world = TestHome::new();
     let service = ManualModelService::new();
@@ -310,7 +310,7 @@ fn only_the_user_can_connect_and_others_errors_have_their_codes() {
 }
 
 #[test]
-fn the_tree_says_what_a_run_waits_for() {
+fn tree_shows_what_a_run_waits_for() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     std::fs::create_dir(world.home()).unwrap();
@@ -344,7 +344,7 @@ fn the_tree_says_what_a_run_waits_for() {
 }
 
 #[test]
-fn who_works_in_anothers_home_is_told_when_that_one_is_gone_and_a_conversation_goes_on_by_itself() {
+fn clients_report_a_lost_owner_and_chat_becomes_the_owner() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let mut owner = begin(&world, &service, &["run", "First"]);
@@ -377,7 +377,7 @@ fn who_works_in_anothers_home_is_told_when_that_one_is_gone_and_a_conversation_g
 }
 
 #[test]
-fn an_owner_that_is_stopped_holds_nobody_up() {
+fn suspended_owner_blocks_no_command() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let owner = begin(&world, &service, &["run", "--session", "s", "First"]);
@@ -394,7 +394,7 @@ fn an_owner_that_is_stopped_holds_nobody_up() {
 }
 
 #[test]
-fn detached_runs_that_begin_at_once_share_one_background_process() {
+fn concurrent_detached_runs_share_one_background_process() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let starts: Vec<KillOnDrop> =
@@ -411,7 +411,7 @@ fn detached_runs_that_begin_at_once_share_one_background_process() {
 }
 
 #[test]
-fn a_prompt_may_be_a_whole_log() {
+fn prompt_of_two_megabytes_is_accepted() {
     let world = TestHome::new();
     let log = "a line of a long log\n".repeat(100_000);
     let ran = world.run_with_input(&["run", "--model", "offline", "--json", "-"], log.as_bytes()).ends(0);
@@ -423,7 +423,7 @@ fn a_prompt_may_be_a_whole_log() {
 }
 
 #[test]
-fn any_program_of_the_user_can_speak_to_the_owner() {
+fn control_socket_speaks_plain_http() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let owner = begin(&world, &service, &["run", "--session", "s", "First"]);
@@ -462,7 +462,7 @@ fn any_program_of_the_user_can_speak_to_the_owner() {
 }
 
 #[test]
-fn a_session_is_deleted_with_an_owner_and_without_and_never_while_it_is_at_work() {
+fn active_session_cannot_be_deleted_with_or_without_an_owner() {
     let world = TestHome::new();
     for session in ["alone", "beside", "other"] {
         world.run(&["run", "--model", "offline", "--session", session, "x"]).ends(0);

@@ -29,7 +29,7 @@ fn count(ran: &ProcessOutput, kind: &str) -> usize {
 }
 
 #[test]
-fn a_plan_kills_the_process_at_any_point_and_the_home_opens_again() {
+fn home_opens_again_after_a_kill_at_every_fault_point() {
     for (plan, begun) in [
         ("after_append@2=kill", true),
         ("call_model@3", true),
@@ -57,7 +57,7 @@ fn a_plan_kills_the_process_at_any_point_and_the_home_opens_again() {
 }
 
 #[test]
-fn what_a_plan_lets_fail_mends_itself() {
+fn demo_completes_despite_injected_failures() {
     let plan_and_restarts = [
         ("before_append@5=fail", 1),
         ("after_append@2=fail,run_tool@3=fail", 2),
@@ -82,7 +82,7 @@ fn what_a_plan_lets_fail_mends_itself() {
 }
 
 #[test]
-fn a_delay_holds_up_the_one_who_meets_it() {
+fn injected_delay_slows_the_operation() {
     let world = TestHome::new();
     let start = Instant::now();
     demo(&world, "call_model@1=delay:150,before_commit@4=delay:150").ends(0);
@@ -90,7 +90,7 @@ fn a_delay_holds_up_the_one_who_meets_it() {
 }
 
 #[test]
-fn a_text_that_is_no_plan_is_refused_before_anything_is_done() {
+fn invalid_fault_plan_is_rejected_before_any_work() {
     let world = TestHome::new();
     demo(&world, "after_apend@2=kill")
         .ends(2)
@@ -102,7 +102,7 @@ fn a_text_that_is_no_plan_is_refused_before_anything_is_done() {
 }
 
 #[test]
-fn what_was_cut_off_goes_on_with_its_own_model_where_the_default_one_cannot_be_reached() {
+fn interrupted_run_resumes_with_its_own_model() {
     let world = TestHome::new();
     let mut command = world.command(&["run", "--model", "offline", "--session", "s", "look around"]);
     let killed = KillOnDrop { child: command.env("SOONG_FAULTS", "call_model@2=kill").spawn().unwrap() }.finish();
@@ -117,7 +117,7 @@ fn what_was_cut_off_goes_on_with_its_own_model_where_the_default_one_cannot_be_r
 }
 
 #[test]
-fn a_deletion_that_is_cut_off_around_its_files_is_finished_and_one_that_is_refused_leaves_all() {
+fn killed_deletion_is_completed_and_failed_one_keeps_all() {
     for (plan, code, is_gone) in [
         ("before_removal@1=kill", None, true),
         ("after_removal@1=kill", None, true),
@@ -141,7 +141,7 @@ fn a_deletion_that_is_cut_off_around_its_files_is_finished_and_one_that_is_refus
 /// If the write-ahead log were copied to the database only at the end, it would fill this disk long before the data
 /// does.
 #[test]
-fn a_run_of_many_turns_ends_on_a_disk_of_8_mib() {
+fn run_of_many_turns_fits_on_a_disk_of_8_mib() {
     const TURNS: usize = 190;
     if !Command::new("unshare").args(["-rm", "true"]).status().is_ok_and(|status| status.success()) {
         eprintln!("skipped: this machine lets nobody mount a file system of their own (unshare -rm)");

@@ -91,7 +91,7 @@ fn each(world: &TestHome, mut check: impl FnMut(&[&str], &str)) {
 }
 
 #[test]
-fn the_help_of_each_command_is_as_it_was_last_looked_at() {
+fn help_of_every_command_matches_its_snapshot() {
     let world = TestHome::empty();
     let mut names = BTreeSet::new();
     let mut check = |name: String, text: &str| {
@@ -110,7 +110,7 @@ fn the_help_of_each_command_is_as_it_was_last_looked_at() {
 }
 
 #[test]
-fn all_commands_are_there_and_the_hidden_one_is_not() {
+fn help_lists_all_commands_except_the_hidden_one() {
     let world = TestHome::empty();
     let all: Vec<String> = commands(&world).into_iter().map(|words| words.join(" ")).collect();
     for name in ["demo", "run", "chat", "tree", "traces events", "traces stop", "sessions show", "doctor", "init"] {
@@ -124,7 +124,7 @@ fn all_commands_are_there_and_the_hidden_one_is_not() {
 }
 
 #[test]
-fn every_command_every_argument_and_every_option_is_explained() {
+fn every_command_argument_and_option_has_a_description() {
     let world = TestHome::empty();
     each(&world, |args, help| {
         let first = help.lines().next().unwrap();
@@ -144,7 +144,7 @@ fn every_command_every_argument_and_every_option_is_explained() {
 }
 
 #[test]
-fn a_command_that_takes_anything_shows_an_example_that_is_one_of_it() {
+fn commands_with_arguments_show_an_example_of_themselves() {
     let world = TestHome::empty();
     each(&world, |args, help| {
         let own =
@@ -158,7 +158,7 @@ fn a_command_that_takes_anything_shows_an_example_that_is_one_of_it() {
 }
 
 #[test]
-fn a_long_help_fits_a_terminal_of_ordinary_width() {
+fn long_help_fits_in_100_columns() {
     let world = TestHome::empty();
     each(&world, |args, help| {
         let long: Vec<&str> = help.lines().filter(|line| line.chars().count() > COLUMNS).collect();
@@ -167,7 +167,7 @@ fn a_long_help_fits_a_terminal_of_ordinary_width() {
 }
 
 #[test]
-fn help_is_the_same_however_it_is_asked_for() {
+fn help_command_and_help_flag_print_the_same() {
     let world = TestHome::empty();
     for (asked, same) in [
         (&["help"][..], &["--help"][..]),
@@ -186,7 +186,7 @@ fn help_is_the_same_however_it_is_asked_for() {
 }
 
 #[test]
-fn the_exit_codes_and_variables_of_the_manual_are_those_of_the_program() {
+fn help_lists_exit_codes_and_environment_variables() {
     let world = TestHome::empty();
     let manual = help(&world, &[], "--help");
     let codes: Vec<&str> = section(&manual, &["Exit codes"])
@@ -201,7 +201,7 @@ fn the_exit_codes_and_variables_of_the_manual_are_those_of_the_program() {
 }
 
 #[test]
-fn the_readme_names_every_command_and_every_option() {
+fn readme_names_every_command_and_option() {
     let world = TestHome::empty();
     let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md")).unwrap();
     each(&world, |args, help| {

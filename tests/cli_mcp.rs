@@ -39,7 +39,7 @@ fn world(config: &str) -> TestHome {
 }
 
 #[test]
-fn without_a_server_the_commands_say_how_to_have_one() {
+fn commands_explain_how_to_configure_a_server() {
     let world = world("");
     for args in [["mcp", "list"], ["mcp", "test"]] {
         let ran = world.run(&args).ends(0);
@@ -49,7 +49,7 @@ fn without_a_server_the_commands_say_how_to_have_one() {
 }
 
 #[test]
-fn list_starts_nothing_and_shows_what_is_missing() {
+fn list_starts_no_server_and_shows_missing_variables() {
     let world = world("[mcp.files]\ncommand = \"/no/such/program\"\nenv = { KEY = \"FILES_KEY\" }\n");
     let ran = world.run(&["mcp", "list"]).ends(0);
     assert!(ran.out.contains("FILES_KEY (not set)") && ran.out.contains("/no/such/program"), "{}", ran.out);
@@ -59,7 +59,7 @@ fn list_starts_nothing_and_shows_what_is_missing() {
 }
 
 #[test]
-fn test_lists_the_tools_of_each_server_and_why_others_do_not_work() {
+fn test_lists_tools_and_the_errors_of_broken_servers() {
     let bad = "[mcp.bad]\ncommand = \"/no/such/program\"\n[mcp.lacks]\nurl = \"http://127.0.0.1:9/mcp\"\n\
                header_env = { Authorization = \"NOT_SET\" }\n";
     let world = world(&format!("{}{bad}", program("good", "disabled_tools = [\"crash\"]")));
@@ -83,7 +83,7 @@ fn test_lists_the_tools_of_each_server_and_why_others_do_not_work() {
 }
 
 #[test]
-fn a_secret_that_a_server_repeats_is_not_printed() {
+fn secret_repeated_by_a_server_is_redacted() {
     let table = program("leaky", "env = { MCP_MODE = \"MODE\", MCP_SECRET = \"LEAKY_TOKEN\" }");
     let world = world(&table);
     let secret = "tok-5ecret-0123456789";
@@ -99,7 +99,7 @@ fn a_secret_that_a_server_repeats_is_not_printed() {
 }
 
 #[test]
-fn a_run_is_told_names_without_dots_and_calls_the_server() {
+fn run_offers_tool_names_without_dots_and_calls_the_server() {
     let world = world(&program("demo", ""));
     let service = ManualModelService::new();
     let mut command = world.command(&["run", "--json", "--allow", "mcp.demo.*", "x"]);
@@ -121,7 +121,7 @@ fn a_run_is_told_names_without_dots_and_calls_the_server() {
 }
 
 #[test]
-fn doctor_starts_each_server_and_a_run_names_one_that_is_missing() {
+fn doctor_tests_servers_and_run_warns_of_a_missing_one() {
     let bad = "[mcp.bad]\ncommand = \"/no/such/program\"\n[model]\nprovider = \"offline\"\n";
     let world = world(&format!("{}{bad}", program("good", "start_timeout_ms = 30000")));
     let ran = world.run(&["doctor"]).ends(0);

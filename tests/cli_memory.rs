@@ -47,7 +47,7 @@ fn world() -> TestHome {
 }
 
 #[test]
-fn mem_2_experiences_are_listed_and_shown_and_what_is_broken_is_named() {
+fn experiences_are_listed_and_broken_ones_reported() {
     let world = world();
     let listed = world.run(&["experiences", "list"]).ends(0);
     let rows: Vec<Vec<&str>> = listed.out.lines().map(|row| row.split_whitespace().collect()).collect();
@@ -90,7 +90,7 @@ fn mem_2_experiences_are_listed_and_shown_and_what_is_broken_is_named() {
 }
 
 #[test]
-fn mem_3_a_run_is_told_what_fits_its_task_and_its_model_is_asked_for_tags_first() {
+fn run_tags_its_task_and_gets_matching_experiences() {
     let (world, service) = (world(), ManualModelService::new());
     let mut command = world.command(&["run", "Fix it."]);
     let running = KillOnDrop { child: command.env("OPENAI_BASE_URL", &service.address).spawn().unwrap() };
@@ -112,7 +112,7 @@ fn mem_3_a_run_is_told_what_fits_its_task_and_its_model_is_asked_for_tags_first(
 }
 
 #[test]
-fn mem_2_dates_of_experiences_are_read_as_people_write_them() {
+fn common_date_formats_are_accepted() {
     let world = TestHome::new();
     let folder = world.home().join("memory");
     std::fs::create_dir_all(&folder).unwrap();
@@ -127,7 +127,7 @@ fn mem_2_dates_of_experiences_are_read_as_people_write_them() {
 }
 
 #[test]
-fn mem_4_a_look_back_is_a_run_that_keeps_what_was_learned() {
+fn reflection_stores_experiences_on_a_side_branch() {
     let world = world();
     world.run(&["run", "--model", "offline", "--session", "s", "Fix the failing tests of this Rust project."]).ends(0);
     let before = world.run(&["traces", "messages", "s", "--json"]).ends(0).json();
@@ -156,7 +156,7 @@ fn mem_4_a_look_back_is_a_run_that_keeps_what_was_learned() {
 }
 
 #[test]
-fn mem_4_the_owner_of_a_home_takes_a_look_back_and_refuses_one_while_a_run_is_at_work() {
+fn owner_accepts_reflection_except_during_a_run() {
     let (world, service) = (world(), ManualModelService::new());
     world.run(&["run", "--model", "offline", "--session", "done", "Fix it."]).ends(0);
     let mut command = world.command(&["run", "--session", "busy", "Write."]);
@@ -192,7 +192,7 @@ fn mem_4_the_owner_of_a_home_takes_a_look_back_and_refuses_one_while_a_run_is_at
 }
 
 #[test]
-fn mem_2_a_process_that_is_killed_while_it_writes_leaves_the_file_whole_and_counts_once() {
+fn kill_during_write_keeps_file_intact_and_counts_once() {
     let world = world();
     world.run(&["run", "--model", "offline", "--session", "s", "Fix the failing tests of this Rust project."]).ends(0);
     let folder = world.home().join("memory");
@@ -234,7 +234,7 @@ fn mem_2_a_process_that_is_killed_while_it_writes_leaves_the_file_whole_and_coun
 }
 
 #[test]
-fn mem_4_a_look_back_that_was_cut_off_can_be_stopped() {
+fn interrupted_reflection_can_be_stopped() {
     let (world, service) = (world(), ManualModelService::new());
     world.run(&["run", "--model", "offline", "--session", "s", "Fix it."]).ends(0);
     let config = "[model]\nname = \"m\"\n[context]\nutility_profile = \"default\"\n";

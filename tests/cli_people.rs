@@ -62,7 +62,7 @@ fn outcome(world: &TestHome) -> Value {
 }
 
 #[test]
-fn sub_11_a_run_that_asks_and_nobody_is_there_parks_and_an_answer_has_it_go_on() {
+fn run_exits_waiting_for_an_answer_and_resumes_with_it() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let (ran, id) = parked(&world, &service, &[]);
     ran.says(&["waiting:", QUESTION, &id, &format!("soong questions answer {id}"), "soong traces stop s"]);
@@ -90,7 +90,7 @@ fn sub_11_a_run_that_asks_and_nobody_is_there_parks_and_an_answer_has_it_go_on()
 }
 
 #[test]
-fn sub_11_json_ends_with_the_question_and_what_comes_behind_a_parked_run_parks_too() {
+fn json_ends_with_the_question_and_queued_run_exits_waiting() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let (ran, id) = parked(&world, &service, &["--json"]);
     let result = ran.json_lines().pop().unwrap()["result"].clone();
@@ -103,7 +103,7 @@ fn sub_11_json_ends_with_the_question_and_what_comes_behind_a_parked_run_parks_t
 }
 
 #[test]
-fn sub_9_a_question_is_answered_from_another_terminal_while_the_first_one_watches() {
+fn question_is_answered_from_another_terminal() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let owner = begin(&world, &service, &["run", "--session", "s", "--mode", "orchestrator", "--json", "Divide"]);
     let works = divide(&service);
@@ -128,7 +128,7 @@ fn sub_9_a_question_is_answered_from_another_terminal_while_the_first_one_watche
 }
 
 #[test]
-fn sub_9_a_person_at_the_terminal_is_asked_in_place() {
+fn terminal_user_is_asked_in_place() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
     let seat = TestTerminal::take(&world, &["run", "Paint the door"], (24, 90), &address);
@@ -146,7 +146,7 @@ fn sub_9_a_person_at_the_terminal_is_asked_in_place() {
 }
 
 #[test]
-fn sub_9_a_person_may_leave_a_question_open_or_give_the_run_up() {
+fn user_can_leave_a_question_open_or_cancel_the_run() {
     for (key, code) in [("\u{4}", 6), ("\u{3}", 130)] {
         let (world, service) = (TestHome::new(), ManualModelService::new());
         let address = [("OPENAI_BASE_URL", service.address.as_str())];
@@ -162,7 +162,7 @@ fn sub_9_a_person_may_leave_a_question_open_or_give_the_run_up() {
 }
 
 #[test]
-fn sub_9_a_conversation_asks_in_place_as_well() {
+fn chat_asks_in_place() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
     let seat = TestTerminal::take(&world, &["chat"], (24, 90), &address);
@@ -180,7 +180,7 @@ fn sub_9_a_conversation_asks_in_place_as_well() {
 }
 
 #[test]
-fn a_run_may_be_asked_for_an_answer_that_fits_a_schema() {
+fn output_schema_is_enforced_with_one_retry() {
     let world = TestHome::new();
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
     std::fs::write(world.project().join("schema.json"), schema.to_string()).unwrap();
@@ -213,7 +213,7 @@ fn a_run_may_be_asked_for_an_answer_that_fits_a_schema() {
 }
 
 #[test]
-fn bud_1_a_budget_of_the_command_line_ends_a_run_and_says_so() {
+fn budget_option_ends_the_run_with_a_message() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     begin(&world, &service, &["run", "--budget-tokens", "0", "x"]).finish().ends(1).says(&[
@@ -226,7 +226,7 @@ fn bud_1_a_budget_of_the_command_line_ends_a_run_and_says_so() {
 }
 
 #[test]
-fn sub_9_a_terminal_hears_that_its_question_was_answered_elsewhere_and_reads_the_next_answer() {
+fn prompt_closes_when_answered_elsewhere_and_next_one_works() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
     let seat = TestTerminal::take(&world, &["run", "--session", "s", "Paint the door"], (24, 90), &address);
@@ -256,7 +256,7 @@ fn sub_9_a_terminal_hears_that_its_question_was_answered_elsewhere_and_reads_the
 }
 
 #[test]
-fn sub_11_whoever_leaves_a_question_open_waits_for_the_others_at_work() {
+fn process_waits_for_active_runs_when_question_is_left_open() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
     let seat =
@@ -278,7 +278,7 @@ fn sub_11_whoever_leaves_a_question_open_waits_for_the_others_at_work() {
 }
 
 #[test]
-fn answering_needs_no_model() {
+fn answer_needs_no_model() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let (_, id) = parked(&world, &service, &[]);
     let ran = world.run(&["questions", "answer", &id, "blue"]).ends(0);
@@ -328,7 +328,7 @@ async fn owner_that_asks(world: &TestHome) -> (soong::Runtime, soong::RunHandle,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_owner_without_a_socket_is_told_from_no_owner() {
+async fn owner_without_a_socket_is_distinguished_from_no_owner() {
     let world = TestHome::new();
     let (runtime, run, _) = owner_that_asks(&world).await;
     let pid = std::process::id();
@@ -352,7 +352,7 @@ async fn an_owner_without_a_socket_is_told_from_no_owner() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commands_work_with_a_program_that_serves_its_control_socket() {
+async fn commands_work_with_a_program_that_serves_the_socket() {
     use soong_server::ServeControl as _;
     let world = TestHome::new();
     let (runtime, run, mut events) = owner_that_asks(&world).await;

@@ -35,7 +35,7 @@ fn pending(world: &TestHome) -> Vec<Value> {
 }
 
 #[test]
-fn perm_1_without_a_terminal_what_needs_leave_is_refused_and_said() {
+fn call_requiring_permission_is_denied_without_a_terminal() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let run = begin(&world, &service, &["run", "Make a note"]);
     writes(&service, "note.md");
@@ -53,7 +53,7 @@ fn perm_1_without_a_terminal_what_needs_leave_is_refused_and_said() {
 }
 
 #[test]
-fn perm_1_leave_may_be_given_beforehand_within_a_scope() {
+fn allow_option_grants_permission_within_its_scope() {
     for (allow, path, is_made) in
         [("write", "note.md", true), ("write:docs", "docs/n.md", true), ("write:docs", "note.md", false)]
     {
@@ -69,7 +69,7 @@ fn perm_1_leave_may_be_given_beforehand_within_a_scope() {
 }
 
 #[test]
-fn perm_1_a_person_at_the_terminal_is_asked_in_place() {
+fn terminal_user_is_asked_in_place() {
     for (typed, is_made) in [("y\r", true), ("perhaps\ry\r", true), ("n rather not\r", false)] {
         let (world, service) = (TestHome::new(), ManualModelService::new());
         let address = [("OPENAI_BASE_URL", service.address.as_str())];
@@ -97,7 +97,7 @@ fn edits(world: &TestHome, service: &ManualModelService) {
 }
 
 #[test]
-fn perm_1_an_edit_is_asked_as_a_diff_with_line_numbers() {
+fn edit_request_shows_a_diff_with_line_numbers() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     begin(&world, &service, &["run", "--detach", "--session", "s", "Change the note"]).finish().ends(0);
     edits(&world, &service);
@@ -135,7 +135,7 @@ fn suggested(err: &str) -> Vec<String> {
 }
 
 #[test]
-fn perm_1_a_run_ends_with_the_list_of_refused_calls() {
+fn run_ends_with_a_list_of_denied_calls() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let calls = |request: &mut service::Request| {
         request.call("write", &json!({ "path": "a b.md", "content": "x\n" }));
@@ -186,7 +186,7 @@ fn perm_1_a_run_ends_with_the_list_of_refused_calls() {
 }
 
 #[test]
-fn perm_1_unknown_tools_in_the_configuration_are_refused() {
+fn unknown_tool_in_the_configuration_is_rejected() {
     for (text, key) in [
         ("[permissions]\nallow = [\"wirte:src\"]\n", "permissions.allow"),
         ("[permissions]\ndeny = [\"wirte\"]\n", "permissions.deny"),
@@ -205,7 +205,7 @@ fn perm_1_unknown_tools_in_the_configuration_are_refused() {
 }
 
 #[test]
-fn perm_1_a_copy_of_a_session_keeps_its_deny_rules() {
+fn forked_session_keeps_its_deny_rules() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let run = begin(&world, &service, &["run", "--session", "s", "--deny", "write:secret", "x"]);
     service.next().answer("Yes.");
@@ -221,7 +221,7 @@ fn perm_1_a_copy_of_a_session_keeps_its_deny_rules() {
 }
 
 #[test]
-fn perm_1_deny_rules_hold_for_children_and_further_messages() {
+fn deny_rules_apply_to_children_and_further_messages() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let run = begin(&world, &service, &["run", "--session", "s", "--allow", "write", "--deny", "write:secret", "x"]);
     let mut request = service.next();
@@ -244,7 +244,7 @@ fn perm_1_deny_rules_hold_for_children_and_further_messages() {
 }
 
 #[test]
-fn perm_1_new_sessions_in_the_home_folder_need_here() {
+fn new_session_in_the_home_folder_requires_here_flag() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let user = world.home().with_file_name("user");
     std::fs::create_dir_all(&user).unwrap();
@@ -271,7 +271,7 @@ fn perm_1_new_sessions_in_the_home_folder_need_here() {
 }
 
 #[test]
-fn perm_1_an_unknown_tool_at_the_command_line_is_refused() {
+fn unknown_tool_on_the_command_line_is_rejected() {
     let world = TestHome::new();
     for (option, value) in [("--allow", "wirte"), ("--deny", "wirte:src")] {
         let args = ["run", "--model", "offline", option, value, "x"];
@@ -281,7 +281,7 @@ fn perm_1_an_unknown_tool_at_the_command_line_is_refused() {
 }
 
 #[test]
-fn perm_1_a_detached_run_waits_for_leave_from_another_process() {
+fn detached_run_waits_for_permission_from_another_process() {
     for (verb, more, is_made) in
         [("allow", &[][..], true), ("allow", &["--session"], true), ("deny", &["--reason", "no"], false)]
     {
@@ -307,7 +307,7 @@ fn perm_1_a_detached_run_waits_for_leave_from_another_process() {
 }
 
 #[test]
-fn perm_1_leave_given_after_the_process_is_gone_lets_the_run_go_on() {
+fn permission_granted_after_process_exit_resumes_the_run() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
     let seat = TestTerminal::take(&world, &["run", "--session", "s", "Make a note"], (30, 100), &address);
@@ -327,7 +327,7 @@ fn perm_1_leave_given_after_the_process_is_gone_lets_the_run_go_on() {
 }
 
 #[test]
-fn perm_1_a_command_cannot_give_itself_leave() {
+fn confined_command_cannot_reach_the_control_socket() {
     if soong::process::confinement().lacks().is_some() {
         eprintln!("skipped: this kernel cannot confine commands");
         return;
@@ -366,7 +366,7 @@ fn holding(folder: &Path, text: &str) -> Vec<String> {
 }
 
 #[test]
-fn safe_1_a_secret_of_the_environment_is_found_nowhere() {
+fn environment_secret_appears_nowhere() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let mut command =
         world.command(&["run", "-vv", "--allow", "bash", "--json", "--session", "s", &format!("My key is {CANARY}")]);

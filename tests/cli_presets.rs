@@ -43,7 +43,7 @@ fn tools(request: &Request) -> Vec<&str> {
 }
 
 #[test]
-fn a_file_of_the_home_is_an_agent_type_that_is_told_its_skills() {
+fn preset_file_defines_an_agent_type_with_its_skills() {
     let world = TestHome::new();
     let (style, other) = (skill("style"), skill("other"));
     let files = [
@@ -84,7 +84,7 @@ fn a_file_of_the_home_is_an_agent_type_that_is_told_its_skills() {
 
 /// (MEM-1)
 #[test]
-fn mem_1_the_texts_of_a_project_are_told_as_such_and_change_nothing() {
+fn project_texts_are_marked_as_such_and_grant_nothing() {
     let world = TestHome::new();
     let style = skill("style");
     let greedy = "---\nname: greedy\ndescription: Wants more.\nallowed_tools: [bash]\n---\nUse bash.\n";
@@ -138,7 +138,7 @@ fn mem_1_the_texts_of_a_project_are_told_as_such_and_change_nothing() {
 
 /// (MEM-1)
 #[test]
-fn mem_1_skills_are_listed_and_shown_with_where_they_come_from() {
+fn skills_are_listed_and_shown_with_their_origin() {
     let world = TestHome::new();
     let (style, deploy, own) = (skill("style"), skill("deploy"), skill("research"));
     write(&world.home(), &[("skills/s.md", style.as_str()), ("skills/r.md", &own)]);
@@ -179,7 +179,7 @@ fn mem_1_skills_are_listed_and_shown_with_where_they_come_from() {
 }
 
 #[test]
-fn what_the_configuration_says_stands_in_for_a_file_and_a_file_for_what_is_built_in() {
+fn config_overrides_preset_files_and_files_override_built_ins() {
     let world = TestHome::new();
     let file = |name: &str| format!("---\nname: {name}\ndescription: Of a file.\n---\nFile.\n");
     let (explore, both) = (file("explore"), file("both"));
@@ -230,7 +230,7 @@ fn refused(world: &TestHome, what: &str) {
 }
 
 #[test]
-fn a_file_that_cannot_be_used_is_named_and_nothing_begins() {
+fn invalid_file_is_reported_and_no_run_starts() {
     let reviewer = REVIEWER.replace("reviewer", "other");
     for (file, text, what) in [
         ("agents/a.md", "You review.", "agents/a.md:1: a file begins with a line `---`"),
@@ -260,7 +260,7 @@ fn a_file_that_cannot_be_used_is_named_and_nothing_begins() {
 }
 
 #[test]
-fn a_skill_that_is_not_there_is_named_with_those_that_are() {
+fn missing_skill_is_reported_with_the_available_ones() {
     let world = TestHome::new();
     write(&world.home(), &[("agents/r.md", REVIEWER), ("skills/o.md", &skill("other"))]);
     let refused = world.run(&["run", "--model", "offline", "--agent-type", "reviewer", "x"]).ends(3);
@@ -295,7 +295,7 @@ fn row(report: &Value, key: &str, of: &str) -> Value {
 }
 
 #[test]
-fn what_was_used_is_summed_with_an_owner_and_without() {
+fn usage_is_summed_with_and_without_an_owner() {
     let world = TestHome::new();
     world.run(&["usage"]).ends(0).says(&[]);
     let price = "[prices.m]\nprompt_per_mtok = \"10\"\ncompletion_per_mtok = \"100\"\n[model]\nname = \"m\"\n";

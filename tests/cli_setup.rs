@@ -25,7 +25,7 @@ fn configure(world: &TestHome, text: &str) {
 }
 
 #[test]
-fn the_configuration_shows_each_value_with_its_origin_and_no_secret() {
+fn config_show_prints_values_with_origin_but_no_secret() {
     let world = TestHome::new();
     let fresh = world.run(&["config", "show"]).ends(0).out;
     for part in ["environment SOONG_AGENT_HOME", "none: everything has its default", "model.name = \"gpt-4.1-mini\""] {
@@ -80,7 +80,7 @@ fn the_configuration_shows_each_value_with_its_origin_and_no_secret() {
 }
 
 #[test]
-fn presets_tools_and_models_are_listed_built_in_and_of_ones_own() {
+fn built_in_and_custom_presets_tools_and_models_are_listed() {
     let world = TestHome::new();
     for (what, parts) in [
         ("presets", &["default", "orchestrator", "built in"][..]),
@@ -127,7 +127,7 @@ fn shell(world: &TestHome, name: &str, args: &[&str]) -> Option<ProcessOutput> {
 }
 
 #[test]
-fn each_shell_completes_the_command_line_by_its_script() {
+fn completion_script_works_in_every_shell() {
     let world = TestHome::new();
     for (name, file, script) in [
         (
@@ -183,7 +183,7 @@ fn completed(world: &TestHome, line: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn ids_of_the_home_and_names_of_the_configuration_are_completed() {
+fn ids_and_configured_names_are_completed() {
     let world = TestHome::new();
     assert!(completed(&world, &["soong", "traces", "show", "se"]).is_empty(), "there is no home");
     std::fs::write(world.project().join("notes.md"), "notes").unwrap();
@@ -219,7 +219,7 @@ fn man_pages_are_written_for_every_command() {
 }
 
 #[test]
-fn a_reader_that_leaves_is_no_error_and_a_full_disk_is_one() {
+fn full_disk_is_an_error_and_a_closed_pipe_is_not() {
     let world = TestHome::new();
     for args in [&["completions", "zsh"][..], &["config", "show"], &["tools", "list", "--json"], &["doctor"]] {
         let mut unread = KillOnDrop { child: world.command(args).env("OPENAI_API_KEY", "k").spawn().unwrap() };
@@ -241,7 +241,7 @@ fn files(folder: &Path) -> (Vec<String>, String) {
 }
 
 #[test]
-fn an_owner_of_a_home_keeps_a_log_there_for_some_days_and_never_writes_a_key_into_it() {
+fn owner_rotates_daily_logs_and_logs_no_key() {
     let world = TestHome::new();
     let logs = world.home().join("logs");
     world.run(&["run", "--model", "offline", "--path", "nowhere", "x"]).ends(3);
@@ -274,7 +274,7 @@ fn an_owner_of_a_home_keeps_a_log_there_for_some_days_and_never_writes_a_key_int
 }
 
 #[test]
-fn a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for() {
+fn named_pipe_instead_of_a_file_is_rejected_without_waiting() {
     let world = TestHome::new();
     world.run(&["run", "--model", "offline", "x"]).ends(0);
     let pipe = |path: PathBuf| {
@@ -298,7 +298,7 @@ fn a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for() {
 }
 
 #[test]
-fn an_empty_database_in_a_home_with_a_history_is_refused() {
+fn empty_database_is_rejected_if_the_home_has_history() {
     let world = TestHome::new();
     world.run(&["run", "--model", "offline", "x"]).ends(0);
     let database = world.home().join("sessions.sqlite");
@@ -336,7 +336,7 @@ fn check(json: &Value, name: &str) -> String {
 const KEY: [(&str, &str); 1] = [("OPENAI_API_KEY", "sk-s3cret-0123456789")];
 
 #[test]
-fn a_doctor_warns_of_secrets_too_short_to_be_redacted() {
+fn doctor_warns_of_secrets_too_short_to_redact() {
     let world = TestHome::new();
     let json = doctor(&world, &["--json"], &KEY, 0).json();
     assert!(check(&json, "secrets").starts_with("ok"), "{json}");
@@ -346,7 +346,7 @@ fn a_doctor_warns_of_secrets_too_short_to_be_redacted() {
 }
 
 #[test]
-fn a_doctor_finds_nothing_wrong_where_nothing_is_and_makes_nothing() {
+fn doctor_reports_a_healthy_home_and_creates_nothing() {
     let world = TestHome::new();
     let json = doctor(&world, &["--json"], &KEY, 0).json();
     assert_eq!(json["broken"], 0);
@@ -375,7 +375,7 @@ fn a_doctor_finds_nothing_wrong_where_nothing_is_and_makes_nothing() {
 }
 
 #[test]
-fn a_doctor_says_what_is_broken_and_what_to_do() {
+fn doctor_reports_problems_with_advice() {
     let world = TestHome::new();
     let json = doctor(&world, &["--json"], &[], 1).json();
     assert!(check(&json, "model").starts_with("broken no model can be reached: OPENAI_API_KEY is not set"), "{json}");
@@ -411,7 +411,7 @@ fn a_doctor_says_what_is_broken_and_what_to_do() {
 }
 
 #[test]
-fn a_doctor_tells_runs_at_work_from_runs_that_were_left_behind() {
+fn doctor_distinguishes_active_from_interrupted_runs() {
     let world = TestHome::new();
     let service = HangingModelService::new();
     let mut command = world.command(&["run", "Wait for me"]);
@@ -429,7 +429,7 @@ fn a_doctor_tells_runs_at_work_from_runs_that_were_left_behind() {
 }
 
 #[test]
-fn a_doctor_calls_the_model_only_when_asked_to() {
+fn doctor_calls_the_model_only_with_the_call_flag() {
     let world = TestHome::new();
     let service = ScriptedServer::start(|asked| match asked.body["messages"].as_array().map(Vec::len) {
         Some(2) => Reply::calls(&[("1", "list_files", r#"{"path": "."}"#)]),

@@ -29,7 +29,7 @@ fn has(rows: &[String], text: &str) -> bool {
 }
 
 #[test]
-fn a_run_shows_its_children_what_streams_in_and_at_the_end_the_answer_drawn() {
+fn run_shows_children_streamed_text_and_formatted_answer() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let seat = sit(&world, &service, &["run", "--session", "s", "Divide the work"]);
@@ -68,7 +68,7 @@ fn a_run_shows_its_children_what_streams_in_and_at_the_end_the_answer_drawn() {
 }
 
 #[test]
-fn a_conversation_of_three_turns_with_a_cancel_between() {
+fn chat_has_three_turns_with_a_cancelled_one() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let seat = sit(&world, &service, &["chat"]);
@@ -114,7 +114,7 @@ fn a_conversation_of_three_turns_with_a_cancel_between() {
 }
 
 #[test]
-fn a_window_that_changes_its_size_keeps_a_clean_picture() {
+fn resized_window_is_redrawn_cleanly() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let seat = sit(&world, &service, &["run", "Divide the work"]);
@@ -147,7 +147,7 @@ fn a_window_that_changes_its_size_keeps_a_clean_picture() {
 }
 
 #[test]
-fn a_window_without_room_is_no_reason_to_fail() {
+fn tiny_window_does_not_make_the_run_fail() {
     for size in [(1, 1), (2, 5), (3, 20), (1, 100), (30, 1)] {
         let world = TestHome::new();
         let seat = TestTerminal::take(&world, &["run", "--model", "offline", "What is this?"], size, &[]);
@@ -157,7 +157,7 @@ fn a_window_without_room_is_no_reason_to_fail() {
 }
 
 #[test]
-fn a_stopped_process_gives_the_terminal_back_and_goes_on_below() {
+fn ctrl_z_restores_the_terminal_and_the_display_resumes() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let seat = sit(&world, &service, &["run", "Wait a while"]);
@@ -178,7 +178,7 @@ fn a_stopped_process_gives_the_terminal_back_and_goes_on_below() {
 }
 
 #[test]
-fn a_terminal_that_can_nothing_gets_plain_lines() {
+fn dumb_terminal_gets_plain_lines() {
     let world = TestHome::new();
     for more in [&[("TERM", "dumb")][..], &[("TERM", "dumb"), ("NO_COLOR", "1"), ("LANG", "C")]] {
         let seat = TestTerminal::take(&world, &["run", "--model", "offline", "What is this?"], SIZE, more);
@@ -192,7 +192,7 @@ fn a_terminal_that_can_nothing_gets_plain_lines() {
 }
 
 #[test]
-fn without_utf_8_no_mark_goes_beyond_ascii() {
+fn only_ascii_marks_are_used_without_utf_8() {
     let world = TestHome::new();
     let seat = TestTerminal::take(&world, &["demo", "--children", "2"], SIZE, &[("LANG", "C"), ("NO_COLOR", "1")]);
     let (code, rows) = seat.leaves();
@@ -202,7 +202,7 @@ fn without_utf_8_no_mark_goes_beyond_ascii() {
 }
 
 #[test]
-fn a_conversation_through_a_pipe_is_plain_and_ends_with_the_first_failure() {
+fn piped_chat_is_plain_and_ends_at_the_first_failure() {
     let world = TestHome::new();
     let ran =
         world.run_with_input(&["chat", "--model", "offline"], b"What is this?\n\n/mode normal\nAnd now?\n").ends(0);
@@ -220,7 +220,7 @@ fn a_conversation_through_a_pipe_is_plain_and_ends_with_the_first_failure() {
 }
 
 #[test]
-fn a_conversation_that_is_stopped_at_its_prompt_goes_on_there() {
+fn chat_suspended_at_its_prompt_keeps_the_input() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let seat = sit(&world, &service, &["chat"]);
@@ -243,7 +243,7 @@ fn a_conversation_that_is_stopped_at_its_prompt_goes_on_there() {
 }
 
 #[test]
-fn whoever_ends_a_conversation_from_outside_finds_the_terminal_as_it_was() {
+fn termination_signals_restore_the_terminal() {
     for signal in [Signal::TERM, Signal::HUP, Signal::QUIT] {
         let world = TestHome::new();
         let service = ManualModelService::new();
@@ -264,7 +264,7 @@ fn whoever_ends_a_conversation_from_outside_finds_the_terminal_as_it_was() {
 }
 
 #[test]
-fn a_terminal_that_cannot_draw_shows_what_is_typed_and_ctrl_d_leaves() {
+fn dumb_terminal_echoes_input_and_ctrl_d_exits() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let variables = [("OPENAI_BASE_URL", service.address.as_str()), ("TERM", "dumb")];

@@ -36,7 +36,7 @@ fn beside(world: &TestHome, name: &str) -> PathBuf {
 }
 
 #[test]
-fn a_backup_beside_an_owner_at_work_is_a_home_that_can_be_used() {
+fn backup_made_during_a_run_is_a_usable_home() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     world.run(&["run", "--model", "offline", "--session", "s", "--attach", "README.md", "Hello"]).ends(0);
@@ -80,7 +80,7 @@ fn a_backup_beside_an_owner_at_work_is_a_home_that_can_be_used() {
 }
 
 #[test]
-fn a_backup_with_a_gap_says_which_and_that_the_rest_is_there() {
+fn backup_reports_missing_files_and_copies_the_rest() {
     let world = TestHome::new();
     for file in ["README.md", "docs/guide.md"] {
         world.run(&["run", "--model", "offline", "--session", "s", "--attach", file, "Hello"]).ends(0);
@@ -169,7 +169,7 @@ impl Folder {
 }
 
 #[test]
-fn an_exported_trace_can_be_read_without_soong_and_holds_everything() {
+fn exported_trace_is_complete_and_readable_without_soong() {
     let world = TestHome::new();
     let (_, result) = world.demo(&[]);
     let demo = result["trace_id"].as_str().unwrap();
@@ -198,7 +198,7 @@ fn an_exported_trace_can_be_read_without_soong_and_holds_everything() {
 }
 
 #[test]
-fn an_owner_at_work_is_asked_and_what_is_off_the_main_path_is_written_too() {
+fn export_during_a_run_includes_messages_off_the_main_path() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     // An interrupted answer is kept but is not on the main path.
@@ -232,7 +232,7 @@ fn an_owner_at_work_is_asked_and_what_is_off_the_main_path_is_written_too() {
 }
 
 #[test]
-fn an_export_of_what_was_summed_up_says_with_which_messages_it_goes_on() {
+fn export_after_compaction_contains_the_main_path() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     std::fs::create_dir_all(world.home()).unwrap();
@@ -272,7 +272,7 @@ fn age(world: &TestHome, sessions: &[&str]) {
 }
 
 #[test]
-fn old_sessions_are_listed_and_with_yes_they_go() {
+fn cleanup_lists_old_sessions_and_deletes_only_with_yes() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     for session in ["a", "b", "files", "new"] {

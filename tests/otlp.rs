@@ -37,7 +37,7 @@ fn collector() -> (String, mpsc::Receiver<Vec<u8>>) {
 }
 
 #[test]
-fn runs_and_their_calls_are_exported_as_spans_without_what_was_said() {
+fn runs_and_calls_are_exported_as_spans_without_content() {
     let (url, bodies) = collector();
     let world = TestHome::new();
     let args = ["run", "--model", "offline", "--mode", "orchestrator", "Report on the lighthouse"];
@@ -67,7 +67,7 @@ fn runs_and_their_calls_are_exported_as_spans_without_what_was_said() {
 }
 
 #[test]
-fn a_collector_that_is_not_there_is_no_reason_to_fail_or_to_wait() {
+fn unreachable_collector_does_not_fail_the_run() {
     let world = TestHome::new();
     let mut command = world.command(&["run", "--model", "offline", "hello"]);
     let ran = command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1").output().unwrap();

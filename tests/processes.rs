@@ -63,7 +63,7 @@ fn at_a_command(world: &TestHome, service: &ManualModelService, session: &str, c
 }
 
 #[test]
-fn commands_die_with_an_owner_that_is_killed() {
+fn commands_die_with_a_killed_owner() {
     for (name, command) in [
         ("a background child", "sleep SECONDS &"),
         ("a session of its own", "setsid sleep SECONDS &"),
@@ -82,7 +82,7 @@ fn commands_die_with_an_owner_that_is_killed() {
 }
 
 #[test]
-fn a_supervisor_that_is_killed_leaves_nothing_behind() {
+fn killed_supervisor_leaves_no_process() {
     let (world, service, seconds) = (TestHome::new(), ManualModelService::new(), own_seconds().to_string());
     let command = "(env -i setsid bash -c 'ulimit -R 1000; (setsid sleep SECONDS) </dev/null >/dev/null 2>&1 &' &); \
                    sleep 0.3; echo $PPID > supervisor";
@@ -99,7 +99,7 @@ fn a_supervisor_that_is_killed_leaves_nothing_behind() {
 }
 
 #[test]
-fn programs_of_mcp_servers_end_with_the_run() {
+fn mcp_server_processes_end_with_the_run() {
     for (name, script) in [
         ("a server that never answers", "sleep SECONDS"),
         (
@@ -122,7 +122,7 @@ fn programs_of_mcp_servers_end_with_the_run() {
 }
 
 #[test]
-fn programs_of_mcp_servers_die_with_an_owner_that_is_killed() {
+fn mcp_server_processes_die_with_a_killed_owner() {
     for (name, script) in [
         ("a server that ignores the end of its input", "exec </dev/null; while :; do sleep SECONDS; done"),
         ("a server that ignores signals", "trap '' TERM HUP INT; exec </dev/null; while :; do sleep SECONDS; done"),
@@ -149,7 +149,7 @@ fn programs_of_mcp_servers_die_with_an_owner_that_is_killed() {
 }
 
 #[test]
-fn the_owner_writes_no_core_file_and_hides_its_memory() {
+fn owner_writes_no_core_file_and_hides_its_memory() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let command =
         "prlimit --pid OWNER --core=unlimited --cpu=1: > limits 2>&1; head -c 1 /proc/OWNER/environ > read 2>&1";

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn named_variables_are_those_that_are_set() {
+    fn named_returns_only_nonempty_variables() {
         let environment = Environment::of([("PATH", "/bin"), ("HOME", ""), ("KEY", "secret")]);
         let names = ["PATH", "HOME", "NOPE"].map(str::to_owned);
         assert_eq!(environment.named(&names), [("PATH".to_owned(), "/bin".to_owned())].into());

@@ -302,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_that_register_while_the_hub_closes_end_too() {
+    fn streams_registered_while_bus_closes_end_too() {
         for _ in 0..200 {
             let hub = EventBus::default();
             let scopes = [Scope::Session(SessionId::new("s")), Scope::Trace(TraceId::new("s"))];

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn claimants_take_turns() {
+    fn keys_are_served_round_robin() {
         let mut queue = FairQueue::default();
         for n in 0..3 {
             queue.push("a", format!("a{n}"));

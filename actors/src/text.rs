@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sub_4_the_json_of_an_answer_is_found_alone_or_in_a_fence() {
+    fn json_is_found_bare_or_in_fence() {
         for (answer, found) in [
             ("{\"a\": 1}", Some("{\"a\": 1}")),
             ("  [1, 2]\n", Some("[1, 2]")),

@@ -434,7 +434,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_one_piece_of_a_path() {
+    fn id_is_percent_encoded_as_one_path_segment() {
         for (text, want) in [
             ("s1@explore-001", "s1@explore-001"),
             ("../x", "..%2Fx"),

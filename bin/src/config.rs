@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_begins_only_with_a_key_a_server_or_the_offline_model() {
+    fn run_requires_api_key_base_url_or_offline_model() {
         let parse = |text: &str| Settings::of("c", text);
         let none: Vec<(&str, &str)> = vec![];
         for (text, model, variables, ok) in [

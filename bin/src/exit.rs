@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_code_ends_the_process_as_the_interface_says() {
+    fn error_codes_map_to_documented_exit_codes() {
         for (code, exit) in [
             (ErrorCode::ConfigError, 2),
             (ErrorCode::ValidationError, 2),

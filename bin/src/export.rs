@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_called_by_its_trace_where_that_can_be_a_name() {
+    fn folder_is_named_after_trace_if_the_id_is_safe() {
         let (long, deep) = ("s".repeat(255), format!("{}@explore-001-20251121044001-007", "s".repeat(250)));
         for (id, want) in [
             ("s", "s"),

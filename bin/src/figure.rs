@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_short_and_never_round_up() {
+    fn numbers_are_abbreviated_and_rounded_down() {
         for (n, want) in
             [(0, "0"), (999, "999"), (1_000, "1.0k"), (5_199, "5.1k"), (999_999, "0.9M"), (2_000_000, "2.0M")]
         {

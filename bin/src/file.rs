@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_tells_what_a_file_is_declared_to_be() {
+    fn content_type_is_guessed_from_file_name() {
         for (name, want) in [
             ("a.md", Some("text/markdown")),
             ("A.JPG", Some("image/jpeg")),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_does_not_come_whole_leaves_everything_as_it_was() {
+    async fn incomplete_download_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let (there, new, link) = (dir.path().join("there"), dir.path().join("new"), dir.path().join("link"));
         std::fs::write(&there, "old").unwrap();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pieces_are_the_file() {
+    async fn file_is_read_in_chunks() {
         let bytes: Vec<u8> = (0..700_000u32).map(|n| n as u8).collect();
         let read: Vec<Bytes> = pieces(std::io::Cursor::new(bytes.clone())).try_collect().await.unwrap();
         assert!(read.len() > 2 && read.concat() == bytes);

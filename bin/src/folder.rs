@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_in_its_place_when_it_is_whole_and_leaves_nothing_else() {
+    fn staged_folder_appears_only_when_finished() {
         let dir = tempfile::tempdir().unwrap();
         let names = || std::fs::read_dir(dir.path()).unwrap().count();
         std::fs::create_dir(dir.path().join("empty")).unwrap();

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_one_hue_grow_together_and_end_without_white_space() {
+    fn adjacent_spans_of_one_style_merge_and_end_is_trimmed() {
         let mut line = StyledLine::default();
         for (hue, text) in [(Hue::Bold, "a"), (Hue::Bold, "b "), (Hue::Dim, ""), (Hue::Dim, "  "), (Hue::Plain, " ")] {
             line.push(hue, text);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_counts_columns_over_all_pieces() {
+    fn cut_counts_columns_over_all_spans() {
         let line = StyledLine::of(Hue::Bold, "ab好").and(Hue::Dim, "cd");
         for (columns, want) in [(6, "ab好cd"), (5, "ab好…"), (4, "ab…"), (1, "…"), (0, "")] {
             assert_eq!(plain(&line.cut(columns, "…")), want, "{columns}");

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_message_says_where_it_stands() {
+    fn messages_are_marked_by_their_position_on_the_path() {
         let message = |sequence, parent, covers: Option<Covers>| Message {
             covers,
             ..Message::text(TraceId::new("s"), sequence, parent, Role::User, "text".to_owned(), Timestamp::default())

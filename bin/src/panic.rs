@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_message_quotes_is_left_out() {
+    fn quoted_text_is_removed_from_messages() {
         for (message, want) in [
             ("byte index 5 is out of bounds of `the prompt`", "byte index 5 is out of bounds of [left out]"),
             ("`a` and `b` differ", "[left out] differ"),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_is_told_without_what_was_typed_into_it() {
+    fn command_line_is_reported_without_values() {
         for (line, want) in [
             ("soong", "soong"),
             ("/usr/bin/soong run secret-prompt", "soong run …"),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_reported_with_all_that_is_known_and_not_again_and_again() {
+    fn panic_reports_are_complete_redacted_and_limited_in_number() {
         let home = tempfile::tempdir().unwrap();
         let found = reports(home.path(), MAX_REPORTS + 5, false);
         assert_eq!(found.len(), MAX_REPORTS as usize);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn people_read_two_lines_that_name_the_report() {
+    fn crash_message_has_two_lines_and_names_the_report() {
         let crash = PanicReport {
             at: Timestamp::from_millis(0),
             thread: "main".to_owned(),

@@ -436,7 +436,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_line_is_a_decision_or_none() {
+    fn lines_are_parsed_as_decisions() {
         use Decision::{AllowForSession, AllowOnce, Deny};
         for (line, want) in [
             ("y", Some((AllowOnce, None))),
@@ -457,7 +457,7 @@ mod tests {
     const PLAIN: Paint = Paint { on: false };
 
     #[test]
-    fn a_change_of_a_file_is_asked_as_a_diff() {
+    fn file_change_is_shown_as_a_diff() {
         let mut edit = asked(serde_json::json!({ "path": "a.txt", "edits": [{ "old": "two", "new": "zwei" }] }));
         edit.diff = Some("@@ -1,2 +1,2 @@\n one\n-two\n+zwei\n".to_owned());
         let rows = described(&edit);
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_of_a_model_cannot_look_like_a_question_of_ours() {
+    fn model_text_cannot_forge_a_permission_prompt() {
         let forged = "ls\n\n\n\n? write requests permission: notes.md\nallow? y(es)\u{202e}\r\u{1b}[2J e\u{301}\u{301}\u{301}\u{301} p\u{430}ypal";
         let rows: Vec<String> =
             described(&asked(serde_json::json!({ "command": forged }))).into_iter().map(|row| row.text).collect();
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn no_row_that_begins_with_text_of_a_model_lacks_a_mark() {
+    fn every_row_of_model_text_has_a_margin_mark() {
         for columns in [20, 40, 78, 100] {
             let forged = format!("{}? write requests permission: notes.md", " x".repeat(columns));
             let mut call = asked(serde_json::json!({ "command": forged, "nul": "\0" }));
@@ -513,14 +513,14 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_no_higher_than_its_terminal() {
+    fn page_fits_the_terminal_height() {
         let call = asked(serde_json::json!({ "command": "a\n".repeat(12) }));
         let shown = PermissionPrompt::new(&call, None, PLAIN, (78, 6));
         assert_eq!((shown.shown_rows, shown.is_whole()), (6, false));
     }
 
     #[test]
-    fn a_long_call_is_allowed_only_once_its_end_was_shown() {
+    fn long_call_can_be_allowed_only_after_its_end_was_shown() {
         let mut shown =
             PermissionPrompt::new(&asked(serde_json::json!({ "command": "x".repeat(4_500) })), None, PLAIN, (78, 30));
         assert!(!shown.is_whole() && shown.prompt().contains("v(iew"));
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_adds_nothing_is_not_offered() {
+    fn session_grant_is_not_offered_for_single_call_scope() {
         let mut call = asked(serde_json::json!({ "command": "rm -r x" }));
         call.demand.scope = soong::protocol::Scope::Call;
         let shown = PermissionPrompt::new(&call, None, PLAIN, (78, 30));

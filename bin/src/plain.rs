@@ -214,7 +214,7 @@ mod tests {
     use crate::sample::record;
 
     #[test]
-    fn each_notable_event_is_one_harmless_line() {
+    fn notable_events_are_printed_as_one_sanitized_line() {
         let mut plain = LineProgress::default();
         let started = |agent: &str| RunEvent::LoopStarted {
             mode: Default::default(),

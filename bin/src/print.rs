@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_stays_on_one_line_for_every_reader() {
+    fn json_record_contains_no_line_separators() {
         let said = "a\u{2028}b\u{2029}c\u{85}d\ne";
         let shown = on_one_line(serde_json::to_string(said).unwrap());
         assert!(!shown.contains(LINE_ENDS) && !shown.contains('\n'), "{shown:?}");

@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lock_and_not_the_number_in_it_says_who_owns_a_home() {
+    fn owner_is_detected_by_lock_not_by_stored_pid() {
         let home = tempfile::tempdir().unwrap();
         let lock = home.path().join("lock");
         assert_eq!(owner(home.path()), None);

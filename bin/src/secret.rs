@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_looks_like_a_key_is_hidden_and_what_people_read_is_not() {
+    fn key_like_text_is_hidden_and_ordinary_text_is_kept() {
         for (text, want) in [
             ("key sk-proj-abcdefgh1234 refused", "key [hidden] refused"),
             ("Bearer gsk_0123456789", "Bearer [hidden]"),
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_shown_without_user_password_and_query() {
+    fn url_is_shown_without_credentials_and_query() {
         for (address, want) in [
             ("http://127.0.0.1:11434/v1", "http://127.0.0.1:11434/v1"),
             ("https://me:p@ss@host/v1", "https://[hidden]@host/v1"),

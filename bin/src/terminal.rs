@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_locale_variable_that_is_set_decides() {
+    fn first_nonempty_locale_variable_decides() {
         for (variables, want) in [
             (vec![("LANG", "de_DE.UTF-8")], true),
             (vec![("LANG", "de_DE.utf8")], true),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_coloured_only_where_that_is_wanted() {
+    fn text_is_colored_only_if_enabled() {
         assert_eq!(Paint { on: false }.paint(Hue::Red, "x"), "x");
         assert_eq!(Paint { on: true }.paint(Hue::Red, "x"), "\u{1b}[31mx\u{1b}[0m");
     }

@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_steers_a_terminal_gets_through() {
+    fn terminal_control_characters_are_replaced() {
         for (foreign, on_one_line, as_block) in [
             ("plain", "plain", "plain"),
             ("two\nlines", "two lines", "two\nlines"),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_counts_columns_and_not_characters() {
+    fn cut_counts_columns_not_characters() {
         for (text, columns, want) in [
             ("abcdef", 6, "abcdef"),
             ("abcdef", 4, "abc…"),
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_breaks_between_what_is_shown_as_one_character() {
+    fn line_breaks_between_grapheme_clusters() {
         for (text, columns, want) in [
             ("abcdef", 4, vec!["abcd", "ef"]),
             ("", 4, vec![""]),
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_wrapped_between_words() {
+    fn line_is_wrapped_between_words() {
         for (text, columns, want) in [
             ("one two three", 7, vec!["one two", "three"]),
             ("one", 7, vec!["one"]),
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_letter_with_very_many_marks_costs_no_more_than_its_length() {
+    fn long_combining_sequence_is_broken_in_linear_time() {
         let joined = "👩\u{200d}".repeat(100_000);
         let marked = "e".to_owned() + &"\u{301}\u{200d}".repeat(100_000);
         for text in [&joined, &marked] {
@@ -329,7 +329,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn broken_lines_fit_and_lose_nothing(text in texts(), columns in 2usize..40) {
+        fn broken_lines_fit_and_keep_all_text(text in texts(), columns in 2usize..40) {
             let safe = line_as_is(&text);
             let parts = broken(&safe, columns);
             prop_assert_eq!(parts.concat(), safe.as_str());
@@ -344,7 +344,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_harmless_and_fits(text in any::<String>(), columns in 0usize..60) {
+        fn any_text_is_sanitized_and_fits(text in any::<String>(), columns in 0usize..60) {
             let safe = line(&text);
             prop_assert!(!safe.chars().any(is_harmful));
             prop_assert!(!block(&text).chars().any(|c| c != '\n' && is_harmful(c)));

@@ -370,12 +370,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_file_means_defaults() {
+    fn empty_file_gives_defaults() {
         assert_eq!(Config::parse("config.toml", "").unwrap(), Config::default());
     }
 
     #[test]
-    fn an_error_names_file_line_and_key() {
+    fn error_names_file_line_and_key() {
         for (text, line, key, part) in [
             ("[runtime]\nmax_turn = 3\n", 2, Some("runtime.max_turn"), "unknown field"),
             ("[model]\n\nname = 5\n", 3, Some("model.name"), "invalid type"),
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_get_no_key_of_soong_even_if_it_is_on_the_list() {
+    fn commands_never_get_keys_of_soong_even_if_allowlisted() {
         let config = Config::parse(
             "c",
             "[model]\napi_key_env = \"MY_KEY\"\n[server.tokens]\nbob = \"BOB\"\n[tools]\nenv_allowlist = [\"PATH\", \
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_sets_only_what_it_names() {
+    fn profile_overrides_only_named_settings() {
         let config =
             Config::parse("c", "[model]\nname = \"big\"\ntimeout_ms = 9\n[model_profiles.small]\nname = \"little\"\n")
                 .unwrap();

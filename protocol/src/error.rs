@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_code_is_written_as_serde_writes_it() {
+    fn as_str_equals_serde_name() {
         for code in ErrorCode::ALL {
             assert_eq!(serde_json::to_value(code).unwrap(), code.as_str());
         }

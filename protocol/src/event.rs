@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_from_another_version_is_kept() {
+    fn unknown_event_kind_is_preserved() {
         for (kind, data) in [("from_the_future", r#"{"a":[1,2]}"#), ("run_queued", r#"{"position":"third"}"#)] {
             let event = Event::decode(kind, data);
             assert!(matches!(event, Event::Unknown { .. }));
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn the_envelope_is_the_one_that_clients_know() {
+    fn envelope_has_documented_json_format() {
         let draft = EventDraft::new(
             TraceId::new("s"),
             Some(RunId::new("r")),
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn no_kind_names_two_events() {
+    fn event_kinds_are_unique() {
         let all = [
             RunEvent::KINDS,
             MessageEvent::KINDS,

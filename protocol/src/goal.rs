@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn goals_are_numbered_by_their_place() {
+    fn goals_are_numbered_by_position() {
         let mut tree = tree(&[("a", None), ("b", None), ("a1", Some("1")), ("a2", Some("1"))]);
         assert_eq!(numbers(&tree), ["1 a", "1.1 a1", "1.2 a2", "2 b"]);
         for event in tree.plan_add(&["x".into(), "y".into()], "", None, Some("1"), 0, Timestamp::default()).unwrap() {

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_id_from_outside_is_taken_only_as_rt_2a_allows() {
+    fn session_id_is_validated() {
         let long = "a".repeat(129);
         for (text, valid) in [
             ("a", true),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sub_trace_id_says_whose_child_it_is() {
+    fn sub_trace_id_contains_parent_and_mode() {
         let root = TraceId::new("s");
         let at = Timestamp::from_millis(1_763_700_001_234);
         assert_eq!(root.child(ChildMode::Explore, 2, at, 7).as_str(), "s@explore-002-20251121044001-007");

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_description_is_one_short_line() {
+    fn one_line_collapses_whitespace_and_truncates() {
         assert_eq!(one_line("a\n  b\tc", 80), "a b c");
         assert_eq!(one_line("abcdef", 3), "abc…");
         assert_eq!(one_line("好好好好", 2), "好好…");

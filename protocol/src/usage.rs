@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dollars_are_written_as_exact_decimals() {
+    fn amounts_are_exact_decimals() {
         for (text, nanos, shown) in [
             ("0", 0, "0.00"),
             ("2.5", 2_500_000_000, "2.50"),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn cached_tokens_cost_their_own_price() {
+    fn cached_tokens_have_their_own_price() {
         let price = |text: &str| text.parse::<Usd>().unwrap();
         let prices = Prices { prompt: price("2"), completion: price("8"), cached: price("0.5") };
         let usage = Usage { prompt_tokens: 1_000, completion_tokens: 100, cached_tokens: 400, ..Usage::default() };

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_append_is_published_before_its_caller_is_answered() {
+    async fn append_is_published_before_its_caller_is_notified() {
         let TestWriter { writer, thread, published, _dir, .. } = test_writer();
         for count in 1..=3 {
             let (answer, answered) = tokio::sync::oneshot::channel();

@@ -30,7 +30,7 @@ fn table(text: &str) -> BTreeMap<&str, BTreeSet<&str>> {
 }
 
 #[test]
-fn top_level_modules_use_what_the_table_allows() {
+fn top_level_imports_match_the_table() {
     let text = read(TABLE);
     let mut allowed = table(&text);
     let mut findings = Vec::new();
@@ -52,7 +52,7 @@ fn top_level_modules_use_what_the_table_allows() {
 }
 
 #[test]
-fn siblings_do_not_import_each_other_in_circles() {
+fn siblings_have_no_import_cycles() {
     let mut findings = Vec::new();
     for (folder, ..) in CRATES {
         for (room, arrows) in siblings(&crate_edges(folder)) {
@@ -98,7 +98,7 @@ fn edges_are_found_through_reexports_and_macros() {
 }
 
 #[test]
-fn circles_are_found_among_siblings() {
+fn import_cycles_are_found_among_siblings() {
     let arrows = |pairs: &[(&str, &str)]| {
         let mut arrows: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
         for (from, to) in pairs {

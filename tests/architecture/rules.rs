@@ -64,7 +64,7 @@ fn cited_rules_are_defined_and_defined_rules_are_cited() {
 }
 
 #[test]
-fn rule_ids_are_told_from_other_words() {
+fn rule_ids_are_distinguished_from_other_words() {
     for (text, want) in [
         ("kept whole (DUR-4), RUN-6a", vec!["DUR-4", "RUN-6a"]),
         ("R4 and (R5): `R6`", vec!["R4", "R5", "R6"]),

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::{artifact, begin, fails, lived_in, process::TestHome, service::ManualModelService, write};
 
 #[test]
-fn a_file_goes_along_with_a_run_and_the_model_is_told_that_it_is_an_upload() {
+fn attached_file_is_listed_to_the_model_as_an_upload() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     write(&world, "a b \"q\".md", "minutes");
@@ -35,7 +35,7 @@ fn a_file_goes_along_with_a_run_and_the_model_is_told_that_it_is_an_upload() {
 }
 
 #[test]
-fn files_go_to_the_session_that_is_meant_whoever_owns_the_home() {
+fn files_attach_to_the_right_session_with_any_owner() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let attach = ["--attach", "README.md", "--model", "offline"];
@@ -78,7 +78,7 @@ fn make_fifo(world: &TestHome) {
 }
 
 #[test]
-fn what_is_no_ordinary_file_is_not_stored() {
+fn special_files_are_rejected() {
     let world = lived_in();
     make_fifo(&world);
     for (file, says) in [
@@ -92,7 +92,7 @@ fn what_is_no_ordinary_file_is_not_stored() {
 }
 
 #[test]
-fn what_cannot_be_attached_is_said_before_anything_is_made() {
+fn attach_errors_are_reported_before_anything_is_created() {
     let world = TestHome::new();
     write(&world, "config.toml", "[artifacts]\nmax_text_bytes = 20\n");
     let config = ["--config", "config.toml"];

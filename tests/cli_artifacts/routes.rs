@@ -72,7 +72,7 @@ pub(crate) fn ask(world: &TestHome, line: &str, headers: &str, body: &[u8]) -> A
 const JSON: &str = "content-type: application/json\r\n";
 
 #[test]
-fn an_artifact_is_written_read_edited_exported_and_deleted_over_the_socket() {
+fn artifact_routes_cover_its_whole_life() {
     let world = lived_in();
     let service = ManualModelService::new();
     let owned = Owned::begin(&world, &service, "o");
@@ -131,7 +131,7 @@ fn an_artifact_is_written_read_edited_exported_and_deleted_over_the_socket() {
 }
 
 #[test]
-fn files_are_uploaded_and_sessions_made_before_their_first_run() {
+fn sessions_and_uploads_need_no_run() {
     let world = lived_in();
     let service = ManualModelService::new();
     let owned = Owned::begin(&world, &service, "o");
@@ -175,7 +175,7 @@ fn files_are_uploaded_and_sessions_made_before_their_first_run() {
 }
 
 #[test]
-fn a_body_that_is_cut_off_is_no_artifact() {
+fn interrupted_upload_stores_no_artifact() {
     let world = lived_in();
     let service = ManualModelService::new();
     let owned = Owned::begin(&world, &service, "o");
@@ -196,7 +196,7 @@ fn a_body_that_is_cut_off_is_no_artifact() {
 }
 
 #[test]
-fn what_is_refused_is_refused_with_its_code() {
+fn rejections_have_their_status_and_code() {
     let world = lived_in();
     let service = ManualModelService::new();
     let owned = Owned::begin(&world, &service, "o");

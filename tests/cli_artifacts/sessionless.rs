@@ -14,7 +14,7 @@ fn home() -> TestHome {
 }
 
 #[test]
-fn a_users_artifacts_are_reached_in_a_home_without_sessions() {
+fn user_artifacts_are_usable_without_any_session() {
     let world = home();
     let listed = artifact(&world, &["list"]);
     assert!(listed.out.contains("user:style") && !listed.out.contains("plan"), "{}", listed.out);
@@ -41,7 +41,7 @@ fn a_users_artifacts_are_reached_in_a_home_without_sessions() {
 }
 
 #[test]
-fn over_the_socket_a_dash_stands_for_no_session() {
+fn dash_in_a_route_means_no_session() {
     let world = home();
     let owned = Owned::begin(&world, &ManualModelService::new(), "o");
     artifact(&world, &["put", "note", "README.md", "--session", "o"]);

@@ -64,7 +64,7 @@ fn pass_through(world: &TestHome, body: &[u8]) {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn fifty_megabytes_pass_in_pieces_with_an_owner_and_without() {
+fn fifty_megabytes_are_streamed_with_and_without_an_owner() {
     let world = lived_in();
     let service = ManualModelService::new();
     let body = body();
@@ -78,7 +78,7 @@ fn fifty_megabytes_pass_in_pieces_with_an_owner_and_without() {
 }
 
 #[test]
-fn what_is_too_large_is_refused_while_it_comes_and_leaves_nothing() {
+fn oversized_body_is_rejected_early_and_leaves_no_file() {
     let world = lived_in();
     std::fs::write(world.home().join("config.toml"), "[artifacts]\nmax_blob_bytes = 3000000\n").unwrap();
     let service = ManualModelService::new();
@@ -109,7 +109,7 @@ fn what_is_too_large_is_refused_while_it_comes_and_leaves_nothing() {
 }
 
 #[test]
-fn an_owner_stays_until_what_another_terminal_stores_has_come() {
+fn owner_waits_for_uploads_of_other_terminals() {
     let world = lived_in();
     let mut first = piped(&world, &["put", "first", "-", "--session", "s"]);
     let mut first_input = first.child.stdin.take().unwrap();
@@ -139,7 +139,7 @@ fn an_owner_stays_until_what_another_terminal_stores_has_come() {
 }
 
 #[test]
-fn an_interrupted_put_leaves_nothing_and_is_over_at_once() {
+fn interrupted_put_ends_immediately_and_stores_nothing() {
     let world = lived_in();
     let mut put = piped(&world, &["put", "cut", "-", "--session", "s"]);
     let mut input = put.child.stdin.take().unwrap();

@@ -14,7 +14,7 @@ use crate::{
 };
 
 #[test]
-fn a_database_that_cannot_be_served_is_named_and_left_as_it_is() {
+fn unusable_database_is_reported_and_not_changed() {
     let world = TestHome::new();
     world.demo(&[]);
     let path = world.home().join("sessions.sqlite");
@@ -44,7 +44,7 @@ fn a_database_that_cannot_be_served_is_named_and_left_as_it_is() {
 
 /// With any single damaged page, a run either completes or fails with an error that states the cause.
 #[test]
-fn a_run_over_any_damaged_page_ends_and_says_why() {
+fn run_with_any_damaged_page_completes_or_fails_clearly() {
     let world = TestHome::new();
     world.run(&["run", "--model", "offline", "--session", "s", "--mode", "orchestrator", "look around"]).ends(0);
     let sound = std::fs::read(world.home().join("sessions.sqlite")).unwrap();
@@ -82,7 +82,7 @@ fn start_within(world: &TestHome, kib: u32) -> KillOnDrop {
 }
 
 #[test]
-fn a_disk_that_takes_no_more_is_waited_for_and_the_work_goes_on_when_there_is_room() {
+fn run_waits_for_disk_space_and_resumes() {
     let world = TestHome::new();
     // The database is created before the limit applies.
     world.run(&["run", "--model", "offline", "--session", "before", "hello"]).ends(0);

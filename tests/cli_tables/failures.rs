@@ -67,7 +67,7 @@ pub(crate) fn check(world: &TestHome, variables: &[(&str, &str)], rows: &[Row<'_
 }
 
 #[test]
-fn a_command_line_that_is_wrong_says_where_and_how_to_get_help() {
+fn usage_error_names_the_argument_and_the_help() {
     let rows = [
         row("nothing", 2, "unrecognized subcommand 'nothing'", HELP),
         row("--nothing", 2, "unexpected argument '--nothing'", HELP),
@@ -151,7 +151,7 @@ fn a_command_line_that_is_wrong_says_where_and_how_to_get_help() {
 }
 
 #[test]
-fn what_is_named_and_is_not_there_is_named_again() {
+fn missing_object_is_named_in_the_error() {
     let world = TestHome::new();
     check(
         &world,
@@ -239,7 +239,7 @@ fn what_is_named_and_is_not_there_is_named_again() {
 }
 
 #[test]
-fn a_run_that_cannot_begin_says_what_it_lacks() {
+fn run_that_cannot_start_names_what_is_missing() {
     let world = TestHome::new();
     let lacks = "OPENAI_API_KEY is not set";
     check(
@@ -280,7 +280,7 @@ fn a_run_that_cannot_begin_says_what_it_lacks() {
 }
 
 #[test]
-fn a_project_whose_path_is_no_unicode_is_refused_by_its_name() {
+fn non_unicode_project_path_is_rejected() {
     use std::os::unix::ffi::OsStrExt;
     let world = TestHome::new();
     let folder = world.project().join(std::ffi::OsStr::from_bytes(b"p\xff"));
@@ -293,7 +293,7 @@ fn a_project_whose_path_is_no_unicode_is_refused_by_its_name() {
 }
 
 #[test]
-fn a_configuration_that_cannot_be_used_is_named_by_file_line_and_key() {
+fn config_error_names_file_line_and_key() {
     let world = TestHome::new();
     let missing: Vec<String> = ["run x", "chat", "demo", "tree", "traces list", "config show", "presets list"]
         .into_iter()
@@ -329,7 +329,7 @@ fn a_configuration_that_cannot_be_used_is_named_by_file_line_and_key() {
 }
 
 #[test]
-fn a_home_that_cannot_be_used_is_named() {
+fn unusable_home_is_named_in_the_error() {
     let world = TestHome::new();
     std::fs::write(world.home(), "no folder").unwrap();
     check(
@@ -361,7 +361,7 @@ fn a_home_that_cannot_be_used_is_named() {
 }
 
 #[test]
-fn a_home_with_an_owner_refuses_what_cannot_be_done_now() {
+fn owned_home_rejects_conflicting_commands() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let environment = [("OPENAI_BASE_URL", service.address.as_str())];
@@ -422,7 +422,7 @@ fn a_home_with_an_owner_refuses_what_cannot_be_done_now() {
 }
 
 #[test]
-fn an_owner_that_does_not_answer_is_no_owner_to_work_with() {
+fn owner_without_a_socket_blocks_other_owners() {
     let world = TestHome::new();
     let threads = tokio::runtime::Runtime::new().unwrap();
     let owner = soong::Runtime::builder().home(world.home()).project_dir(world.project()).offline();
@@ -458,7 +458,7 @@ fn check_run(world: &TestHome, variables: &[(&str, &str)], row: &Row<'_>) {
 }
 
 #[test]
-fn an_answer_that_was_cut_is_printed_and_says_how_to_go_on() {
+fn truncated_answer_is_printed_with_how_to_continue() {
     let world = TestHome::new();
     let half = json!({ "content": "Half an answ" });
     let reply = Reply::sse([delta(half, json!(null)), delta(json!({}), json!("length"))]);
@@ -472,7 +472,7 @@ fn an_answer_that_was_cut_is_printed_and_says_how_to_go_on() {
 }
 
 #[test]
-fn a_run_that_fails_says_why_and_what_to_do() {
+fn failed_run_reports_cause_and_advice() {
     let world = TestHome::new();
     let once = "[model]\nretry = { max_attempts = 1 }\n";
     configure(&world, once);
@@ -521,7 +521,7 @@ fn a_run_that_fails_says_why_and_what_to_do() {
 }
 
 #[test]
-fn a_run_that_was_ended_says_by_whom() {
+fn ended_run_reports_who_ended_it() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let variables = [("OPENAI_BASE_URL", service.address.as_str())];

@@ -125,7 +125,7 @@ fn json(world: &TestHome, line: &str) -> Value {
 }
 
 #[test]
-fn the_records_of_sessions_and_traces_hold_these_keys() {
+fn session_and_trace_records_have_these_keys() {
     let world = TestHome::new();
     let (_, result) = world.demo(&[]);
     let demo = result["session_id"].as_str().unwrap();
@@ -211,7 +211,7 @@ fn the_records_of_sessions_and_traces_hold_these_keys() {
 }
 
 #[test]
-fn usage_holds_these_keys() {
+fn usage_has_these_keys() {
     let world = TestHome::new();
     world.run(&["run", "--model", "offline", "--session", "s", "x"]).ends(0);
     let sum = "runs total_tokens prompt_tokens completion_tokens cached_tokens reasoning_tokens cost known_cost \
@@ -224,7 +224,7 @@ fn usage_holds_these_keys() {
 }
 
 #[test]
-fn a_tree_holds_these_keys_with_an_owner_and_without() {
+fn tree_has_these_keys_with_and_without_an_owner() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let mut owner = begin(&world, &[("OPENAI_BASE_URL", &service.address)], &["run", "--session", "s", "Divide"]);
@@ -252,7 +252,7 @@ fn a_tree_holds_these_keys_with_an_owner_and_without() {
 }
 
 #[test]
-fn events_have_one_envelope_and_the_last_line_is_the_result() {
+fn events_share_one_envelope_and_the_last_line_is_the_result() {
     let world = TestHome::new();
     configure(&world, "[model]\nretry = { max_attempts = 1 }\n");
     let service = ManualModelService::new();
@@ -310,7 +310,7 @@ fn events_have_one_envelope_and_the_last_line_is_the_result() {
 }
 
 #[test]
-fn what_was_accepted_and_what_was_stopped_hold_these_keys() {
+fn accepted_and_stopped_runs_have_these_keys() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let detached = begin(&world, &[("OPENAI_BASE_URL", &service.address)], &["run", "--detach", "--json", "x"]);
@@ -347,7 +347,7 @@ fn what_was_accepted_and_what_was_stopped_hold_these_keys() {
 }
 
 #[test]
-fn task_journals_hold_these_keys() {
+fn task_journals_have_these_keys() {
     let world = TestHome::new();
     world.run(&["run", "--mode", "orchestrator", "--model", "offline", "Explore"]).ends(0);
     let task = "path kept_in session_id run_id status mission lines modified_at";
@@ -359,7 +359,7 @@ fn task_journals_hold_these_keys() {
 }
 
 #[test]
-fn artifacts_hold_these_keys_with_an_owner_and_without() {
+fn artifacts_have_these_keys_with_and_without_an_owner() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let variables = [("OPENAI_BASE_URL", service.address.as_str())];
@@ -422,7 +422,7 @@ fn age(world: &TestHome, session: &str) {
 }
 
 #[test]
-fn copies_and_the_end_of_what_there_is_hold_these_keys() {
+fn cleanup_export_and_backup_have_these_keys() {
     let world = TestHome::new();
     world.run(&["run", "--model", "offline", "--session", "s", "--attach", "README.md", "x"]).ends(0);
     age(&world, "s");
@@ -469,7 +469,7 @@ fn copies_and_the_end_of_what_there_is_hold_these_keys() {
 }
 
 #[test]
-fn what_there_is_to_choose_from_and_the_setting_up_hold_these_keys() {
+fn setup_and_list_commands_have_these_keys() {
     let world = TestHome::new();
     let head = |file: &str| format!("home {file} settings faults");
     check(

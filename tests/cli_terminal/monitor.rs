@@ -32,7 +32,7 @@ fn begin(world: &TestHome, service: &ManualModelService, args: &[&str]) -> KillO
 }
 
 #[test]
-fn the_demo_is_watched_a_child_opened_a_run_crashed_and_seen_to_come_back_and_all_of_it_cancelled() {
+fn demo_child_is_crashed_restarted_and_all_is_cancelled() {
     let world = TestHome::new();
     let seat = TestTerminal::take(&world, &["demo", "--monitor", "--pace", "2s", "--children", "2"], WIDE, &[]);
     let rows = seat.waits("two children at work", |rows| {
@@ -62,7 +62,7 @@ fn the_demo_is_watched_a_child_opened_a_run_crashed_and_seen_to_come_back_and_al
 }
 
 #[test]
-fn leave_is_given_in_the_monitor_and_the_answer_stands_behind_it() {
+fn permission_is_granted_and_the_answer_is_printed_after_exit() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let args = ["run", "--monitor", "--session", "s", "Write \u{1b}[2J\u{202e}it down"];
     let seat = TestTerminal::take(&world, &args, WIDE, &[("OPENAI_BASE_URL", &service.address)]);
@@ -98,7 +98,7 @@ fn leave_is_given_in_the_monitor_and_the_answer_stands_behind_it() {
 }
 
 #[test]
-fn a_question_is_answered_a_call_refused_an_artifact_read_and_the_trace_exported() {
+fn keys_answer_deny_open_artifacts_and_export_the_trace() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let args = ["run", "--monitor", "--session", "s", "Ask, and write"];
     let seat = TestTerminal::take(&world, &args, WIDE, &[("OPENAI_BASE_URL", &service.address)]);
@@ -144,7 +144,7 @@ fn a_question_is_answered_a_call_refused_an_artifact_read_and_the_trace_exported
 }
 
 #[test]
-fn numbers_on_the_screen_are_those_of_the_api_and_of_the_database() {
+fn screen_numbers_match_the_api_and_the_database() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     priced(&world);
     let budget = ["run", "--session", "s", "--mode", "orchestrator", "--budget-tokens", "9000000", "Divide the work"];
@@ -210,7 +210,7 @@ fn runs(view: &Value) -> Vec<Value> {
 }
 
 #[test]
-fn a_server_that_goes_and_comes_back_is_said_and_every_size_is_drawn() {
+fn every_screen_size_is_drawn_and_server_restart_is_shown() {
     let mut served = TestServer::new(OFFLINE);
     let url = served.url.clone();
     let token = served.token();
@@ -244,7 +244,7 @@ fn a_server_that_goes_and_comes_back_is_said_and_every_size_is_drawn() {
 }
 
 #[test]
-fn a_home_that_nobody_owns_is_waited_for_and_one_that_is_none_is_refused() {
+fn monitor_waits_for_an_owner_and_rejects_a_missing_home() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let none = TestTerminal::take(&world, &["--home", "no-such-home", "monitor"], WIDE, &[]);
     let (code, rows) = none.leaves();
@@ -276,7 +276,7 @@ fn a_home_that_nobody_owns_is_waited_for_and_one_that_is_none_is_refused() {
 }
 
 #[test]
-fn a_run_at_a_server_is_watched_and_its_answer_comes_behind_the_monitor() {
+fn remote_run_is_watched_and_its_answer_printed_after_exit() {
     let served = TestServer::new(OFFLINE);
     let (url, token) = (served.url.clone(), served.token());
     let args = ["--url", &url, "run", "--monitor", "Which project is this?"];

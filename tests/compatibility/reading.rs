@@ -44,7 +44,7 @@ fn migrate(world: &TestHome) {
 }
 
 #[test]
-fn every_command_that_reads_a_database_of_0_1_says_how_it_is_migrated_and_changes_nothing() {
+fn read_commands_explain_migration_of_0_1_and_change_nothing() {
     let (world, _) = unpack(HOME_0_1);
     let before = files_of(&world.home());
     for args in [
@@ -77,7 +77,7 @@ fn every_command_that_reads_a_database_of_0_1_says_how_it_is_migrated_and_change
 }
 
 #[test]
-fn every_command_that_reads_shows_a_home_of_0_1() {
+fn every_read_command_shows_a_home_of_0_1() {
     let (world, expected) = unpack(HOME_0_1);
     migrate(&world);
     let before = files_of(&world.home());
@@ -141,7 +141,7 @@ fn every_command_that_reads_shows_a_home_of_0_1() {
 }
 
 #[tokio::test]
-async fn every_route_that_reads_shows_a_home_of_0_1() {
+async fn every_get_route_shows_a_home_of_0_1() {
     let (world, expected) = unpack(HOME_0_1);
     // The interrupted runs resume, and wait for a model that never answers.
     let model = HangingModelService::new();

@@ -40,7 +40,7 @@ async fn start(served: &TestServer, session: &str, prompt: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_acknowledged_cancel_holds_for_runs_at_work_queued_and_below() {
+async fn acknowledged_cancel_holds_for_active_queued_and_child_runs() {
     for (what, path) in [
         ("a run at work", "/api/runs/RUN/cancel"),
         ("a trace", "/api/traces/s/stop"),
@@ -69,7 +69,7 @@ async fn an_acknowledged_cancel_holds_for_runs_at_work_queued_and_below() {
 }
 
 #[tokio::test]
-async fn an_acknowledged_decision_and_answer_is_the_one_that_a_run_goes_on_with() {
+async fn run_resumes_with_the_acknowledged_decision_and_answer() {
     let service = ManualModelService::new();
     let mut served = served(&service);
     start(&served, "s", "Work.").await;
@@ -93,7 +93,7 @@ async fn an_acknowledged_decision_and_answer_is_the_one_that_a_run_goes_on_with(
 }
 
 #[tokio::test]
-async fn acknowledged_changes_of_sessions_and_artifacts_are_there() {
+async fn acknowledged_session_and_artifact_changes_survive() {
     let service = ManualModelService::new();
     let mut served = served(&service);
     let run = start(&served, "s", "Say something.").await;
@@ -157,7 +157,7 @@ async fn acknowledged_starts_are_resumed() {
 }
 
 #[tokio::test]
-async fn an_acknowledged_end_of_an_interrupted_run_holds() {
+async fn acknowledged_stop_of_an_interrupted_run_survives() {
     let service = ManualModelService::new();
     let mut served = served(&service);
     start(&served, "s", "Work.").await;
@@ -170,7 +170,7 @@ async fn an_acknowledged_end_of_an_interrupted_run_holds() {
 }
 
 #[tokio::test]
-async fn an_acknowledged_detached_run_is_resumed() {
+async fn acknowledged_detached_run_is_resumed() {
     let service = ManualModelService::new();
     let mut served = served(&service);
     let ran = served.world.run(&["run", "--detach", "--session", "s", "--json", "Work."]).ends(0).json();

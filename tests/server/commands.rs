@@ -12,7 +12,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn commands_say_the_same_beside_a_server_at_one_and_without() {
+async fn output_is_the_same_by_socket_by_url_and_without_server() {
     let mut served = TestServer::new(OFFLINE);
     let orchestrate = json!({ "prompt": "Report on this", "mode": "orchestrator", "session_id": "s" });
     let (_, accepted) = served.post("/api/traces", orchestrate).await;
@@ -66,7 +66,7 @@ async fn commands_say_the_same_beside_a_server_at_one_and_without() {
 }
 
 #[tokio::test]
-async fn whoever_is_at_the_machine_sees_and_stops_what_all_users_have() {
+async fn local_operator_sees_and_deletes_sessions_of_all_users() {
     let served = TestServer::with_users(OFFLINE);
     served.do_run(BOB, "bobs", "hello").await;
     let (status, listed) = answer(served.request(Method::GET, "/api/sessions")).await;
@@ -78,7 +78,7 @@ async fn whoever_is_at_the_machine_sees_and_stops_what_all_users_have() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_is_ended_leaves_its_run_at_the_server() {
+async fn run_continues_at_the_server_when_its_client_is_terminated() {
     let service = ManualModelService::new();
     let served = TestServer::new(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address));
     let token = served.token();

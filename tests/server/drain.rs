@@ -13,7 +13,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn a_server_that_is_asked_to_end_parks_its_runs_and_the_next_one_goes_on_with_them() {
+async fn shutdown_suspends_runs_and_the_next_server_resumes_them() {
     let service = ManualModelService::new();
     let mut served = TestServer::new(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address));
     let (_, accepted) = served.post("/api/traces", json!({ "prompt": "Divide.", "session_id": "s" })).await;
@@ -75,7 +75,7 @@ async fn a_server_that_is_asked_to_end_parks_its_runs_and_the_next_one_goes_on_w
 }
 
 #[tokio::test]
-async fn no_run_that_was_accepted_is_lost_when_the_server_is_killed() {
+async fn no_accepted_run_is_lost_when_the_server_is_killed() {
     let mut served = TestServer::new(OFFLINE);
     let mut accepted = BTreeSet::new();
     for round in 0..3 {
@@ -118,7 +118,7 @@ async fn no_run_that_was_accepted_is_lost_when_the_server_is_killed() {
 }
 
 #[test]
-fn a_service_manager_is_told_of_the_server() {
+fn service_manager_gets_ready_watchdog_and_stopping() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notify");
     let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();

@@ -42,7 +42,7 @@ async fn failed(served: &TestServer) -> Value {
 }
 
 #[tokio::test]
-async fn a_gateway_beyond_repair_interrupts_its_runs_and_ends_their_streams() {
+async fn failed_gateway_interrupts_its_runs_and_ends_their_streams() {
     let service = ManualModelService::new();
     let mut served = TestServer::new(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address));
     let (_, run) = served.post("/api/traces", json!({ "prompt": "Work.", "session_id": "s" })).await;
@@ -111,7 +111,7 @@ async fn a_gateway_beyond_repair_interrupts_its_runs_and_ends_their_streams() {
 }
 
 #[tokio::test]
-async fn a_gateway_beyond_repair_takes_no_other_profile_with_it() {
+async fn failed_gateway_affects_no_other_profile() {
     let service = ManualModelService::new();
     let config = format!(
         "[model]\nbase_url = \"{0}\"\nname = \"m\"\n[model_profiles.other]\nbase_url = \"{0}\"\nname = \"o\"\n",
@@ -143,7 +143,7 @@ async fn a_gateway_beyond_repair_takes_no_other_profile_with_it() {
 }
 
 #[tokio::test]
-async fn a_disk_that_takes_nothing_is_not_ready_until_it_does() {
+async fn server_is_not_ready_until_the_disk_accepts_writes() {
     let served = TestServer::with(crate::served::OFFLINE, &[("SOONG_FAULTS", "before_commit@1..=fail")]);
     assert_eq!(ready(&served).await.0, 200);
     let (status, refused) = served.post("/api/traces", json!({ "prompt": "hello" })).await;

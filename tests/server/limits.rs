@@ -14,7 +14,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn bodies_and_files_are_as_long_as_they_may_be_and_no_longer() {
+async fn bodies_and_files_are_accepted_up_to_their_limits() {
     let served = TestServer::new(&format!("{OFFLINE}[server]\nmax_body_bytes = 1000\nmax_upload_bytes = 5000\n"));
     let start = |length: usize| json!({ "prompt": "x".repeat(length), "session_id": "s" });
     let (status, said) = served.post("/api/traces", start(1_000)).await;
@@ -77,7 +77,7 @@ impl KeepAlive {
 }
 
 #[tokio::test]
-async fn early_answer_keeps_or_closes_the_connection() {
+async fn early_response_keeps_or_closes_the_connection() {
     let served = TestServer::new(&format!("{OFFLINE}[server]\nmax_body_bytes = 1000\n"));
     let addr = served.url.trim_start_matches("http://").to_owned();
     let token = served.token();
@@ -130,7 +130,7 @@ fn ask(addr: &str, path: &str, token: &str) -> String {
 }
 
 #[tokio::test]
-async fn silent_connections_shut_nobody_out() {
+async fn idle_connections_do_not_block_other_clients() {
     let limits = "[server]\nmax_connections = 40\nreserved_connections = 4\nmax_connections_per_address = 30\n";
     let served = TestServer::new(&format!("{OFFLINE}{limits}"));
     let addr = served.url.trim_start_matches("http://").to_owned();
@@ -153,7 +153,7 @@ async fn silent_connections_shut_nobody_out() {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_limit_are_turned_away_and_give_way() {
+async fn connections_over_the_limit_are_rejected_until_others_close() {
     let served = TestServer::new(&format!("{OFFLINE}[server]\nmax_connections = 4\n"));
     let addr = served.url.trim_start_matches("http://").to_owned();
     let token = served.token();
@@ -171,7 +171,7 @@ async fn connections_beyond_the_limit_are_turned_away_and_give_way() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_has_closed_its_side_is_answered_all_the_same() {
+async fn half_closed_connection_still_gets_its_response() {
     let served = TestServer::new(OFFLINE);
     let (addr, token) = (served.url.trim_start_matches("http://").to_owned(), served.token());
     let body = json!({ "prompt": "hello" }).to_string();

@@ -27,7 +27,7 @@ async fn metrics(served: &TestServer) -> BTreeMap<String, f64> {
 }
 
 #[tokio::test]
-async fn metrics_are_in_the_text_format_of_prometheus_by_default() {
+async fn default_format_is_prometheus_text() {
     let served = TestServer::new("");
     let response = served.request(Method::GET, "/metrics").send().await.unwrap();
     assert_eq!(response.headers()["content-type"], "text/plain; version=0.0.4; charset=utf-8");
@@ -58,7 +58,7 @@ fn count(list: &Value, is_one: impl Fn(&Value) -> bool) -> f64 {
 }
 
 #[tokio::test]
-async fn metrics_say_what_the_routes_say_of_a_busy_server() {
+async fn values_match_the_routes_of_a_busy_server() {
     let service = ManualModelService::new();
     let prices = "[prices.m]\nprompt_per_mtok = \"1\"\ncompletion_per_mtok = \"2\"\n";
     let served = TestServer::new(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n{prices}", service.address));

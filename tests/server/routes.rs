@@ -45,7 +45,7 @@ impl Walk<'_> {
 }
 
 #[tokio::test]
-async fn every_operation_of_the_document_works() {
+async fn every_documented_operation_works() {
     let service = ManualModelService::new();
     let config = format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address);
     let served = TestServer::new(&config);
@@ -231,7 +231,7 @@ async fn every_operation_of_the_document_works() {
 }
 
 #[tokio::test]
-async fn a_refusal_says_what_is_wrong_and_changes_nothing() {
+async fn rejection_names_the_error_and_changes_nothing() {
     let served = TestServer::new(OFFLINE);
     served.do_run(&served.token(), "s", "hello").await;
     let before = served.get("/api/traces/s").await;
@@ -283,7 +283,7 @@ async fn a_refusal_says_what_is_wrong_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_body_is_has_to_be_said_and_what_is_wrong_in_it_is_named() {
+async fn body_needs_a_content_type_and_errors_name_the_field() {
     let served = TestServer::new(OFFLINE);
     for (media, body, status, part) in [
         (Some("application/json"), r#"{"prompt": 5}"#, 400, "at prompt"),
@@ -311,7 +311,7 @@ async fn what_a_body_is_has_to_be_said_and_what_is_wrong_in_it_is_named() {
 }
 
 #[tokio::test]
-async fn the_document_is_whole_and_says_who_may_ask_and_how_is_refused() {
+async fn document_is_complete_with_security_and_error_responses() {
     let served = TestServer::new(OFFLINE);
     let document = served.get("/openapi.json").await;
     assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));

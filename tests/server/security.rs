@@ -11,7 +11,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn nothing_but_the_page_and_health_is_told_without_a_token() {
+async fn only_the_page_and_health_are_served_without_a_token() {
     let served = TestServer::new(OFFLINE);
     let document = served.get("/openapi.json").await;
     let mut asked = operations(&document);
@@ -52,7 +52,7 @@ async fn nothing_but_the_page_and_health_is_told_without_a_token() {
 }
 
 #[tokio::test]
-async fn a_foreign_name_and_a_foreign_page_are_refused() {
+async fn foreign_host_and_origin_are_rejected() {
     let served = TestServer::new(&format!(
         "{OFFLINE}[server]\nallowed_hosts = [\"soong.example.org\"]\nallowed_origins = [\"https://app.example.org\"]\n"
     ));
@@ -106,7 +106,7 @@ async fn a_foreign_name_and_a_foreign_page_are_refused() {
 }
 
 #[tokio::test]
-async fn a_form_of_a_foreign_page_starts_nothing() {
+async fn html_form_media_types_are_rejected() {
     let served = TestServer::new(OFFLINE);
     for media in ["text/plain", "text/plain;charset=UTF-8", "application/x-www-form-urlencoded"] {
         for path in ["/api/traces", "/api/traces/s/stop", "/api/sessions/s/artifacts/upload"] {
@@ -119,7 +119,7 @@ async fn a_form_of_a_foreign_page_starts_nothing() {
 }
 
 #[tokio::test]
-async fn invalid_project_folders_are_refused() {
+async fn invalid_project_folders_are_rejected() {
     let served = TestServer::new(OFFLINE);
     let user_home = served.world.home().with_file_name("user");
     std::fs::create_dir_all(&user_home).unwrap();
@@ -142,7 +142,7 @@ async fn invalid_project_folders_are_refused() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_taken_back_counts_no_more_and_its_streams_end() {
+async fn revoked_token_is_rejected_and_its_streams_end() {
     let served = TestServer::new(OFFLINE);
     let path = served.world.home().join("server.token");
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
@@ -169,7 +169,7 @@ async fn a_token_that_is_taken_back_counts_no_more_and_its_streams_end() {
 }
 
 #[tokio::test]
-async fn a_token_is_in_no_log_and_no_event_and_no_answer() {
+async fn token_appears_in_no_log_and_no_stored_file() {
     let mut served = TestServer::new(OFFLINE);
     let token = served.token();
     // Also if a task or a name contains the token.
@@ -196,7 +196,7 @@ async fn a_token_is_in_no_log_and_no_event_and_no_answer() {
 }
 
 #[test]
-fn a_server_that_cannot_serve_says_why_and_what_to_do() {
+fn startup_error_states_cause_and_advice() {
     let world = crate::process::TestHome::new();
     std::fs::create_dir_all(world.home()).unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

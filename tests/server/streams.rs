@@ -24,7 +24,7 @@ fn number(event: &Value, tree: bool) -> Option<u64> {
 }
 
 #[tokio::test]
-async fn a_watch_begins_with_how_things_stand_and_tells_each_event_once() {
+async fn watch_starts_with_a_snapshot_and_sends_each_event_once() {
     let served = TestServer::new(OFFLINE);
     let orchestrate = json!({ "prompt": "Report on this", "mode": "orchestrator", "session_id": "s" });
     let (_, accepted) = served.post("/api/traces", orchestrate).await;
@@ -75,7 +75,7 @@ async fn a_watch_begins_with_how_things_stand_and_tells_each_event_once() {
 }
 
 #[tokio::test]
-async fn text_is_streamed_with_the_start_of_a_run_and_has_no_number() {
+async fn streamed_text_arrives_from_the_start_without_event_ids() {
     let service = ManualModelService::new();
     let served = TestServer::new(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address));
     let start = served.request(Method::POST, "/api/traces").json(&json!({ "prompt": "Say it.", "session_id": "s" }));
@@ -158,7 +158,7 @@ async fn read_with_breaks(
 }
 
 #[tokio::test]
-async fn connections_that_break_lose_nothing_and_repeat_nothing() {
+async fn broken_connections_lose_and_repeat_no_event() {
     let served = TestServer::new(OFFLINE);
     let mut random = Random(7);
     for (number, tree) in [(0, false), (1, true)] {
@@ -179,7 +179,7 @@ async fn connections_that_break_lose_nothing_and_repeat_nothing() {
 }
 
 #[tokio::test]
-async fn many_watch_one_run_and_one_who_does_not_read_holds_nobody_up() {
+async fn client_that_does_not_read_delays_no_other_watcher() {
     let served = TestServer::new(OFFLINE);
     let (status, _) =
         served.post("/api/sessions", json!({ "session_id": "s", "project_dir": served.world.project() })).await;
@@ -218,7 +218,7 @@ fn restore(served: &TestServer, backup: &std::path::Path) {
 }
 
 #[tokio::test]
-async fn a_cursor_of_what_was_before_a_restore_is_refused_and_says_where_to_start_again() {
+async fn cursor_from_before_a_restore_is_rejected_with_restart_point() {
     let mut served = TestServer::new(OFFLINE);
     served.do_run(&served.token(), "s", "first").await;
     let backup = served.world.project().join("backup");
@@ -276,7 +276,7 @@ async fn a_cursor_of_what_was_before_a_restore_is_refused_and_says_where_to_star
 }
 
 #[tokio::test]
-async fn event_streams_forbid_proxies_to_hold_them_back() {
+async fn event_streams_disable_proxy_buffering() {
     let served = TestServer::new(OFFLINE);
     let start = json!({ "prompt": "hello", "session_id": "s" });
     for request in

@@ -43,7 +43,7 @@ fn body(operation: &str) -> Option<Value> {
 }
 
 #[tokio::test]
-async fn what_belongs_to_another_user_is_not_there() {
+async fn objects_of_another_user_are_not_found() {
     let service = ManualModelService::new();
     let served = TestServer::with_users(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address));
     // Bob has a run that waits for permission, a question, and an artifact.
@@ -141,7 +141,7 @@ async fn what_belongs_to_another_user_is_not_there() {
 }
 
 #[tokio::test]
-async fn a_user_is_told_changes_of_the_tree_that_are_theirs() {
+async fn user_gets_only_tree_changes_of_their_own_runs() {
     let served = TestServer::with_users(OFFLINE);
     let mut bobs = served.watch(BOB, "/api/tree/watch").await;
     let mut eves = served.watch(EVE, "/api/tree/watch").await;
@@ -161,7 +161,7 @@ async fn a_user_is_told_changes_of_the_tree_that_are_theirs() {
 }
 
 #[tokio::test]
-async fn what_is_the_homes_own_is_for_its_own_token() {
+async fn operator_routes_require_the_home_token() {
     let served = TestServer::with_users(OFFLINE);
     for (method, path, body) in [
         ("GET", "/metrics", None),
@@ -178,7 +178,7 @@ async fn what_is_the_homes_own_is_for_its_own_token() {
 }
 
 #[tokio::test]
-async fn each_user_has_names_and_memory_of_their_own() {
+async fn users_have_separate_artifact_names_and_memory() {
     let served = TestServer::with_users(OFFLINE);
     for (token, text) in [(BOB, "Bob's"), (EVE, "Eve's")] {
         let put = served.request_as(token, Method::PUT, "/api/sessions/-/artifacts/user%3Anotes.md").body(text);
@@ -199,7 +199,7 @@ async fn each_user_has_names_and_memory_of_their_own() {
 }
 
 #[tokio::test]
-async fn the_streams_of_a_user_are_their_own() {
+async fn user_cannot_stream_traces_of_another_user() {
     let served = TestServer::with_users(OFFLINE);
     let run = served.do_run(BOB, "bobs", "hello").await;
     let mut frames = Frames::open(served.request_as(BOB, Method::GET, "/api/traces/bobs/events")).await;

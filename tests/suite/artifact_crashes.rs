@@ -55,7 +55,7 @@ fn panic_at(point: FaultPoint, nth: usize) -> FaultHook {
 
 /// (ART-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_5_a_run_that_crashes_anywhere_makes_each_edit_once() {
+async fn run_crash_at_any_point_applies_each_edit_once() {
     for (point, times) in [
         (FaultPoint::BeforeAppend, 12),
         (FaultPoint::AfterAppend, 12),
@@ -100,7 +100,7 @@ async fn crashing_at_edits(actor: &'static str, before: bool, times: usize) -> T
 
 /// (ART-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_5_a_working_set_that_crashes_over_an_edit_makes_it_once() {
+async fn working_set_crash_during_edit_applies_it_once() {
     for actor in ["working_set:s", "artifact_store_supervisor:0"] {
         for before in [true, false] {
             for times in [1, 4, 5] {
@@ -117,7 +117,7 @@ async fn art_5_a_working_set_that_crashes_over_an_edit_makes_it_once() {
 
 /// (ART-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_5_an_edit_of_which_the_disk_does_not_say_whether_it_is_written_is_made_once() {
+async fn edit_with_unknown_commit_outcome_is_applied_once() {
     for before in [true, false] {
         for nth in 1..=4 {
             let hook = move |edit, is_committed: bool| match (edit, is_committed) == (nth, !before) {
@@ -139,7 +139,7 @@ async fn art_5_an_edit_of_which_the_disk_does_not_say_whether_it_is_written_is_m
 
 /// (ART-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_5_crashes_between_edits_lose_nothing() {
+async fn crashes_between_edits_lose_no_edit() {
     for actor in ["working_set:s", "artifact_store_supervisor:0", "session:s"] {
         let (world, gate) = paused(|builder| builder).await;
         let steps: Vec<_> = growing("doc", 3).into_iter().flat_map(|step| [step, pause()]).collect();
@@ -161,7 +161,7 @@ async fn art_5_crashes_between_edits_lose_nothing() {
 
 /// (ART-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_5_a_set_that_crashed_too_often_takes_no_edits_and_is_read_all_the_same() {
+async fn working_set_crash_limit_rejects_edits_but_allows_reads() {
     let (world, gate) = paused(|builder| builder).await;
     let steps = [&growing("doc", 2)[..], &[pause(), update("doc", "2", "2 3"), read("doc")]].concat();
     let run_a = begin(&world, "s", &steps).await;
@@ -199,7 +199,7 @@ async fn art_5_a_set_that_crashed_too_often_takes_no_edits_and_is_read_all_the_s
 
 /// (HOUSE-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn house_7_an_idle_set_goes_away_and_comes_back_with_its_text() {
+async fn idle_working_set_is_passivated_and_reloads_its_text() {
     let mut config = quick();
     config.runtime.idle_session_s = 0;
     let (world, gate) = paused(|builder| builder.config(config)).await;
@@ -227,7 +227,7 @@ async fn read_back(world: &TestRuntime, run: &soong::RunHandle) -> Vec<String> {
 
 /// (ART-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_5_a_run_buried_after_too_many_crashes_has_the_outcome_of_its_last_edit() {
+async fn run_over_crash_limit_keeps_outcome_of_its_last_edit() {
     // The run crashes each time before it records the outcome of its second call.
     let (begun, world_before) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (tools, crashes) = (Arc::clone(&begun), Arc::clone(&world_before));
@@ -253,7 +253,7 @@ async fn art_5_a_run_buried_after_too_many_crashes_has_the_outcome_of_its_last_e
 
 /// (ART-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_5_a_home_that_is_opened_again_ends_what_was_left_with_its_real_outcome() {
+async fn reopened_home_ends_interrupted_run_with_real_outcomes() {
     for nth in 1..=4 {
         // The disk is full after this edit.
         let full = Arc::new(Mutex::new(false));
@@ -323,7 +323,7 @@ impl<S: soong::storage::store::Store> soong::storage::store::Store for Full<S> {
 
 /// A parent and three children edit one document, and a run crashes (ART-5).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_5_children_that_edit_one_document_lose_no_line_over_a_crash() {
+async fn concurrent_child_edits_lose_no_line_after_a_crash() {
     for (point, nth) in [
         (FaultPoint::RunTool, 3),
         (FaultPoint::BeforeAppend, 9),
@@ -358,7 +358,7 @@ async fn art_5_children_that_edit_one_document_lose_no_line_over_a_crash() {
 
 /// (ART-10)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_10_who_looks_on_sees_each_edit_once_also_over_crashes() {
+async fn watcher_sees_each_edit_once_despite_crashes() {
     let world = crashing_at_edits("working_set:s", true, 3).await;
     let run = begin(&world, "s", &growing("doc", 3)).await;
     let mut stream: EventStream = run.events().unwrap();

@@ -25,7 +25,7 @@ use crate::support::{
 
 /// (ART-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_7_the_answer_says_how_the_text_was_found_and_what_was_replaced() {
+async fn update_result_reports_match_layer_and_replaced_text() {
     let world = TestRuntime::open(obedient()).await;
     let here = place("s");
     run(&world, "s", &[]).await;
@@ -61,7 +61,7 @@ async fn art_7_the_answer_says_how_the_text_was_found_and_what_was_replaced() {
 
 /// (ART-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_7_a_search_that_takes_too_long_is_stopped_and_holds_nobody_up() {
+async fn slow_match_is_stopped_and_does_not_block_other_runs() {
     let world = TestRuntime::open(obedient()).await;
     run(&world, "slow", &[]).await;
     let alike: String = (0..1_000_000).map(|n: u64| char::from(b'a' + (n * n / 7 % 3) as u8)).collect();
@@ -89,7 +89,7 @@ fn system(request: &ModelRequest) -> String {
 
 /// (ART-8)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_8_the_plan_is_in_every_turn_of_all_who_may_read_artifacts() {
+async fn plan_is_in_every_prompt_of_agents_with_artifact_access() {
     let (model, asked) = recorded();
     let world = TestRuntime::open(model).await;
     run(&world, "s", &[]).await;
@@ -175,7 +175,7 @@ impl Tool for Parrot {
 
 /// (ART-9)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_9_a_large_output_is_an_artifact_with_its_ends_shown() {
+async fn large_output_becomes_artifact_and_shows_head_and_tail() {
     let mut config = quick();
     (config.artifacts.max_inline_bytes, config.artifacts.max_inline_tokens) = (1_000, 225);
     let world = TestRuntime::with(obedient(), |builder| builder.config(config).register_tool(Parrot::tool())).await;
@@ -237,7 +237,7 @@ fn heard(asked: &Mutex<Vec<ModelRequest>>) -> Vec<String> {
 
 /// (ART-9)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_9_what_is_read_once_is_in_the_very_next_request_and_short_from_then_on() {
+async fn read_once_output_is_full_in_next_request_then_shortened() {
     for (memory, later) in [(Some("a page was read"), "a page was read"), (None, "what it was told")] {
         let (model, asked) = recorded();
         // Keep all messages: messages of a completed goal would be left out otherwise.
@@ -276,7 +276,7 @@ async fn art_9_what_is_read_once_is_in_the_very_next_request_and_short_from_then
 
 /// (ART-9)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_9_what_nobody_has_read_yet_is_read_by_the_next_run() {
+async fn unread_read_once_output_is_shown_to_the_next_run() {
     let (model, asked) = recorded();
     let world = TestRuntime::with(model, |builder| builder.register_tool(Parrot::tool())).await;
     let wish = json!(["parrot", {"line": "the whole page", "once": true, "memory": "short"}]);
@@ -296,7 +296,7 @@ async fn art_9_what_nobody_has_read_yet_is_read_by_the_next_run() {
 
 /// (ART-10)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_10_a_write_tells_what_the_artifact_holds_up_to_256_000_characters() {
+async fn write_event_has_snapshot_up_to_256_000_characters() {
     // The text fits into the context window, so no summary is made.
     let mut config = quick();
     config.model.context_window = 10_000_000;
@@ -338,7 +338,7 @@ async fn art_10_a_write_tells_what_the_artifact_holds_up_to_256_000_characters()
 
 /// (ART-8)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_8_what_is_beside_the_text_is_no_matter_of_prompts() {
+async fn debug_artifacts_are_not_shown_in_prompts() {
     // A debug artifact is stored, but not shown to models.
     let (model, asked) = recorded();
     let world = TestRuntime::open(model).await;

@@ -32,7 +32,7 @@ async fn run_as(world: &TestRuntime, uid: &str, session: &str, steps: &[serde_js
 
 /// (ART-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_1_a_users_artifact_is_seen_from_all_sessions_of_that_user_and_by_nobody_else() {
+async fn user_artifact_is_visible_in_all_sessions_of_its_user_only() {
     let world = TestRuntime::open(obedient()).await;
     run_as(&world, "ann", "a1", &[create("user:notes", "of ann"), create("own", "of a1")]).await;
     let list = json!(["list_artifacts", {}]);
@@ -73,7 +73,7 @@ async fn art_1_a_users_artifact_is_seen_from_all_sessions_of_that_user_and_by_no
 
 /// (ART-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_5_a_users_names_are_stored_at_once() {
+async fn user_artifacts_are_stored_immediately() {
     let (world, gate) = paused(|builder| builder).await;
     let here = place("s");
     let steps = [create("user:doc", "0"), update("user:doc", "0", "0 1"), rewrite("user:doc", "all"), pause()];
@@ -95,7 +95,7 @@ async fn art_5_a_users_names_are_stored_at_once() {
 
 /// (ART-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_5_a_users_edit_is_stored_once_however_often_its_run_crashes() {
+async fn user_artifact_edit_is_stored_once_despite_run_crashes() {
     for point in [FaultPoint::BeforeAppend, FaultPoint::AfterAppend, FaultPoint::RunTool] {
         for nth in 1..=6 {
             let met = std::sync::atomic::AtomicUsize::new(0);
@@ -121,7 +121,7 @@ async fn art_5_a_users_edit_is_stored_once_however_often_its_run_crashes() {
 
 /// (ART-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_5_the_same_effect_is_made_once_also_where_others_wrote_since() {
+async fn repeated_effect_is_applied_once_after_later_writes() {
     let world = TestRuntime::open(obedient()).await;
     let (first, _) = run(&world, "s", &[create("doc", "0"), create("user:doc", "0")]).await;
     let (here, service) = (place("s"), world.runtime().artifact_service());
@@ -181,7 +181,7 @@ fn is_expected(path: &str) -> bool {
 
 /// (ART-2)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_2_no_name_leads_out_of_the_artifact_folders_by_any_door() {
+async fn no_name_escapes_the_artifact_folders() {
     let table = include_str!("../../protocol/src/artifact/names.jsonl");
     let mut names: Vec<(String, bool)> = table
         .lines()
@@ -261,7 +261,7 @@ async fn art_2_no_name_leads_out_of_the_artifact_folders_by_any_door() {
 
 /// (ART-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_1_case_makes_a_difference_and_spelling_makes_none() {
+async fn names_are_case_sensitive_and_unicode_normalized() {
     let world = TestRuntime::open(obedient()).await;
     let here = place("s");
     run(&world, "s", &[create("Report", "upper"), create("report", "lower"), create("REPORT", "loud")]).await;

@@ -62,7 +62,7 @@ fn artifact_files(world: &TestRuntime) -> BTreeSet<PathBuf> {
 
 /// (ART-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_1_the_registry_keeps_what_was_said_of_an_artifact() {
+async fn registry_keeps_the_given_metadata() {
     let world = TestRuntime::open(obedient()).await;
     let here = session(&world, "s", "local").await;
     let service = world.runtime().artifact_service();
@@ -102,7 +102,7 @@ async fn art_1_the_registry_keeps_what_was_said_of_an_artifact() {
 
 /// (ART-2)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_2_bytes_lie_under_the_id_and_the_version_and_nothing_else_is_left() {
+async fn files_are_stored_by_id_and_version_without_leftovers() {
     let world = TestRuntime::open(obedient()).await;
     let here = session(&world, "s", "ann").await;
     let source = world.project().join("made.bin");
@@ -131,7 +131,7 @@ async fn art_2_bytes_lie_under_the_id_and_the_version_and_nothing_else_is_left()
 
 /// (ART-2)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_2_what_fails_leaves_nothing_and_takes_no_number() {
+async fn failed_save_leaves_no_file_and_uses_no_version_number() {
     let mut config = quick();
     config.artifacts.max_text_bytes = 1_000;
     config.artifacts.max_blob_bytes = 2_000;
@@ -172,7 +172,7 @@ async fn art_2_what_fails_leaves_nothing_and_takes_no_number() {
 
 /// (ART-3)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_3_sixteen_saves_at_once_are_sixteen_versions() {
+async fn sixteen_concurrent_saves_create_sixteen_versions() {
     let world = TestRuntime::open(obedient()).await;
     session(&world, "s", "local").await;
     let saves: Vec<_> = (0..16)
@@ -199,7 +199,7 @@ async fn art_3_sixteen_saves_at_once_are_sixteen_versions() {
 
 /// (ART-11)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_11_an_upload_is_named_after_its_file_and_numbered_where_that_is_taken() {
+async fn upload_is_named_after_its_file_and_numbered_if_taken() {
     let world = TestRuntime::open(obedient()).await;
     let here = session(&world, "s", "local").await;
     for (filename, want) in [
@@ -228,7 +228,7 @@ async fn art_11_an_upload_is_named_after_its_file_and_numbered_where_that_is_tak
 
 /// (ART-12)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_12_an_export_is_of_the_stored_version_and_not_of_the_edit() {
+async fn export_contains_the_stored_version_not_pending_edits() {
     let (world, gate) = paused(|builder| builder).await;
     let (here, runtime) = (place("s"), world.runtime());
     let run = begin(&world, "s", &[create("doc", "# New"), pause()]).await;
@@ -267,7 +267,7 @@ fn names(candidates: &[Candidate]) -> Vec<&str> {
 
 /// (ART-13)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_13_a_cleanup_lists_before_it_deletes_and_leaves_live_sessions_alone() {
+async fn cleanup_defaults_to_dry_run_and_skips_active_sessions() {
     let (world, gate) = paused(|builder| builder).await;
     for id in ["a", "b"] {
         session(&world, id, "local").await;
@@ -314,7 +314,7 @@ async fn art_13_a_cleanup_lists_before_it_deletes_and_leaves_live_sessions_alone
 
 /// (ART-13)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_13_a_failure_is_listed_and_stops_nothing_else() {
+async fn cleanup_reports_a_failed_deletion_and_continues() {
     let plan = FaultPlan::new();
     let wrapped = plan.clone();
     let world = TestRuntime::with(obedient(), |builder| {
@@ -338,7 +338,7 @@ async fn art_13_a_failure_is_listed_and_stops_nothing_else() {
 
 /// (ART-13)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_13_deleting_takes_all_versions_edits_and_files_and_a_run_can_begin_anew() {
+async fn deletion_removes_versions_edits_files_and_frees_the_name() {
     let (world, gate) = paused(|builder| builder).await;
     let here = place("s");
     let runtime = world.runtime();
@@ -364,7 +364,7 @@ async fn art_13_deleting_takes_all_versions_edits_and_files_and_a_run_can_begin_
 
 /// (ART-14)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_14_the_service_answers_as_its_door_says() {
+async fn service_follows_its_documented_contract() {
     let world = TestRuntime::open(obedient()).await;
     let here = session(&world, "s", "local").await;
     let service = world.runtime().artifact_service();
@@ -427,7 +427,7 @@ impl Tool for Placeless {
 
 /// (ART-14)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_14_a_tool_without_a_place_for_artifacts_is_told_so() {
+async fn tool_without_artifact_service_gets_config_error() {
     let seen: Arc<Mutex<Vec<ErrorCode>>> = Arc::default();
     let tool = Placeless(ToolSpec::read("try", "Try", "Tries.", json!({"type": "object"})), Arc::clone(&seen));
     let world = TestRuntime::with(obedient(), |builder| builder.register_tool(Arc::new(tool))).await;

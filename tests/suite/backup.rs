@@ -64,7 +64,7 @@ async fn refused(world: &TestRuntime, dir: &Path, store: &str) -> ErrorInfo {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_copy_that_is_made_while_runs_write_is_a_home_of_one_moment() {
+async fn copy_made_while_runs_write_is_a_consistent_snapshot() {
     let mut world = TestRuntime::with(obedient(), |builder| builder.config(hasty())).await;
     let runtime = world.runtime().clone();
     let is_done = Arc::new(AtomicBool::new(false));
@@ -138,7 +138,7 @@ async fn a_copy_that_is_made_while_runs_write_is_a_home_of_one_moment() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_people_put_into_a_home_comes_along_and_what_is_of_its_owner_stays() {
+async fn user_files_are_copied_and_owner_files_are_not() {
     let mut world = TestRuntime::open(obedient()).await;
     run(&world, "s", &[create("plan", "text")]).await;
     let home = world.home();
@@ -186,7 +186,7 @@ async fn what_people_put_into_a_home_comes_along_and_what_is_of_its_owner_stays(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_place_that_is_not_free_is_refused_and_nothing_is_made() {
+async fn unusable_target_is_rejected_and_nothing_is_created() {
     let world = TestRuntime::open(obedient()).await;
     run(&world, "s", &[create("plan", "text")]).await;
     let home = world.home();
@@ -216,7 +216,7 @@ async fn a_place_that_is_not_free_is_refused_and_nothing_is_made() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_that_are_gone_are_named_and_the_rest_is_there() {
+async fn missing_files_are_reported_and_the_rest_is_copied() {
     let world = TestRuntime::open(obedient()).await;
     run(&world, "s", &[create("kept", "text"), create("gone", "text"), create("short", "text")]).await;
     let of = |key: &str| {
@@ -245,7 +245,7 @@ async fn files_that_are_gone_are_named_and_the_rest_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_backup_that_nobody_waits_for_leaves_nothing() {
+async fn aborted_backup_leaves_no_partial_copy() {
     let world = TestRuntime::open(obedient()).await;
     let steps: Vec<Value> = (0..20).map(|n| create(&format!("d{n}"), &"x".repeat(10_000))).collect();
     run(&world, "s", &steps).await;
@@ -263,7 +263,7 @@ async fn a_backup_that_nobody_waits_for_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_copy_of_a_run_at_work_is_told_as_cut_off_and_can_go_on() {
+async fn active_run_is_ended_in_the_copy_and_keeps_its_edits() {
     let mut world = TestRuntime::open(obedient()).await;
     let hanging = begin(&world, "s", &[create("plan", "one"), json!("hang")]).await;
     patiently("the run is in its second turn", || {

@@ -83,7 +83,7 @@ fn budget_events(events: &[Arc<soong::protocol::EventRecord>]) -> Vec<(&'static 
 
 /// (BUD-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bud_1_each_limit_ends_the_run_with_what_it_has() {
+async fn exceeding_any_limit_ends_the_run() {
     use BudgetDimension as D;
     let open = Budget::default();
     for (budget, dimension) in [
@@ -120,7 +120,7 @@ async fn bud_1_each_limit_ends_the_run_with_what_it_has() {
 
 /// (BUD-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bud_1_a_budget_of_zero_starts_nothing() {
+async fn zero_budget_starts_nothing() {
     let open = Budget::default();
     for budget in [
         Budget { tokens: Some(0), ..open },
@@ -159,7 +159,7 @@ async fn bud_1_a_budget_of_zero_starts_nothing() {
 
 /// (BUD-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bud_1_children_draw_on_their_parents_budget_and_cannot_overshoot_together() {
+async fn concurrent_children_cannot_overspend_the_parent_budget() {
     // Each call may use up to 100 output tokens in addition to its prompt, and uses 5. Without reservations, sixteen
     // concurrent children would all start calls on the last remaining tokens.
     let tasks: Vec<String> = (0..16).map(|n| format!("task {n}")).collect();
@@ -185,7 +185,7 @@ async fn bud_1_children_draw_on_their_parents_budget_and_cannot_overshoot_togeth
 
 /// (BUD-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bud_1_a_share_ends_one_child_and_leaves_the_rest() {
+async fn child_budget_ends_only_that_child() {
     let model = ScriptedModel::new(|request| match task_of(request) {
         "greedy" => Turn::call("list_files", json!({})),
         _ => Turn::say("modest"),
@@ -204,7 +204,7 @@ async fn bud_1_a_share_ends_one_child_and_leaves_the_rest() {
 
 /// (BUD-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bud_1_at_four_fifths_the_model_is_told_before_the_run_ends() {
+async fn model_is_warned_at_80_percent_before_the_run_ends() {
     let seen = Arc::new(Mutex::new(Vec::<bool>::new()));
     let saw = Arc::clone(&seen);
     let model = ScriptedModel::new(move |request| {
@@ -226,7 +226,7 @@ async fn bud_1_at_four_fifths_the_model_is_told_before_the_run_ends() {
 
 /// (BUD-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bud_1_an_answer_that_was_cut_because_of_the_budget_says_so() {
+async fn answer_cut_by_budget_ends_with_budget_exceeded() {
     let model = ScriptedModel::new(|request| match request.max_output_tokens {
         Some(most) if most < 100 => Turn::Cut("as far as the mon"),
         _ => Turn::call("list_files", json!({})),
@@ -248,7 +248,7 @@ async fn bud_1_an_answer_that_was_cut_because_of_the_budget_says_so() {
 
 /// (BUD-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bud_1_time_ends_the_whole_tree() {
+async fn wall_time_limit_ends_the_whole_tree() {
     let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
         (true, 0) => Turn::call("agent", json!({"task": ["a", "b"]})),
         (true, _) => Turn::say("done"),
@@ -268,7 +268,7 @@ async fn bud_1_time_ends_the_whole_tree() {
 
 /// (BUD-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bud_1_a_restart_forgets_nothing_of_what_was_used() {
+async fn usage_survives_a_restart() {
     let script = || {
         ScriptedModel::new(|request| match (task_of(request), turn_of(request)) {
             ("first", 0) => Turn::call("agent", json!({"task": ["ends", "hangs"]})),
@@ -316,7 +316,7 @@ async fn run_of(world: &TestRuntime, parent: &soong::protocol::RunId) -> soong::
 
 /// (BUD-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bud_1_the_configuration_gives_every_users_run_a_budget_that_a_caller_may_change() {
+async fn request_budget_overrides_the_configured_budget() {
     for (own, calls) in [(None, 2), (Some(5), 5)] {
         let model = insatiable();
         let world = TestRuntime::with(model.clone(), |builder| {
@@ -336,7 +336,7 @@ async fn bud_1_the_configuration_gives_every_users_run_a_budget_that_a_caller_ma
 
 /// (BUD-2)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bud_2_an_unknown_price_is_said_and_no_budget_of_money_is_taken_for_it() {
+async fn usd_budget_is_rejected_if_price_is_unknown() {
     let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("ok"))).await;
     let run = world.runtime().start("x").await.unwrap();
     let used: Stats = soon(run.wait()).await.unwrap().stats.tree;
@@ -360,7 +360,7 @@ fn mixed(seed: u64, salt: impl std::hash::Hash) -> u64 {
 
 /// (BUD-1)
 #[test]
-fn bud_1_no_tree_overspends_whatever_it_does_and_whoever_crashes() {
+fn random_trees_with_crashes_never_overspend() {
     each_in_turn(async |seed| {
         // Each agent reads files, may start sub-agents, and answers. Some runs crash.
         let model = ScriptedModel::new(move |request| {

@@ -275,7 +275,7 @@ async fn store_all(search: &mut Search, runtime: &Runtime, dir: &std::path::Path
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn safe_1_no_canary_is_found_in_anything_that_is_stored_told_or_returned() {
+async fn no_secret_in_stored_sent_or_returned_data() {
     let server = ScriptedServer::start(echo);
     let aside = tempfile::tempdir().unwrap();
     let script = aside.path().join("server.py");
@@ -348,7 +348,7 @@ async fn safe_1_no_canary_is_found_in_anything_that_is_stored_told_or_returned()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn safe_1_no_canary_of_a_provider_that_repeats_what_it_was_sent_is_found() {
+async fn no_secret_leaks_if_the_provider_echoes_the_request() {
     let mut search = Search::new();
     for (name, status) in [("401", 401), ("400", 400), ("500", 500), ("429", 429), ("answer", 200), ("stream", 0)] {
         let server = ScriptedServer::start(move |request: &Request| {
@@ -384,7 +384,7 @@ async fn safe_1_no_canary_of_a_provider_that_repeats_what_it_was_sent_is_found()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn safe_1_no_canary_is_found_in_a_summary_or_behind_one() {
+async fn no_secret_in_summaries_or_messages_after_them() {
     let mut search = Search::new();
     let model = ScriptedModel::new(|request: &ModelRequest| match request.messages.len() {
         _ if request.tools.is_empty() => Turn::say(summary()),
@@ -414,7 +414,7 @@ async fn safe_1_no_canary_is_found_in_a_summary_or_behind_one() {
 }
 
 #[test]
-fn a_search_finds_a_secret_in_each_form_and_in_pieces() {
+fn search_finds_secrets_in_each_form_and_in_pieces() {
     let secret = SECRETS[0].1;
     let json = serde_json::to_string(secret).unwrap();
     for (text, is_found) in [

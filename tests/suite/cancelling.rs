@@ -216,7 +216,7 @@ fn spring_at(point: FaultPoint, of_root: bool) -> (u64, u64) {
 
 /// (RT-6)
 #[test]
-fn rt_6_a_run_that_is_cancelled_at_any_point_of_its_own_leaves_nothing_alive() {
+fn cancel_at_any_point_of_the_run_leaves_nothing_alive() {
     for point in points() {
         let (sprung, completed) = spring_at(point, true);
         assert!(sprung >= 2, "{point:?}: {sprung}");
@@ -228,7 +228,7 @@ fn rt_6_a_run_that_is_cancelled_at_any_point_of_its_own_leaves_nothing_alive() {
 
 /// (RT-6)
 #[test]
-fn rt_6_a_run_that_is_cancelled_at_any_point_of_a_run_below_it_leaves_nothing_alive() {
+fn cancel_at_any_point_of_a_descendant_leaves_nothing_alive() {
     for point in points() {
         let (sprung, completed) = spring_at(point, false);
         let has_none = matches!(point, FaultPoint::StartChildren | FaultPoint::Flush);
@@ -265,7 +265,7 @@ impl Store for Springing {
 
 /// (RT-6)
 #[test]
-fn rt_6_a_run_that_is_cancelled_while_any_commit_of_its_job_is_on_its_way_leaves_nothing_alive() {
+fn cancel_during_any_commit_leaves_nothing_alive() {
     // Before the write, the cancel comes first; after it, the child. The other two orders make no difference here.
     let (sprung, completed) = spring_in_turn("commit", |builder, trap, nth| {
         let behind = trap.spawns_first;
@@ -330,7 +330,7 @@ fn add_children(run: &RunHandle) -> JoinHandle<Vec<RunHandle>> {
 
 /// (RT-6)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rt_6_a_run_that_is_cancelled_while_anything_takes_its_time_takes_no_child_any_more() {
+async fn run_cancelled_during_a_slow_step_accepts_no_more_children() {
     let rows: [Row; 6] = [
         ("its model", hang, hang, (1, 1, 0)),
         ("its tool", call_hang, hang, (1, 0, 1)),

@@ -52,7 +52,7 @@ fn limited(start: RunRequest) -> RunRequest {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_7_a_clock_that_was_set_costs_no_run_its_time_behind_a_restart() {
+async fn clock_change_does_not_expire_runs_after_a_restart() {
     for (by_ms, what) in [(HOUR_MS, "ahead"), (24 * HOUR_MS, "a day ahead"), (-HOUR_MS, "back")] {
         let skew = Arc::new(AtomicI64::new(0));
         let first = ScriptedModel::new(|request| match turn_of(request) {
@@ -91,7 +91,7 @@ async fn sub_7_a_clock_that_was_set_costs_no_run_its_time_behind_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_7_what_was_used_before_a_restart_is_not_forgotten() {
+async fn duration_before_a_restart_is_kept() {
     let skew = Arc::default();
     let first = ScriptedModel::new(|request| match turn_of(request) {
         0..6 => Turn::call("read", json!({ "path": "a.txt" })),
@@ -112,7 +112,7 @@ async fn sub_7_what_was_used_before_a_restart_is_not_forgotten() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn permission_limit_ignores_a_clock_that_was_set() {
+async fn permission_timeout_ignores_clock_changes() {
     let build = |by_ms: &Arc<AtomicI64>| {
         let by_ms = Arc::clone(by_ms);
         move |builder: RuntimeBuilder| {

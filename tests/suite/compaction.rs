@@ -68,7 +68,7 @@ fn prose(words: usize) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_hundred_compactions_nothing_that_counts_is_missing_from_a_prompt() {
+async fn prompt_keeps_essentials_after_a_hundred_compactions() {
     const COMPACTIONS: usize = 100;
     let summaries = Arc::new(AtomicUsize::new(0));
     let problems: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -150,7 +150,7 @@ async fn after_a_hundred_compactions_nothing_that_counts_is_missing_from_a_promp
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_summary_that_fails_leaves_the_conversation_as_it_was() {
+async fn failed_summary_leaves_the_conversation_unchanged() {
     // A summary that is longer than the messages it replaces is rejected as well.
     for refusal in [
         || Turn::say(format!("{SUMMARY}\n{}", prose(3_000))),
@@ -197,7 +197,7 @@ async fn a_summary_that_fails_leaves_the_conversation_as_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_summary_without_sections_is_asked_for_again_and_then_taken() {
+async fn summary_without_sections_is_retried_once_then_accepted() {
     for second in ["It was read twice.", SUMMARY] {
         let asked: Arc<Mutex<Vec<String>>> = Arc::default();
         let log = Arc::clone(&asked);
@@ -232,7 +232,7 @@ async fn a_summary_without_sections_is_asked_for_again_and_then_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn summaries_that_never_succeed_are_tried_ever_less_often() {
+async fn failing_summaries_are_retried_less_and_less_often() {
     const TURNS: usize = 200;
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&asked);
@@ -257,7 +257,7 @@ async fn summaries_that_never_succeed_are_tried_ever_less_often() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_provider_that_finds_a_prompt_too_long_is_given_a_shorter_one() {
+async fn prompt_is_shortened_if_provider_finds_it_too_long() {
     // The provider counts more tokens than the runtime estimates: what the runtime takes for half of the window is
     // too long for the provider.
     let model = ScriptedModel::new(move |request| {
@@ -289,7 +289,7 @@ async fn a_provider_that_finds_a_prompt_too_long_is_given_a_shorter_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_prompt_is_too_long_only_when_nothing_can_give_way_and_the_model_says_so() {
+async fn prompt_too_long_ends_run_if_nothing_can_be_compacted() {
     let refused = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&refused);
     let model = ScriptedModel::new(move |request| {
@@ -322,7 +322,7 @@ async fn a_prompt_is_too_long_only_when_nothing_can_give_way_and_the_model_says_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_conversation_that_was_summed_up_goes_on_in_the_next_run_and_the_next_process() {
+async fn summarized_conversation_continues_in_next_run_and_process() {
     let seen: Arc<Mutex<Vec<Vec<Arc<Message>>>>> = Arc::default();
     let (kept, turns) = (Arc::clone(&seen), AtomicUsize::new(0));
     let script = move |request: &ModelRequest| {
@@ -358,7 +358,7 @@ async fn a_conversation_that_was_summed_up_goes_on_in_the_next_run_and_the_next_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_finished_goals_took_is_left_out_and_their_summary_stands_for_it() {
+async fn messages_of_completed_goal_are_replaced_by_its_summary() {
     let shown: Arc<Mutex<Vec<Vec<String>>>> = Arc::default();
     let kept = Arc::clone(&shown);
     let calls = AtomicUsize::new(0);

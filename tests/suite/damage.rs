@@ -88,7 +88,7 @@ fn says_why(error: &ErrorInfo) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dur_6_a_run_whose_journal_refuses_for_good_ends_failed_and_its_session_goes_on() {
+async fn run_fails_on_permanent_commit_error_and_session_continues() {
     // Reject the commit of the answer; then also the first commit of the actor that is restarted after the crash.
     for (refused, ends) in [(1, RunStatus::Completed), (2, RunStatus::Failed)] {
         let (plan, told) = (FaultPlan::new(), Arc::new(Notify::new()));
@@ -118,7 +118,7 @@ async fn dur_6_a_run_whose_journal_refuses_for_good_ends_failed_and_its_session_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dur_6_where_no_end_can_be_recorded_who_waits_for_a_run_or_its_child_hears_why() {
+async fn waiters_get_the_error_if_no_end_can_be_recorded() {
     let (plan, told) = (FaultPlan::new(), Arc::new(Notify::new()));
     let model = held(&told);
     let world = TestRuntime::with(model.clone(), with_faults(&plan)).await;
@@ -147,7 +147,7 @@ async fn dur_6_where_no_end_can_be_recorded_who_waits_for_a_run_or_its_child_hea
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dur_6_a_database_that_can_be_read_no_more_ends_what_is_at_work_on_it() {
+async fn unreadable_database_ends_active_runs() {
     // The model answers and the document has to be stored, or the actor of the run or of its session restarts.
     for crashed in [None, Some("run"), Some("session")] {
         let told = Arc::new(Notify::new());

@@ -84,7 +84,7 @@ async fn text(runtime: &Runtime, session: &str, key: &str) -> String {
 
 /// (SES-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ses_4_everything_of_a_session_goes_and_nothing_of_others() {
+async fn deletion_removes_the_whole_session_and_nothing_else() {
     let world = TestRuntime::open(artist()).await;
     let (runtime, home) = (world.runtime(), world.home());
     fill(runtime, "s").await;
@@ -127,7 +127,7 @@ async fn ses_4_everything_of_a_session_goes_and_nothing_of_others() {
 
 /// (SES-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ses_4_a_session_with_a_run_at_work_or_queued_is_not_deleted() {
+async fn session_with_active_or_queued_run_is_not_deleted() {
     let world = TestRuntime::open(ScriptedModel::new(|_| Turn::Hang("x"))).await;
     let runtime = world.runtime();
     let first = runtime.start(RunRequest::new("first").session("s")).await.unwrap();
@@ -145,7 +145,7 @@ async fn ses_4_a_session_with_a_run_at_work_or_queued_is_not_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_that_cannot_be_removed_keeps_the_session_whole() {
+async fn failed_file_removal_keeps_the_session_complete() {
     let world = TestRuntime::open(artist()).await;
     let (runtime, home) = (world.runtime(), world.home());
     fill(runtime, "s").await;
@@ -194,7 +194,7 @@ async fn with_events(count: usize, plan: &FaultPlan) -> TestRuntime {
 
 /// (DUR-8)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dur_8_a_long_session_goes_in_pieces_that_let_others_through() {
+async fn long_session_is_deleted_in_batches_between_other_commits() {
     let plan = FaultPlan::new();
     let world = with_events(20_000, &plan).await;
     let runtime = world.runtime();
@@ -225,7 +225,7 @@ async fn dur_8_a_long_session_goes_in_pieces_that_let_others_through() {
 
 /// (DUR-8)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dur_8_whatever_commit_a_disk_refuses_the_session_is_whole_or_goes() {
+async fn session_is_complete_or_deleted_if_any_commit_fails() {
     for unclear in [false, true] {
         for nth in 1..=3 {
             let plan = FaultPlan::new();
@@ -260,7 +260,7 @@ async fn dur_8_whatever_commit_a_disk_refuses_the_session_is_whole_or_goes() {
 
 /// (DUR-8)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dur_8_a_deletion_that_was_cut_off_is_finished_by_the_next_owner() {
+async fn next_owner_finishes_an_interrupted_deletion() {
     // Number of commits of the deletion that succeed; all later commits fail. 1: only the deletion mark, 2: also the
     // first batch of rows.
     for written in 1..=4 {
@@ -299,7 +299,7 @@ async fn dur_8_a_deletion_that_was_cut_off_is_finished_by_the_next_owner() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_deletion_that_is_cut_off_among_its_files_goes_on_from_there() {
+async fn deletion_resumes_after_crash_between_files() {
     let world = TestRuntime::open(artist()).await;
     let home = world.home();
     fill(world.runtime(), "s").await;
@@ -320,7 +320,7 @@ async fn a_deletion_that_is_cut_off_among_its_files_goes_on_from_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn starts_and_deletions_of_one_session_at_once_leave_it_whole_or_gone() {
+async fn concurrent_starts_and_deletions_leave_it_complete_or_gone() {
     let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("ok"))).await;
     let (runtime, home) = (world.runtime(), world.home());
     let (mut started, mut deleted) = (0, 0);
@@ -379,7 +379,7 @@ async fn starts_and_deletions_of_one_session_at_once_leave_it_whole_or_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_that_come_while_a_session_goes_are_refused_or_go_with_it() {
+async fn files_saved_during_deletion_are_rejected_or_deleted() {
     let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("ok"))).await;
     let (runtime, home) = (world.runtime(), world.home());
     for round in 0..40 {
@@ -420,7 +420,7 @@ async fn files_that_come_while_a_session_goes_are_refused_or_go_with_it() {
 
 /// (SES-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ses_4_old_sessions_go_one_after_the_other_and_what_is_at_work_or_cannot_go_stays() {
+async fn cleanup_deletes_old_sessions_and_keeps_active_or_failed() {
     let model = ScriptedModel::new(|request| match task_of(request) {
         "hang" => Turn::Hang("x"),
         "write" if turn_of(request) == 0 => Turn::call("create_artifact", json!({"name": "report", "content": "text"})),

@@ -39,7 +39,7 @@ fn check_flush_ends(events: &[Arc<EventRecord>]) {
 
 /// (ART-3)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_3_a_name_that_is_saved_twice_has_versions_1_and_2() {
+async fn saving_a_name_twice_creates_versions_1_and_2() {
     let (world, _) = paused(|builder| builder).await;
     run(&world, "s", &[]).await;
     let here = place("s");
@@ -56,7 +56,7 @@ async fn art_3_a_name_that_is_saved_twice_has_versions_1_and_2() {
 
 /// (ART-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_4_a_document_of_four_edits_is_one_version_number_4() {
+async fn four_edits_are_stored_as_one_version_numbered_4() {
     let world = TestRuntime::open(obedient()).await;
     let steps = [
         create("plan", "“one” two three"),
@@ -92,7 +92,7 @@ async fn art_4_a_document_of_four_edits_is_one_version_number_4() {
 
 /// (ART-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_4_versions_are_sparse_and_each_keeps_its_kind() {
+async fn version_numbers_are_sparse_and_keep_the_update_type() {
     let world = TestRuntime::open(obedient()).await;
     let here = place("s");
     let (_, _) = run(&world, "s", &[]).await;
@@ -120,7 +120,7 @@ async fn art_4_versions_are_sparse_and_each_keeps_its_kind() {
 
 /// (ART-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_4_a_name_that_exists_is_not_created_again_and_the_answers_are_escaped() {
+async fn creating_an_existing_name_fails_and_results_are_escaped() {
     let world = TestRuntime::open(obedient()).await;
     let titled = json!(["create_artifact", {"name": "doc", "content": "x", "title": "<b>\"A\" & B</b>"}]);
     let (made, outcome) = run(&world, "s", &[titled]).await;
@@ -146,7 +146,7 @@ async fn art_4_a_name_that_exists_is_not_created_again_and_the_answers_are_escap
 
 /// (ART-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_4_every_end_of_a_run_flushes_before_its_terminal_event() {
+async fn every_run_end_flushes_before_the_terminal_event() {
     for (end, status) in [
         (None, RunStatus::Completed),
         (Some(json!("fail")), RunStatus::Failed),
@@ -181,7 +181,7 @@ async fn art_4_every_end_of_a_run_flushes_before_its_terminal_event() {
 
 /// (ART-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_4_an_edit_in_flight_when_its_run_is_cancelled_is_in_its_version() {
+async fn edit_in_flight_at_cancel_is_part_of_the_version() {
     for nth in 1..=4 {
         let cancelled: Arc<OnceLock<RunHandle>> = Arc::default();
         let (slot, tokio) = (Arc::clone(&cancelled), tokio::runtime::Handle::current());
@@ -222,7 +222,7 @@ async fn art_4_an_edit_in_flight_when_its_run_is_cancelled_is_in_its_version() {
 
 /// (ART-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_4_a_flush_that_fails_leaves_the_others_stored_and_loses_nothing() {
+async fn failed_flush_stores_other_documents_and_loses_no_edit() {
     let (world, gate) = paused(|builder| builder).await;
     let here = place("s");
     let run_a = begin(
@@ -272,7 +272,7 @@ async fn art_4_a_flush_that_fails_leaves_the_others_stored_and_loses_nothing() {
 
 /// (ART-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_5_a_parent_and_three_children_edit_one_document_at_once_and_lose_no_line() {
+async fn parent_and_children_edit_concurrently_and_lose_no_line() {
     const LINES: usize = 12;
     let (world, gate) = paused(|builder| builder).await;
     // Each edit inserts a line before `END`, so an edit that was overtaken by another one has to match the changed
@@ -314,7 +314,7 @@ async fn art_5_a_parent_and_three_children_edit_one_document_at_once_and_lose_no
 
 /// (ART-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_5_who_writes_beside_a_run_stores_its_edits_first_and_the_run_builds_on_that() {
+async fn external_write_first_stores_the_edits_of_the_run() {
     for way in ["save", "edit", "upload"] {
         let (world, gate) = paused(|builder| builder).await;
         let here = place("s");
@@ -360,7 +360,7 @@ async fn art_5_who_writes_beside_a_run_stores_its_edits_first_and_the_run_builds
 
 /// (ART-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_5_saves_between_edits_keep_their_own_bytes() {
+async fn saves_between_edits_keep_their_content() {
     let world = TestRuntime::with(obedient(), |builder| builder.config(hasty())).await;
     let here = place("s");
     let again = |n: usize| json!(["rewrite_artifact", {"name": "doc", "content": format!("run {n} ").repeat(500)}]);
@@ -403,7 +403,7 @@ async fn art_5_saves_between_edits_keep_their_own_bytes() {
 
 /// (ART-6)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_6_reads_during_a_run_show_its_edits_and_versions_show_what_is_stored() {
+async fn reads_during_a_run_show_edits_but_versions_stored_text() {
     let (world, gate) = paused(|builder| builder).await;
     let here = place("s");
     run(&world, "s", &[create("doc", "0")]).await;
@@ -429,7 +429,7 @@ async fn art_6_reads_during_a_run_show_its_edits_and_versions_show_what_is_store
 
 /// (ART-6)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn art_6_a_model_reads_by_lines_and_by_version_and_is_told_which_there_are() {
+async fn model_reads_by_line_and_version_and_sees_the_versions() {
     let world = TestRuntime::open(obedient()).await;
     let page = |more: serde_json::Value| {
         let mut wish = json!({"name": "doc"});

@@ -94,7 +94,7 @@ async fn a_driven_run_without_a_handle_ends_as_interrupted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_check_for_a_driver_is_no_progress() {
+async fn driver_check_does_not_count_as_progress() {
     let model = ScriptedModel::new(|_| Turn::Hang("half"));
     let world = TestRuntime::with(model.clone(), impatient).await;
     let run = world.runtime().start(RunRequest::driven("drive").session("s")).await.unwrap();

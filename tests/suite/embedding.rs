@@ -59,7 +59,7 @@ async fn finishing_a_run_that_a_model_drives_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_second_runtime_of_one_process_is_told_so() {
+async fn second_runtime_in_the_same_process_is_rejected() {
     let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("done"))).await;
     let error = Runtime::builder().home(world.home()).project_dir(world.home()).offline().build().await.err().unwrap();
     assert_eq!(error.code, ErrorCode::HomeLocked);
@@ -68,7 +68,7 @@ async fn a_second_runtime_of_one_process_is_told_so() {
 }
 
 #[tokio::test]
-async fn faults_of_the_environment_are_opt_in() {
+async fn environment_faults_are_opt_in() {
     let environment = Environment::of([("SOONG_FAULTS", "call_model=fail")]);
     let builder = || Runtime::builder().offline().environment(environment.clone());
     assert!(builder().fault_plan().unwrap().is_none());
@@ -113,7 +113,7 @@ async fn the_message_of_a_panicking_tool_reaches_the_model_redacted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_queued_child_is_not_called_unknown() {
+async fn crash_of_a_queued_child_reports_nothing_running() {
     let mut config = soong::Config::default();
     config.agents.max_concurrent_children_per_session = 1;
     let model = ScriptedModel::new(|_| Turn::Hang(""));
@@ -132,7 +132,7 @@ async fn a_queued_child_is_not_called_unknown() {
 }
 
 #[tokio::test]
-async fn the_configuration_of_the_home_is_used_where_the_builder_says_so() {
+async fn home_config_is_used_only_after_load_config() {
     let home = tempfile::tempdir().unwrap();
     std::fs::write(home.path().join("config.toml"), "[runtime]\nmax_turns = 7\n").unwrap();
     let builder = || Runtime::builder().home(home.path()).project_dir(home.path()).offline().allow("write");

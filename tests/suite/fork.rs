@@ -86,7 +86,7 @@ fn planning() -> Arc<ScriptedModel> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fork_is_the_conversation_up_to_its_message_and_goes_its_own_way() {
+async fn fork_copies_up_to_a_message_and_continues_independently() {
     let world = TestRuntime::open(planning()).await;
     // Messages: 1 system, 2 user, 3 calls, 4 result, 5 answer; 6 user … 9 answer.
     for said in ["one", "two"] {
@@ -137,7 +137,7 @@ async fn a_fork_is_the_conversation_up_to_its_message_and_goes_its_own_way() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn artifacts_come_along_as_they_were_and_are_found_by_their_ids() {
+async fn artifacts_are_copied_as_of_the_message_and_found_by_id() {
     let world = TestRuntime::open(obedient() as Arc<dyn Model>).await;
     let bytes: Vec<u8> = (0..=255).cycle().take(300_000).collect();
     let image = Save::new("image", "image/png", bytes.clone());
@@ -218,7 +218,7 @@ async fn a_fork_outlives_its_source() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_at_work_can_be_forked_and_nothing_that_is_at_work_comes_along() {
+async fn active_session_can_be_forked_without_its_active_runs() {
     let (world, gate) = paused(|builder| builder).await;
     let calls = [create("doc", "one"), json!([update("doc", "one", "two"), pause()])];
     let run = world.runtime().start(RunRequest::new(turns(&calls)).session("s")).await.unwrap();
@@ -245,7 +245,7 @@ async fn a_session_at_work_can_be_forked_and_nothing_that_is_at_work_comes_along
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_traces_are_linked_and_nobody_goes_on_with_those_of_the_source() {
+async fn sub_traces_are_linked_but_cannot_be_continued_in_a_fork() {
     let world = TestRuntime::open(ScriptedModel::new(|request| {
         let is_parent = request.tools.iter().any(|tool| tool.name == "agent");
         match (is_parent, turn_of(request)) {
@@ -299,7 +299,7 @@ async fn sub_traces_are_linked_and_nobody_goes_on_with_those_of_the_source() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_branch_that_was_left_can_be_forked_with_its_goals_and_documents() {
+async fn abandoned_branch_can_be_forked_with_goals_and_documents() {
     let world = TestRuntime::open(obedient() as Arc<dyn Model>).await;
     write(&world, "s", &[create("doc", "one")]).await;
     write(&world, "s", &[json!(["goal", {"add": ["kept"]}]), update("doc", "one", "two")]).await;
@@ -332,7 +332,7 @@ impl Store for NoForks {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_copied_for_a_fork_that_never_was_goes_with_the_next_owner() {
+async fn next_owner_removes_the_files_of_a_failed_fork() {
     let mut world = TestRuntime::with(obedient(), |builder| builder.wrap_store(|store| Box::new(NoForks(store)))).await;
     write(&world, "s", &[create("doc", "one")]).await;
     let refused = world.runtime().fork_session(&id("s"), at(5, "f")).await.unwrap_err();
@@ -349,7 +349,7 @@ async fn what_was_copied_for_a_fork_that_never_was_goes_with_the_next_owner() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fork_that_cannot_be_leaves_nothing() {
+async fn invalid_fork_leaves_nothing() {
     let world = TestRuntime::open(obedient() as Arc<dyn Model>).await;
     write(&world, "s", &[create("doc", "one")]).await;
     write(&world, "t", &[]).await;

@@ -234,14 +234,14 @@ async fn check(config: Config, reason: &str, refusals: std::ops::RangeInclusive<
 }
 
 #[tokio::test(start_paused = true)]
-async fn children_behind_limits_that_are_configured_are_never_refused() {
+async fn configured_limits_avoid_rate_limit_errors() {
     let mut config = hasty();
     (config.model.max_concurrency, config.model.requests_per_minute) = (AT_ONCE, PER_MINUTE as u64);
     check(config, "requests_per_minute", 0..=0).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn children_behind_limits_that_nobody_configured_all_complete() {
+async fn all_children_complete_without_configured_limits() {
     let mut config = hasty();
     config.model = Config::default().model;
     check(config, "retry_after", 1..=400).await;

@@ -43,7 +43,7 @@ async fn path(world: &TestRuntime) -> Vec<Message> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn run_3_calls_are_handed_out_and_the_conversation_goes_on_with_their_results() {
+async fn calls_are_returned_and_results_resume_the_conversation() {
     let mut world = TestRuntime::open(caller()).await;
     let run = world.runtime().start(by_hand("Do it.")).await.unwrap();
     let events = all(run.events().unwrap()).await;
@@ -83,7 +83,7 @@ async fn run_3_calls_are_handed_out_and_the_conversation_goes_on_with_their_resu
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn run_3_a_call_without_a_result_counts_as_interrupted() {
+async fn call_without_result_counts_as_interrupted() {
     let world = TestRuntime::open(caller()).await;
     soon(world.runtime().start(by_hand("Do it.")).await.unwrap().wait()).await.unwrap();
     let on = world.runtime().start(go_on(&[result("call_0_0", "A")])).await.unwrap();
@@ -97,7 +97,7 @@ async fn run_3_a_call_without_a_result_counts_as_interrupted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_caller_sets_for_the_model_is_sent_with_each_call_and_kept_when_it_goes_on() {
+async fn model_parameters_are_sent_with_each_call_and_kept_on_resume() {
     let seen: Arc<Mutex<Vec<Sent>>> = Arc::default();
     let told = Arc::clone(&seen);
     let model = ScriptedModel::new(move |request: &ModelRequest| {

@@ -337,7 +337,7 @@ static SUMMED_UP: AtomicU64 = AtomicU64::new(0);
 static CUTS: AtomicU64 = AtomicU64::new(0);
 
 #[test]
-fn any_history_keeps_what_must_hold() {
+fn random_histories_keep_the_invariants() {
     let config =
         ProptestConfig { cases: 24, max_shrink_iters: 60, failure_persistence: None, ..ProptestConfig::default() };
     let histories = prop::collection::vec(op(), 1..9);

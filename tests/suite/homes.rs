@@ -21,7 +21,7 @@ fn ending() -> Config {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_runtime_on_a_home_is_refused_and_changes_nothing() {
+async fn second_runtime_on_a_home_is_rejected_and_changes_nothing() {
     let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("ok"))).await;
     let second = Runtime::builder().home(world.home()).project_dir(world.project()).offline().build().await;
     let error = second.err().unwrap();
@@ -34,7 +34,7 @@ async fn a_second_runtime_on_a_home_is_refused_and_changes_nothing() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_new_home_is_its_owners_alone_and_one_that_is_there_keeps_its_mode() {
+async fn new_home_is_private_and_existing_home_keeps_its_mode() {
     use std::{fs, os::unix::fs::PermissionsExt};
     let dir = tempfile::tempdir().unwrap();
     let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -54,7 +54,7 @@ async fn a_new_home_is_its_owners_alone_and_one_that_is_there_keeps_its_mode() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_next_owner_ends_what_was_cut_off_children_first() {
+async fn next_owner_ends_interrupted_runs_children_first() {
     let model = ScriptedModel::new(|request| match (crate::support::model::is_parent(request), turn_of(request)) {
         (true, 0) => {
             Turn::call("agent", serde_json::json!({"task": (0..20).map(|n| n.to_string()).collect::<Vec<_>>()}))
@@ -86,7 +86,7 @@ async fn the_next_owner_ends_what_was_cut_off_children_first() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_runtime_that_is_dropped_or_closed_twice_frees_its_home_and_tells_who_waits() {
+async fn dropped_or_closed_runtime_releases_home_and_ends_waits() {
     let dir = tempfile::tempdir().unwrap();
     let open = || {
         let model: Arc<dyn soong::model::Model> = ScriptedModel::new(|_| Turn::Hang("x"));
@@ -120,7 +120,7 @@ async fn a_runtime_that_is_dropped_or_closed_twice_frees_its_home_and_tells_who_
 
 /// (DUR-5)
 #[tokio::test]
-async fn dur_5_a_home_that_cannot_be_served_is_refused_with_its_reason_and_is_free_once_it_is_mended() {
+async fn unusable_home_is_rejected_with_reason_until_repaired() {
     let dir = tempfile::tempdir().unwrap();
     let open = |home: &std::path::Path| Runtime::builder().home(home).project_dir(dir.path()).offline().build();
     let made = dir.path().join("made");

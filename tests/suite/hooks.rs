@@ -48,7 +48,7 @@ fn stamping() -> Arc<ScriptedModel> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hook_1_a_hook_refuses_a_call_before_anybody_is_asked() {
+async fn hook_denies_a_call_before_permission_is_requested() {
     let deny = r#"echo '{"decision": "deny", "reason": "not on a Sunday"}'"#;
     let tool = StampTool::new();
     let model = ScriptedModel::new(|request| match turn_of(request) {
@@ -75,7 +75,7 @@ async fn hook_1_a_hook_refuses_a_call_before_anybody_is_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_deny_rule_for_a_folder_holds_for_every_name_of_it() {
+async fn deny_rule_for_a_folder_applies_to_every_path_to_it() {
     const CANARY: &str = "canary-of-the-secret";
     let deny = r#"cat > heard; echo '{"decision": "deny", "reason": "it is secret"}'"#;
     let rule = json!([{"matcher": {"path_prefix": "secret"}, "hooks": [{"type": "command", "command": deny}]}]);
@@ -139,7 +139,7 @@ async fn a_deny_rule_for_a_folder_holds_for_every_name_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hook_1_what_the_run_answers_itself_is_heard_too() {
+async fn hooks_apply_to_calls_that_the_run_handles_itself() {
     let deny = json!([{"matcher": {"tool": "agent"},
         "hooks": [{"type": "command", "command": r#"echo '{"decision": "deny", "reason": "alone"}'"#}]}]);
     let tool = StampTool::new();
@@ -160,7 +160,7 @@ async fn hook_1_what_the_run_answers_itself_is_heard_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hook_1_a_hook_that_fails_is_told_and_stops_nothing() {
+async fn failing_hook_is_reported_and_stops_nothing() {
     let tool = StampTool::new();
     let hooks = json!({"PreToolUse": command("echo broken >&2; exit 2"), "Stop": command("exit 3")});
     let world = world(stamping(), &tool, hooks).await;
@@ -181,7 +181,7 @@ async fn hook_1_a_hook_that_fails_is_told_and_stops_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hook_1_a_refused_end_feeds_its_reason_back() {
+async fn denied_stop_returns_its_reason_to_the_model() {
     let tool = StampTool::new();
     let stop = r#"if [ -e asked ]; then exit 0; fi; touch asked
         echo '{"decision": "deny", "reason": "say please"}'"#;
@@ -200,7 +200,7 @@ async fn hook_1_a_refused_end_feeds_its_reason_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hook_1_an_end_that_is_always_refused_is_bounded_and_can_be_cancelled() {
+async fn always_denied_stop_is_bounded_and_can_be_cancelled() {
     let deny = r#"echo '{"decision": "deny", "reason": "never"}'"#;
     let world =
         world(ScriptedModel::new(|_| Turn::say("done")), &StampTool::new(), json!({"Stop": command(deny)})).await;
@@ -214,7 +214,7 @@ async fn hook_1_an_end_that_is_always_refused_is_bounded_and_can_be_cancelled() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hook_1_hooks_hear_of_beginnings_and_outcomes() {
+async fn hooks_are_notified_of_starts_and_outcomes() {
     let tool = StampTool::new();
     let hooks = json!({
         "SessionStart": scribe("sessions"), "UserPromptSubmit": scribe("prompts"), "PostToolUse": scribe("outcomes"),
@@ -236,7 +236,7 @@ async fn hook_1_hooks_hear_of_beginnings_and_outcomes() {
 }
 
 #[tokio::test]
-async fn hook_1_hooks_that_cannot_be_read_keep_the_home_shut() {
+async fn unreadable_hooks_file_prevents_opening_the_home() {
     let home = tempfile::tempdir().unwrap();
     std::fs::write(home.path().join("hooks.json"), "{").unwrap();
     let builder = || Runtime::builder().home(home.path()).project_dir(home.path()).offline();
@@ -247,7 +247,7 @@ async fn hook_1_hooks_that_cannot_be_read_keep_the_home_shut() {
 
 /// (SAFE-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn safe_1_hooks_of_a_project_are_not_read() {
+async fn project_hooks_are_not_read() {
     let tool = StampTool::new();
     let world = world(stamping(), &tool, json!({})).await;
     for place in ["hooks.json", ".soong-agent/hooks.json", "config.toml"] {

@@ -377,18 +377,18 @@ async fn check_children(name: &str, runtime: &Runtime, session: &SessionId) {
 
 /// (PERM-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn perm_1_a_model_that_obeys_everything_does_nothing_where_nobody_can_be_asked() {
+async fn obedient_model_has_no_effect_without_an_approver() {
     try_all(Leave::Nobody).await;
 }
 
 /// (PERM-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn perm_1_a_model_that_obeys_everything_does_what_the_policy_allows_and_no_more() {
+async fn obedient_model_does_only_what_the_policy_allows() {
     try_all(Leave::Policy).await;
 }
 
 /// (TOOL-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tool_4_what_is_out_of_reach_stays_so_where_somebody_allows_everything() {
+async fn hard_limits_hold_if_the_approver_allows_everything() {
     try_all(Leave::Careless).await;
 }

@@ -44,7 +44,7 @@ fn left_over(actor: &ActorView) -> Vec<String> {
 
 /// (RT-6)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rt_6_a_tree_of_a_thousand_that_is_cancelled_leaves_nothing_alive_and_keeps_what_it_had() {
+async fn cancelling_a_thousand_runs_stops_all_and_keeps_partial_text() {
     let (branches, leaves) = TREE;
     let tasks =
         |name: &str, count: usize| Turn::call("agent", json!({"task": vec![name; count], "agent_type": "default"}));
@@ -99,7 +99,7 @@ async fn rt_6_a_tree_of_a_thousand_that_is_cancelled_leaves_nothing_alive_and_ke
 
 /// (RT-6)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rt_6_one_child_that_is_cancelled_leaves_its_siblings_at_work() {
+async fn cancelling_one_child_does_not_affect_its_siblings() {
     let told = Arc::new(Notify::new());
     let script = Arc::clone(&told);
     let model = ScriptedModel::new(move |_| Turn::When(Arc::clone(&script), "done".to_owned()));
@@ -124,7 +124,7 @@ async fn rt_6_one_child_that_is_cancelled_leaves_its_siblings_at_work() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_children_that_come_and_go_keep_no_permit_and_no_place_among_the_living() {
+async fn ten_thousand_short_children_leak_no_permit_and_no_actor() {
     let (count, at_once) = CYCLES;
     let world =
         TestRuntime::with(ScriptedModel::new(|_| Turn::say("done")), |builder| builder.config(wide(at_once))).await;

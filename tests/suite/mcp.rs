@@ -140,7 +140,7 @@ async fn oversized_answer_fails_only_its_call() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_calls_tools_of_a_server_and_nothing_is_left_of_it() {
+async fn run_calls_server_tools_and_no_process_is_left() {
     let log = Log::new();
     let model = caller(vec![
         ("mcp.demo.add", json!({"a": 1, "b": 2})),
@@ -168,7 +168,7 @@ async fn a_run_calls_tools_of_a_server_and_nothing_is_left_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_does_not_fit_is_left_out_and_hides_nothing_else() {
+async fn unusable_tools_are_left_out_and_the_others_are_offered() {
     let log = Log::new();
     let model = ScriptedModel::new(|request| Turn::say(offered(request).join(" ")));
     let mut demo = program();
@@ -205,7 +205,7 @@ async fn fifty_children_share_one_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_crashes_in_a_call_fails_that_call_and_comes_back() {
+async fn server_crash_fails_the_call_and_the_server_restarts() {
     let log = Log::new();
     let model = caller(vec![("mcp.demo.crash", json!({})), ("mcp.demo.add", json!({"a": 20, "b": 22}))]);
     let world = world(&log, "", model, config([("demo", program())])).await;
@@ -226,7 +226,7 @@ async fn a_server_that_crashes_in_a_call_fails_that_call_and_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_behind_a_connection_that_ended_waits_for_the_next_one_also_while_its_process_still_lingers() {
+async fn call_waits_for_reconnect_while_the_old_process_exists() {
     let log = Log::new();
     let model = caller(vec![("mcp.demo.crash", json!({})), ("mcp.demo.add", json!({"a": 20, "b": 22}))]);
     let mut slow = program();
@@ -245,7 +245,7 @@ async fn a_call_behind_a_connection_that_ended_waits_for_the_next_one_also_while
 
 /// (HOUSE-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn house_1_the_actor_of_a_server_and_their_supervisor_come_back_when_they_crash() {
+async fn server_actor_and_supervisor_restart_after_a_crash() {
     let log = Log::new();
     let model = ScriptedModel::new(|request| match turn_of(request) % 2 {
         0 => Turn::call("mcp.demo.add", json!({"a": 20, "b": 22})),
@@ -269,7 +269,7 @@ async fn house_1_the_actor_of_a_server_and_their_supervisor_come_back_when_they_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_way_to_fail_hides_only_that_server_and_is_told() {
+async fn startup_failure_hides_only_that_server_and_is_reported() {
     for (mode, change, told) in [
         ("hang", None, "has not answered yet"),
         ("refuse", None, "closed on Mondays"),
@@ -318,7 +318,7 @@ async fn each_way_to_fail_hides_only_that_server_and_is_told() {
 
 /// (HOUSE-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn house_1_a_server_that_fails_is_tried_again_for_as_long_as_the_runtime_lives() {
+async fn failing_server_is_retried_while_the_runtime_is_open() {
     let log = Log::new();
     let model = ScriptedModel::new(|request| Turn::say(offered(request).len().to_string()));
     let world = world(&log, "leave", model, config([("bad", program())])).await;
@@ -337,7 +337,7 @@ async fn house_1_a_server_that_fails_is_tried_again_for_as_long_as_the_runtime_l
 
 /// (HOUSE-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn house_1_a_supervisor_of_servers_that_crashes_too_often_takes_nothing_else_with_it() {
+async fn supervisor_over_crash_limit_affects_nothing_else() {
     let log = Log::new();
     let model = ScriptedModel::new(|request| Turn::say(offered(request).len().to_string()));
     let world = world(&log, "", model, config([("demo", program())])).await;
@@ -354,7 +354,7 @@ async fn house_1_a_supervisor_of_servers_that_crashes_too_often_takes_nothing_el
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_says_nonsense_first_is_understood_all_the_same() {
+async fn initial_garbage_from_a_server_is_ignored() {
     let log = Log::new();
     let model = caller(vec![("mcp.demo.add", json!({"a": 1, "b": 2}))]);
     let world = world(&log, "garbage", model, config([("demo", program())])).await;
@@ -363,7 +363,7 @@ async fn a_server_that_says_nonsense_first_is_understood_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_does_not_leave_is_killed() {
+async fn server_that_does_not_exit_is_killed() {
     let log = Log::new();
     let model = caller(vec![("mcp.demo.add", json!({"a": 1, "b": 2}))]);
     let world = world(&log, "stubborn", model, config([("demo", program())])).await;
@@ -374,7 +374,7 @@ async fn a_server_that_does_not_leave_is_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_is_cancelled_is_cancelled_at_the_server() {
+async fn cancelled_call_is_cancelled_at_the_server() {
     let log = Log::new();
     let model = caller(vec![("mcp.demo.wait", json!({"steps": 1_000_000}))]);
     let world = world(&log, "", model, config([("demo", program())])).await;
@@ -387,7 +387,7 @@ async fn a_call_that_is_cancelled_is_cancelled_at_the_server() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_takes_too_long_is_cancelled_at_the_server_and_progress_is_heard() {
+async fn timed_out_call_is_cancelled_and_progress_is_streamed() {
     let log = Log::new();
     let model = caller(vec![("mcp.demo.wait", json!({"steps": 3})), ("mcp.demo.wait", json!({"steps": 1_000_000}))]);
     let mut demo = program();
@@ -409,7 +409,7 @@ async fn a_call_that_takes_too_long_is_cancelled_at_the_server_and_progress_is_h
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tools_that_come_later_are_there_for_runs_that_start_later() {
+async fn tools_added_later_are_offered_to_later_runs() {
     let log = Log::new();
     let model = ScriptedModel::new(|request| match (task_of(request), turn_of(request)) {
         ("grow", 0) => Turn::call("mcp.demo.grow", json!({})),
@@ -425,7 +425,7 @@ async fn tools_that_come_later_are_there_for_runs_that_start_later() {
 
 /// (SUB-6)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_6_a_ceiling_or_a_preset_may_name_tools_of_a_server_that_is_not_there() {
+async fn request_and_preset_may_name_tools_of_unavailable_server() {
     let log = Log::new();
     let model = ScriptedModel::new(|request| Turn::say(offered(request).len().to_string()));
     let mine = Preset {
@@ -455,7 +455,7 @@ async fn sub_6_a_ceiling_or_a_preset_may_name_tools_of_a_server_that_is_not_ther
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_runtime_that_is_dropped_leaves_no_server_behind() {
+async fn dropped_runtime_leaves_no_server_process() {
     let log = Log::new();
     let home = tempfile::tempdir().unwrap();
     let model = caller(vec![("mcp.demo.add", json!({"a": 1, "b": 2}))]);

@@ -98,7 +98,7 @@ async fn path(world: &TestRuntime, session: &SessionId) -> Vec<Message> {
 
 /// (MEM-3)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mem_3_a_new_conversation_is_told_what_fits_and_a_later_turn_is_not_asked_again() {
+async fn new_conversation_gets_matching_experiences_once() {
     let world = world(BOOK, tags, Config::default()).await;
     let run = world.runtime().start(RunRequest::new("Fix it.").session("s")).await.unwrap();
     let events = all(run.events().unwrap()).await;
@@ -128,7 +128,7 @@ async fn mem_3_a_new_conversation_is_told_what_fits_and_a_later_turn_is_not_aske
 
 /// (MEM-3)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mem_3_nobody_is_asked_where_memory_is_off_or_empty() {
+async fn no_tagging_call_if_memory_is_disabled_or_empty() {
     let mut off = Config::default();
     off.memory.enabled = false;
     for (text, config, enable_memory) in [
@@ -149,7 +149,7 @@ async fn mem_3_nobody_is_asked_where_memory_is_off_or_empty() {
 
 /// (MEM-3)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mem_3_an_answer_that_does_not_fit_is_mended_once_and_keeps_no_run_from_its_work() {
+async fn invalid_tags_are_retried_once_and_do_not_fail_the_run() {
     for (fits_at, calls, told) in [(1, 2, TOLD), (9, 2, "")] {
         let asked = AtomicUsize::new(0);
         let tag = move |request: &ModelRequest| match asked.fetch_add(1, SeqCst) {
@@ -172,7 +172,7 @@ async fn mem_3_an_answer_that_does_not_fit_is_mended_once_and_keeps_no_run_from_
 
 /// (MEM-3)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mem_3_a_crash_while_it_is_looked_begins_again_and_a_cancel_ends_it() {
+async fn recall_restarts_after_a_crash_and_ends_on_cancel() {
     let asked = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&asked);
     let tag = move |request: &ModelRequest| match seen.fetch_add(1, SeqCst) {
@@ -209,7 +209,7 @@ async fn mem_3_a_crash_while_it_is_looked_begins_again_and_a_cancel_ends_it() {
 
 /// (MEM-3)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mem_3_the_offline_model_tags_too_and_the_tool_finds_what_it_is_asked_for() {
+async fn offline_model_tags_tasks_and_tool_finds_experiences() {
     let world = TestRuntime::open(Arc::new(Offline::new()) as Arc<dyn Model>).await;
     write(&world, BOOK);
     let run = world.runtime().start("Please fix the failing tests of this Rust project.").await.unwrap();
@@ -235,7 +235,7 @@ async fn mem_3_the_offline_model_tags_too_and_the_tool_finds_what_it_is_asked_fo
 
 /// (MEM-2)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mem_2_deleting_a_session_and_cleaning_up_leave_what_was_learned() {
+async fn experiences_survive_session_deletion_and_cleanup() {
     let world = world(BOOK, tags, Config::default()).await;
     let run = world.runtime().start(RunRequest::new("Fix it.").session("s")).await.unwrap();
     soon(run.wait()).await.unwrap();
@@ -275,7 +275,7 @@ async fn whole(world: &TestRuntime, session: &str) -> Vec<Message> {
 
 /// (MEM-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mem_4_looking_back_keeps_what_was_learned_and_moves_nothing() {
+async fn reflection_stores_experiences_and_keeps_the_head() {
     let shown = Arc::new(std::sync::Mutex::new(String::new()));
     let seen = Arc::clone(&shown);
     let model = learning(move |request| {
@@ -357,7 +357,7 @@ async fn mem_4_looking_back_keeps_what_was_learned_and_moves_nothing() {
 
 /// (MEM-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mem_4_a_look_back_is_refused_while_a_run_has_not_ended_and_where_there_is_nothing() {
+async fn reflection_is_rejected_during_a_run_and_without_session() {
     let model = ScriptedModel::new(|request| if last_of(request) == "wait" { Turn::Hang("") } else { Turn::say("x") });
     let world = TestRuntime::open(model.clone()).await;
     let runtime = world.runtime();
@@ -376,7 +376,7 @@ async fn mem_4_a_look_back_is_refused_while_a_run_has_not_ended_and_where_there_
 
 /// (MEM-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mem_4_an_answer_that_does_not_fit_is_mended_once_and_then_nothing_is_kept() {
+async fn invalid_reflection_is_retried_once_then_discarded() {
     for fits in [true, false] {
         let asked = AtomicUsize::new(0);
         let model = learning(move |request| match asked.fetch_add(1, SeqCst) {
@@ -402,7 +402,7 @@ async fn mem_4_an_answer_that_does_not_fit_is_mended_once_and_then_nothing_is_ke
 
 /// (MEM-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mem_4_a_crash_at_any_point_of_a_look_back_keeps_what_was_learned_once() {
+async fn crash_during_reflection_stores_experiences_once() {
     for point in FaultPoint::ALL.into_iter().filter(|point| point.place() == FaultComponent::Run) {
         for nth in 1..=4 {
             let met = AtomicUsize::new(0);
@@ -437,7 +437,7 @@ async fn mem_4_a_crash_at_any_point_of_a_look_back_keeps_what_was_learned_once()
 
 /// (MEM-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mem_4_the_offline_model_looks_back_too() {
+async fn offline_model_reflects() {
     let world = TestRuntime::open(Arc::new(Offline::new()) as Arc<dyn Model>).await;
     std::fs::write(world.project().join("a.txt"), "where is the needle").unwrap();
     let run = world.runtime().start(RunRequest::new("Find the needle in this project.").session("s")).await.unwrap();
@@ -456,7 +456,7 @@ async fn mem_4_the_offline_model_looks_back_too() {
 
 /// (MEM-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mem_4_a_message_that_waits_behind_a_look_back_has_its_turn_and_the_trace_its_status() {
+async fn queued_message_runs_after_reflection_and_status_is_kept() {
     let hangs = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let held = Arc::clone(&hangs);
     let model = learning(move |_| if held.load(SeqCst) { Turn::Hang("") } else { Turn::say(LEARNED) });
@@ -486,7 +486,7 @@ async fn mem_4_a_message_that_waits_behind_a_look_back_has_its_turn_and_the_trac
 
 /// (MEM-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mem_4_a_look_back_that_was_cut_off_goes_on_for_its_own_user_only() {
+async fn interrupted_reflection_resumes_only_for_its_user() {
     let model = learning(|_| Turn::Hang(""));
     let mut world = TestRuntime::open(model.clone()).await;
     soon(world.runtime().start(RunRequest::new("Fix it.").session("s")).await.unwrap().wait()).await.unwrap();
@@ -507,7 +507,7 @@ async fn mem_4_a_look_back_that_was_cut_off_goes_on_for_its_own_user_only() {
 
 /// (MEM-3)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mem_3_nobody_is_told_what_the_runs_of_others_have_learned() {
+async fn experiences_of_other_users_are_not_shown() {
     let world = world(BOOK, tags, Config::default()).await;
     let folder = world.home().join("users/bob/memory");
     std::fs::create_dir_all(&folder).unwrap();

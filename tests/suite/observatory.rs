@@ -72,7 +72,7 @@ async fn driven(runtime: &Runtime, session: &str) {
 
 /// (HOUSE-6)
 #[tokio::test(start_paused = true)]
-async fn house_6_who_watches_knows_the_tree_and_who_is_slow_is_told_how_much_was_left_out() {
+async fn watchers_stay_current_and_slow_ones_get_the_drop_count() {
     // Paused time passes quickly while all tasks wait, and sessions must not be passivated because of it.
     let mut config = Config::default();
     config.runtime.idle_session_s = 365 * 24 * 3_600;
@@ -126,7 +126,7 @@ fn actor(runtime: &Runtime, kind: ActorKind) -> Option<ActorView> {
 
 /// (HOUSE-6)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn house_6_a_run_shows_what_is_recorded_of_it_what_it_waits_for_and_what_went_wrong() {
+async fn run_view_shows_recorded_usage_request_and_last_error() {
     let model = ScriptedModel::new(|request| match turn_of(request) {
         0 => Turn::call("read", json!({"path": "no-such-file"})),
         1 => Turn::call("stamp", json!({"word": "a", "place": "here"})),
@@ -165,7 +165,7 @@ async fn house_6_a_run_shows_what_is_recorded_of_it_what_it_waits_for_and_what_w
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_watches_is_told_how_each_run_ended_as_it_is_recorded() {
+async fn watcher_receives_the_recorded_end_of_each_run() {
     let model = ScriptedModel::new(|request| {
         match (turn_of(request), request.messages.iter().any(|it| it.content == "fail")) {
             (0, _) => Turn::call("ask_human", json!({"question": "Now?"})),
@@ -203,7 +203,7 @@ async fn who_watches_is_told_how_each_run_ended_as_it_is_recorded() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_in_the_first_picture_and_leaves_before_a_look_is_gone_all_the_same() {
+async fn actor_that_ends_right_after_the_snapshot_is_removed() {
     let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("done"))).await;
     let runtime = world.runtime();
     let (mut watch, mut known) = (runtime.watch_tree(), Known::default());
@@ -221,7 +221,7 @@ async fn who_is_in_the_first_picture_and_leaves_before_a_look_is_gone_all_the_sa
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_nothing_happens_nothing_is_told() {
+async fn unchanged_tree_sends_no_updates() {
     let go_on = Arc::new(Notify::new());
     let told = Arc::clone(&go_on);
     let model = ScriptedModel::new(move |_| Turn::When(Arc::clone(&told), "done".to_owned()));
@@ -252,7 +252,7 @@ async fn where_nothing_happens_nothing_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_budget_of_time_is_shown_as_it_is_used_up_and_waiting_for_people_is_free() {
+async fn time_budget_view_advances_except_while_waiting_for_user() {
     let go_on = Arc::new(Notify::new());
     let told = Arc::clone(&go_on);
     let model = ScriptedModel::new(move |request| match turn_of(request) {

@@ -33,7 +33,7 @@ fn start(message: &str) -> RunRequest {
 
 /// (SUB-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_1_an_explore_runs_its_children_at_once_and_joins_them_in_task_order() {
+async fn explore_runs_children_in_parallel_and_joins_in_task_order() {
     let together = Arc::new(tokio::sync::Barrier::new(3));
     let (meet, meeting) = (Arc::clone(&together), Arc::new(tokio::sync::Notify::new()));
     let told = Arc::clone(&meeting);
@@ -71,7 +71,7 @@ async fn sub_1_an_explore_runs_its_children_at_once_and_joins_them_in_task_order
 
 /// (SUB-3)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_3_a_childs_transcript_stays_out_of_its_parents_prompt() {
+async fn child_transcript_is_not_in_the_parent_prompt() {
     let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
         (true, 0) => Turn::call("agent", json!({"task": "look closely"})),
         (true, _) => {
@@ -94,7 +94,7 @@ async fn sub_3_a_childs_transcript_stays_out_of_its_parents_prompt() {
 
 /// (SUB-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_1_a_failing_child_leaves_its_siblings_alone() {
+async fn failing_child_does_not_affect_its_siblings() {
     let model = orchestrator(json!({"task": ["good", "bad", "fine"]}), |request| match task_of(request) {
         "bad" => Turn::Fail(soong::model::ModelError::new(soong::model::Failure::Rejected, "no")),
         task => Turn::say(format!("{task} is done")),
@@ -112,7 +112,7 @@ async fn sub_1_a_failing_child_leaves_its_siblings_alone() {
 
 /// (SUB-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_7_two_hundred_children_pass_a_limit_of_sixteen() {
+async fn two_hundred_children_run_at_most_sixteen_at_a_time() {
     let tasks: Vec<String> = (0..200).map(|n| n.to_string()).collect();
     let model = orchestrator(json!({"task": tasks}), |request| match turn_of(request) {
         0 => Turn::call("read", json!({"path": "a.txt"})),
@@ -144,7 +144,7 @@ async fn sub_7_two_hundred_children_pass_a_limit_of_sixteen() {
 
 /// (SUB-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_7_wishes_that_cannot_be_granted_are_answered_and_the_model_goes_on() {
+async fn invalid_tool_calls_return_errors_and_the_run_continues() {
     for (name, arguments, part) in [
         ("agent", json!({"task": []}), "[validation_error]"),
         ("agent", json!({"task": "x", "agent_type": "poet"}), "there is no agent_type \"poet\""),
@@ -173,7 +173,7 @@ async fn sub_7_wishes_that_cannot_be_granted_are_answered_and_the_model_goes_on(
 
 /// (SUB-1a)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_1a_at_the_depth_limit_no_sub_agents_are_offered() {
+async fn sub_agent_tools_are_not_offered_at_the_depth_limit() {
     let model = ScriptedModel::new(|request| {
         let names: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
         match (is_parent(request), turn_of(request)) {
@@ -193,7 +193,7 @@ async fn sub_1a_at_the_depth_limit_no_sub_agents_are_offered() {
 
 /// (SUB-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_7_slots_do_not_deadlock_three_levels_deep() {
+async fn slots_do_not_deadlock_with_three_levels() {
     // Two slots, and a tree in which two parents at a time wait for two children each.
     let model = ScriptedModel::new(|request| {
         let level = task_of(request).split('-').count();
@@ -227,7 +227,7 @@ async fn sub_7_slots_do_not_deadlock_three_levels_deep() {
 
 /// (SUB-6)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_6_a_child_may_use_no_more_than_its_parent_hands_on() {
+async fn child_tools_are_limited_to_the_parent_tools() {
     let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
         (true, 0) => Turn::call("agent", json!({"task": "x", "agent_type": "default"})),
         (true, _) => Turn::say(last_of(request)),
@@ -245,7 +245,7 @@ async fn sub_6_a_child_may_use_no_more_than_its_parent_hands_on() {
 
 /// (SUB-2)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_2_an_evaluation_passes_fails_or_says_that_it_is_none() {
+async fn evaluation_passes_fails_or_is_reported_as_invalid() {
     for (answer, passed, error) in [
         (r#"{"passed": true, "summary": "good"}"#, json!(true), Value::Null),
         (r#"{"passed": false, "summary": "bad", "findings": ["x"]}"#, json!(false), Value::Null),
@@ -289,7 +289,7 @@ async fn goals_follow_the_goal_tool() {
 
 /// (RT-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rt_4_a_program_drives_children_of_its_own() {
+async fn program_starts_and_joins_children() {
     let model = ScriptedModel::new(|request| Turn::say(format!("did {}", task_of(request))));
     let world = TestRuntime::open(model).await;
     let parent = world.runtime().start(RunRequest::driven("by program")).await.unwrap();
@@ -321,7 +321,7 @@ async fn rt_4_a_program_drives_children_of_its_own() {
 
 /// (RT-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rt_4_a_run_does_not_end_before_a_child_that_a_program_gave_it() {
+async fn run_waits_for_children_added_by_a_program() {
     let (first, second) = (Arc::new(tokio::sync::Notify::new()), Arc::new(tokio::sync::Notify::new()));
     let (parent_may, child_may) = (Arc::clone(&first), Arc::clone(&second));
     let model = ScriptedModel::new(move |request| match task_of(request) {
@@ -347,7 +347,7 @@ async fn rt_4_a_run_does_not_end_before_a_child_that_a_program_gave_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_child_that_ends_at_once_is_joined_all_the_same() {
+async fn child_that_ends_immediately_is_joined() {
     let world = TestRuntime::open(ScriptedModel::new(|request| Turn::say(task_of(request)))).await;
     let parent = world.runtime().start(RunRequest::driven("by program")).await.unwrap();
     for round in 0..10 {
@@ -366,7 +366,7 @@ async fn a_child_that_ends_at_once_is_joined_all_the_same() {
 
 /// (SUB-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_5_a_child_may_have_a_model_of_its_own() {
+async fn child_can_use_a_different_model() {
     let model = ScriptedModel::new(|_| Turn::say("default"));
     let world = TestRuntime::with(model, |builder| {
         builder.register_provider("small", ScriptedModel::new(|_| Turn::say("small")))
@@ -384,7 +384,7 @@ async fn sub_5_a_child_may_have_a_model_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slot_is_given_back_whatever_else_a_parent_does_beside_its_children() {
+async fn slot_is_released_if_parent_also_calls_other_tools() {
     for beside in [("read", json!({"path": "a.txt"})), ("create_artifact", json!({"name": "n", "content": "c"}))] {
         let model = ScriptedModel::new(move |request| match (task_of(request), turn_of(request)) {
             ("top", 0) => Turn::call("agent", json!({"task": "middle", "agent_type": "default"})),

@@ -29,7 +29,7 @@ fn system() -> Value {
 }
 
 #[test]
-fn each_conversation_is_taken_or_refused_as_its_provider_would() {
+fn conversations_are_accepted_as_by_their_provider() {
     let rows: Vec<(&str, Vec<Value>, bool, bool)> = vec![
         // Description, messages, whether OpenAI accepts them, whether Anthropic accepts them.
         ("a question and its answer", vec![user("a"), says("b")], true, true),
@@ -81,7 +81,7 @@ fn each_conversation_is_taken_or_refused_as_its_provider_would() {
 }
 
 #[test]
-fn content_in_parts_is_read_like_content_in_one() {
+fn content_parts_are_read_like_a_single_text() {
     let parts = |texts: &[&str]| {
         let parts: Vec<Value> = texts.iter().map(|text| json!({"type": "text", "text": text})).collect();
         json!({"role": "assistant", "content": parts})

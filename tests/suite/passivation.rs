@@ -66,7 +66,7 @@ async fn answer(runtime: &Runtime, question: &Question, answer: &str) {
 
 /// (HOUSE-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn house_7_a_run_that_waits_for_a_person_has_no_actor_and_goes_on_with_the_answer() {
+async fn run_waiting_for_user_has_no_actor_and_resumes_on_answer() {
     let model = asking();
     let world = world(model.clone(), |_| {}).await;
     let runtime = world.runtime();
@@ -96,7 +96,7 @@ async fn house_7_a_run_that_waits_for_a_person_has_no_actor_and_goes_on_with_the
 
 /// (HOUSE-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn house_7_a_tree_that_waits_wakes_from_its_leaves_to_its_root() {
+async fn waiting_tree_is_reactivated_from_leaves_to_root() {
     // One slot, for which every reactivated run has to wait.
     let world = world(asking(), |config| {
         config.agents.max_concurrent_children_per_session = 1;
@@ -123,7 +123,7 @@ async fn house_7_a_tree_that_waits_wakes_from_its_leaves_to_its_root() {
 
 /// (HOUSE-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn house_7_runs_without_actors_are_cancelled_crash_and_are_parked_like_others() {
+async fn passivated_runs_can_be_cancelled_crash_and_wait_again() {
     let mut world = world(asking(), |config| config.agents.max_depth = 3).await;
     let start = || RunRequest::new("split").mode(RunMode::Orchestrator);
     let cancelled = world.runtime().start(start().session("cancelled")).await.unwrap();
@@ -159,7 +159,7 @@ async fn house_7_runs_without_actors_are_cancelled_crash_and_are_parked_like_oth
 
 /// (HOUSE-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn house_7_time_goes_on_for_a_run_that_waits_for_children_and_stands_still_for_one_that_waits_for_people() {
+async fn clock_stops_while_waiting_for_user_but_not_for_children() {
     let model = ScriptedModel::new(|request| match (is_parent(request), task_of(request), turn_of(request)) {
         (_, "ask", 0) => Turn::call("ask_human", json!({"question": "?"})),
         (true, _, 0) => Turn::call("agent", json!({"task": "hang", "agent_type": "default"})),
@@ -185,7 +185,7 @@ async fn house_7_time_goes_on_for_a_run_that_waits_for_children_and_stands_still
 
 /// (HOUSE-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn house_7_a_program_adds_children_to_a_run_without_an_actor() {
+async fn program_adds_children_to_a_passivated_run() {
     let world = world(asking(), |_| {}).await;
     let runtime = world.runtime();
     let run = runtime.start(RunRequest::driven("drive")).await.unwrap();
@@ -205,7 +205,7 @@ async fn house_7_a_program_adds_children_to_a_run_without_an_actor() {
 
 /// (GOAL-3)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn goal_3_children_that_end_while_their_parent_has_no_actor_are_summed_up_in_its_goal() {
+async fn goal_summary_counts_children_ended_during_passivation() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
     let model = ScriptedModel::new(move |request| match (is_parent(request), turn_of(request)) {
@@ -233,7 +233,7 @@ async fn goal_3_children_that_end_while_their_parent_has_no_actor_are_summed_up_
 
 /// Answers and cancels a run at the moment when its actor may be passivated (HOUSE-7).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn house_7_nothing_is_lost_at_the_moment_when_an_actor_leaves() {
+async fn inputs_during_passivation_are_not_lost() {
     let world = world(asking(), |_| {}).await;
     let runtime = world.runtime();
     let round = |round: u64| async move {

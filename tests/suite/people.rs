@@ -34,7 +34,7 @@ async fn status(runtime: &Runtime, run: &RunId) -> RunStatus {
 
 /// (SUB-9)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_9_a_run_waits_for_an_answer_and_goes_on_with_it() {
+async fn run_waits_for_an_answer_and_resumes_with_it() {
     let world = TestRuntime::open(asking()).await;
     let runtime = world.runtime();
     let run = runtime.start(RunRequest::new("paint it").session("s")).await.unwrap();
@@ -69,7 +69,7 @@ async fn sub_9_a_run_waits_for_an_answer_and_goes_on_with_it() {
 
 /// (SUB-9)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_9_a_question_outlives_a_crash_and_a_restart_and_is_asked_once() {
+async fn question_survives_crash_and_restart_and_is_asked_once() {
     for answered_while_away in [false, true] {
         let model = asking();
         let mut world = TestRuntime::open(model.clone()).await;
@@ -104,7 +104,7 @@ async fn sub_9_a_question_outlives_a_crash_and_a_restart_and_is_asked_once() {
 
 /// (SUB-9)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_9_the_first_of_many_answers_counts() {
+async fn first_of_many_answers_counts() {
     let world = TestRuntime::open(asking()).await;
     let runtime = world.runtime();
     let run = runtime.start("paint it").await.unwrap();
@@ -122,7 +122,7 @@ async fn sub_9_the_first_of_many_answers_counts() {
 
 /// (SUB-9)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_9_several_questions_wait_side_by_side_and_other_calls_do_not_wait_for_them() {
+async fn questions_wait_in_parallel_and_do_not_block_other_calls() {
     let model = ScriptedModel::new(|request| match turn_of(request) {
         0 => Turn::Call(vec![
             ("ask_human", json!({"question": "one?"})),
@@ -152,7 +152,7 @@ async fn sub_9_several_questions_wait_side_by_side_and_other_calls_do_not_wait_f
 
 /// (SUB-9)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_9_cancelling_withdraws_the_question_and_leaves_nothing() {
+async fn cancelling_withdraws_the_question() {
     let world = TestRuntime::open(asking()).await;
     let runtime = world.runtime();
     let run = runtime.start("x").await.unwrap();
@@ -167,7 +167,7 @@ async fn sub_9_cancelling_withdraws_the_question_and_leaves_nothing() {
 
 /// (SUB-9)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_9_a_child_that_asks_gives_its_slot_and_its_time_back() {
+async fn asking_child_releases_its_slot_and_pauses_its_timeout() {
     // One slot: the second child can run only while the first one waits, and the first one waits longer than its
     // timeout.
     let model = ScriptedModel::new(|request| match (is_parent(request), task_of(request), turn_of(request)) {
@@ -206,7 +206,7 @@ async fn sub_9_a_child_that_asks_gives_its_slot_and_its_time_back() {
 
 /// (SUB-9)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_9_a_question_of_a_child_survives_the_process_with_its_parent() {
+async fn child_question_survives_a_process_restart() {
     let model = || {
         ScriptedModel::new(|request: &ModelRequest| match (is_parent(request), turn_of(request)) {
             (true, 0) => Turn::call("agent", json!({"task": ["asks", "asks"], "agent_type": "default"})),

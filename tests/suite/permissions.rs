@@ -65,7 +65,7 @@ impl<F: Fn(&Permission) -> Result<ApprovalDecision, ErrorInfo> + Send + Sync + '
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn perm_1_where_nobody_can_be_asked_a_call_is_refused_at_once() {
+async fn call_is_denied_immediately_without_an_approver() {
     let tool = StampTool::new();
     let calls = json!([stamp("one", "a"), stamp("two", "free")]);
     let model = ScriptedModel::new(move |request| match turn_of(request) {
@@ -88,7 +88,7 @@ async fn perm_1_where_nobody_can_be_asked_a_call_is_refused_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn perm_1_a_run_waits_for_leave_and_goes_on_with_it() {
+async fn run_waits_for_permission_and_resumes_when_granted() {
     let tool = StampTool::new();
     let world = world(stamping(&[("one", "a")]), &tool, by_people).await;
     let runtime = world.runtime();
@@ -127,7 +127,7 @@ async fn perm_1_a_run_waits_for_leave_and_goes_on_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn perm_1_a_refusal_says_why_and_the_run_goes_on() {
+async fn denial_has_a_reason_and_the_run_continues() {
     let tool = StampTool::new();
     let world = world(stamping(&[("one", "a")]), &tool, by_people).await;
     let run = world.runtime().start("stamp").await.unwrap();
@@ -147,7 +147,7 @@ async fn perm_1_a_refusal_says_why_and_the_run_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn perm_1_a_program_decides_and_its_failures_are_refusals() {
+async fn handler_decides_and_its_failures_deny() {
     type Rule = fn(&Permission) -> Result<ApprovalDecision, ErrorInfo>;
     let rules: [(Rule, &str, usize); 4] = [
         (|_| Ok(Decision::AllowOnce.into()), "stamped two", 2),
@@ -169,7 +169,7 @@ async fn perm_1_a_program_decides_and_its_failures_are_refusals() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn perm_1_a_question_that_nobody_answers_in_time_is_refused() {
+async fn unanswered_request_is_denied_after_the_timeout() {
     struct Silent;
     impl PermissionHandler for Silent {
         fn decide(&self, _: Permission) -> BoxFuture<'static, Result<ApprovalDecision, ErrorInfo>> {
@@ -200,7 +200,7 @@ async fn perm_1_a_question_that_nobody_answers_in_time_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn perm_1_leave_for_the_session_reaches_its_scope_and_its_session() {
+async fn session_permission_is_limited_to_its_scope_and_session() {
     let tool = StampTool::new();
     let model = ScriptedModel::new(|request| match (last_of(request), turn_of(request)) {
         ("again", _) | (_, 0) => Turn::call("stamp", stamp("one", "a")),
@@ -232,7 +232,7 @@ async fn perm_1_leave_for_the_session_reaches_its_scope_and_its_session() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn perm_1_leave_for_the_session_reaches_those_that_wait_and_nothing_sensitive() {
+async fn session_permission_covers_waiting_but_not_sensitive_calls() {
     let tool = StampTool::new();
     let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
         (true, 0) => Turn::call("agent", json!({"task": ["x", "y", "z"], "agent_type": "default"})),
@@ -266,7 +266,7 @@ async fn perm_1_leave_for_the_session_reaches_those_that_wait_and_nothing_sensit
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn perm_1_what_was_allowed_beforehand_does_not_ask() {
+async fn preapproved_calls_request_no_permission() {
     for (allow, of_run, place, free) in [
         ("stamp", true, "a", true),
         ("stamp:/folder/a", true, "a", true),
@@ -299,7 +299,7 @@ async fn perm_1_what_was_allowed_beforehand_does_not_ask() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn perm_1_what_nothing_confines_is_allowed_by_that_name_only() {
+async fn unconfined_calls_are_allowed_only_by_the_unconfined_rule() {
     for (allow, free) in [("stamp", false), ("st*", false), ("stamp:/folder/a/f", false), ("stamp:unconfined", true)] {
         let tool = StampTool::new();
         let model = ScriptedModel::new(|request| match turn_of(request) {
@@ -317,7 +317,7 @@ async fn perm_1_what_nothing_confines_is_allowed_by_that_name_only() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn perm_1_a_question_outlives_a_crash_and_a_restart_and_is_asked_once() {
+async fn request_survives_crash_and_restart_and_is_made_once() {
     for answered_while_away in [false, true] {
         let (tool, model) = (StampTool::new(), stamping(&[("one", "a")]));
         let mut world = world(model.clone(), &tool, by_people).await;
@@ -349,7 +349,7 @@ async fn perm_1_a_question_outlives_a_crash_and_a_restart_and_is_asked_once() {
 
 /// (DUR-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dur_4_a_call_that_was_allowed_and_cut_off_runs_again_without_asking() {
+async fn interrupted_allowed_call_reruns_without_a_new_request() {
     for restarts in [false, true] {
         let (tool, model) = (StampTool::repeatable(), stamping(&[("one", "a")]));
         tool.hanging.store(1, SeqCst);
@@ -378,7 +378,7 @@ async fn dur_4_a_call_that_was_allowed_and_cut_off_runs_again_without_asking() {
 
 /// (DUR-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dur_4_what_waited_behind_a_question_for_leave_runs_after_a_restart() {
+async fn calls_after_a_pending_request_run_after_a_restart() {
     let tool = StampTool::new();
     let model = ScriptedModel::new(|request| match turn_of(request) {
         0 => Turn::Call(vec![("stamp", stamp("one", "a")), ("stamp", stamp("two", "free"))]),
@@ -396,7 +396,7 @@ async fn dur_4_what_waited_behind_a_question_for_leave_runs_after_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn perm_1_leave_is_bound_to_what_the_call_touches() {
+async fn permission_is_bound_to_the_accessed_resource() {
     let tool = StampTool::new();
     let world = world(stamping(&[("one", "a")]), &tool, by_people).await;
     let run = world.runtime().start("stamp").await.unwrap();
@@ -424,7 +424,7 @@ fn forge(home: &std::path::Path, from: &str, to: &str) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn perm_1_leave_is_bound_to_the_exact_arguments() {
+async fn permission_is_bound_to_the_exact_arguments() {
     let (tool, model) = (StampTool::new(), stamping(&[("harmless", "a")]));
     let mut world = world(model.clone(), &tool, by_people).await;
     let run = world.runtime().start(RunRequest::new("stamp").session("s")).await.unwrap();
@@ -442,7 +442,7 @@ async fn perm_1_leave_is_bound_to_the_exact_arguments() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn perm_1_of_leave_and_cancel_at_once_no_unapproved_effect_comes() {
+async fn concurrent_approval_and_cancel_have_no_unapproved_effect() {
     let tool = StampTool::new();
     let world = world(stamping(&[("one", "a")]), &tool, by_people).await;
     let runtime = world.runtime();
@@ -470,7 +470,7 @@ async fn perm_1_of_leave_and_cancel_at_once_no_unapproved_effect_comes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn perm_1_leave_can_be_remembered_for_no_longer_than_the_call() {
+async fn remember_never_limits_permission_to_one_call() {
     let tool = StampTool::new();
     let mut config = Config::default();
     config.permissions.remember = RememberPolicy::Never;
@@ -491,7 +491,7 @@ async fn perm_1_leave_can_be_remembered_for_no_longer_than_the_call() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn perm_1_a_time_limit_beyond_all_time_denies_nothing() {
+async fn very_large_timeout_denies_nothing() {
     for timeout_s in [1 << 61, u64::MAX] {
         let tool = StampTool::new();
         let mut config = Config::default();

@@ -53,7 +53,7 @@ fn last(request: &Request) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trouble_that_passes_is_overcome_and_told() {
+async fn transient_failures_are_retried_and_reported() {
     let troubles: Vec<(&str, Trouble)> = vec![
         ("500", || Reply::status(500, "boom")),
         ("429", || Reply::status(429, r#"{"error":{"message":"slow down"}}"#)),
@@ -87,7 +87,7 @@ async fn trouble_that_passes_is_overcome_and_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trouble_that_stays_ends_the_run_with_its_reason() {
+async fn permanent_failures_end_the_run_with_their_reason() {
     let troubles: Vec<(&str, Trouble, ErrorCode, EndReason, usize)> = vec![
         ("500", || Reply::status(500, "boom"), ErrorCode::ProviderError, EndReason::Failed, 3),
         ("429", || Reply::status(429, "{}"), ErrorCode::ProviderRateLimited, EndReason::Failed, 3),
@@ -145,7 +145,7 @@ fn too_many_calls() -> Reply {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_model_whose_answer_is_too_large_is_told_and_may_mend() {
+async fn model_can_correct_an_oversized_answer() {
     let server = ScriptedServer::start(|request: &Request| match said(request) {
         0 if last(request) == "x" => too_many_calls(),
         _ => Reply::answer(&last(request)),
@@ -164,7 +164,7 @@ async fn a_model_whose_answer_is_too_large_is_told_and_may_mend() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_model_gets_wrong_it_is_told_and_may_mend() {
+async fn model_can_correct_invalid_tool_calls() {
     for (name, arguments, part) in [
         ("fly", "{}", "[tool_not_available]"),
         ("read", "this is no json", "[validation_error]"),
@@ -190,7 +190,7 @@ async fn what_a_model_gets_wrong_it_is_told_and_may_mend() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_without_usage_is_booked_as_an_estimate() {
+async fn answer_without_usage_is_recorded_as_an_estimate() {
     let server = ScriptedServer::start(|_: &Request| Reply::answer("twelve letters").without_usage());
     let (runtime, _dir) = open(&server, 5_000).await;
     let run = runtime.start("x").await.unwrap();
@@ -201,7 +201,7 @@ async fn an_answer_without_usage_is_booked_as_an_estimate() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_children_of_six_hundred_milliseconds_work_at_once() {
+async fn three_slow_children_run_in_parallel() {
     let server = ScriptedServer::start(|request: &Request| {
         let offered = request.body["tools"].to_string().contains("\"agent\"");
         match (offered, said(request)) {
@@ -218,7 +218,7 @@ async fn three_children_of_six_hundred_milliseconds_work_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cancelling_a_hung_call_answers_at_once_and_hangs_up() {
+async fn cancelling_a_hung_call_is_fast_and_closes_the_connection() {
     let server = ScriptedServer::start(|_: &Request| Reply::hang());
     let (runtime, _dir) = open(&server, 60_000).await;
     let run = runtime.start("x").await.unwrap();
@@ -234,7 +234,7 @@ async fn cancelling_a_hung_call_answers_at_once_and_hangs_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_missing_key_is_said_before_anything_is_accepted() {
+async fn missing_api_key_is_reported_before_a_run_is_accepted() {
     let dir = tempfile::tempdir().unwrap();
     let none: [(&str, &str); 0] = [];
     let runtime = Runtime::builder()

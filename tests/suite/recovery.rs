@@ -53,7 +53,7 @@ fn exploring(children: usize, child: impl Fn(&str) -> Turn + Send + Sync + 'stat
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tree_goes_on_where_its_process_ended_and_no_child_is_started_twice() {
+async fn tree_resumes_after_restart_and_starts_no_child_twice() {
     // Of 24 children, 2 have ended, 4 are active, and 18 wait for a slot.
     let slow = |task: &str| if task < "task 2" && task.len() == 6 { Turn::say("early") } else { Turn::Hang("half") };
     let first = exploring(24, slow);
@@ -92,7 +92,7 @@ async fn a_tree_goes_on_where_its_process_ended_and_no_child_is_started_twice() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_whose_effect_is_unclear_is_told_so_and_one_that_may_run_again_does() {
+async fn interrupted_call_is_reported_or_rerun_if_idempotent() {
     for (idempotent, healed, made) in [(false, 1, 1), (true, 0, 2)] {
         let begun = Arc::new(AtomicUsize::new(0));
         let tool = || HangOnceTool::new(idempotent, &begun);
@@ -120,7 +120,7 @@ async fn a_call_whose_effect_is_unclear_is_told_so_and_one_that_may_run_again_do
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_model_call_that_was_cut_off_is_booked_as_much_as_it_may_have_used() {
+async fn interrupted_model_call_is_charged_its_maximum_usage() {
     let mut world = TestRuntime::open(ScriptedModel::new(|_| Turn::Hang("half"))).await;
     let run = world.runtime().start(RunRequest::new("x").session("s")).await.unwrap();
     let mut stream = run.events().unwrap();
@@ -145,7 +145,7 @@ async fn a_model_call_that_was_cut_off_is_booked_as_much_as_it_may_have_used() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tree_whose_end_was_asked_for_makes_no_further_step() {
+async fn cancelled_tree_makes_no_further_step_after_restart() {
     let first = exploring(3, |_| Turn::Hang("half"));
     let fail = soong::storage::fault::FaultPlan::new();
     let plan = fail.clone();
@@ -188,7 +188,7 @@ async fn a_tree_whose_end_was_asked_for_makes_no_further_step() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_asked_for_stays_as_it_is_until_its_session_is_used() {
+async fn interrupted_runs_stay_unchanged_until_their_session_is_used() {
     let mut world = TestRuntime::open(ScriptedModel::new(|_| Turn::Hang("half"))).await;
     let mut left = Vec::new();
     for session in ["a", "b", "c", "d"] {
@@ -230,7 +230,7 @@ async fn what_is_not_asked_for_stays_as_it_is_until_its_session_is_used() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_home_that_is_opened_over_and_over_gets_each_run_to_its_end() {
+async fn runs_complete_despite_repeated_restarts() {
     // Each process answers one to three model calls, and ends.
     let steps = Arc::new(AtomicUsize::new(0));
     let mut world = TestRuntime::open(ScriptedModel::new(|_| Turn::Hang("half"))).await;
@@ -269,7 +269,7 @@ async fn a_home_that_is_opened_over_and_over_gets_each_run_to_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_branch_that_was_left_behind_ends_alone_and_the_rest_goes_on_later() {
+async fn interrupted_branch_ends_alone_and_the_rest_resumes_later() {
     let first = exploring(3, |_| Turn::Hang("half"));
     let mut world = TestRuntime::open(first.clone()).await;
     let start = RunRequest::new("job").mode(RunMode::Orchestrator).session("s");
@@ -301,7 +301,7 @@ async fn one_branch_that_was_left_behind_ends_alone_and_the_rest_goes_on_later()
 
 /// (MSG-6)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn msg_6_calls_of_sub_agents_that_were_cut_off_say_where_to_go_on() {
+async fn interrupted_sub_agent_calls_say_how_to_continue() {
     let calls = [
         ("agent", json!({ "task": ["done", "left", "right"] })),
         ("agent", json!({ "task": "alone" })),

@@ -49,7 +49,7 @@ async fn ask(world: &TestRuntime, start: RunRequest) -> Vec<Message> {
 
 /// (MSG-2)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn msg_2_one_entry_continues_goes_back_and_asks_again() {
+async fn one_request_type_continues_rewinds_and_asks_again() {
     let world = TestRuntime::open(busy()).await;
     // Messages: 1 system, 2 user, 3 calls, 4 and 5 results, 6 goal call, 7 result, 8 answer.
     let first = ask(&world, RunRequest::new("one").session("s")).await;
@@ -94,7 +94,7 @@ async fn msg_2_one_entry_continues_goes_back_and_asks_again() {
 
 /// (MSG-3)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn msg_3_a_cut_into_calls_moves_behind_the_last_of_their_results() {
+async fn rewind_into_calls_moves_after_their_last_result() {
     for (asked_for, lands) in [(3, 5), (4, 5), (5, 5), (6, 7)] {
         let world = TestRuntime::open(busy()).await;
         ask(&world, RunRequest::new("one").session("s")).await;
@@ -147,7 +147,7 @@ async fn a_stopped_message_keeps_its_goal_and_the_next_has_its_own() {
 
 /// (MSG-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn msg_4_collaborators_go_back_with_the_conversation() {
+async fn collaborators_are_rewound_with_the_conversation() {
     let requests: Arc<Mutex<Vec<ModelRequest>>> = Arc::default();
     let log = Arc::clone(&requests);
     let asked_last = |request: &ModelRequest| {
@@ -196,7 +196,7 @@ async fn msg_4_collaborators_go_back_with_the_conversation() {
 
 /// (MSG-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn msg_4_goals_go_back_by_sequence_and_their_ids_are_not_given_again() {
+async fn goals_are_rewound_by_sequence_and_ids_are_not_reused() {
     let world = TestRuntime::open(busy()).await;
     ask(&world, RunRequest::new("one").session("s")).await;
     ask(&world, RunRequest::new("two").session("s")).await;
@@ -225,7 +225,7 @@ async fn msg_4_goals_go_back_by_sequence_and_their_ids_are_not_given_again() {
 
 /// (MSG-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn msg_4_goals_are_what_they_were_and_what_was_in_progress_waits_again() {
+async fn goal_in_progress_becomes_pending_after_a_rewind() {
     let world = TestRuntime::open(ScriptedModel::new(|request| match turn_of(request) {
         0 => Turn::call("goal", json!({ "add": ["a", "b"], "focus": "2" })),
         1 => Turn::call("goal", json!({ "done": "did it", "focus": "1" })),
@@ -263,7 +263,7 @@ async fn write(world: &TestRuntime, start: RunRequest, calls: &[Value]) {
 
 /// (MSG-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn msg_4_documents_go_back_with_the_conversation_and_come_forth_with_it() {
+async fn documents_follow_the_conversation_back_and_forward() {
     let world = TestRuntime::open(obedient() as Arc<dyn Model>).await;
     let s = || RunRequest::default().session("s");
     // Messages: 1 system, 2 user, 3 create, 4 result, 5 update, 6 result, 7 answer.
@@ -309,7 +309,7 @@ async fn msg_4_documents_go_back_with_the_conversation_and_come_forth_with_it() 
 
 /// (MSG-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn msg_4_what_others_have_written_since_stays() {
+async fn later_writes_by_others_are_kept() {
     let world = TestRuntime::open(obedient() as Arc<dyn Model>).await;
     let s = || RunRequest::default().session("s");
     write(&world, s(), &[create("doc", "one"), create("mine", "a"), create("user:own", "1")]).await;
@@ -324,7 +324,7 @@ async fn msg_4_what_others_have_written_since_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_head_moves_only_while_nobody_is_at_work() {
+async fn head_moves_only_while_no_run_is_active() {
     let model = ScriptedModel::new(|request| match request.messages.len() {
         1 => Turn::say("first"),
         _ => Turn::Hang("half"),
@@ -353,7 +353,7 @@ async fn a_head_moves_only_while_nobody_is_at_work() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sub_agent_goes_on_where_it_stopped() {
+async fn sub_agent_continues_where_it_stopped() {
     let world = TestRuntime::open(ScriptedModel::new(|request| {
         let is_parent = request.tools.iter().any(|tool| tool.name == "agent");
         match (is_parent, turn_of(request)) {

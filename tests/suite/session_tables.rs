@@ -35,7 +35,7 @@ fn first_come() -> (Arc<ScriptedModel>, Arc<Mutex<Vec<String>>>, Arc<tokio::sync
 
 /// (SES-1, SES-3)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ses_1_ses_3_runs_that_wait_are_cancelled_in_any_order_and_the_others_keep_theirs() {
+async fn cancelling_queued_runs_keeps_the_order_of_the_others() {
     for order in [&[0][..], &[2], &[4], &[1, 3], &[4, 0], &[0, 1, 2, 3, 4], &[4, 3, 2, 1, 0], &[2, 0, 4, 1, 3]] {
         for at_once in [false, true] {
             let row = format!("{order:?} at once: {at_once}");
@@ -82,7 +82,7 @@ async fn ses_1_ses_3_runs_that_wait_are_cancelled_in_any_order_and_the_others_ke
 
 /// (SES-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ses_1_many_runs_of_a_session_have_their_turn_in_the_order_of_their_start() {
+async fn runs_of_a_session_execute_in_start_order() {
     const RUNS: usize = 60;
     let (model, asked, go) = first_come();
     let world = TestRuntime::with(model, |builder| builder.config(hasty())).await;
@@ -122,7 +122,7 @@ async fn wishes(world: &TestRuntime) -> Vec<(&'static str, Result<(), ErrorInfo>
 
 /// (SES-1, SES-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ses_1_ses_4_what_needs_a_session_to_itself_is_refused_while_a_run_is_at_work_or_waits() {
+async fn exclusive_requests_are_rejected_while_a_run_is_unfinished() {
     let world = TestRuntime::with(
         ScriptedModel::new(|request| match last_of(request) {
             "hang" => Turn::Hang("half"),
@@ -255,7 +255,7 @@ async fn main_path(world: &TestRuntime) -> Vec<Message> {
 
 /// (SES-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ses_5_a_session_goes_on_from_its_last_complete_message_whatever_the_end_was() {
+async fn session_continues_from_last_complete_message_after_any_end() {
     for (end, want) in ends() {
         for reopened in [false, true] {
             let row = format!("{end:?}, reopened: {reopened}");

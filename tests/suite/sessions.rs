@@ -15,7 +15,7 @@ use crate::support::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn runs_of_a_session_go_one_after_the_other_in_order() {
+async fn runs_of_a_session_execute_sequentially_in_order() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
     let model = ScriptedModel::new(move |request| {
@@ -50,7 +50,7 @@ async fn runs_of_a_session_go_one_after_the_other_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_queued_run_that_is_cancelled_makes_no_model_call() {
+async fn cancelled_queued_run_makes_no_model_call() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
     let model = ScriptedModel::new(move |request| Turn::When(Arc::clone(&told), task_of(request).into()));
@@ -75,7 +75,7 @@ async fn a_queued_run_that_is_cancelled_makes_no_model_call() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn different_sessions_run_at_once() {
+async fn different_sessions_run_concurrently() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
     let model = ScriptedModel::new(move |_| Turn::When(Arc::clone(&told), "ok".into()));
@@ -93,7 +93,7 @@ async fn different_sessions_run_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_goes_on_where_it_stood_also_in_another_process() {
+async fn session_continues_in_another_process() {
     let model = || ScriptedModel::new(|request| Turn::say(format!("answer {}", turn_of(request))));
     let mut world = TestRuntime::open(model()).await;
     let run = world.runtime().start(RunRequest::new("one").session("s")).await.unwrap();
@@ -119,7 +119,7 @@ enum Middle {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_that_did_not_answer_has_no_answer_of_another() {
+async fn unanswered_run_does_not_report_the_answer_of_another_run() {
     for (middle, status, output) in [
         (Middle::CancelledBeforeAnyText, RunStatus::Cancelled, ""),
         (Middle::Failed, RunStatus::Failed, ""),
@@ -187,7 +187,7 @@ fn reached_at_the_second_try() -> Arc<ScriptedModel> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_goes_on_only_where_that_is_asked_for_and_something_is_left_to_do() {
+async fn session_resumes_only_on_request_and_with_unfinished_work() {
     let world = TestRuntime::open(reached_at_the_second_try()).await;
     let run = world.runtime().start(RunRequest::new("one").session("s")).await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Failed);
@@ -209,7 +209,7 @@ async fn a_session_goes_on_only_where_that_is_asked_for_and_something_is_left_to
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_goes_on_keeps_what_its_last_run_was_given_and_widens_nothing() {
+async fn resumed_session_keeps_the_settings_of_its_last_run() {
     let model = || {
         ScriptedModel::new(|request| {
             let tools: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
@@ -267,7 +267,7 @@ async fn a_session_that_goes_on_keeps_what_its_last_run_was_given_and_widens_not
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kept_preset_that_is_gone_is_named_and_can_be_reset() {
+async fn missing_kept_preset_is_named_and_can_be_reset() {
     let model = || ScriptedModel::new(|_| Turn::say("done"));
     let config = Config::parse("test", "[presets.mine]\ndescription = \"x\"\n").unwrap();
     let mut world = TestRuntime::with(model(), |builder| builder.config(config)).await;
@@ -282,7 +282,7 @@ async fn kept_preset_that_is_gone_is_named_and_can_be_reset() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_goes_on_from_the_last_run_that_began() {
+async fn session_resumes_from_the_last_run_that_started() {
     let model = ScriptedModel::new(|request| match request.tools.len() {
         1 => Turn::Hang(""),
         tools => Turn::say(format!("{tools} tools")),
@@ -323,7 +323,7 @@ async fn only_one_of(world: &TestRuntime, start: &RunRequest) -> RunHandle {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_many_who_want_a_session_for_themselves_at_once_one_gets_it() {
+async fn one_of_many_concurrent_exclusive_starts_is_accepted() {
     let hangs = ScriptedModel::new(|_| Turn::Hang(""));
     let world = TestRuntime::open(hangs.clone()).await;
     let mut alone = RunRequest { reject_if_busy: true, ..RunRequest::new("x").session("s") };
@@ -348,7 +348,7 @@ async fn of_many_who_want_a_session_for_themselves_at_once_one_gets_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_comes_back_from_a_crash_is_as_busy_as_before() {
+async fn session_is_still_busy_after_its_crash() {
     let model = ScriptedModel::new(|_| Turn::Hang(""));
     let world = TestRuntime::open(model.clone()).await;
     let alone = RunRequest { reject_if_busy: true, ..RunRequest::new("x").session("s") };
@@ -372,7 +372,7 @@ async fn a_session_that_comes_back_from_a_crash_is_as_busy_as_before() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_many_who_go_on_at_once_none_goes_on_from_what_another_has_answered() {
+async fn one_of_many_concurrent_resumes_is_accepted() {
     for _ in 0..8 {
         // The answer arrives immediately: a late request finds the session idle again, but answered.
         let world = TestRuntime::open(reached_at_the_second_try()).await;
@@ -392,7 +392,7 @@ async fn of_many_who_go_on_at_once_none_goes_on_from_what_another_has_answered()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_has_seen_the_end_of_a_run_finds_its_session_free() {
+async fn session_is_free_once_the_end_of_its_run_is_visible() {
     let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("ok"))).await;
     let alone = RunRequest { reject_if_busy: true, ..RunRequest::new("x").session("s") };
     for step in 0..40 {
@@ -409,7 +409,7 @@ async fn who_has_seen_the_end_of_a_run_finds_its_session_free() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_whose_end_is_recorded_is_not_the_one_at_work() {
+async fn next_run_becomes_active_once_an_end_is_recorded() {
     let (reached, mut is_reached) = tokio::sync::mpsc::unbounded_channel();
     let (release, released) = std::sync::mpsc::channel::<()>();
     let released = std::sync::Mutex::new(Some(released));
@@ -446,7 +446,7 @@ async fn a_run_whose_end_is_recorded_is_not_the_one_at_work() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn wishes_that_break_a_rule_change_nothing() {
+async fn invalid_requests_change_nothing() {
     let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("ok"))).await;
     let with = |change: &dyn Fn(&mut RunRequest)| {
         let mut start = RunRequest::new("x");

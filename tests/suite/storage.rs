@@ -19,7 +19,7 @@ use crate::support::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_disk_that_refuses_any_one_commit_costs_no_run() {
+async fn run_completes_if_any_single_commit_fails() {
     for unclear in [false, true] {
         for nth in 2..=9 {
             let plan = FaultPlan::new();
@@ -50,7 +50,7 @@ async fn a_disk_that_refuses_any_one_commit_costs_no_run() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_start_that_the_disk_refuses_is_told_and_leaves_nothing() {
+async fn failed_start_is_reported_and_leaves_nothing() {
     for unclear in [false, true] {
         refuse_a_start(unclear).await;
     }
@@ -108,7 +108,7 @@ async fn a_run_that_waits_for_the_disk_can_be_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_artifact_is_stored_once_under_its_name_and_can_be_read_back() {
+async fn artifact_is_stored_once_by_name_and_can_be_read_back() {
     let model = ScriptedModel::new(|request| match turn_of(request) {
         0 => Turn::call("create_artifact", json!({"name": "task_plan", "content": "- [ ] one\n- [ ] two\n"})),
         1 => {

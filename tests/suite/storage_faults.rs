@@ -199,7 +199,7 @@ fn refuse_each(fault: impl Fn(StoreError) -> Fault + Sync) -> (u64, u64) {
 
 /// (DUR-6)
 #[test]
-fn dur_6_any_one_commit_that_is_refused_changes_nothing_of_what_comes_of_a_job() {
+fn job_result_is_the_same_if_any_commit_is_rejected() {
     let (commits, told) = refuse_each(Fault::FailBeforeWrite);
     // The first start has a fixed commit number; the numbers of later commands vary, so only minimums are checked.
     assert!(commits >= COMMITS && told >= 1, "{commits} commits, {told} refusals");
@@ -207,7 +207,7 @@ fn dur_6_any_one_commit_that_is_refused_changes_nothing_of_what_comes_of_a_job()
 
 /// (DUR-6)
 #[test]
-fn dur_6_any_one_commit_that_was_made_and_seemed_to_fail_changes_nothing_of_what_comes_of_a_job() {
+fn job_result_is_the_same_if_any_commit_seems_to_fail() {
     let (commits, told) = refuse_each(Fault::FailAfterWrite);
     // The first start has a fixed commit number; the numbers of later commands vary, so only minimums are checked.
     assert!(commits >= COMMITS && told >= 1, "{commits} commits, {told} refusals");
@@ -215,7 +215,7 @@ fn dur_6_any_one_commit_that_was_made_and_seemed_to_fail_changes_nothing_of_what
 
 /// (DUR-6)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dur_6_a_command_whose_commit_is_refused_says_so_and_has_changed_nothing() {
+async fn rejected_command_reports_the_error_and_changes_nothing() {
     let plan = FaultPlan::new();
     let world = TestRuntime::with(job(), broken(&plan)).await;
     let runtime = world.runtime();
@@ -244,7 +244,7 @@ async fn dur_6_a_command_whose_commit_is_refused_says_so_and_has_changed_nothing
 
 /// (DUR-6)
 #[test]
-fn dur_6_any_one_file_that_cannot_be_written_changes_nothing_of_what_comes_of_a_job() {
+fn job_result_is_the_same_if_any_file_write_fails() {
     for point in [FaultPoint::BeforeBlob, FaultPoint::AfterBlob] {
         let told = AtomicU64::new(0);
         let files = each_in_turn(async |nth| {
@@ -277,7 +277,7 @@ fn waits_for_storage(world: &TestRuntime) -> bool {
 
 /// (DUR-6)
 #[test]
-fn dur_6_a_disk_that_is_full_from_any_commit_on_is_waited_for_and_work_can_be_cancelled_meanwhile() {
+fn runs_wait_for_a_full_disk_and_can_be_cancelled() {
     let (waited, cancelled) = (AtomicU64::new(0), AtomicU64::new(0));
     each_in_turn(async |nth| {
         let (plan, model) = (FaultPlan::new(), job());
@@ -333,7 +333,7 @@ fn dur_6_a_disk_that_is_full_from_any_commit_on_is_waited_for_and_work_can_be_ca
 
 /// (DUR-6)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dur_6_files_that_cannot_be_written_at_any_flush_cost_no_edit_and_no_later_run() {
+async fn failed_flush_loses_no_edit_and_no_later_run() {
     for (nth, run) in ["job", "second", "third"].into_iter().enumerate() {
         let in_the_way: Arc<OnceLock<InTheWay>> = Arc::default();
         let (slot, flushes, ended) = (Arc::clone(&in_the_way), AtomicU64::new(0), AtomicU64::new(0));
@@ -382,7 +382,7 @@ async fn store_in_every_way(world: &TestRuntime) -> Vec<Result<u64, ErrorInfo>> 
 
 /// (DUR-6)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dur_6_whoever_stores_where_no_file_can_be_written_is_told_and_leaves_nothing() {
+async fn failed_file_write_is_reported_and_leaves_nothing() {
     for read_only in [false, true] {
         let kind = if read_only { "read-only" } else { "in the way" };
         let world = TestRuntime::with(obedient(), |builder| builder.config(hasty())).await;
@@ -445,7 +445,7 @@ impl Store for Forgetful {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_first_edit_whose_session_is_gone_is_refused_and_not_tried_for_ever() {
+async fn first_edit_of_a_missing_session_is_rejected_not_retried() {
     let model = ScriptedModel::new(|request| match request.messages.len() {
         1 => Turn::call("create_artifact", json!({"name": "doc", "content": "one"})),
         _ => Turn::say(request.messages.last().unwrap().content.clone()),

@@ -26,7 +26,7 @@ fn busy() -> Arc<ScriptedModel> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_live_stream_is_what_is_stored() {
+async fn live_stream_equals_the_stored_events() {
     let world = TestRuntime::open(busy()).await;
     let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator)).await.unwrap();
     let live = all(run.events().unwrap()).await;
@@ -45,7 +45,7 @@ async fn the_live_stream_is_what_is_stored() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_that_come_late_go_away_and_return_miss_nothing_and_see_nothing_twice() {
+async fn reconnecting_readers_miss_and_repeat_no_event() {
     let world = TestRuntime::open(busy()).await;
     let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator)).await.unwrap();
     let readers: Vec<_> = (1..=8_usize)

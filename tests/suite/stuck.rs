@@ -22,7 +22,7 @@ fn stuck(tree: &ActorView) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn run_7_a_tool_that_hangs_is_told_once_and_its_parent_a_slow_model_and_a_question_are_not() {
+async fn only_a_hanging_tool_call_is_reported_and_only_once() {
     let called = Arc::new(AtomicUsize::new(0));
     let model = ScriptedModel::new(|request| match (is_parent(request), task_of(request), turn_of(request)) {
         (true, _, 0) => Turn::call("agent", json!({"task": ["hangs", "thinks", "asks"], "agent_type": "default"})),

@@ -55,7 +55,7 @@ fn said(request: &ModelRequest) -> Vec<(Role, String)> {
 
 /// (SUB-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_1_messages_are_given_to_all_children_or_a_list_to_each() {
+async fn messages_are_given_to_all_children_or_per_child() {
     let user = |text: &str| json!({"role": "user", "content": text});
     let assistant = |text: &str| json!({"role": "assistant", "content": text});
     let one = json!([user("what came before"), assistant("this")]);
@@ -86,7 +86,7 @@ async fn sub_1_messages_are_given_to_all_children_or_a_list_to_each() {
 
 /// (SUB-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_1_what_cannot_be_given_is_answered_and_nothing_is_started() {
+async fn invalid_agent_calls_return_errors_and_start_nothing() {
     let message = |role: &str, content: &str| json!({"role": role, "content": content});
     for (arguments, told) in [
         (json!({"task": ["a", "b"], "messages": [[message("user", "x")]]}), "1 lists for 2 tasks"),
@@ -111,7 +111,7 @@ async fn sub_1_what_cannot_be_given_is_answered_and_nothing_is_started() {
 
 /// (SUB-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_1_a_delegate_goes_on_with_its_trace_and_a_second_evaluation_with_its_own() {
+async fn delegate_and_evaluation_each_continue_their_own_trace() {
     let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
         (true, 0) => {
             Turn::Call(vec![("goal", json!({"add": "write", "focus": "1"})), ("agent", json!({"task": "one"}))])
@@ -189,7 +189,7 @@ async fn continued_child_keeps_its_preset_and_tools() {
 
 /// (SUB-1a)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_1a_context_is_kept_with_the_child_and_shown_to_it() {
+async fn context_is_stored_with_the_child_and_shown_to_it() {
     let model = calls(vec![("agent", json!({"task": "look", "context": "the house is red"}))], |request| {
         assert_eq!(task_of(request), "look\n\n## Context\nthe house is red");
         Turn::say("seen")
@@ -202,7 +202,7 @@ async fn sub_1a_context_is_kept_with_the_child_and_shown_to_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn context_that_is_given_as_an_object_is_taken_as_its_json() {
+async fn context_given_as_an_object_is_used_as_json_text() {
     let model = calls(vec![("agent", json!({"task": "look", "context": {"house": "red"}}))], |request| {
         assert_eq!(task_of(request), "look\n\n## Context\n{\"house\":\"red\"}");
         Turn::say("seen")
@@ -223,7 +223,7 @@ fn number_schema() -> Value {
 
 /// (SUB-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_4_an_answer_that_does_not_fit_may_be_mended_once() {
+async fn answer_that_violates_the_schema_is_retried_once() {
     for (first, second, wanted) in [
         ("{\"n\": 1}", "never asked", Ok("{\"n\": 1}")),
         ("Here:\n```json\n{\"n\": 2}\n```", "never asked", Ok("{\"n\": 2}")),
@@ -261,7 +261,7 @@ async fn sub_4_an_answer_that_does_not_fit_may_be_mended_once() {
 
 /// (SUB-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_4_a_users_run_may_have_a_schema_too_and_its_answer_is_read_as_a_value() {
+async fn user_run_can_have_a_schema_and_return_a_typed_value() {
     #[derive(Debug, Deserialize, PartialEq)]
     struct Count {
         n: i64,
@@ -287,7 +287,7 @@ async fn sub_4_a_users_run_may_have_a_schema_too_and_its_answer_is_read_as_a_val
 
 /// (SUB-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_4_a_large_answer_becomes_an_artifact_and_what_is_read_of_it_says_where() {
+async fn large_answer_becomes_artifact_and_summary_names_its_id() {
     let long = format!("begin {} end", "x".repeat(5_000));
     let answer = long.clone();
     let model = calls(vec![("agent", json!({"task": "write much"}))], move |_| Turn::say(answer.clone()));
@@ -310,7 +310,7 @@ async fn sub_4_a_large_answer_becomes_an_artifact_and_what_is_read_of_it_says_wh
 
 /// (SUB-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_4_results_that_are_too_long_together_are_shortened_each_and_kept_whole() {
+async fn oversized_results_are_shortened_and_stored_completely() {
     let tasks: Vec<String> = (0..20).map(|n| format!("task {n}")).collect();
     let model = calls(vec![("agent", json!({"task": tasks}))], |request| {
         Turn::say(format!("{}: {}!", task_of(request), "y".repeat(900)))
@@ -345,7 +345,7 @@ async fn sub_4_results_that_are_too_long_together_are_shortened_each_and_kept_wh
 
 /// (SUB-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_4_a_child_that_goes_wrong_is_told_as_it_was_and_the_parent_goes_on() {
+async fn child_failures_are_reported_and_the_parent_continues() {
     let broken = || ModelError::new(Failure::Rejected, "no such model");
     let model = calls(
         vec![("agent", json!({"task": ["panic", "hang", "break", "cut", "forbidden", "fine"], "timeout_ms": 300}))],
@@ -382,7 +382,7 @@ async fn sub_4_a_child_that_goes_wrong_is_told_as_it_was_and_the_parent_goes_on(
 
 /// (SUB-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_7_waiting_for_a_slot_or_for_children_of_its_own_is_not_a_childs_time() {
+async fn timeout_of_a_child_excludes_waiting_for_a_slot() {
     // One slot, six children of 120 ms each, and a timeout of 300 ms per child. The last children wait for longer
     // than that.
     let model = calls(vec![("agent", json!({"task": ["a", "b", "c", "d", "e", "f"], "timeout_ms": 300}))], |request| {
@@ -409,7 +409,7 @@ async fn sub_7_waiting_for_a_slot_or_for_children_of_its_own_is_not_a_childs_tim
 
 /// (SUB-8)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_8_a_parent_hears_what_its_children_are_about_and_that_one_crashed() {
+async fn parent_is_notified_of_child_progress_and_crash() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
     let model =
@@ -447,7 +447,7 @@ async fn sub_8_a_parent_hears_what_its_children_are_about_and_that_one_crashed()
 
 /// (RT-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rt_4_a_program_starts_children_of_each_kind_at_once_and_joins_them() {
+async fn program_starts_and_joins_children_of_each_mode() {
     let model = ScriptedModel::new(|request| match task_of(request).lines().next().unwrap() {
         "judge" => Turn::say(r#"{"passed": false, "summary": "not yet", "findings": ["a"]}"#),
         "count" => Turn::say("{\"n\": 3}"),
@@ -501,7 +501,7 @@ async fn rt_4_a_program_starts_children_of_each_kind_at_once_and_joins_them() {
 
 /// (RT-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rt_4_a_result_that_is_delivered_enters_the_conversation_before_the_next_turn() {
+async fn delivered_result_enters_conversation_before_the_next_turn() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
     let model = ScriptedModel::new(move |request| match (is_parent(request), last_of(request)) {
@@ -529,7 +529,7 @@ async fn rt_4_a_result_that_is_delivered_enters_the_conversation_before_the_next
 
 /// (SUB-10)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_10_one_child_cancelled_leaves_its_siblings_and_tells_what_it_has() {
+async fn cancelling_a_child_keeps_its_partial_text_and_its_siblings() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
     let model =

@@ -68,7 +68,7 @@ fn crash_at(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crash_at_any_point_is_mended_from_the_journal() {
+async fn run_recovers_from_the_journal_after_a_crash_at_any_point() {
     for of_root in [true, false] {
         for point in FaultPoint::ALL.into_iter().filter(|point| point.place() == FaultComponent::Run) {
             for nth in 1..=6 {
@@ -93,7 +93,7 @@ async fn a_crash_at_any_point_is_mended_from_the_journal() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn children_go_on_while_their_parent_comes_back() {
+async fn children_continue_while_their_parent_restarts() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
     let model = ScriptedModel::new(move |request| match (is_parent(request), turn_of(request)) {
@@ -142,7 +142,7 @@ async fn the_fourth_crash_in_a_minute_ends_only_that_run() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_child_that_crashes_too_often_fails_and_its_parent_goes_on() {
+async fn child_over_crash_limit_fails_and_its_parent_continues() {
     let hook = crash_at(FaultPoint::CallModel, 1, 4, Arc::default(), false);
     let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
         (true, 0) => Turn::call("agent", json!({"task": "x"})),
@@ -174,7 +174,7 @@ fn children_that_wait(go: Arc<tokio::sync::Notify>) -> Arc<ScriptedModel> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_and_its_supervisors_come_back_with_their_runs() {
+async fn session_and_its_supervisors_restart_with_their_runs() {
     for victim in ["session:s", "session_supervisor:0", "run_supervisor:s", "sub_agent_supervisor:s"] {
         let go = Arc::new(tokio::sync::Notify::new());
         let model = children_that_wait(Arc::clone(&go));
@@ -234,7 +234,7 @@ async fn a_gateway_that_crashes_loses_no_call_and_no_permit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_without_work_gives_up_its_actors_and_comes_back() {
+async fn idle_session_is_passivated_and_reactivated() {
     let model = ScriptedModel::new(|request| Turn::say(format!("answer {}", turn_of(request))));
     let world = TestRuntime::with(model, |builder| {
         let mut config = quick();
@@ -253,7 +253,7 @@ async fn a_session_without_work_gives_up_its_actors_and_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cancelling_a_tree_silences_all_of_it_and_keeps_what_there_is() {
+async fn cancelling_a_tree_stops_all_runs_and_keeps_partial_text() {
     let model = ScriptedModel::new(move |request| match (is_parent(request), turn_of(request)) {
         (true, _) => Turn::call("agent", json!({"task": (0..40).map(|n| n.to_string()).collect::<Vec<_>>()})),
         (false, _) => Turn::Hang("half of it"),
@@ -296,7 +296,7 @@ async fn cancelling_a_tree_silences_all_of_it_and_keeps_what_there_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_cancelled_child_leaves_its_siblings() {
+async fn cancelling_one_child_does_not_affect_its_siblings() {
     let go = Arc::new(tokio::sync::Notify::new());
     let model = children_that_wait(Arc::clone(&go));
     let world = TestRuntime::open(model.clone()).await;
@@ -340,7 +340,7 @@ async fn a_cancelled_run_that_crashes_stays_cancelled() {
 
 /// (SUB-10)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_10_a_child_over_its_time_fails_and_its_parent_hears_of_it() {
+async fn timed_out_child_fails_and_its_parent_is_notified() {
     let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
         (true, 0) => Turn::call("agent", json!({"task": "slow", "timeout_ms": 30})),
         (true, _) => Turn::say(last_of(request)),
@@ -358,7 +358,7 @@ async fn sub_10_a_child_over_its_time_fails_and_its_parent_hears_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn restarts_are_counted_in_the_tree_and_told_on_the_stream() {
+async fn restarts_are_counted_and_reported_on_the_stream() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
     let model = ScriptedModel::new(move |_| Turn::When(Arc::clone(&told), "ok".into()));
@@ -400,7 +400,7 @@ impl Store for Dying {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_writer_that_dies_is_noticed_and_nothing_waits_for_it() {
+async fn writer_thread_panic_fails_the_runtime_and_ends_waits() {
     let model = ScriptedModel::new(|request| match turn_of(request) {
         0..=4 => Turn::call("read", json!({"path": "a.txt"})),
         _ => Turn::say("end"),
@@ -434,7 +434,7 @@ async fn a_writer_that_dies_is_noticed_and_nothing_waits_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_supervisor_that_crashes_too_often_ends_the_intake_and_leaves_nobody_waiting() {
+async fn supervisor_crash_limit_fails_the_runtime_and_ends_waits() {
     let model = ScriptedModel::new(|_| Turn::Hang("x"));
     let world = TestRuntime::open(model.clone()).await;
     let run = world.runtime().start("x").await.unwrap();
@@ -448,7 +448,7 @@ async fn a_supervisor_that_crashes_too_often_ends_the_intake_and_leaves_nobody_w
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_driven_run_ends_as_its_program_said_also_after_a_crash() {
+async fn finish_of_a_driven_run_survives_a_crash() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
     let model = ScriptedModel::new(move |_| Turn::When(Arc::clone(&told), "child's".into()));
@@ -468,7 +468,7 @@ async fn a_driven_run_ends_as_its_program_said_also_after_a_crash() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_start_beside_a_crash_of_its_session_is_either_run_or_refused() {
+async fn start_during_a_session_crash_is_executed_or_rejected() {
     let world = TestRuntime::open(ScriptedModel::new(|request| Turn::say(task_of(request)))).await;
     let (mut accepted, mut refused) = (0, 0);
     for round in 0..40 {
@@ -506,7 +506,7 @@ async fn a_start_beside_a_crash_of_its_session_is_either_run_or_refused() {
 
 /// (SUB-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_7_a_run_whose_actor_crashes_when_its_time_is_over_ends_all_the_same() {
+async fn run_that_crashes_at_its_timeout_still_ends() {
     let armed = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let crash = Arc::clone(&armed);
     let hook: soong::FaultHook = Arc::new(move |_, point| {

@@ -94,7 +94,7 @@ fn never_done(builder: RuntimeBuilder) -> RuntimeBuilder {
 
 /// (TASK-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn task_1_each_orchestrator_run_keeps_its_plan_in_the_project() {
+async fn orchestrator_run_writes_its_plan_to_the_project() {
     let world = TestRuntime::open(planner()).await;
     let runtime = world.runtime();
     let first = runtime.start(orchestrate("s")).await.unwrap();
@@ -143,7 +143,7 @@ async fn task_1_each_orchestrator_run_keeps_its_plan_in_the_project() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_queued_run_has_no_journal_before_it_begins_and_none_if_it_never_does() {
+async fn queued_run_has_no_journal_until_it_starts() {
     let go = Arc::new(Notify::new());
     let told = Arc::clone(&go);
     let model = ScriptedModel::new(move |_| Turn::When(Arc::clone(&told), "done".into()));
@@ -170,7 +170,7 @@ async fn a_queued_run_has_no_journal_before_it_begins_and_none_if_it_never_does(
 
 /// (TASK-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn task_1_an_end_that_was_told_is_in_the_file_when_the_runtime_has_closed() {
+async fn reported_end_is_in_the_file_after_the_runtime_closes() {
     for _ in 0..8 {
         let mut world = TestRuntime::with(planner(), |builder| builder.config(hasty())).await;
         let run = world.runtime().start(orchestrate("s")).await.unwrap();
@@ -183,7 +183,7 @@ async fn task_1_an_end_that_was_told_is_in_the_file_when_the_runtime_has_closed(
 
 /// (TASK-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn task_1_the_next_owner_completes_what_a_crash_left_of_the_file() {
+async fn next_owner_completes_a_file_left_by_a_crash() {
     let mut world = TestRuntime::with(planner(), never_done).await;
     let run = world.runtime().start(orchestrate("s")).await.unwrap();
     soon(run.wait()).await.unwrap();
@@ -227,7 +227,7 @@ async fn task_1_the_next_owner_completes_what_a_crash_left_of_the_file() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_that_was_cut_off_with_its_process_gets_its_last_line_from_the_next_owner() {
+async fn next_owner_writes_the_last_line_of_an_interrupted_run() {
     for file_is_lost in [false, true] {
         let model = ScriptedModel::new(|request| match turn_of(request) {
             0 => Turn::call("goal", json!({"add": ["one"], "focus": "1"})),
@@ -259,7 +259,7 @@ async fn a_run_that_was_cut_off_with_its_process_gets_its_last_line_from_the_nex
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crash_of_the_runs_actor_at_any_point_leaves_no_trace_in_the_journal() {
+async fn actor_crash_at_any_point_does_not_change_the_journal() {
     for point in FaultPoint::ALL {
         for nth in [1, 2, 4] {
             let (met, root) = (Mutex::new(HashMap::new()), Mutex::new(None));
@@ -290,7 +290,7 @@ async fn a_crash_of_the_runs_actor_at_any_point_leaves_no_trace_in_the_journal()
 /// (TASK-1)
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn task_1_a_project_that_takes_no_journal_has_it_under_the_home() {
+async fn journal_is_in_the_home_if_the_project_cannot_store_it() {
     type Prepare = fn(&TestRuntime);
     let cases: [(&str, TaskPlace, Prepare); 4] = [
         ("nothing is to be written there", TaskPlace::Home, |_| {}),
@@ -331,7 +331,7 @@ async fn task_1_a_project_that_takes_no_journal_has_it_under_the_home() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_journal_whose_project_vanishes_goes_on_whole_under_the_home() {
+async fn journal_moves_to_the_home_if_its_project_is_deleted() {
     let go = Arc::new(Notify::new());
     let told = Arc::clone(&go);
     let model = ScriptedModel::new(move |request| match turn_of(request) {
@@ -355,7 +355,7 @@ async fn a_journal_whose_project_vanishes_goes_on_whole_under_the_home() {
 
 /// (TASK-2)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn task_2_a_cleanup_lists_before_it_deletes_and_leaves_a_run_at_work_alone() {
+async fn cleanup_defaults_to_dry_run_and_skips_active_runs() {
     let go = Arc::new(Notify::new());
     let told = Arc::clone(&go);
     let model = ScriptedModel::new(move |request| match (is_parent(request), request.messages.len()) {

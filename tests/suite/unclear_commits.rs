@@ -306,7 +306,7 @@ async fn ask(world: &TestRuntime, plan: &FaultPlan, faults: &[(u64, bool)], comm
 }
 
 #[test]
-fn dur_6_no_commit_that_is_unclear_leaves_anybody_waiting() {
+fn no_caller_waits_forever_after_an_unclear_commit() {
     let faults = faults();
     let cases: Vec<(Command, &[(u64, bool)])> =
         COMMANDS.iter().flat_map(|command| faults.iter().map(|faults| (*command, faults.as_slice()))).collect();

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reports_arrive_as_they_were_sent() {
+    fn reports_round_trip_through_pipe() {
         let (read, write) = io::pipe().unwrap();
         let sent =
             [Report::Exited { status: 0x1234 }, Report::Exited { status: -1 }, Report::Ended { killed: 3, left: 1 }];

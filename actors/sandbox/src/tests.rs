@@ -16,7 +16,7 @@ async fn ran(script: &str, input: &[u8]) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn the_ends_of_a_stream_are_kept_however_it_is_cut_up() {
+fn head_and_tail_are_kept_for_any_chunk_size() {
     let bytes: Vec<u8> = (0..100).collect();
     for (head, tail) in [(0, 0), (0, 7), (7, 0), (7, 7), (3, 50), (50, 50), (60, 60), (100, 0), (0, 100)] {
         for chunk in [1, 2, 3, 7, 8, 50, 99, 100] {
@@ -35,7 +35,7 @@ fn the_ends_of_a_stream_are_kept_however_it_is_cut_up() {
 }
 
 #[tokio::test]
-async fn a_program_is_fed_and_its_streams_are_told_apart() {
+async fn program_reads_stdin_and_stdout_stderr_are_separate() {
     assert_eq!(ran("cat; echo err >&2; exit 3", b"input").await, (Some(3), "input".into(), "err\n".into()));
     assert_eq!(ran("true", &vec![b'x'; 1_000_000]).await, (Some(0), "".into(), "".into()), "it reads nothing");
     let (status, out, _) = ran("cat", &vec![b'x'; 1_000_000]).await;
@@ -46,7 +46,7 @@ async fn a_program_is_fed_and_its_streams_are_told_apart() {
 }
 
 #[tokio::test]
-async fn tool_5_a_program_gets_the_variables_it_is_given_and_its_mark() {
+async fn program_gets_only_given_variables_and_its_tag() {
     let (_, shown, _) = ran("env", b"").await;
     let mut names: Vec<&str> = shown.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
     names.retain(|name| !["PWD", "OLDPWD", "SHLVL", "_"].contains(name));
@@ -61,7 +61,7 @@ fn lives(pid: &str) -> bool {
 }
 
 #[tokio::test]
-async fn tool_5_what_a_program_left_running_is_gone_when_it_has_run() {
+async fn background_processes_are_killed_when_program_ends() {
     for script in ["sleep 1000 & echo $!", "env -i setsid sleep 1000 >/dev/null 2>&1 & echo $!"] {
         let (status, pid, _) = ran(script, b"").await;
         assert_eq!(status, Some(0), "{script}");
@@ -73,7 +73,7 @@ async fn tool_5_what_a_program_left_running_is_gone_when_it_has_run() {
 }
 
 #[tokio::test]
-async fn tool_5_a_family_that_is_dropped_is_gone_shortly_after() {
+async fn dropped_process_tree_is_killed() {
     let mut started = shell("trap '' TERM; setsid sleep 1000 & echo $!; sleep 1000").start().await.unwrap();
     let mut pid = [0; 16];
     let count = started.stdout.read(&mut pid).await.unwrap();
@@ -93,7 +93,7 @@ async fn tool_5_a_family_that_is_dropped_is_gone_shortly_after() {
 }
 
 #[tokio::test]
-async fn tool_5_what_is_kept_for_a_family_goes_last() {
+async fn kept_values_are_dropped_after_process_tree_ends() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_owned();
     let mut started = shell(&format!("cd {} && sleep 1000", path.display())).start().await.unwrap();
@@ -106,7 +106,7 @@ async fn tool_5_what_is_kept_for_a_family_goes_last() {
 }
 
 #[tokio::test]
-async fn tool_5_a_program_that_a_tool_started_is_told_from_others() {
+async fn tool_process_is_recognized_as_confined_peer() {
     let mut plain = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
     assert!(!is_confined_peer(plain.id()), "a child of our own that no tool started");
     assert!(!is_confined_peer(std::process::id()), "ourselves");
@@ -131,7 +131,7 @@ async fn tool_5_a_program_that_a_tool_started_is_told_from_others() {
 }
 
 #[test]
-fn a_program_is_found_in_the_absolute_directories_of_the_path() {
+fn program_is_searched_in_absolute_path_entries_only() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
     fs::write(folder.path().join("plain"), "x").unwrap();

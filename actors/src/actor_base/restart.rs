@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_fourth_crash_in_a_minute_is_one_too_many() {
+    fn fourth_crash_within_a_minute_exceeds_restart_limit() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         for (times, last) in [

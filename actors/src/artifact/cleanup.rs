@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn art_13_a_candidate_passes_all_filters_and_says_why() {
+    fn candidates_match_all_filters_and_carry_a_reason() {
         let mut of_user = artifact("u", "s", 0, true);
         of_user.scope = ArtifactScope::User { uid: "local".into() };
         let all = [

@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_content_type_says_what_is_text() {
+    fn text_is_detected_by_content_type() {
         for (content_type, want) in [
             ("text/markdown", true),
             ("text/plain; charset=utf-8", true),
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     #[cfg(feature = "docx")]
-    fn a_fence_is_longer_than_what_stands_in_it() {
+    fn code_fence_is_longer_than_backticks_in_text() {
         for (text, want) in
             [("", "```\n\n```\n"), ("a\n* b\n\n", "```\na\n* b\n```\n"), ("x ```` y", "`````\nx ```` y\n`````\n")]
         {
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_is_one_line_of_200_characters() {
+    fn summary_is_one_line_of_at_most_200_characters() {
         assert_eq!(summary("  \n "), None);
         assert_eq!(summary("# A\n\n  b\tc ").as_deref(), Some("# A b c"));
         let long = summary(&"好".repeat(300)).unwrap();

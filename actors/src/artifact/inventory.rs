@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inventory_names_a_hundred_and_says_how_many_more_there_are() {
+    fn inventory_lists_100_artifacts_and_counts_the_rest() {
         for (others, has_plan, shown, more) in
             [(0, false, 0, None), (100, false, 100, None), (100, true, 100, None), (101, true, 100, Some(1))]
         {

@@ -20,7 +20,7 @@ fn shown(text: &str) -> String {
 }
 
 #[test]
-fn what_fits_is_read() {
+fn valid_front_matter_is_parsed() {
     for (text, want) in [
         ("---\n---\n", "|"),
         ("---\n---", "|"),
@@ -38,7 +38,7 @@ fn what_fits_is_read() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_line_and_key() {
+fn invalid_front_matter_is_rejected_with_line_and_key() {
     for (text, line, key, part) in [
         ("", 1, None, "begins with"),
         ("name: a\n", 1, None, "begins with"),
@@ -84,7 +84,7 @@ fn what_does_not_fit_is_refused_with_line_and_key() {
 }
 
 #[test]
-fn a_value_of_another_kind_is_refused() {
+fn value_of_wrong_type_is_rejected() {
     let text = "---\nn: 5\nq: \"5\"\nt: word\nl: [a]\nf: true\n---\n";
     let read = FrontMatter::read(text, &[]).unwrap();
     assert_eq!(read.text("n"), Ok(Some("5")));
@@ -121,7 +121,7 @@ fn a_value_of_another_kind_is_refused() {
 
 proptest! {
     #[test]
-    fn any_text_in_quotes_comes_back(text in "[^\r\n\u{feff}]{0,40}", body in "[a-z\n-]{0,20}") {
+    fn quoted_text_round_trips(text in "[^\r\n\u{feff}]{0,40}", body in "[a-z\n-]{0,20}") {
         let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\t', "\\t");
         let single = text.replace('\'', "''");
         let file = format!("---\na: \"{escaped}\"\nb: ['{single}', \"{escaped}\"]\nc:\n  - '{single}'\n---\n{body}");
@@ -133,13 +133,13 @@ proptest! {
     }
 
     #[test]
-    fn no_text_at_all_makes_it_panic(text in "(---\n)?([a-b:\\-\\[\\]\"', #|\\\\é\n]){0,60}(\n---\n)?") {
+    fn parsing_never_panics(text in "(---\n)?([a-b:\\-\\[\\]\"', #|\\\\é\n]){0,60}(\n---\n)?") {
         let _ = FrontMatter::read(&text, &[]);
     }
 }
 
 #[test]
-fn keys_of_other_formats_are_skipped_with_their_values() {
+fn foreign_keys_are_skipped_with_their_values() {
     let text = "---\nname: a\nlist:\n- x\nhooks:\n  PreToolUse:\n    - matcher: Bash\n\n  Stop: >-\n    more\nmetadata: {a: b}\n\
                 tools:\n- Read\n- Grep\nmultiline: [\n  a,\n]\nlast: z\n---\nText\n";
     let read = FrontMatter::read(text, &["hooks", "metadata", "tools", "multiline"]).unwrap();

@@ -43,7 +43,7 @@ fn one(command: &str) -> Value {
 }
 
 #[tokio::test]
-async fn hook_1_a_hook_hears_what_happens_and_may_refuse_before_a_call_and_at_the_end() {
+async fn hook_gets_input_and_only_pre_tool_use_may_deny() {
     let deny = r#"cat > heard; echo '{"decision": "deny", "reason": "not today"}'"#;
     for (point, name) in [(HookPoint::PreToolUse, "PreToolUse"), (HookPoint::PostToolUse, "PostToolUse")] {
         let home = Home::with(&json!({ name: one(deny) }));
@@ -64,7 +64,7 @@ async fn hook_1_a_hook_hears_what_happens_and_may_refuse_before_a_call_and_at_th
 }
 
 #[tokio::test]
-async fn hook_1_what_fails_is_told_and_refuses_nothing() {
+async fn failing_hook_is_reported_and_denies_nothing() {
     for (command, failure) in [
         ("exit 0", None),
         ("cat > /dev/null; echo '{\"decision\": \"allow\", \"logs\": [], \"metadata\": {}}'", None),
@@ -89,7 +89,7 @@ async fn hook_1_what_fails_is_told_and_refuses_nothing() {
 }
 
 #[tokio::test]
-async fn hook_1_a_slow_hook_is_ended_and_all_that_it_started() {
+async fn slow_hook_is_killed_after_its_timeout() {
     let home = Home::with(&json!({
         "PreToolUse": [{"hooks": [{"type": "command", "command": "(setsid sleep 60 &) ; sleep 60", "timeout_ms": 300}]}]
     }));
@@ -98,7 +98,7 @@ async fn hook_1_a_slow_hook_is_ended_and_all_that_it_started() {
 }
 
 #[tokio::test]
-async fn hook_1_no_secret_of_the_environment_is_given_to_a_hook() {
+async fn hook_environment_contains_no_secrets() {
     let home = Home::with(&json!({ "PreToolUse": one("env > heard") }));
     home.load(&Config::default()).unwrap().call(&told(HookPoint::PreToolUse), home.0.path()).await;
     let heard = fs::read_to_string(home.0.path().join("heard")).unwrap();
@@ -106,7 +106,7 @@ async fn hook_1_no_secret_of_the_environment_is_given_to_a_hook() {
 }
 
 #[test]
-fn hook_1_a_matcher_wants_all_that_it_names() {
+fn matcher_requires_all_its_conditions() {
     let project = Path::new("/p");
     for (matcher, fit) in [
         (json!({}), true),
@@ -148,7 +148,7 @@ fn a_path_prefix_matches_the_file_that_is_opened() {
 }
 
 #[test]
-fn hook_1_a_file_that_cannot_be_used_is_refused_with_its_place() {
+fn invalid_hooks_file_is_rejected_with_its_path() {
     let home = Home::with(&json!({}));
     let path = home.0.path().join("hooks.json");
     for (text, told) in [

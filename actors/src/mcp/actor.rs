@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_try_is_waited_for_twice_as_long_up_to_a_limit() {
+    fn reconnect_delay_doubles_up_to_limit() {
         for (failures, wait_ms) in [(0, 250), (1, 500), (4, 4_000), (7, 30_000), (u32::MAX, 30_000)] {
             assert_eq!(backoff(failures), Duration::from_millis(wait_ms), "after {failures}");
         }

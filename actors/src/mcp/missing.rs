@@ -27,9 +27,9 @@ impl McpServers {
         Arc::clone(&self.registry)
     }
 
-    pub(crate) async fn settled(&self) {}
+    pub(crate) async fn wait_started(&self) {}
 
-    pub(crate) fn absent(&self) -> Vec<(String, ErrorInfo)> {
+    pub(crate) fn unavailable_servers(&self) -> Vec<(String, ErrorInfo)> {
         let absent = |name: &String| {
             let message = format!("MCP server {name:?} is not available: this build has no MCP client (feature `mcp`)");
             (name.clone(), ErrorInfo::new(ErrorCode::ToolNotAvailable, message))
@@ -37,7 +37,7 @@ impl McpServers {
         self.servers.iter().map(absent).collect()
     }
 
-    pub(crate) fn crash(&self, _: &str, _: &str) -> Option<bool> {
+    pub(crate) fn inject_crash(&self, _: &str, _: &str) -> Option<bool> {
         None
     }
 }

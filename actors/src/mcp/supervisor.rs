@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_restart_is_waited_for_twice_as_long_up_to_a_limit() {
+    fn restart_delay_doubles_up_to_limit() {
         for (number, wait_ms) in [(0, 250), (1, 250), (2, 500), (5, 4_000), (6, 8_000), (40, 8_000)] {
             assert_eq!(backoff(number), Duration::from_millis(wait_ms), "restart {number}");
         }

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tools_that_require_a_task_are_known_until_a_list_says_otherwise() {
+    fn task_requirement_is_kept_until_tool_list_changes_it() {
         let list = |support: &str| {
             let tools = json!([{"name": "a", "execution": {"taskSupport": support}}, {"name": "b"}]);
             json!({"jsonrpc": "2.0", "id": 1, "result": {"tools": tools}}).to_string()

@@ -29,7 +29,7 @@ fn means(table: &str) -> Result<Target, String> {
 }
 
 #[test]
-fn a_program_gets_the_variables_that_are_named_and_no_others() {
+fn server_process_gets_only_named_variables() {
     for (env, want) in [
         ("", vec![("PATH", "/bin")]),
         ("env = { TOKEN = \"KEY\" }", vec![("PATH", "/bin"), ("TOKEN", "k3y")]),
@@ -43,7 +43,7 @@ fn a_program_gets_the_variables_that_are_named_and_no_others() {
 }
 
 #[test]
-fn headers_hold_the_whole_value_of_their_variable() {
+fn header_takes_whole_value_of_its_variable() {
     let table = "url = \"https://h/mcp\"\nheader_env = { Authorization = \"SECRET\" }";
     let Ok(Target::Http { url, headers }) = means(table) else { panic!("{table}") };
     assert_eq!(url.as_str(), "https://h/mcp");
@@ -52,7 +52,7 @@ fn headers_hold_the_whole_value_of_their_variable() {
 }
 
 #[test]
-fn what_cannot_be_had_is_told_with_variable_and_key() {
+fn missing_credentials_are_reported_with_variable_and_key() {
     for (table, told) in [
         ("command = \"x\"\nenv = { TOKEN = \"NOT_SET\" }", "environment variable NOT_SET (mcp.s.env.TOKEN)"),
         ("url = \"http://h\"\nheader_env = { X = \"NOT_SET\" }", "environment variable NOT_SET (mcp.s.header_env.X)"),
@@ -83,7 +83,7 @@ fn taken(tool: Value) -> Result<ListedTool, String> {
 }
 
 #[test]
-fn a_tool_is_offered_as_its_server_describes_it_within_limits() {
+fn tool_description_is_sanitized_and_truncated() {
     let listed = taken(json!({
         "name": "search",
         "title": "Search\u{1b}[31m\n files",
@@ -103,7 +103,7 @@ fn a_tool_is_offered_as_its_server_describes_it_within_limits() {
 }
 
 #[test]
-fn perm_1_every_tool_of_a_server_asks_whatever_it_says_of_itself() {
+fn every_mcp_tool_requires_permission_despite_annotations() {
     for (annotations, effect) in [
         (Value::Null, ToolEffect::Dangerous),
         (json!({"readOnlyHint": false, "idempotentHint": true}), ToolEffect::Dangerous),
@@ -121,7 +121,7 @@ fn perm_1_every_tool_of_a_server_asks_whatever_it_says_of_itself() {
 }
 
 #[test]
-fn what_does_not_fit_is_left_out_and_says_why() {
+fn invalid_tool_is_skipped_with_reason() {
     let object = json!({"type": "object"});
     for (name, schema, told) in [
         ("bad name", object.clone(), "cannot name a tool"),
@@ -142,7 +142,7 @@ fn what_does_not_fit_is_left_out_and_says_why() {
 }
 
 #[test]
-fn a_page_that_is_none_is_refused_and_a_tool_that_is_none_hides_no_other() {
+fn invalid_page_is_rejected_and_invalid_tool_hides_no_other() {
     let read = |value: Value| ToolPage::read(serde_json::from_value(value).unwrap());
     for none in [json!({}), json!({"tools": 5}), json!({"content": []}), json!(null), json!([1])] {
         assert!(read(none.clone()).is_none(), "{none}");
@@ -159,7 +159,7 @@ fn of(result: Value) -> Result<String, (ErrorCode, String)> {
 }
 
 #[test]
-fn each_answer_means_what_the_table_says() {
+fn call_results_map_to_output_or_error() {
     let text = |text: &str| json!({"type": "text", "text": text});
     for (result, want) in [
         (json!({"content": [text("one"), text("two")]}), "one\ntwo"),
@@ -197,7 +197,7 @@ fn each_answer_means_what_the_table_says() {
 }
 
 #[test]
-fn an_answer_that_is_too_long_is_cut_and_says_so() {
+fn long_answer_is_truncated_with_a_note() {
     let long = "ä".repeat(3 * 1024 * 1024);
     let mut result = CallToolResult::default();
     result.content = vec![rmcp::model::ContentBlock::text(long)];
@@ -220,7 +220,7 @@ fn foreign_text_is_one_line_without_control_characters() {
 }
 
 #[test]
-fn a_server_is_known_by_the_names_of_its_tools() {
+fn server_name_is_read_from_tool_name() {
     for (name, server) in
         [("mcp.s.t", Some("s")), ("mcp.s.t.u", Some("s")), ("mcp.s", None), ("read", None), ("xmcp.s.t", None)]
     {

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn common_forms_of_a_date_are_read() {
+    fn common_date_formats_are_parsed() {
         for (text, want) in [
             ("2026-02-12T15:30:05Z", Some("2026-02-12T15:30:05.000Z")),
             ("2026-02-12T15:30:05.25Z", Some("2026-02-12T15:30:05.250Z")),

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_user_has_a_file_of_their_own_and_none_leaves_the_home() {
+    fn each_user_has_own_file_within_home() {
         let memories = MemoryFiles::of_home(Path::new("/home"), &Config::default(), &Environment::default());
         for (uid, want) in [
             ("local", "/home/memory/experiences.md"),

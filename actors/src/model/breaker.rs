@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn each_event_leads_where_the_table_says() {
+    fn state_transitions_follow_the_table() {
         type Step = fn(&mut Breaker);
         let down = |failures, until: Option<u64>| Some(Outage { since: at(10), failures, until: until.map(at) });
         let half_open: Step = |b| b.enter(9);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_failures_or_an_answer_between_them_do_not_open_it() {
+    fn breaker_stays_closed_below_failure_threshold() {
         let mut breaker = Breaker::new(FIRST, LONGEST);
         for id in 0..100 {
             breaker.failed(id, at(id));
@@ -171,7 +171,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_provider_that_is_down_is_asked_by_one_at_a_time_and_not_before_its_pause_is_over(
+        fn open_breaker_admits_one_probe_after_its_pause(
             steps in vec((0_u8..5, 0_u64..4_000), 0..200),
         ) {
             let mut breaker = Breaker::new(FIRST, LONGEST);

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_go_when_the_table_says() {
+    fn calls_start_at_the_times_in_the_table() {
         for (requests, tokens, calls, want) in [
             (0, 0, vec![9; 4], vec![0, 0, 0, 0]),        // no limit
             (2, 0, vec![9; 5], vec![0, 0, 61, 61, 122]), // a burst, then the next window
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_takes_the_place_of_the_estimate() {
+    fn actual_usage_replaces_the_estimate() {
         for (used, want) in [(2, None), (6, None), (7, Some(at(61))), (200, Some(at(61)))] {
             let mut limiter = Limiter::new(0, 10);
             limiter.reserve(1, 9, at(0)).unwrap();
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reserved_counts_until_it_is_given_back() {
+    fn reservation_counts_until_released() {
         let mut limiter = Limiter::new(1, 0);
         limiter.reserve(1, 0, at(0)).unwrap();
         assert!(limiter.reserve(2, 0, at(500)).is_err(), "the first has not even begun");
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn without_limits_nothing_is_remembered() {
+    fn no_state_is_kept_without_limits() {
         let mut limiter = Limiter::new(0, 0);
         for id in 0..100 {
             limiter.reserve(id, 5, at(0)).unwrap();
@@ -271,7 +271,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_minute_has_more_than_the_limit(
+        fn limit_holds_in_every_minute(
             max_requests in 0_u64..6, max_tokens in 0_u64..40, steps in vec(step(), 0..120),
         ) {
             let mut limiter = Limiter::new(max_requests, max_tokens);

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_as_large_as_its_limits_and_no_larger() {
+    fn answer_beyond_a_limit_is_rejected_naming_the_setting() {
         let limits = AnswerLimits { argument_bytes: 10, answer_bytes: 20, tool_calls: 2 };
         for (text, calls, exceeded) in [
             (20, &[][..], None),

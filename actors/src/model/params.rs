@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_each_request_says_anyway_is_not_the_callers_to_set() {
+    fn reserved_parameters_are_rejected() {
         for (params, refused) in [
             (json!({}), None),
             (json!({"top_p": 0.5, "seed": 7, "stop": ["x"]}), None),

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn each_failure_waits_as_the_table_says() {
+    fn failures_map_to_retry_delays() {
         let limited = |retry_after_ms| Failure::RateLimited { retry_after_ms };
         for (failure, attempt, jitter, want_ms) in [
             (Failure::Unavailable, 1, 1.0, Some(500)),
@@ -124,13 +124,13 @@ mod tests {
     }
 
     #[test]
-    fn no_tries_mean_no_retry() {
+    fn zero_max_attempts_means_no_retry() {
         let config = RetryConfig { max_attempts: 0, ..CONFIG };
         assert_eq!(wait_before_retry(&config, 9_000, 1, &failed(Failure::InvalidResponse), 0.5), None);
     }
 
     #[test]
-    fn a_profile_pauses_as_the_table_says() {
+    fn rounds_and_retry_after_map_to_pause() {
         for (round, retry_after_ms, want_ms) in [
             (1, None, 500),
             (3, None, 2_000),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn patience_is_the_sum_of_the_waits_that_are_left() {
+    fn patience_is_the_sum_of_remaining_delays() {
         for (max_attempts, attempts, want_ms) in [
             (5, 0, 500 + 1_000 + 2_000 + 3_000),
             (5, 2, 2_000 + 3_000),
@@ -163,7 +163,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_wait_keeps_its_bounds_whatever_is_configured(
+        fn retry_delay_stays_in_bounds_for_any_configuration(
             max_attempts in any::<u32>(), initial_backoff_ms in any::<u64>(), max_backoff_ms in any::<u64>(),
             longest_ms in any::<u64>(), attempt in any::<u32>(), retry_after_ms in any::<Option<u64>>(), jitter in any::<f64>(),
         ) {

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_quotes_names_and_counts_what_the_text_holds() {
+    fn summary_quotes_requests_and_counts_tool_calls() {
         let covered = [
             entry(1, Role::User, "Describe the project,\nplease", None),
             entry(2, Role::Assistant, "", Some(("read", "{\"path\": \"src/main.rs\"}"))),
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_of_a_summary_keeps_what_it_said() {
+    fn second_summary_keeps_content_of_the_first() {
         let first = summed_up(
             &[
                 entry(1, Role::User, "Describe the project", None),
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_anything_gets_all_sections() {
+    fn empty_request_gets_all_sections() {
         let text = summed_up(&[], &GoalTree::new(""));
         assert!(SECTIONS.iter().all(|section| text.contains(&format!("## {section}\nnone"))), "{text}");
         assert!(!is_asked(&Conversation::read(&ModelRequest {

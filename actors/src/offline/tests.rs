@@ -59,7 +59,7 @@ async fn a_small_repository_gets_a_report_that_passes() {
 }
 
 #[tokio::test]
-async fn the_same_project_gets_the_same_report_and_a_restart_changes_nothing() {
+async fn report_is_deterministic_and_independent_of_restarts() {
     let mut reports = Vec::new();
     for _ in 0..2 {
         let world = TestSession::new(small_repository());
@@ -83,7 +83,7 @@ async fn the_same_project_gets_the_same_report_and_a_restart_changes_nothing() {
 }
 
 #[tokio::test]
-async fn odd_projects_end_in_a_truthful_report() {
+async fn unusual_projects_get_accurate_reports() {
     let empty = TestProject::new(&[]);
     let binary = TestProject::new(&[]);
     binary.write("bin/a.dat", b"\0\0\0");
@@ -118,7 +118,7 @@ async fn odd_projects_end_in_a_truthful_report() {
 }
 
 #[tokio::test]
-async fn exactly_as_many_children_explore_as_were_asked_for() {
+async fn requested_number_of_children_explore() {
     for number in [1, 2, 12, 200] {
         for project in [small_repository(), TestProject::new(&[])] {
             let world = TestSession::new(project);
@@ -137,7 +137,7 @@ async fn exactly_as_many_children_explore_as_were_asked_for() {
 }
 
 #[tokio::test]
-async fn a_child_that_failed_is_told_as_missing() {
+async fn failed_child_is_reported_as_missing() {
     let mut world = TestSession::new(small_repository());
     world.tamper = |index, mode, mut result| {
         if mode == "explore" && index == 1 {
@@ -159,7 +159,7 @@ async fn a_child_that_failed_is_told_as_missing() {
 }
 
 #[tokio::test]
-async fn a_report_that_lacks_a_folder_or_names_what_is_not_there_is_sent_back_once() {
+async fn inaccurate_report_is_sent_back_once() {
     let without_docs: fn(usize, &str, Value) -> Value = |_, mode, mut result| {
         if mode == "delegate" {
             let text = result["summary"].as_str().unwrap().replace("docs/", "nope/");
@@ -197,7 +197,7 @@ async fn a_report_that_lacks_a_folder_or_names_what_is_not_there_is_sent_back_on
 }
 
 #[tokio::test]
-async fn tools_that_all_fail_end_the_run_all_the_same() {
+async fn run_ends_if_all_tools_fail() {
     for answer in [
         "error: internal_error: no",
         "cancelled: no",
@@ -231,7 +231,7 @@ async fn tools_that_all_fail_end_the_run_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_second_task_in_the_same_trace_starts_anew() {
+async fn second_task_in_trace_starts_over() {
     let world = TestSession::new(small_repository());
     let first = world.orchestrate("Describe it.").await;
     let second = world.run("orchestrator", "# Once more\nplease".to_owned(), first.messages.clone()).await;
@@ -242,7 +242,7 @@ async fn a_second_task_in_the_same_trace_starts_anew() {
 }
 
 #[tokio::test]
-async fn context_between_the_results_is_no_new_task() {
+async fn injected_context_is_not_taken_for_new_task() {
     let world = TestSession::new(small_repository());
     let ended = world.orchestrate("Describe it.").await;
     let place = ended.messages.iter().position(|message| message.role == Role::Tool).unwrap() + 2;
@@ -258,7 +258,7 @@ async fn context_between_the_results_is_no_new_task() {
 }
 
 #[tokio::test]
-async fn what_stands_for_messages_is_no_new_task() {
+async fn summary_message_is_not_taken_for_new_task() {
     let world = TestSession::new(small_repository());
     let ended = world.orchestrate("Describe it.").await;
     let place = ended.messages.iter().position(|message| message.role == Role::Tool).unwrap() + 2;
@@ -279,7 +279,7 @@ async fn what_stands_for_messages_is_no_new_task() {
 }
 
 #[tokio::test]
-async fn a_plain_question_is_looked_up_and_answered_honestly() {
+async fn plain_question_is_answered_by_search_without_model() {
     let world = TestSession::new(small_repository());
     let ended = world.run("default", "Where does it say \"fn main(\"?".to_owned(), Vec::new()).await;
     assert!(
@@ -294,7 +294,7 @@ async fn a_plain_question_is_looked_up_and_answered_honestly() {
 }
 
 #[tokio::test]
-async fn a_folder_that_cannot_be_read_is_named() {
+async fn unreadable_folder_is_named_in_answer() {
     let world = TestSession::new(TestProject::new(&[]));
     let scope = plan::Scope {
         label: "`closed/`".into(),

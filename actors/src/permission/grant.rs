@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn perm_1_a_grant_covers_what_it_says_and_nothing_else() {
+    fn grant_covers_only_matching_requests() {
         let host = |host: &str| demand("u", Scope::Host { host: host.into() });
         let secret = Demand { is_sensitive: true, ..demand("/p/.env", Scope::Call) };
         let unconfined = Demand { is_sensitive: true, ..demand("cargo", Scope::Unconfined) };
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_allows_nothing_is_refused() {
+    fn invalid_grant_is_rejected() {
         for text in ["", ":", "write:", ":src", "wri te", "*x", "a/b", "bash()", "bash(a $b)", "bash(a; b)", "write(a)"]
         {
             assert!(Grant::parse(text).is_err(), "{text:?}");
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_tool_is_named_with_a_similar_one() {
+    fn unknown_tool_is_reported_with_similar_name() {
         let tools = ["bash", "write", "webfetch"].map(str::to_owned);
         for (name, want) in [
             ("bash", None),
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_a_started_server_lacks_is_found() {
+    fn grant_for_missing_mcp_tool_is_detected() {
         let tools = ["bash", "mcp.demo.add"].map(str::to_owned);
         for (grant, is_missing) in [
             ("mcp.demo.add", false),

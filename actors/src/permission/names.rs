@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_of_no_tool_are_found_where_they_stand() {
+    fn unknown_tool_names_are_reported_with_their_setting() {
         let config = Config::parse(
             "c",
             "[tools]\ndisabled = [\"grep\", \"grepp\", \"mcp.demo.x\"]\n\

@@ -24,7 +24,7 @@ fn faults(home: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_file_is_a_preset_with_its_text_as_instructions() {
+fn preset_file_body_becomes_instructions() {
     let all = "---\nname: reviewer\ndescription: \"Reviews: all\"\nallowed_tools: [read, grep]\ndenied_tools:\n  - goal\n\
                max_iterations: 20\ntemperature: 0.2\nskills: [style]\nmodel: small\ncoordinates: true\n---\n\n# You review\n";
     let home =
@@ -52,7 +52,7 @@ fn a_file_is_a_preset_with_its_text_as_instructions() {
 }
 
 #[test]
-fn a_file_that_does_not_fit_is_refused_with_file_line_and_key() {
+fn invalid_preset_is_rejected_with_file_line_and_key() {
     for (head, want) in [
         ("description: d", "a.md:1: `name` is missing"),
         ("name: a", "a.md:1: `description` is missing"),
@@ -94,7 +94,7 @@ fn a_file_that_does_not_fit_is_refused_with_file_line_and_key() {
 }
 
 #[test]
-fn every_file_that_cannot_be_read_is_told_beside_those_that_can() {
+fn unreadable_files_are_reported_and_valid_ones_loaded() {
     let good = |name: &str| format!("---\nname: {name}\ndescription: d\n---\n");
     let large = good("large") + &"x".repeat(65_536);
     let home = home(&[("a.md", &good("one")), ("b.md", &good("one")), ("c.md", &large), ("e.md", "You.")]);
@@ -129,7 +129,7 @@ fn every_file_that_cannot_be_read_is_told_beside_those_that_can() {
 }
 
 #[test]
-fn a_folder_with_too_many_files_is_refused() {
+fn folder_with_too_many_files_is_rejected() {
     let home = home(&[]);
     for n in 0..=home_file::MAX_FILES {
         fs::write(home.path().join(FOLDER).join(format!("{n}.md")), format!("---\nname: n{n}\ndescription: d\n---\n"))
@@ -143,7 +143,7 @@ fn a_folder_with_too_many_files_is_refused() {
 }
 
 #[test]
-fn what_comes_later_stands_in_for_what_is_before_it() {
+fn later_preset_source_overrides_earlier_one() {
     let of = |name: &str| format!("---\nname: {name}\ndescription: file\n---\n");
     let home =
         home(&[("a.md", &of("explore")), ("b.md", &of("analyst")), ("c.md", &of("default")), ("d.md", &of("own"))]);
@@ -176,7 +176,7 @@ fn what_comes_later_stands_in_for_what_is_before_it() {
 }
 
 #[test]
-fn a_file_for_another_program_is_read_and_its_keys_are_named() {
+fn foreign_preset_file_is_loaded_and_ignored_keys_reported() {
     let text = "---\nname: reviewer\ndescription: Use this agent: it reviews.\ntools: Read, Grep\nmodel: sonnet\ncolor: blue\n\
                 permissionMode: plan\nskills: style, tone\nhooks:\n  Stop:\n    - command: x\n---\n\nYou review.\n";
     let home = home(&[("a.md", text), ("b.md", &text.replace("sonnet", "gpt-5").replace("reviewer", "other"))]);

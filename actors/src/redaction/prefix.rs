@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_beginning_counts_from_eight_bytes_behind_what_is_public() {
+    fn prefix_counts_from_eight_bytes_after_public_part() {
         for (secret, want) in [
             ("sk-proj-abcdefghijklmnop", Some("sk-proj-abcdefgh")),
             ("sk-abcdefghijklmnop", Some("sk-abcdefgh")),

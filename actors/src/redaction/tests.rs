@@ -29,7 +29,7 @@ fn redactor() -> Redactor {
 }
 
 #[test]
-fn safe_1_a_secret_is_found_in_every_form() {
+fn secret_is_redacted_in_every_encoding() {
     let redactor = redactor();
     let json = serde_json::json!({ "a": CANARY }).to_string();
     let nested = serde_json::json!({ "arguments": json }).to_string();
@@ -62,7 +62,7 @@ fn safe_1_a_secret_is_found_in_every_form() {
 }
 
 #[test]
-fn safe_1_what_stands_behind_bearer_is_no_more_than_a_mark() {
+fn bearer_token_is_redacted() {
     let redactor = Redactor::default();
     for (text, want) in [
         ("Authorization: Bearer abcdefghij", "Authorization: Bearer [redacted]"),
@@ -80,7 +80,7 @@ fn safe_1_what_stands_behind_bearer_is_no_more_than_a_mark() {
 }
 
 #[test]
-fn safe_1_the_beginning_of_a_secret_that_was_cut_off_is_out_of_what_is_told() {
+fn truncated_secret_is_redacted_in_errors() {
     let redactor = redactor();
     for (text, want) in [
         ("the key is sk-0123456789ab…", "the key is [redacted:OPENAI_API_KEY]…"),
@@ -99,7 +99,7 @@ fn safe_1_the_beginning_of_a_secret_that_was_cut_off_is_out_of_what_is_told() {
 }
 
 #[test]
-fn safe_1_prefix_of_a_secret_is_redacted_anywhere() {
+fn prefix_of_secret_is_redacted_anywhere() {
     let redactor = redactor();
     for (text, want) in [
         ("sk-01234567", "[redacted:OPENAI_API_KEY]"),
@@ -117,17 +117,17 @@ fn safe_1_prefix_of_a_secret_is_redacted_anywhere() {
 }
 
 #[test]
-fn a_text_without_secrets_is_not_copied() {
+fn text_without_secrets_is_borrowed() {
     assert!(matches!(redactor().text("a long text without any"), Cow::Borrowed(_)));
 }
 
 #[test]
-fn nothing_is_said_about_the_secrets_themselves() {
+fn debug_output_contains_no_secret() {
     assert!(!format!("{:?}", redactor()).contains("0123456789"));
 }
 
 #[test]
-fn safe_1_names_and_values_of_json_are_redacted() {
+fn json_keys_and_values_are_redacted() {
     let mut value = serde_json::json!({ CANARY: [CANARY, 1, { "x": format!("a{CANARY}") }] });
     redactor().redact_json(&mut value);
     assert!(!value.to_string().contains("nary"), "{value}");
@@ -137,7 +137,7 @@ proptest! {
     /// Wherever the text is split, the output equals the redaction of the whole text and never contains a part of a
     /// secret.
     #[test]
-    fn safe_1_a_stream_shows_what_the_whole_text_would(
+    fn stream_redaction_equals_whole_text_redaction(
         parts in prop::collection::vec(prop::sample::select(vec![
             "sk-0123456789abcdef", "sk-01234", "0123456789abcdef", "Bearer abc123def456\n", " Authorization: bearer xyzxyzxyz\n",
             "sk-01234567", "sk-0123456789abcdeX", "01234567", "0123456789abcdeX",

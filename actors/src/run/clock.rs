@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn sub_7_the_clock_stands_still_as_long_as_anybody_holds_it() {
+    async fn clock_is_stopped_while_any_pause_is_held() {
         let clock = Arc::new(RunClock::default());
         let wait = |seconds| tokio::time::advance(Duration::from_secs(seconds));
         let first = clock.pause();
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn run_7_silence_is_counted_whatever_becomes_of_the_clock_on_the_wall() {
+    async fn silence_is_measured_independently_of_wall_clock() {
         let clock = RunClock::default();
         let wait = |seconds| tokio::time::advance(Duration::from_secs(seconds));
         let at = |seconds: i64| Timestamp::from_millis(seconds * 1_000);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn sub_7_a_run_goes_on_counting_from_what_is_stored() {
+    async fn active_time_resumes_from_stored_value() {
         let clock = Arc::new(RunClock::default());
         let wait = |seconds| tokio::time::advance(Duration::from_secs(seconds));
         wait(9).await;

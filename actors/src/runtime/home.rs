@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_home_is_free_at_once_when_its_owner_leaves_whoever_else_holds_the_file() {
+    fn home_is_unlocked_on_drop_despite_duplicated_descriptor() {
         let dir = tempfile::tempdir().unwrap();
         let (_, lock) = open(dir.path()).unwrap();
         let error = open(dir.path()).unwrap_err();

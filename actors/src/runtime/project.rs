@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_of_the_kernel_and_of_soong_are_no_projects() {
+    fn kernel_folders_and_soong_home_are_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
         let home = root.join("home");
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_users_home_and_what_is_above_it_is_asked_for_by_name() {
+    fn user_home_and_its_parents_are_rejected_as_default() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
         let user = root.join("user");

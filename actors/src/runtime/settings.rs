@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_further_message_keeps_what_is_left_out() {
+    fn later_message_inherits_omitted_settings() {
         let before = full();
         let (mode, settings) = further(RunRequest::new("more"), &before);
         assert_eq!(mode, RunMode::Orchestrator);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preset_drops_prompt_tools_and_model() {
+    fn new_preset_clears_prompt_tools_and_model() {
         let start = RunRequest { agent_type: Some("orchestrator".into()), ..RunRequest::new("more") };
         let (_, settings) = further(start, &full());
         assert_eq!((settings.system_prompt, settings.tools, settings.model.as_str()), (None, None, "default"));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn another_mode_has_the_preset_of_its_own() {
+    fn mode_change_selects_its_default_preset() {
         let start = RunRequest::new("more").mode(RunMode::Normal);
         let (_, settings) = further(start, &full());
         assert_eq!(settings.agent_type, "default");
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn each_setting_resets_alone() {
+    fn each_setting_is_reset_individually() {
         let before = full();
         let (_, kept) = further(RunRequest::new("more"), &before);
         let (open, configured) = (RunSettings::default(), Budget { model_calls: Some(9), ..Budget::default() });
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn explicit_values_replace_and_a_value_wins_over_its_reset() {
+    fn explicit_value_overrides_inherited_one_and_reset() {
         let start = RunRequest {
             tools: Some(vec!["write".into()]),
             llm_params: Some(Map::new()),

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_older_may_go_unless_it_is_at_work() {
+    fn old_sessions_are_candidates_unless_active() {
         let session = |id: &str, minute: i64, live_runs: u64| Session {
             session_id: SessionId::new(id),
             name: None,

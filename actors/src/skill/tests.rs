@@ -18,7 +18,7 @@ fn file(name: &str) -> String {
 }
 
 #[test]
-fn mem_1_the_calls_list_wins_over_the_presets_and_that_over_what_is_built_in() {
+fn call_skills_override_preset_and_built_in_ones() {
     let home = home(&[("a.md", &file("a")), ("b.md", &file("b"))]);
     let skills = Skills::load(home.path()).unwrap();
     type Names<'a> = Option<&'a [&'a str]>;
@@ -45,7 +45,7 @@ fn mem_1_the_calls_list_wins_over_the_presets_and_that_over_what_is_built_in() {
 }
 
 #[test]
-fn mem_1_a_file_of_the_home_stands_in_for_what_is_built_in() {
+fn home_file_overrides_built_in_skill() {
     let home = home(&[("x.md", &file("planning"))]);
     let skills = Skills::load(home.path()).unwrap();
     let own = skills.get("planning").unwrap();
@@ -58,7 +58,7 @@ fn mem_1_a_file_of_the_home_stands_in_for_what_is_built_in() {
 }
 
 #[test]
-fn mem_1_each_is_a_section_of_the_prompt_and_the_others_are_listed() {
+fn selected_skills_are_prompt_sections_and_others_are_listed() {
     let home = home(&[("x.md", &file("a")), ("y.md", &file("b"))]);
     let skills = Arc::new(Skills::load(home.path()).unwrap());
     let chosen = skills.select(Some(&["a".to_owned(), "b".to_owned()]), None).unwrap();
@@ -75,7 +75,7 @@ fn mem_1_each_is_a_section_of_the_prompt_and_the_others_are_listed() {
 }
 
 #[test]
-fn a_file_that_does_not_fit_is_refused_and_the_others_are_counted() {
+fn invalid_skill_is_rejected_and_further_ones_counted() {
     let head = "---\nname: large\ndescription: d\n---\n";
     let large = head.to_owned() + &"x".repeat(65_537 - head.len());
     for (files, want) in [
@@ -101,7 +101,7 @@ fn a_file_that_does_not_fit_is_refused_and_the_others_are_counted() {
 }
 
 #[test]
-fn a_folder_is_a_skill_and_keys_of_other_programs_are_named() {
+fn folder_is_loaded_as_skill_and_foreign_keys_reported() {
     let home = home(&[("flat.md", &file("flat"))]);
     let folder = home.path().join("skills/deploy");
     fs::create_dir_all(folder.join("scripts")).unwrap();

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_made_from_the_task_and_safe_as_a_file() {
+    fn file_name_is_a_safe_slug_of_the_task() {
         for (task, want) in [
             ("Explore this project!", "explore-this-project"),
             ("  ../../etc/passwd\0", "etc-passwd"),
@@ -160,7 +160,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn links_are_followed_within_the_project_and_no_further() {
+    fn symlinks_are_followed_only_within_project() {
         let dir = tempfile::tempdir().unwrap();
         let (project, outside) = (dir.path().join("project"), dir.path().join("outside"));
         let session = SessionId::new("s");
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn git_ignores_a_folder_that_soong_made_and_no_other() {
+    fn gitignore_is_written_only_into_new_folder() {
         let project = tempfile::tempdir().unwrap();
         let (own, session) = (project.path().join(".soong-agent"), SessionId::new("s"));
         create_project_folder(project.path(), &session).unwrap();

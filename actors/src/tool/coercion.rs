@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scalar_becomes_a_list_of_one_where_only_a_list_fits() {
+    fn scalar_is_wrapped_if_schema_accepts_only_a_list() {
         let texts = json!({"type": "array", "items": {"type": "string"}});
         let maybe = json!({"type": ["array", "null"], "items": {"type": "integer"}});
         let either = json!({"type": ["array", "string"], "items": {"type": "string"}});
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_becomes_text_only_where_the_parameter_is_marked() {
+    fn object_becomes_text_only_for_marked_parameters() {
         let text = json!({"type": "string"});
         let task = json!({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]});
         let said = json!({"type": "array", "items": {"type": "object", "properties": {"content": {"type": "string"}}}});
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_content_of_a_file_is_taken_as_json_only_for_a_json_file() {
+    fn json_content_is_accepted_only_for_json_files() {
         let file = spec(&["content"], json!({"path": {"type": "string"}, "content": {"type": "string"}}));
         let call = |path: &str| coerce(&file, &json!({"path": path, "content": {"a": [1]}}));
         let want = json!({"path": "x.JSON", "content": "{\n  \"a\": [\n    1\n  ]\n}\n"});
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_stands_in_an_object_and_behind_a_text() {
+    fn note_is_added_inside_object_and_after_text() {
         assert_eq!(with_note("{\"a\":1}".to_owned(), "n"), "{\"note\":\"n\",\"a\":1}");
         assert_eq!(with_note("text".to_owned(), "n"), "text\n[note: n]");
     }

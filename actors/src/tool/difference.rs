@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_difference_is_shown_unless_it_is_too_long() {
+    fn diff_is_shown_unless_too_long() {
         assert!(unified_diff("a\nb\nc\n", "a\nB\nc\n").unwrap().contains("@@ -1,3 +1,3 @@\n a\n-b\n+B\n c\n"));
         let long = "x\n".repeat(100_000);
         assert!(unified_diff(&long, &format!("{long}y\n{long}")).is_none(), "more lines are new than are compared");

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tool_1_a_function_is_a_tool_with_the_schema_of_its_arguments() {
+    async fn function_tool_has_schema_of_its_arguments() {
         let project = TestProject::new(&[]);
         let tool = tool().build();
         assert_eq!(
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn perm_1_a_function_asks_as_it_says() {
+    fn function_tool_requires_permission_as_declared() {
         let context = TestProject::new(&[]).context();
         let demand = |tool: FunctionTool<Wish>| tool.required_access(&context, &json!({"times": 3})).unwrap();
         assert_eq!(demand(tool()), None);

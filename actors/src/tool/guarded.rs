@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_other_programs_run_or_obey_are_guarded() {
+    fn files_that_configure_other_programs_are_guarded() {
         let none = Path::new("/nowhere");
         for (path, want) in [
             (".vscode/settings.json", true),

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_needs_a_name_of_its_own_and_an_object_schema() {
+    fn tool_needs_unique_valid_name_and_object_schema() {
         let long = "x".repeat(65);
         for (name, parameters, fits) in [
             ("a-b_c.9", json!({"type": "object"}), true),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn tool_2_the_built_in_tools_can_be_registered_and_keep_their_order() {
+    fn built_in_tools_are_registered_in_order() {
         let registry = ToolRegistry::with_builtins(&ToolEnvironment::default()).unwrap();
         let names: Vec<&str> = registry.specs().map(|spec| spec.name.as_str()).collect();
         let reading = ["read", "list_files", "glob", "grep", "write", "edit", "bash"];
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn tool_1_arguments_that_do_not_fit_are_told_what_and_where() {
+    fn invalid_arguments_are_reported_with_location() {
         let registry = ToolRegistry::with_builtins(&ToolEnvironment::default()).unwrap();
         for (name, raw, told) in [
             ("list_files", "", None),
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_violation_never_quotes_a_whole_book() {
+    fn violation_message_is_bounded() {
         let registry = ToolRegistry::with_builtins(&ToolEnvironment::default()).unwrap();
         let raw = json!({"path": ["好".repeat(100_000)]}).to_string();
         let error = registry.check_arguments("read", &raw).unwrap_err();

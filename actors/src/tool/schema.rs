@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn tool_1_a_schema_is_one_plain_object() {
+    fn schema_is_one_inlined_object() {
         let want = json!({
             "type": "object",
             "properties": {

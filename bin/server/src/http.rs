@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gate_is_shut_only_while_nothing_passes_and_nothing_passes_a_shut_one() {
+    fn gate_closes_only_without_requests_and_then_admits_none() {
         let gate = ShutdownGate::open();
         let passing = gate.pass();
         assert!(passing.is_some() && !gate.shut_if(|| true), "somebody is on the way");

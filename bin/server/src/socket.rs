@@ -153,13 +153,13 @@ mod tests {
     }
 
     #[test]
-    fn only_the_user_reaches_the_owner_and_a_dead_owner_gives_way() {
+    fn socket_is_private_and_stale_socket_is_replaced() {
         check_that_two_ends_meet(tempfile::tempdir().unwrap().path());
     }
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn a_home_may_lie_deep() {
+    fn home_path_may_be_longer_than_a_socket_path() {
         let dir = tempfile::tempdir().unwrap();
         let deep = dir.path().join("d".repeat(120)).join("e".repeat(60));
         std::fs::create_dir_all(&deep).unwrap();

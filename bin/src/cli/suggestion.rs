@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_command_comes_with_the_nearest_one() {
+    fn unknown_command_suggests_the_nearest_one() {
         for (name, want) in [("rn", Some("run")), ("chta", Some("chat")), ("tre", Some("tree")), ("qqqq", None)] {
             let error = with_suggestion(Cli::try_parse_from(["soong", name]).unwrap_err());
             let said = error.to_string();

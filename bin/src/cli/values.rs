@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pace_may_be_a_part_of_a_second() {
+    fn interval_may_be_fractional_seconds() {
         for (text, millis) in
             [("3", 3_000), ("3s", 3_000), ("1.5", 1_500), ("1.5s", 1_500), ("500ms", 500), ("0", 0), ("2m", 120_000)]
         {
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_say_what_is_expected() {
+    fn invalid_number_error_names_the_range() {
         assert_eq!((number::<u64>(0..=u64::MAX)("7"), number::<u16>(1..=200)("200")), (Ok(7), Ok(200)));
         for bad in ["", "x", "-1", "1.5", "0", "201"] {
             assert_eq!(number::<u16>(1..=200)(bad).unwrap_err(), "expected a whole number from 1 to 200", "{bad}");
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_read_with_their_unit() {
+    fn durations_are_parsed_with_unit() {
         for (text, seconds) in
             [("90", Some(90)), ("90s", Some(90)), ("30m", Some(1_800)), ("2h", Some(7_200)), ("7d", Some(604_800))]
         {

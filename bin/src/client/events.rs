@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stream_that_stays_silent_is_polled_from_its_last_event_on() {
+    async fn silent_stream_is_polled_from_its_last_event() {
         let mut watch = client().session_events(&TraceId::new("s"), 0).await.unwrap();
         let begun = Instant::now();
         let mut seen = Vec::new();

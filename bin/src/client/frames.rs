@@ -88,7 +88,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn items_come_out_whole_however_the_bytes_come_in(cuts in prop::collection::vec(0..STREAM.len(), 0..8)) {
+        fn items_are_parsed_for_any_chunk_boundaries(cuts in prop::collection::vec(0..STREAM.len(), 0..8)) {
             let mut cuts = cuts;
             cuts.extend([0, STREAM.len()]);
             cuts.sort_unstable();

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_that_of_a_server_and_a_token_is_not_shown() {
+    fn server_url_is_validated_and_token_is_not_shown() {
         for (url, is_one) in [
             ("http://127.0.0.1:7788", true),
             ("https://soong.example.org/", true),

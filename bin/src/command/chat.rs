@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_line_is_a_wish() {
+    fn lines_are_parsed_as_messages_or_commands() {
         let say = |text: &str| ChatInput::Message(text.to_owned());
         for (line, want) in [
             ("hello", say("hello")),

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_template_says_the_defaults() {
+    fn template_values_are_the_defaults() {
         let text = uncommented(false);
         let config = Config::parse("config.template.toml", &text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         assert_eq!(config, Config::default());
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_template_leaves_no_setting_out() {
+    fn template_lists_every_setting() {
         let found = keys(&uncommented(false));
         let mut wanted = Vec::new();
         paths(&serde_json::to_value(Config::default()).unwrap(), "", &mut wanted);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_examples_of_the_template_work() {
+    fn template_examples_are_valid() {
         let text = uncommented(true);
         let config = Config::parse("config.template.toml", &text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         assert!(config.model.base_url.is_some() && config.model.temperature.is_some());
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn each_setting_is_explained() {
+    fn every_setting_has_a_comment() {
         let lines: Vec<&str> = TEMPLATE.lines().collect();
         for (at, line) in lines.iter().enumerate() {
             let is_setting =

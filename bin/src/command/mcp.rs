@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_server_says_how_it_is_reached_and_what_it_lacks() {
+    fn servers_show_address_and_missing_variables() {
         let text = "[mcp.files]\ncommand = \"npx\"\nargs = [\"-y\", \"server\"]\nenv = { TOKEN = \"FILES_TOKEN\" }\n\
                     disabled_tools = [\"delete\"]\n[mcp.web]\nurl = \"https://me:s3cret@h/mcp\"\n\
                     header_env = { Authorization = \"WEB_AUTH\" }\n";

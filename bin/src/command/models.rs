@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_profile_says_how_it_is_reached() {
+    fn profiles_show_provider_address_key_and_price() {
         let text = "[model]\nname = \"big\"\n[model_profiles.local]\nbase_url = \"http://me:s3cret@l/v1\"\n\
                     [model_profiles.other]\napi_key_env = \"OTHER\"\n[model_profiles.rules]\nprovider = \"offline\"\n\
                     [prices.big]\nprompt_per_mtok = \"0.40\"\ncompletion_per_mtok = \"1.60\"\n";

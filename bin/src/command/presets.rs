@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_preset_of_ones_own_stands_in_for_a_built_in_one_of_its_name() {
+    fn user_preset_overrides_built_in_one() {
         let text = "[presets.explore]\nallowed_tools = [\"grep\", \"nothing\"]\n[presets.mine]\ndenied_tools = [\"grep\"]\n\
                     [tools]\ndisabled = [\"glob\"]\n";
         let config = Config::parse("c", text).unwrap();

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_value_says_where_it_comes_from_and_no_secret_is_shown() {
+    fn settings_show_their_origin_and_no_secret() {
         let check = |text: &str, key: &str, variables: &[(&str, &str)]| {
             let settings = Settings::of("c.toml", text);
             let environment = Environment::of(variables.iter().copied());

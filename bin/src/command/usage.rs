@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cost_says_how_far_it_is_known() {
+    fn cost_shows_number_of_runs_without_price() {
         for (nanos, without, unicode, want) in [
             (4_200_000, 0, true, "$0.0042"),
             (0, 0, true, "$0.00"),

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_break_at_words_and_beside_wide_characters() {
+    fn lines_break_between_words_and_wide_characters() {
         for (text, columns, want) in [
             ("one two three", 7, vec!["one two", "three"]),
             ("one  two", 8, vec!["one  two"]), // spaces within a line stay
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_of_two_hues_stays_together() {
+    fn word_of_two_styles_is_not_split() {
         let mut flow = Flow::default();
         flow.push(Hue::Plain, "see pre");
         flow.push(Hue::Bold, "fix");

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_column_that_needs_less_leaves_the_rest_to_the_wider_ones() {
+    fn narrow_columns_leave_space_to_wider_ones() {
         for (natural, room, want) in [
             (vec![3, 5], 20, vec![3, 5]),
             (vec![3, 50], 20, vec![3, 17]),

@@ -31,7 +31,7 @@ fn check_ascii(text: &str, width: usize, want: &[&str]) {
 }
 
 #[test]
-fn headings_and_paragraphs_are_set_apart_and_wrapped() {
+fn headings_and_paragraphs_are_separated_and_wrapped() {
     let text = "# A title\nThe first paragraph\nof the text.\n\n\nThe second.\n## Next\n\nEnd";
     let want = ["A title", "", "The first paragraph of the text.", "", "The second.", "", "Next", "", "End"];
     check(text, 80, &want);
@@ -44,7 +44,7 @@ fn headings_and_paragraphs_are_set_apart_and_wrapped() {
 }
 
 #[test]
-fn lists_hang_their_text_below_its_beginning() {
+fn list_items_have_hanging_indent() {
     let text = "- one item that is long\n- two\n  1. first\n  2. second one is long\n- [x] did\n- [ ] do\n-\n";
     check(
         text,
@@ -68,14 +68,14 @@ fn lists_hang_their_text_below_its_beginning() {
 }
 
 #[test]
-fn quotes_have_a_bar_along_all_their_lines() {
+fn quote_lines_have_a_bar() {
     check("> one two three\n> four\n>\n> - five", 12, &["│ one two", "│ three four", "│", "│ • five"]);
     check("a\n> b\n> > c\n\nd", 40, &["a", "", "│ b", "│", "│ │ c", "", "d"]);
     check_ascii("> a", 40, &["| a"]);
 }
 
 #[test]
-fn code_keeps_its_lines_and_spaces() {
+fn code_keeps_line_breaks_and_spaces() {
     let text = "```rust\nfn main() {\n\tlet x  = \"long long\";\n\n}\n```";
     check(text, 40, &["    fn main() {", "        let x  = \"long long\";", "", "    }"]);
     check(text, 20, &["    fn main() {", "        let x  = \"lo", "    ng long\";", "", "    }"]);
@@ -85,7 +85,7 @@ fn code_keeps_its_lines_and_spaces() {
 }
 
 #[test]
-fn inline_text_is_coloured() {
+fn inline_text_is_styled() {
     let line = |text: &str| render(text, &page(80)).remove(0);
     assert_eq!(line("# a"), StyledLine::of(Hue::Bold, "a"));
     assert_eq!(
@@ -105,7 +105,7 @@ fn inline_text_is_coloured() {
 }
 
 #[test]
-fn what_is_behind_a_link_is_shown() {
+fn link_targets_are_shown() {
     for (text, want) in [
         ("[a *b*](https://x.org)", "a b (https://x.org)"),
         ("[https://x.org](https://x.org)", "https://x.org"),
@@ -124,7 +124,7 @@ fn what_is_behind_a_link_is_shown() {
 }
 
 #[test]
-fn tables_are_aligned_and_cut_where_they_have_to_be() {
+fn tables_are_aligned_and_truncated_to_width() {
     let text = "|Name|Count|Note|\n|:--|--:|:-:|\n|a|1|short|\n|好|22222|a very long cell `c`|\n|b|";
     check(
         text,
@@ -165,7 +165,7 @@ fn rules_and_html_are_shown() {
 }
 
 #[test]
-fn nothing_that_steers_a_terminal_gets_through() {
+fn terminal_control_characters_are_replaced() {
     for (text, want) in [
         ("a\u{1b}[2Jb", "a\u{fffd}[2Jb"),
         ("a&#27;[2Jb&#x202e;", "a\u{fffd}[2Jb\u{fffd}"),
@@ -181,7 +181,7 @@ fn nothing_that_steers_a_terminal_gets_through() {
 }
 
 #[test]
-fn deep_nesting_and_long_blocks_are_no_trouble() {
+fn deep_nesting_and_long_blocks_fit_the_width() {
     for text in [
         ">".repeat(20_000) + "x",
         "- ".repeat(2_000) + "x",
@@ -273,7 +273,7 @@ fn any_text() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn any_text_fits_any_page_and_is_harmless(text in any_text(), width in 1usize..60, unicode: bool) {
+    fn any_text_fits_the_width_without_control_characters(text in any_text(), width in 1usize..60, unicode: bool) {
         for line in render(&text, &PageFormat { width, unicode }) {
             prop_assert!(line.width() <= width, "{line:?}");
             let shown = plain(&line);
@@ -282,7 +282,7 @@ proptest! {
     }
 
     #[test]
-    fn plain_paragraphs_lose_no_letter(words in prop::collection::vec("[a-z0-9好é]{1,30}", 1..40), width in 2usize..60) {
+    fn paragraphs_keep_every_letter(words in prop::collection::vec("[a-z0-9好é]{1,30}", 1..40), width in 2usize..60) {
         let shown = plains(&render(&words.join(" "), &page(width))).concat();
         prop_assert_eq!(shown.replace(' ', ""), words.concat());
     }

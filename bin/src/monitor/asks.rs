@@ -102,7 +102,7 @@ mod tests {
     use crate::monitor::sample::{changed, run, tree};
 
     #[test]
-    fn it_is_read_when_it_may_have_changed_and_never_in_a_loop() {
+    fn requests_are_reread_only_after_changes() {
         let at = Timestamp::from_millis;
         let mut forest = ActorIndex::default();
         let asking = |events: u64| {

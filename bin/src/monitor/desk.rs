@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_changed_is_read_again_but_not_at_once_and_never_twice_at_a_time() {
+    fn changed_records_are_reread_after_delay_one_at_a_time() {
         let at = Timestamp::from_millis;
         let mut forest = ActorIndex::default();
         forest.apply(tree(vec![run("m", None)]), at(0));
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_before_is_dropped_and_no_event_is_there_twice() {
+    fn stale_answer_is_dropped_and_events_are_not_duplicated() {
         let at = Timestamp::from_millis;
         let mut forest = ActorIndex::default();
         forest.apply(tree(vec![run("m", None), run("n", None)]), at(0));
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_with_others_is_read_again_after_a_while() {
+    fn records_depending_on_other_runs_are_reread_after_delay() {
         let at = Timestamp::from_millis;
         let mut forest = ActorIndex::default();
         forest.apply(tree(vec![run("m", None), run("n", Some("m"))]), at(0));

@@ -65,7 +65,7 @@ mod tests {
     use crate::monitor::sample::{changed, run, tree};
 
     #[test]
-    fn the_newest_are_read_first_a_few_at_a_time_and_what_fails_rests() {
+    fn newest_runs_are_read_first_and_failed_reads_wait() {
         let at = Timestamp::from_millis;
         let mut forest = ActorIndex::default();
         let ids: Vec<String> = (0..6).map(|n| format!("r{n}")).collect();

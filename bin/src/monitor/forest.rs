@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_gone_is_forgotten_but_for_runs_and_what_they_hang_below() {
+    fn ended_actors_are_dropped_except_runs_and_their_parents() {
         let mut forest = ActorIndex::default();
         forest.apply(tree(vec![run("r1", None), run("r2", Some("r1"))]), at(0));
         forest.apply(changed(vec![], &["run:r2", "journal:0", "sub_agent_supervisor:s"]), at(1));
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn how_a_run_ended_is_known_when_it_goes_or_is_to_be_read() {
+    fn run_end_is_taken_from_event_or_marked_unrecorded() {
         let mut forest = ActorIndex::default();
         forest.apply(tree(vec![run("told", None), run("missed", None)]), at(0));
         let end = RunEnd {
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_newest_runs_that_have_ended_stay() {
+    fn only_newest_ended_runs_are_kept() {
         let mut forest = ActorIndex::default();
         forest.apply(tree(vec![]), at(0));
         for n in 0..MAX_ENDED_RUNS + 10 {
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_before_anybody_looked_is_not_used_now() {
+    fn usage_before_first_snapshot_is_not_counted_as_recent() {
         let mut forest = ActorIndex::default();
         let with = |id: &str, tokens: u64| {
             let mut view = run(id, None);
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_urgent_is_named_first() {
+    fn alerts_are_sorted_by_urgency() {
         let mut forest = ActorIndex::default();
         let mut views = Vec::new();
         for (id, stuck, asks, restarts) in

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_move_the_cursor_or_change_its_width_is_not_drawn() {
+    fn unsafe_or_ambiguous_characters_are_not_drawn() {
         for (text, fine, plain) in [
             ("plain", "plain   ", "plain   "),
             ("\u{1b}[2Jx", "?[2Jx   ", "?[2Jx   "),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_drawn_to_scale() {
+    fn sparklines_and_bars_are_drawn_to_scale() {
         let [fine, plain] = INKS;
         assert_eq!(fine.spark(&[0, 1, 4, 8]), " ▁▄█");
         assert_eq!(plain.spark(&[0, 0]), "  ");
@@ -208,7 +208,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_stays_within_its_columns(text: String, columns in 0u16..20, x in 0u16..12, ink in 0usize..2) {
+        fn any_text_is_drawn_within_its_columns(text: String, columns in 0u16..20, x in 0u16..12, ink in 0usize..2) {
             let mut buffer = Buffer::empty(Rect::new(0, 0, 10, 2));
             let before = buffer.clone();
             let took = INKS[ink].put(&mut buffer, (x, 0), usize::from(columns), &StyledLine::of(Hue::Red, text));

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_key_means_one_thing() {
+    fn each_key_is_bound_once() {
         let keys: Vec<KeyCode> = BINDINGS.iter().flat_map(|binding| binding.keys).copied().collect();
         for (at, key) in keys.iter().enumerate() {
             assert!(!keys[..at].contains(key), "{key:?} is bound twice");

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_selected_stays_so_and_where_it_is_gone_its_neighbour_is() {
+    fn selection_is_kept_or_moves_to_a_remaining_row() {
         let mut forest = forest(&[("m", None), ("a", Some("m")), ("b", Some("m"))]);
         let mut list = RowList::default();
         list.refresh(&forest);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_selected_before_it_has_made_progress() {
+    fn new_run_is_selected_before_its_first_progress() {
         let mut fresh = run("m", None);
         fresh.run.as_mut().unwrap().last_progress = None;
         let (mut forest, mut list) = (forest(&[]), RowList { follows: true, ..RowList::default() });

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_typed_pasted_and_taken_back() {
+    fn input_is_typed_pasted_and_deleted() {
         let mut prompt = Prompt::default();
         let key = |code| KeyEvent::new(code, KeyModifiers::NONE);
         let control = |c| KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL);

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_second_has_its_own_beat_and_old_ones_go() {
+    fn usage_is_counted_per_second_and_old_seconds_are_dropped() {
         let at = |seconds: i64| Timestamp::from_millis(seconds * 1_000 + 300);
         let mut pulse = UsageHistory::default();
         assert_eq!(pulse.beats(at(5), 2), [(0, 0), (0, 0)]);

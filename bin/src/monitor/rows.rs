@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn work_hangs_below_whom_it_is_for_and_silent_keepers_are_left_out() {
+    fn actors_are_grouped_by_work_and_idle_supervisors_hidden() {
         let forest = forest();
         assert_eq!(
             drawn(&forest, &TreeView::default()),
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ordered_filtered_and_folded_is_as_the_table_says() {
+    fn rows_follow_sort_filter_and_folding() {
         let forest = forest();
         let of = |change: &dyn Fn(&mut TreeView)| {
             let mut view = TreeView::default();
@@ -323,7 +323,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_actor_is_there_once_whatever_hangs_where(
+        fn every_actor_appears_once_for_any_parents(
             parents in prop::collection::vec(prop::option::of(0usize..14), 1..14),
             by_supervision: bool,
             sort in 0usize..7,

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_line_has_its_numbers_and_its_colour() {
+    fn diff_lines_have_line_numbers_and_colors() {
         let diff = "--- original\n+++ modified\n@@ -1,3 +1,3 @@\n one\n-two\n+zwei\u{1b}[2J\n three\n@@ -20,2 +20,3 @@\n a\n+\n b\n\
                     \\ No newline at end of file\n";
         let rows = rows(diff).unwrap();

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_followed_from_its_start_to_its_end_and_stays_as_it_ended() {
+    fn child_state_follows_events_and_is_final_after_its_end() {
         let mut board = RunTable::with_root(RunId::new("root"), "orchestrator", "all");
         board.apply(&record("root", 1, child_started("c")));
         let child = |board: &RunTable| board.entry(&RunId::new("c")).cloned().unwrap();
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_run_used_is_counted_once_whoever_tells_it_first() {
+    fn usage_from_tree_and_events_is_counted_once() {
         let usage = Usage { prompt_tokens: 30, completion_tokens: 12, ..Usage::default() };
         let answered = |cost| ModelEvent::Completed {
             finish_reason: "stop".into(),
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_says_what_for() {
+    fn waiting_run_shows_its_reason() {
         let mut board = RunTable::with_root(RunId::new("root"), "default", "all");
         board.apply(&record("root", 1, ModelEvent::Waiting { reason: "concur\nrency".into(), for_ms: 200 }));
         assert_eq!(board.entries[0].activity, "waiting: concur rency");
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_never_started_ends_with_its_parents_word() {
+    fn unstarted_child_ends_with_its_parents_event() {
         let mut board = RunTable::with_root(RunId::new("root"), "orchestrator", "all");
         board.apply(&record("root", 1, child_started("c")));
         board.apply(&record("root", 1, child_started("c")));

@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn children_hang_below_their_parent() {
+    fn children_are_drawn_below_their_parent() {
         let drawn = plain(&family(), &frame(80, 10));
         let heads: Vec<&str> = drawn.iter().map(|line| line.split(" 好好").next().unwrap()).collect();
         assert_eq!(
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_stand_in_columns_and_costs_only_where_there_is_room() {
+    fn numbers_are_aligned_and_cost_is_shown_if_width_allows() {
         let mut board = family();
         board.entries[0].agent_type = "orchestrator".into();
         board.entries[3].started_at = Some(Timestamp::from_millis(-90_000));
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_screen_keeps_the_time_and_cuts_the_task() {
+    fn narrow_screen_keeps_time_and_truncates_task() {
         let mut board = family();
         board.entries.truncate(1);
         board.entries[0].task = "a task that is too long for it".into();
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_counted_and_what_works_is_kept() {
+    fn hidden_runs_are_counted_and_active_runs_stay_visible() {
         let mut board = RunTable { entries: vec![entry("root", None, DisplayState::Active)] };
         for n in 0..20 {
             let state = if n == 17 {
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn without_utf8_only_ascii_is_drawn() {
+    fn only_ascii_is_drawn_without_utf8() {
         let mut board = family();
         for entry in &mut board.entries {
             entry.task = "a very long task that has to be cut because it does not fit here at all".into();
@@ -435,7 +435,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_board_fits_any_screen(
+        fn any_run_table_fits_any_screen(
             runs in prop::collection::vec(
                 (states(), any::<prop::sample::Index>(), any::<String>(), prop::option::of(0u64..9_000_000_000)), 1..40,
             ),

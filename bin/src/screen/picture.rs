@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tree_comes_first_and_the_text_has_a_third_and_what_the_tree_leaves_free() {
+    fn tree_has_priority_and_text_gets_a_third_plus_free_lines() {
         for (height, tail, has_foot, want) in [
             (0, 5, true, (0, 0, 0)),
             (1, 5, true, (0, 1, 0)),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_text_stands_above_the_tree_and_the_foot_below() {
+    fn text_end_is_above_the_tree_and_footer_below() {
         assert_eq!(
             drawn(6, 16, 1, 9, "Ctrl-C cancels it"),
             [
@@ -116,7 +116,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_picture_fits(
+        fn any_frame_fits_its_size(
             height in 0usize..40, width in 0usize..90, runs in 0usize..30, tail in 0usize..30, has_foot: bool,
         ) {
             let lines = drawn(height, width, runs, tail, if has_foot { "foot" } else { "" });

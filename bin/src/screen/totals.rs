@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn totals_are_those_of_all_runs() {
+    fn totals_cover_all_runs() {
         let now = Timestamp::from_millis(60_000);
         for (runs, want) in [
             (vec![], "0.0 s"),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn money_is_short_and_never_rounded_up() {
+    fn cost_is_abbreviated_and_rounded_down() {
         for (nanos, want) in [
             (0, "$0.00"),
             (99_999, "<$0.0001"),

@@ -62,7 +62,7 @@ mod tests {
     use crate::Config;
 
     #[test]
-    fn an_error_shows_its_line_without_texts_that_may_be_secrets() {
+    fn error_excerpt_masks_possible_secrets() {
         for (text, want) in [
             ("[model]\ntimeout_ms = \"soon\"\n", "timeout_ms = \"****\"\n             ^^^^^^"),
             ("[model]\nnam = 1\n", "nam = 1\n^^^"),
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn types_are_said_in_words() {
+    fn type_names_are_spelled_out() {
         for (message, want) in [
             (
                 "invalid type: string \"x\", expected u64",

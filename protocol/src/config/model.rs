@@ -239,7 +239,7 @@ mod tests {
     use crate::Config;
 
     #[test]
-    fn a_profile_inherits_headers_only_from_its_own_service() {
+    fn profile_inherits_headers_only_for_the_same_service() {
         let text = "[model]\nheaders = { x = \"1\" }\nheader_env = { y = \"Y\" }\nquery = { v = \"2\" }\n\
                     params = { seed = 7 }\n[model_profiles.same]\nname = \"b\"\n\
                     [model_profiles.own]\nparams = { top_k = 3 }\n[model_profiles.other]\nbase_url = \"http://l/v1\"\n";

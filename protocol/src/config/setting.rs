@@ -129,7 +129,7 @@ description = \"Reviews.\"
     }
 
     #[test]
-    fn each_setting_has_its_value_and_its_line() {
+    fn settings_have_value_and_line() {
         let settings = listed(TEXT);
         for (key, value, line) in [
             ("model.name", Some("\"big\""), Some(2)),

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_names_what_it_is_of_and_reads_back() {
+    fn row_is_keyed_by_grouping_and_round_trips() {
         for (of, key) in [
             (UsageOf::Day("2026-01-01".into()), "day"),
             (UsageOf::Model("m".into()), "model"),

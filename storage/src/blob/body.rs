@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_comes_in_pieces_of_equal_size_whatever_its_stream_gives() {
+    async fn body_is_rechunked_into_equal_parts() {
         for (given, want) in [
             (&[][..], &[""][..]),
             (&["", ""], &[""]),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_may_be_as_large_as_its_limit_and_no_larger() {
+    async fn body_larger_than_limit_is_rejected() {
         for (limit_bytes, want) in
             [(4, Ok(vec!["abc".to_owned(), "d".into()])), (3, Err(StoreError::TooLarge { limit_bytes: 3 }))]
         {

@@ -36,17 +36,17 @@ const LARGE_BYTES: usize = 2 * PART_BYTES + 7;
 /// If the contract is violated; the message names the operation.
 pub async fn check(scratch: &FilePath, make: impl Fn() -> BlobStore) {
     let world = || TestBlobs { blobs: make(), scratch: scratch.to_owned() };
-    bytes_come_back_and_no_version_is_written_twice(world()).await;
-    a_body_comes_back_whole_whatever_its_size(world()).await;
-    a_body_in_pieces_replaces_nothing(world()).await;
-    what_is_too_large_or_fails_on_the_way_leaves_nothing(world()).await;
-    a_write_that_is_given_up_leaves_nothing(world()).await;
-    a_file_is_taken_in_and_stays(world()).await;
-    of_two_that_write_one_path_one_wins(world()).await;
-    versions_come_and_go_beside_each_other(world()).await;
-    many_are_removed_at_once(world()).await;
-    room_is_made_for_a_version(world()).await;
-    a_path_that_is_no_version_is_refused(world()).await;
+    bytes_round_trip_and_no_version_is_overwritten(world()).await;
+    body_of_any_size_round_trips(world()).await;
+    streamed_body_replaces_no_existing_version(world()).await;
+    oversized_or_failed_stream_leaves_nothing(world()).await;
+    dropped_write_leaves_nothing(world()).await;
+    file_is_copied_and_source_is_kept(world()).await;
+    one_of_two_concurrent_writers_of_a_path_wins(world()).await;
+    versions_are_written_and_deleted_concurrently(world()).await;
+    many_versions_are_deleted_together(world()).await;
+    clear_makes_a_path_writable_again(world()).await;
+    invalid_path_is_rejected(world()).await;
 }
 
 struct TestBlobs {
@@ -90,7 +90,7 @@ impl TestBlobs {
     }
 }
 
-async fn bytes_come_back_and_no_version_is_written_twice(world: TestBlobs) {
+async fn bytes_round_trip_and_no_version_is_overwritten(world: TestBlobs) {
     let blobs = &world.blobs;
     for filename in ["报告 100%.md", "plain.txt", "..", "a/b#1", "", "%2E", "a b+c=d,(e)@f"] {
         let path = path(1, filename);
@@ -106,7 +106,7 @@ async fn bytes_come_back_and_no_version_is_written_twice(world: TestBlobs) {
     }
 }
 
-async fn a_body_comes_back_whole_whatever_its_size(world: TestBlobs) {
+async fn body_of_any_size_round_trips(world: TestBlobs) {
     for (version, size) in (1..).zip([0, 1, PART_BYTES - 1, PART_BYTES, PART_BYTES + 1, LARGE_BYTES]) {
         let (whole, streamed, body) = (path(version, "whole"), path(version, "streamed"), sample(size));
         world.blobs.put(&whole, body.clone()).await.unwrap();
@@ -119,7 +119,7 @@ async fn a_body_comes_back_whole_whatever_its_size(world: TestBlobs) {
     }
 }
 
-async fn a_body_in_pieces_replaces_nothing(world: TestBlobs) {
+async fn streamed_body_replaces_no_existing_version(world: TestBlobs) {
     let (path, first) = (path(1, "f"), Bytes::from_static(b"first"));
     world.blobs.put(&path, first.clone()).await.unwrap();
     for size in [3, LARGE_BYTES] {
@@ -129,7 +129,7 @@ async fn a_body_in_pieces_replaces_nothing(world: TestBlobs) {
     }
 }
 
-async fn what_is_too_large_or_fails_on_the_way_leaves_nothing(world: TestBlobs) {
+async fn oversized_or_failed_stream_leaves_nothing(world: TestBlobs) {
     for size in [10, LARGE_BYTES] {
         let (path, limit_bytes) = (path(1, "f"), size as u64 - 1);
         let refused = world.blobs.put_stream(&path, limit_bytes, pieces(&sample(size))).await;
@@ -142,7 +142,7 @@ async fn what_is_too_large_or_fails_on_the_way_leaves_nothing(world: TestBlobs) 
     }
 }
 
-async fn a_write_that_is_given_up_leaves_nothing(world: TestBlobs) {
+async fn dropped_write_leaves_nothing(world: TestBlobs) {
     for size in [0, 10, LARGE_BYTES] {
         let path = path(1, "f");
         let (reached, is_reached) = oneshot::channel();
@@ -161,7 +161,7 @@ async fn a_write_that_is_given_up_leaves_nothing(world: TestBlobs) {
     }
 }
 
-async fn a_file_is_taken_in_and_stays(world: TestBlobs) {
+async fn file_is_copied_and_source_is_kept(world: TestBlobs) {
     let (source, body) = (world.scratch.join("made by a tool"), sample(LARGE_BYTES));
     std::fs::write(&source, &body).unwrap();
     let stored = world.blobs.put_file(&path(1, "f"), body.len() as u64, &source).await;
@@ -179,7 +179,7 @@ async fn a_file_is_taken_in_and_stays(world: TestBlobs) {
     std::fs::remove_file(source).unwrap();
 }
 
-async fn of_two_that_write_one_path_one_wins(world: TestBlobs) {
+async fn one_of_two_concurrent_writers_of_a_path_wins(world: TestBlobs) {
     for (version, sizes) in (1..).zip([[10, 20], [10, LARGE_BYTES], [LARGE_BYTES, LARGE_BYTES + 1]]) {
         let (path, bodies) = (path(version, "f"), sizes.map(sample));
         let clone = world.blobs.clone();
@@ -197,7 +197,7 @@ async fn of_two_that_write_one_path_one_wins(world: TestBlobs) {
     }
 }
 
-async fn versions_come_and_go_beside_each_other(world: TestBlobs) {
+async fn versions_are_written_and_deleted_concurrently(world: TestBlobs) {
     let blobs = &world.blobs;
     for version in 1..=VERSION_COUNT {
         let (written, removed) = (path(version, "f"), path(version - 1, "f"));
@@ -208,7 +208,7 @@ async fn versions_come_and_go_beside_each_other(world: TestBlobs) {
     world.assert_holds(&path(VERSION_COUNT, "f"), &sample(9)).await;
 }
 
-async fn many_are_removed_at_once(TestBlobs { blobs, .. }: TestBlobs) {
+async fn many_versions_are_deleted_together(TestBlobs { blobs, .. }: TestBlobs) {
     let paths: Vec<String> = (1..=600).map(|version| path(version, "f")).collect();
     for place in [0, 1, 299, 599] {
         blobs.put(&paths[place], sample(10)).await.unwrap();
@@ -227,7 +227,7 @@ async fn many_are_removed_at_once(TestBlobs { blobs, .. }: TestBlobs) {
     assert!(blobs.delete_all(&[]).await.is_empty());
 }
 
-async fn room_is_made_for_a_version(TestBlobs { blobs, .. }: TestBlobs) {
+async fn clear_makes_a_path_writable_again(TestBlobs { blobs, .. }: TestBlobs) {
     let path = path(1, "f");
     blobs.prepare(&path).await.unwrap();
     blobs.put(&path, sample(10)).await.unwrap();
@@ -237,7 +237,7 @@ async fn room_is_made_for_a_version(TestBlobs { blobs, .. }: TestBlobs) {
     assert_eq!(blobs.get(&path).await.unwrap(), Some(sample(20)));
 }
 
-async fn a_path_that_is_no_version_is_refused(world: TestBlobs) {
+async fn invalid_path_is_rejected(world: TestBlobs) {
     for path in ["", "/", "/a", "a/", "../out", "a/../../out", "a//b", "a/b#1", "a/./b"] {
         let bytes = Bytes::from_static(b"x");
         assert!(world.blobs.put(path, bytes.clone()).await.is_err(), "{path}");

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_read_as_it_is_written() {
+    fn location_round_trips_through_text() {
         for (text, name, prefix, back) in [
             ("s3://b", "b", "", "s3://b"),
             ("s3://b/", "b", "", "s3://b"),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_no_place_is_refused_with_what_to_write() {
+    fn invalid_location_is_rejected_with_advice() {
         for (text, want) in [
             ("", "give \"file\""),
             ("File", "give \"file\""),

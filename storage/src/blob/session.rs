@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_go_aside_stays_whole_and_is_named() {
+    fn folder_that_cannot_be_moved_is_kept_whole_and_reported() {
         let home = tempfile::tempdir().unwrap();
         let leaving = session(home.path());
         fs::write(leaving.trash.parent().unwrap(), "in the way").unwrap();
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_renamed_leaves_all_of_them_where_they_were() {
+    fn failed_file_rename_restores_the_folder() {
         let home = tempfile::tempdir().unwrap();
         let leaving = session(home.path());
         // A non-empty folder with the new name, because permissions do not restrict tests that run as root.

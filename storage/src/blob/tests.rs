@@ -49,7 +49,7 @@ fn tree(folder: &FilePath) -> Vec<String> {
 const EMPTY_SESSION_FOLDERS: [&str; 3] = ["sessions", "sessions/s", "sessions/s/artifacts"];
 
 #[tokio::test]
-async fn files_keep_the_contract() {
+async fn file_store_satisfies_the_contract() {
     let scratch = tempfile::tempdir().unwrap();
     let homes = tempfile::tempdir().unwrap();
     let number = std::cell::Cell::new(0);
@@ -63,7 +63,7 @@ async fn files_keep_the_contract() {
 }
 
 #[tokio::test]
-async fn memory_keeps_the_contract() {
+async fn memory_store_satisfies_the_contract() {
     let scratch = tempfile::tempdir().unwrap();
     let nowhere = scratch.path().join("nowhere");
     contract::check(scratch.path(), || BlobStore::open(&nowhere, &BlobLocation::Memory, &no_environment).unwrap())
@@ -72,7 +72,7 @@ async fn memory_keeps_the_contract() {
 }
 
 #[test]
-fn a_name_stays_readable_where_it_is_safe() {
+fn file_name_in_path_is_encoded_only_if_unsafe() {
     let id = ArtifactId::new("a1");
     for (scope, filename, want) in [
         (session("s"), "report v2.md", "sessions/s/artifacts/a1/v3/report v2.md"),
@@ -89,7 +89,7 @@ fn a_name_stays_readable_where_it_is_safe() {
 }
 
 #[tokio::test]
-async fn a_version_lies_where_its_path_says() {
+async fn version_is_stored_at_its_path() {
     let home = tempfile::tempdir().unwrap();
     let blobs = open(home.path());
     for filename in ["报告 100%.md", "plain.txt", "..", "a/b#1", "", "%2E"] {
@@ -104,7 +104,7 @@ async fn a_version_lies_where_its_path_says() {
 }
 
 #[tokio::test]
-async fn a_path_out_of_the_home_is_refused() {
+async fn path_outside_home_is_rejected() {
     let home = tempfile::tempdir().unwrap();
     let blobs = open(&home.path().join("inner"));
     for path in ["../out", "a/../../out", "a//b"] {
@@ -131,7 +131,7 @@ async fn deletion_removes_empty_folders_only() {
 }
 
 #[tokio::test]
-async fn a_deletion_finds_what_a_crash_left() {
+async fn deletion_removes_partial_files_of_a_crash() {
     let home = tempfile::tempdir().unwrap();
     let blobs = open(home.path());
     let folder = home.path().join("sessions/s/artifacts/a/v1");
@@ -158,7 +158,7 @@ async fn a_deletion_finds_what_a_crash_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_that_goes_breaks_no_write_into_it() {
+async fn concurrent_folder_removal_breaks_no_write() {
     let home = tempfile::tempdir().unwrap();
     let blobs = open(home.path());
     let rounds = (0..200u64).map(|version| {
@@ -175,7 +175,7 @@ async fn a_folder_that_goes_breaks_no_write_into_it() {
 }
 
 #[tokio::test]
-async fn a_place_that_cannot_be_opened_says_why() {
+async fn opening_unusable_location_fails_with_reason() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("file");
     fs::write(&file, "").unwrap();

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_path_has_one_turn_at_a_time_and_none_is_remembered() {
+    async fn path_lock_is_exclusive_and_dropped_when_unused() {
         let turns = Arc::new(PathLocks::default());
         let first = turns.lock("a").await;
         assert!(turns.lock("b").now_or_never().is_some(), "another path does not wait");

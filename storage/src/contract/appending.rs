@@ -54,7 +54,7 @@ pub(super) fn cursors_have_no_gaps_per_trace_run_and_session(mut world: TestStor
     assert!(end.is_empty());
 }
 
-pub(super) fn a_sessions_events_are_found_by_their_session_seq(mut world: TestStore) {
+pub(super) fn session_events_are_found_by_session_seq(mut world: TestStore) {
     world.start_run("a");
     world.start_run("b");
     world.start_run("silent");
@@ -101,7 +101,7 @@ pub(super) fn event_on_another_timeline_counts_for_its_run(mut world: TestStore)
     assert_eq!(world.run("p").status, RunStatus::Running, "a child's end is not its parent's");
 }
 
-pub(super) fn a_stale_incarnation_is_refused(mut world: TestStore) {
+pub(super) fn stale_incarnation_is_rejected(mut world: TestStore) {
     world.start_run("a");
     world.fenced("a", 1, 1, vec![event("a", Some("a"), 1, started())]).unwrap();
     assert_eq!(world.write(vec![open_run("a")]).epoch, Some(2));
@@ -117,7 +117,7 @@ pub(super) fn a_stale_incarnation_is_refused(mut world: TestStore) {
     assert_eq!(late, Err(StoreError::StaleIncarnation(run_id("a"))));
 }
 
-pub(super) fn a_repeated_number_is_acknowledged_and_not_repeated(mut world: TestStore) {
+pub(super) fn repeated_append_is_acknowledged_and_not_applied_again(mut world: TestStore) {
     world.start_run("a");
     let step = || vec![event("a", Some("a"), 1, answered(10, 5, Some(1)))];
     assert_eq!(world.fenced("a", 1, 1, step()).unwrap().events.len(), 1);
@@ -137,7 +137,7 @@ pub(super) fn a_repeated_number_is_acknowledged_and_not_repeated(mut world: Test
     assert_eq!(world.fenced("a", 1, 4, step()).unwrap().events.len(), 1);
 }
 
-pub(super) fn a_run_can_be_made_opened_and_started_in_one_append(mut world: TestStore) {
+pub(super) fn run_can_be_created_opened_and_started_in_one_append(mut world: TestStore) {
     let ack = world.write(vec![
         new_session("a"),
         new_trace("a", "a"),
@@ -150,7 +150,7 @@ pub(super) fn a_run_can_be_made_opened_and_started_in_one_append(mut world: Test
     world.fenced("a", 1, 1, vec![event("a", Some("a"), 2, completed("done"))]).unwrap();
 }
 
-pub(super) fn a_refused_append_writes_nothing_and_leaves_its_neighbours_alone(mut world: TestStore) {
+pub(super) fn rejected_append_writes_nothing_and_affects_no_other(mut world: TestStore) {
     world.start_run("a");
     let outcomes = world.batch(vec![
         vec![event("a", Some("a"), 1, started())],
@@ -203,7 +203,7 @@ pub(super) fn missing_references_are_rejected(mut world: TestStore) {
     assert!(world.reader.run_events(&run_id("nobody")).unwrap().is_empty());
 }
 
-pub(super) fn an_append_sees_what_the_ones_before_it_in_the_batch_wrote(mut world: TestStore) {
+pub(super) fn append_sees_earlier_appends_of_the_batch(mut world: TestStore) {
     let outcomes = world.batch(vec![
         vec![new_session("a")],
         vec![new_trace("a", "a")],

@@ -49,7 +49,7 @@ pub(super) fn version(id: &str, scope: &ArtifactScope, name: &str, version: u64)
     Write::ArtifactVersion(Box::new(NewVersion { artifact, update_type, path: blob(id, version) }))
 }
 
-pub(super) fn versions_follow_one_another_without_gap(mut world: TestStore) {
+pub(super) fn versions_are_numbered_without_gaps(mut world: TestStore) {
     world.start_run("a");
     let scope = in_session("a");
     world.write(vec![version("x", &scope, "report", 1), version("x", &scope, "report", 2)]);
@@ -79,7 +79,7 @@ pub(super) fn versions_follow_one_another_without_gap(mut world: TestStore) {
     assert_eq!(world.reader.versions(&artifact_id("x")).unwrap().len(), 3);
 }
 
-pub(super) fn a_name_is_unique_in_its_scope(mut world: TestStore) {
+pub(super) fn artifact_name_is_unique_in_its_scope(mut world: TestStore) {
     world.start_run("a");
     world.start_run("b");
     let scopes = [in_session("a"), in_session("b"), of_user("local"), of_user("other")];
@@ -186,7 +186,7 @@ fn numbers_and_dirty_flag(world: &TestStore) -> (u64, u64, bool) {
     (found.current_version, found.stored_version, found.dirty)
 }
 
-pub(super) fn edits_are_kept_in_order_and_become_versions_with_gaps(mut world: TestStore) {
+pub(super) fn edits_are_kept_in_order_and_flushed_as_versions(mut world: TestStore) {
     world.start_run("a");
     let told =
         |second| event("a", Some("a"), second, ArtifactEvent::Deleted { name: None, artifact_id: artifact_id("d") });
@@ -221,7 +221,7 @@ pub(super) fn edits_are_kept_in_order_and_become_versions_with_gaps(mut world: T
     assert_eq!(versions[2].provenance.tool_call_id.as_deref(), Some("c4"));
 }
 
-pub(super) fn a_text_can_be_read_from_its_edits(mut world: TestStore) {
+pub(super) fn text_is_rebuilt_from_edits(mut world: TestStore) {
     world.start_run("a");
     world.write(vec![
         edit(1, "c1", UpdateType::Create, splice(0, 0, "one old two")),
@@ -252,7 +252,7 @@ pub(super) fn version_is_rejected_while_edits_are_unflushed(mut world: TestStore
     assert_eq!(taken, StoreError::AlreadyExists("artifact plan".into()));
 }
 
-pub(super) fn a_removed_artifact_leaves_intents_for_its_blobs(mut world: TestStore) {
+pub(super) fn deleted_artifact_leaves_intents_for_its_blobs(mut world: TestStore) {
     world.start_run("a");
     let gone = || Write::ArtifactDeleted { artifact_id: artifact_id("d"), at: at(60) };
     world.write(vec![version("d", &in_session("a"), "plan", 1), version("d", &in_session("a"), "plan", 2)]);

@@ -9,7 +9,7 @@ use super::{
 use crate::store::{PermissionFilter, QuestionFilter, SessionFilter, TraceFilter, UsageFilter};
 use soong_protocol::Write;
 
-pub(super) fn lists_and_sums_can_be_of_one_user_alone(mut world: TestStore) {
+pub(super) fn lists_and_usage_can_be_filtered_by_user(mut world: TestStore) {
     for (name, tokens) in [("a", 1), ("bob1", 10), ("b", 100), ("bob2", 1_000)] {
         world.start_run(name);
         let question = SubAgentEvent::QuestionAsked {
@@ -22,7 +22,7 @@ pub(super) fn lists_and_sums_can_be_of_one_user_alone(mut world: TestStore) {
             event(name, Some(name), 1, started()),
             event(name, Some(name), 2, answered(tokens, 0, None)),
             event(name, Some(name), 3, question),
-            Write::PermissionRequest(Box::new(permissions::asked(&format!("p-{name}"), name, 4))),
+            Write::PermissionRequest(Box::new(permissions::permission_request(&format!("p-{name}"), name, 4))),
         ]);
     }
     for (uid, sessions, tokens) in [

@@ -9,7 +9,7 @@ use crate::store::{PermissionFilter, StoreError};
 use soong_protocol::{PermissionDecision, Write};
 
 /// A permission requested by a run; the run, its trace and its session have the same name.
-pub(super) fn asked(id: &str, name: &str, second: i64) -> Permission {
+pub(super) fn permission_request(id: &str, name: &str, second: i64) -> Permission {
     Permission {
         permission_id: PermissionId::new(id),
         run_id: run_id(name),
@@ -37,7 +37,7 @@ pub(super) fn asked(id: &str, name: &str, second: i64) -> Permission {
 }
 
 fn ask(id: &str, second: i64) -> Write {
-    Write::PermissionRequest(Box::new(asked(id, "a", second)))
+    Write::PermissionRequest(Box::new(permission_request(id, "a", second)))
 }
 
 fn decide(id: &str, decision: Decision) -> Write {
@@ -60,13 +60,13 @@ fn read(world: &TestStore, id: &str) -> Permission {
     world.reader.permission(&PermissionId::new(id)).unwrap().unwrap()
 }
 
-pub(super) fn a_permission_is_decided_once_or_withdrawn_with_its_run(mut world: TestStore) {
+pub(super) fn permission_is_decided_once_or_withdrawn_with_its_run(mut world: TestStore) {
     world.start_run("a");
     world.write(vec![event("a", Some("a"), 1, started()), ask("p1", 2), ask("p2", 3), ask("p3", 4)]);
     world.write(vec![event("a", Some("a"), 4, RunEvent::Waiting { r#for: "permission".into() })]);
     assert_eq!(world.reader.run(&run_id("a")).unwrap().unwrap().status, RunStatus::Waiting);
     assert_eq!(pending(&world), ["p1", "p2", "p3"]);
-    assert_eq!(read(&world, "p2"), asked("p2", "a", 3));
+    assert_eq!(read(&world, "p2"), permission_request("p2", "a", 3));
     // Requesting it again changes nothing, because a run that is resumed after a crash may do so.
     world.write(vec![decide("p1", Decision::AllowForSession), ask("p1", 5)]);
     let allowed = read(&world, "p1");

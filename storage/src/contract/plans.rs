@@ -57,14 +57,14 @@ pub(super) fn goals_follow_their_events(mut world: TestStore) {
     assert_eq!(goals(&world, "a").goals.len(), 4);
 }
 
-pub(super) fn a_trace_without_goals_has_its_task_as_mission(mut world: TestStore) {
+pub(super) fn trace_without_goals_has_its_task_as_mission(mut world: TestStore) {
     world.start_run("a");
     assert_eq!(goals(&world, "a"), GoalTree::new("task of a"));
     plan(&mut world, GoalTree::new("task of a").plan_mission_goal("task of a", 0, at(1)));
     assert_eq!(goals(&world, "a").mission, "task of a");
 }
 
-pub(super) fn goals_add_up_messages_children_and_sub_traces(mut world: TestStore) {
+pub(super) fn goal_stats_sum_messages_children_and_sub_traces(mut world: TestStore) {
     start_with_three_goals(&mut world);
     // A sub-trace for "below", and one below that, with 10 and 100 tokens.
     world.write(vec![
@@ -110,7 +110,7 @@ pub(super) fn goals_add_up_messages_children_and_sub_traces(mut world: TestStore
     assert_eq!(find("2").cumulative_stats.unwrap().cost, None, "an unpriced answer");
 }
 
-pub(super) fn collaborators_keep_the_order_of_their_first_appearance(mut world: TestStore) {
+pub(super) fn collaborators_are_ordered_by_first_appearance(mut world: TestStore) {
     world.start_run("a");
     let update = |name: &str, status, summary: &str| {
         let collaborator = Collaborator {

@@ -29,7 +29,7 @@ fn read(world: &TestStore, id: &str) -> Question {
     world.reader.question(&QuestionId::new(id)).unwrap().unwrap()
 }
 
-pub(super) fn a_question_is_decided_once_by_an_answer_or_by_the_end_of_its_run(mut world: TestStore) {
+pub(super) fn question_is_answered_once_or_withdrawn_with_its_run(mut world: TestStore) {
     world.start_run("a");
     world.write(vec![event("a", Some("a"), 1, started()), ask("q1", 2), ask("q2", 3), ask("q3", 4)]);
     world.write(vec![event("a", Some("a"), 4, RunEvent::Waiting { r#for: "question".into() })]);

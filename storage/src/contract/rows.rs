@@ -9,7 +9,7 @@ use super::world::{
 use crate::store::{SessionFilter, StoreError, TraceFilter};
 use soong_protocol::Write;
 
-pub(super) fn a_run_follows_its_events(mut world: TestStore) {
+pub(super) fn run_row_follows_its_events(mut world: TestStore) {
     world.start_run("a");
     assert_eq!(world.run("a"), new_run_record("a", "a", "a", None), "a new run is as it was given");
 
@@ -41,7 +41,7 @@ pub(super) fn a_run_follows_its_events(mut world: TestStore) {
     assert_eq!(run.usage.prompt_tokens, 150, "the sums are the store's own");
 }
 
-pub(super) fn a_trace_follows_its_runs(mut world: TestStore) {
+pub(super) fn trace_row_follows_its_runs(mut world: TestStore) {
     world.start_run("a");
     let trace = world.trace("a");
     assert_eq!((trace.status, trace.run_mode, trace.model.as_str()), (TraceStatus::Running, RunMode::Normal, "m0"));
@@ -72,7 +72,7 @@ pub(super) fn a_trace_follows_its_runs(mut world: TestStore) {
     assert_eq!(world.run("again").usage.total_tokens, 10, "each run by itself");
 }
 
-pub(super) fn a_trace_shows_the_settings_of_its_last_run(mut world: TestStore) {
+pub(super) fn trace_has_settings_of_its_last_run(mut world: TestStore) {
     world.start_run("a");
     let trace = world.trace("a");
     assert_eq!((trace.tools, trace.llm_params.len(), trace.prompt_name.as_deref()), (None, 0, Some("default")));
@@ -90,7 +90,7 @@ pub(super) fn a_trace_shows_the_settings_of_its_last_run(mut world: TestStore) {
     assert_eq!(serde_json::to_value(trace.llm_params).unwrap(), serde_json::json!({"seed": 7, "temperature": 0.5}));
 }
 
-pub(super) fn one_unknown_price_makes_the_sums_unknown(mut world: TestStore) {
+pub(super) fn one_unknown_price_makes_costs_unknown(mut world: TestStore) {
     world.start_run("a");
     for cost in [Some(1), None, Some(1)] {
         world.write(vec![event("a", Some("a"), 1, answered(1, 1, cost))]);
@@ -99,7 +99,7 @@ pub(super) fn one_unknown_price_makes_the_sums_unknown(mut world: TestStore) {
     assert_eq!(world.run("a").usage.total_tokens, 6);
 }
 
-pub(super) fn a_run_that_ended_stays_as_it_ended(mut world: TestStore) {
+pub(super) fn ended_run_is_not_changed_by_later_events(mut world: TestStore) {
     world.start_run("a");
     world
         .write(vec![event("a", Some("a"), 1, started()), event("a", Some("a"), 2, cancelled(EndReason::AbortedTools))]);
@@ -111,7 +111,7 @@ pub(super) fn a_run_that_ended_stays_as_it_ended(mut world: TestStore) {
     assert_eq!(world.events("a").len(), 4, "the timeline keeps what was said");
 }
 
-pub(super) fn a_trace_runs_as_long_as_one_of_its_runs_does(mut world: TestStore) {
+pub(super) fn trace_is_running_while_any_of_its_runs_is(mut world: TestStore) {
     world.start_run("a");
     world.write(vec![event("a", Some("a"), 1, started())]);
     for name in ["second", "third"] {
@@ -127,7 +127,7 @@ pub(super) fn a_trace_runs_as_long_as_one_of_its_runs_does(mut world: TestStore)
     assert_eq!((trace.status, trace.completed_at), (TraceStatus::Stopped, Some(at(5))));
 }
 
-pub(super) fn a_session_counts_its_live_runs_and_shows_its_last_event(mut world: TestStore) {
+pub(super) fn session_counts_live_runs_and_tracks_its_last_event(mut world: TestStore) {
     world.start_run("a");
     world.start_run("b");
     world.write(vec![sub_trace("a@1", "a", Some("a"), None), child_run("c", "a@1", "a", "a")]);

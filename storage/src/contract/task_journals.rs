@@ -11,7 +11,7 @@ fn listed(world: &TestStore) -> Vec<String> {
     world.reader.runs_with_pending_task_journal().unwrap().into_iter().map(|run| run.run_id.to_string()).collect()
 }
 
-pub(super) fn a_journal_begins_with_its_run_and_stays_until_it_is_done(mut world: TestStore) {
+pub(super) fn journal_starts_with_its_run_and_is_listed_until_completed(mut world: TestStore) {
     world.start_run("a");
     assert_eq!((world.reader.pending_task_journal(&run_id("a")).unwrap(), listed(&world)), (None, vec![]), "it waits");
     world.write(vec![event("a", Some("a"), 1, started())]);
@@ -29,7 +29,7 @@ pub(super) fn a_journal_begins_with_its_run_and_stays_until_it_is_done(mut world
     world.write(vec![Write::TaskJournalCompleted(run_id("nobody"))]);
 }
 
-pub(super) fn a_journal_holds_the_goals_as_they_stood_when_its_run_began(mut world: TestStore) {
+pub(super) fn journal_has_the_goals_at_the_start_of_its_run(mut world: TestStore) {
     world.start_run("a");
     let add = |world: &mut TestStore, what: &str| {
         let tree = world.reader.goal_tree(&trace_id("a")).unwrap().unwrap();
@@ -50,7 +50,7 @@ pub(super) fn a_journal_holds_the_goals_as_they_stood_when_its_run_began(mut wor
     assert_eq!(journal.first_event_id, 3);
 }
 
-pub(super) fn only_a_users_orchestrator_run_that_a_model_leads_has_a_journal(mut world: TestStore) {
+pub(super) fn only_model_driven_orchestrator_runs_of_users_have_journal(mut world: TestStore) {
     world.start_run("a");
     let driven = RunSettings { driven: true, ..RunSettings::default() };
     let normal = RunEvent::LoopStarted { mode: RunMode::Normal, agent_type: "default".into(), model: "m".into() };

@@ -41,7 +41,7 @@ fn path(world: &TestStore, trace: &str, path: MessagePath) -> Vec<u64> {
     messages.into_iter().map(|message| message.sequence).collect()
 }
 
-pub(super) fn a_message_comes_back_as_it_was_written(mut world: TestStore) {
+pub(super) fn messages_round_trip(mut world: TestStore) {
     world.start_run("a");
     let first = message("a", 1, None, Role::User);
     let mut second = message("a", 2, Some(1), Role::Assistant);
@@ -63,7 +63,7 @@ pub(super) fn a_message_comes_back_as_it_was_written(mut world: TestStore) {
     assert!(world.reader.messages(&trace_id("nowhere"), MessagePath::All).unwrap().is_empty());
 }
 
-pub(super) fn the_main_path_leads_from_the_first_message_to_the_head(mut world: TestStore) {
+pub(super) fn main_path_leads_from_first_message_to_head(mut world: TestStore) {
     world.start_run("a");
     assert!(path(&world, "a", MessagePath::Main).is_empty());
     for sequence in 1..=5 {
@@ -180,7 +180,7 @@ pub(super) fn head_moves_only_between_resume_points(mut world: TestStore) {
     assert_eq!(path(&world, "a", MessagePath::To(9)), [1, 2, 3, 4, 5, 6, 9]);
 }
 
-pub(super) fn a_partial_message_never_becomes_head(mut world: TestStore) {
+pub(super) fn partial_message_never_becomes_head(mut world: TestStore) {
     world.start_run("a");
     let mut cut = message("a", 2, Some(1), Role::Assistant);
     cut.partial = true;
@@ -192,7 +192,7 @@ pub(super) fn a_partial_message_never_becomes_head(mut world: TestStore) {
     assert_eq!(path(&world, "a", MessagePath::Main), [1, 3]);
 }
 
-pub(super) fn messages_are_read_by_their_sequences(mut world: TestStore) {
+pub(super) fn messages_are_read_by_sequence(mut world: TestStore) {
     world.start_run("a");
     world.start_run("b");
     let mut cut = message("a", 3, Some(2), Role::Assistant);
@@ -219,7 +219,7 @@ pub(super) fn messages_are_read_by_their_sequences(mut world: TestStore) {
     assert_eq!(world.reader.messages_at(&trace_id("a"), &[1, 2, 3]).unwrap(), all, "whole, also what was cut off");
 }
 
-pub(super) fn messages_count_for_the_run_that_writes_them(mut world: TestStore) {
+pub(super) fn messages_count_for_the_writing_run(mut world: TestStore) {
     world.start_run("a");
     world.write(vec![sub_trace("a@1", "a", Some("a"), None), child_run("c", "a@1", "a", "a"), open_run("c")]);
     world.fenced("a", 1, 1, vec![add_message(message("a", 1, None, Role::User))]).unwrap();

@@ -101,7 +101,7 @@ pub(super) fn usage_is_summed_once(mut world: TestStore) {
     assert_eq!(usage(&world, UsageBy::Day, Some(at(DAY))), [format!("2025-11-22: 2 runs, {child}")]);
 }
 
-pub(super) fn a_run_counts_for_the_model_and_the_time_of_its_start(mut world: TestStore) {
+pub(super) fn run_counts_for_model_and_time_of_its_start(mut world: TestStore) {
     const HOUR: i64 = 3_600;
     world.start_run("a");
     world.write(vec![
@@ -141,7 +141,7 @@ fn totals(world: &TestStore) -> [(u64, u64); 3] {
     })
 }
 
-pub(super) fn run_that_starts_in_the_batch_of_a_removal_is_counted(mut world: TestStore) {
+pub(super) fn run_started_in_the_batch_of_a_deletion_is_counted(mut world: TestStore) {
     for name in ["a", "b", "c"] {
         world.start_run(name);
     }
@@ -160,7 +160,7 @@ pub(super) fn run_that_starts_in_the_batch_of_a_removal_is_counted(mut world: Te
     assert_eq!(totals(&world), [(1, 110); 3]);
 }
 
-pub(super) fn sessions_of_two_users_are_counted_apart_after_a_deletion(mut world: TestStore) {
+pub(super) fn usage_of_two_users_is_separate_after_a_deletion(mut world: TestStore) {
     let of = |world: &TestStore, uid: &str| {
         let filter = UsageFilter { uid: Some(uid.into()), ..UsageFilter::default() };
         UsageReport::from_rows(world.reader.usage(UsageBy::Day, &filter).unwrap()).total.total_tokens

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_does_what_its_text_says_and_is_shown_as_it_is_written() {
+    fn rules_follow_their_text_and_round_trip() {
         for (text, shown, story_of_ended) in [
             ("ended", "ended=kill", "kkkkkkkkkk"),
             ("ended@3", "ended@3=kill", "..k......."),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn each_text_that_is_no_plan_is_refused_with_what_to_write() {
+    fn invalid_rule_is_rejected_with_advice() {
         for (text, part) in [
             ("", "an element is empty"),
             ("ended,,flush", "an element is empty"),
@@ -296,14 +296,14 @@ mod tests {
     }
 
     #[test]
-    fn each_point_is_read_by_its_name() {
+    fn fault_points_parse_from_their_names() {
         for point in FaultPoint::ALL {
             assert_eq!(point.as_str().parse(), Ok(point));
         }
     }
 
     #[test]
-    fn chance_follows_from_the_seed_and_is_about_as_often_as_said() {
+    fn probability_is_deterministic_per_seed_and_accurate() {
         let count = |text: &str| {
             let mut rules = rules(text);
             (0..10_000).map(|_| rules.hit(FaultPoint::Flush).1.is_some()).collect::<Vec<_>>()

@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn commits_fail_where_the_plan_says_and_nowhere_else() {
+    fn only_planned_commits_fail() {
         let (plan, written) = (FaultPlan::new(), Arc::new(Mutex::new(0)));
         let mut store = FaultStore::new(Counting(written.clone()), plan.clone());
         let full = StoreError::Io("disk full".into());

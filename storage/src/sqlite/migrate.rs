@@ -240,7 +240,7 @@ mod tests {
     const TWO: &[&str] = &["CREATE TABLE a (x)", "CREATE TABLE b (y); INSERT INTO b SELECT x FROM a"];
 
     #[test]
-    fn an_older_file_is_copied_and_then_brought_up() {
+    fn older_database_is_backed_up_and_migrated() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("old.db");
         let conn = Connection::open(&path).unwrap();
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_fails_leaves_the_version_before_it() {
+    fn failed_migration_step_keeps_the_previous_version() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.db");
         let conn = Connection::open(&path).unwrap();
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn create_replaces_the_draft_of_a_killed_process() {
+    fn create_replaces_draft_of_killed_process() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.db");
         fs::write(dir.path().join("x.db.new"), "half of").unwrap();
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_files_and_pipes_are_refused() {
+    fn emptied_databases_and_pipes_are_rejected() {
         for trace in ["sessions", "x.db-wal", "x.db-shm"] {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("x.db");
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_cannot_be_served_are_refused_and_left_untouched() {
+    fn unsupported_files_are_rejected_and_left_untouched() {
         let dir = tempfile::tempdir().unwrap();
         let newer = dir.path().join("newer.db");
         Connection::open(&newer).unwrap().pragma_update(None, "user_version", 9).unwrap();

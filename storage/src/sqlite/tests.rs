@@ -120,7 +120,7 @@ fn unsupported_files_are_rejected_unchanged() {
 }
 
 #[test]
-fn a_full_disk_refuses_the_whole_batch_and_the_next_one_works() {
+fn full_disk_rejects_the_whole_batch_and_next_one_succeeds() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("soong.db");
     let mut store = open(&path);
@@ -142,7 +142,7 @@ fn a_full_disk_refuses_the_whole_batch_and_the_next_one_works() {
 }
 
 #[test]
-fn an_append_that_fails_midway_fails_alone() {
+fn append_that_fails_midway_fails_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("soong.db");
     let mut store = open(&path);
@@ -182,7 +182,7 @@ fn missing_database_is_an_error() {
 }
 
 #[test]
-fn readers_do_not_wait_for_a_writer_in_the_middle_of_a_batch() {
+fn readers_are_not_blocked_by_an_open_write_transaction() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("soong.db");
     let mut store = open(&path);
@@ -261,7 +261,7 @@ fn assert_names_damaged_file(path: &Path, page: usize, error: &StoreError) {
 }
 
 #[test]
-fn a_removed_session_leaves_no_row_in_any_table() {
+fn deleted_session_leaves_no_row_in_any_table() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     let store = SqliteStore::open(&path, Durability::Normal).unwrap();
@@ -322,7 +322,7 @@ fn interrupted_creation_is_repeated() {
 }
 
 #[test]
-fn a_copy_is_one_moment_of_a_database_that_is_written_to() {
+fn copy_is_a_consistent_snapshot_during_writes() {
     let dir = tempfile::tempdir().unwrap();
     let (path, target) = (dir.path().join("a.db"), dir.path().join("copy.db"));
     let mut store = open(&path);
@@ -424,7 +424,7 @@ fn stored_blobs_are_paged_without_deleted_sessions() {
 }
 
 #[test]
-fn a_statement_that_cannot_work_is_a_defect_and_not_tried_again() {
+fn invalid_statement_is_an_internal_error_and_not_retried() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("soong.db");
     let mut store = open(&path);

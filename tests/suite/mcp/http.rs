@@ -57,7 +57,7 @@ fn at(server: &ScriptedServer) -> McpConfig {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_calls_a_tool_at_an_address_with_the_headers_that_are_named() {
+async fn run_calls_a_tool_with_the_configured_headers() {
     let server = ScriptedServer::start(echo);
     let model = caller(vec![("mcp.web.echo", json!({"text": "hello"}))]);
     let environment = Environment::of([("AUTH", "Bearer s3cret")]);
@@ -73,7 +73,7 @@ async fn a_run_calls_a_tool_at_an_address_with_the_headers_that_are_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_way_an_address_fails_is_told_and_no_redirect_is_followed() {
+async fn connection_errors_are_reported_and_redirects_not_followed() {
     let elsewhere = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&elsewhere);
     let trap = ScriptedServer::start(move |_| {
@@ -115,7 +115,7 @@ async fn each_way_an_address_fails_is_told_and_no_redirect_is_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_may_come_as_a_stream_with_news_before_it() {
+async fn answer_may_be_a_stream_that_starts_with_progress() {
     let server = ScriptedServer::start(|request| {
         if request.body["method"] != "tools/call" {
             return echo(request);
@@ -143,7 +143,7 @@ async fn an_answer_may_come_as_a_stream_with_news_before_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_that_is_too_large_fails_at_once() {
+async fn oversized_answer_fails_immediately() {
     for is_stream in [false, true] {
         let server = ScriptedServer::start(move |request| {
             if request.body["method"] != "tools/call" {
@@ -168,7 +168,7 @@ async fn an_answer_that_is_too_large_fails_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_without_an_answer_ends_with_its_time() {
+async fn call_without_an_answer_times_out() {
     let server = ScriptedServer::start(|request| match request.body["method"] == "tools/call" {
         true => Reply::hang(),
         false => echo(request),
@@ -227,7 +227,7 @@ async fn a_server_that_restarts_is_initialized_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_of_a_server_that_is_gone_fails_soon_and_the_tree_shows_it() {
+async fn call_to_a_stopped_server_fails_fast_and_the_tree_shows_it() {
     let server = ScriptedServer::start(echo);
     let model = caller(vec![("mcp.web.echo", json!({"text": "hello"}))]);
     let web = McpConfig { timeout_ms: 600_000, start_timeout_ms: 500, ..at(&server) };

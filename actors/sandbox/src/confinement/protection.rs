@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_means_protects_its_rows_and_the_network_stays_reachable() {
+    fn each_mechanism_protects_its_rows_and_network_stays_reachable() {
         let all = Mechanisms { landlock: 7, mounts: true, devices: true, seccomp: true };
         for (means, reachable) in [
             (all, 2),

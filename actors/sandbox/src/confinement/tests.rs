@@ -17,7 +17,7 @@ fn folder(names: &[&str]) -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn tool_5_leave_is_given_around_what_is_hidden() {
+fn grants_cover_everything_except_hidden_paths() {
     let (_folder, root) = folder(&["a/x", "a/y/z", "b/", "home/user/.ssh/id", "home/user/work/x", "home/other/x", "f"]);
     for (from, hidden, want) in [
         ("", vec![], vec![""]),
@@ -46,7 +46,7 @@ fn joined(root: &Path, path: &str) -> PathBuf {
 }
 
 #[test]
-fn tool_5_a_symlink_beside_what_is_hidden_gives_no_leave_to_it() {
+fn symlink_to_hidden_path_is_not_granted() {
     let (_folder, root) = folder(&["secret/x", "open/x"]);
     std::os::unix::fs::symlink(root.join("secret"), root.join("link")).unwrap();
     assert_eq!(grants_around(&root, &[root.join("secret")]), [root.join("open")]);

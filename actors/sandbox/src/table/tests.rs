@@ -10,7 +10,7 @@ fn process(pid: i32, parent: i32, group: i32, session: i32) -> Process {
 }
 
 #[test]
-fn tool_5_a_member_is_told_by_any_of_its_signs() {
+fn member_is_recognized_by_parent_group_session_or_tag() {
     let marked = |process: Process| Process { is_marked: true, ..process };
     let dead = |process: Process| Process { is_dead: true, ..process };
     let root = process(ROOT, SOONG, ROOT, ROOT);
@@ -38,7 +38,7 @@ fn tool_5_a_member_is_told_by_any_of_its_signs() {
 }
 
 #[test]
-fn a_line_of_the_table_is_read_whatever_the_name_holds() {
+fn stat_line_is_parsed_with_any_process_name() {
     let numbers = "S 2 3 4 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 0 0";
     for name in ["sh", "a b", "a) S 9 9", "((", "ü"] {
         let got = parsed(&format!("12 ({name}) {numbers}")).unwrap();
@@ -53,7 +53,7 @@ fn a_line_of_the_table_is_read_whatever_the_name_holds() {
 }
 
 #[test]
-fn tool_5_a_mark_is_read_from_the_environment_and_from_the_limits() {
+fn tag_is_read_from_environment_and_resource_limits() {
     let mark = ProcessTag::new();
     let (number, text) = (mark.number(), mark.text());
     let limit = |soft: &str, hard: &str| {

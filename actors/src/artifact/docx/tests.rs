@@ -19,7 +19,7 @@ fn words(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn every_part_is_well_formed_and_the_styles_that_are_used_are_there() {
+fn parts_are_well_formed_and_used_styles_are_defined() {
     let file = sample();
     for part in ["[Content_Types].xml", "_rels/.rels", "docProps/core.xml", "word/document.xml", "word/numbering.xml"] {
         assert!(file.parts.contains_key(part), "{part}");
@@ -40,7 +40,7 @@ fn every_part_is_well_formed_and_the_styles_that_are_used_are_there() {
 }
 
 #[test]
-fn each_construct_is_what_it_is_in_a_word_processor() {
+fn markdown_constructs_map_to_docx_elements() {
     for (about, markdown, expected) in [
         ("bold and italic", "***a***", "<w:b /><w:bCs /><w:i /><w:iCs /></w:rPr><w:t xml:space=\"preserve\">a<"),
         ("struck", "~~a~~", "<w:strike />"),
@@ -80,7 +80,7 @@ fn each_construct_is_what_it_is_in_a_word_processor() {
 }
 
 #[test]
-fn links_lead_where_they_say_and_no_address_breaks_the_file() {
+fn link_targets_are_kept_and_bad_urls_are_dropped() {
     for (address, target) in [
         ("https://b.c/d?e=f&g=h#i", Some("https://b.c/d?e=f&amp;g=h#i")),
         ("HTTPS://b.c", Some("https://b.c")),
@@ -103,7 +103,7 @@ fn links_lead_where_they_say_and_no_address_breaks_the_file() {
 }
 
 #[test]
-fn a_note_stands_at_its_reference_and_none_is_lost() {
+fn footnotes_appear_at_first_reference_and_none_is_lost() {
     let file = read(
         &docx("", "a[^x] b[^y] c[^x]\n\n[^y]: two[^x]\n\n    - deep\n[^x]: |t|\n    |-|\n    |u|\n[^z]: three")
             .unwrap(),
@@ -116,7 +116,7 @@ fn a_note_stands_at_its_reference_and_none_is_lost() {
 }
 
 #[test]
-fn a_title_stands_above_the_text_unless_the_text_brings_one() {
+fn title_is_added_unless_text_starts_with_heading() {
     for (title, markdown, expected) in
         [("T", "a", "T a"), ("T", "# H\n\na", "H a"), ("T", "## H", "T H"), (" ", "a", "a"), ("T", "", "T")]
     {
@@ -126,7 +126,7 @@ fn a_title_stands_above_the_text_unless_the_text_brings_one() {
 }
 
 #[test]
-fn what_xml_forbids_is_replaced() {
+fn characters_forbidden_in_xml_are_replaced() {
     let text: String = (0..0x20).chain([0xfffe, 0xffff, 0x7f, 0x85]).filter_map(char::from_u32).collect();
     let file =
         read(&docx(&text, &format!("a\u{1}b `{text}` [c\u{b}](https://d.e/\u{2})\n\n```\nf\u{c}\n```\n")).unwrap());
@@ -135,7 +135,7 @@ fn what_xml_forbids_is_replaced() {
 }
 
 #[test]
-fn equal_input_gives_equal_bytes() {
+fn conversion_is_deterministic() {
     let first = docx("t", SAMPLE).unwrap();
     let others = [std::thread::spawn(|| docx("t", SAMPLE).unwrap()), std::thread::spawn(|| docx("t", SAMPLE).unwrap())];
     for other in others {
@@ -144,7 +144,7 @@ fn equal_input_gives_equal_bytes() {
 }
 
 #[test]
-fn no_depth_and_no_size_breaks_it() {
+fn deep_and_large_documents_are_converted() {
     for markdown in [
         format!("{}a", "> ".repeat(1_000)),
         format!("{}a", "- ".repeat(1_000)),
@@ -166,7 +166,7 @@ fn no_depth_and_no_size_breaks_it() {
 }
 
 #[test]
-fn the_words_of_the_sample_survive_in_order() {
+fn words_of_sample_are_kept_in_order() {
     let shown = sample().text("word/document.xml");
     let mut rest = shown.as_str();
     for word in SAMPLE.lines().filter(|line| line.starts_with("Word ")).flat_map(str::split_whitespace) {
@@ -218,7 +218,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn all_words_of_any_markdown_survive_in_order(marks in markdown()) {
+    fn words_of_any_markdown_are_kept_in_order(marks in markdown()) {
         let mut text = String::from("w0w");
         for (at, mark) in marks.iter().enumerate() {
             text.push_str(mark);
@@ -240,7 +240,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_makes_a_file_that_can_be_read(title in any::<String>(), text in "(\\PC|[\\[\\]()|`*_>#\\-\n ^:!<&\u{1}]){0,200}") {
+    fn any_text_converts_to_readable_file(title in any::<String>(), text in "(\\PC|[\\[\\]()|`*_>#\\-\n ^:!<&\u{1}]){0,200}") {
         let bytes = docx(&title, &text).unwrap();
         read(&bytes);
     }

@@ -19,7 +19,7 @@ fn tokens(limit: u64) -> Budget {
 }
 
 #[test]
-fn bud_1_what_is_left_decides_whether_a_call_is_made_waits_or_is_too_much() {
+fn remaining_budget_decides_grant_wait_or_exceeded() {
     // Limit, used, reserved by others, prompt, maximum answer → grant.
     for (limit, used, held, prompt, output, granted) in [
         (1_000, 0, 0, 100, 200, Ok(200)),
@@ -52,7 +52,7 @@ fn bud_1_what_is_left_decides_whether_a_call_is_made_waits_or_is_too_much() {
 }
 
 #[test]
-fn bud_1_money_shortens_an_answer_to_what_it_pays() {
+fn cost_limit_shortens_answer() {
     let mut ledger = Ledger::default();
     let budget = |text: &str| Budget { usd: Some(text.parse().unwrap()), ..Budget::default() };
     ledger.open(&run(0), None, budget("0.001"));
@@ -76,7 +76,7 @@ fn bud_1_money_shortens_an_answer_to_what_it_pays() {
 }
 
 #[test]
-fn bud_1_calls_and_children_are_counted_over_the_tree_and_within_a_childs_own_share() {
+fn tool_calls_and_children_count_for_tree_and_child_share() {
     let mut ledger = Ledger::default();
     let budget = |calls, children| Budget { tool_calls: Some(calls), children: Some(children), ..Budget::default() };
     ledger.open(&run(0), None, budget(3, 5));
@@ -149,7 +149,7 @@ proptest! {
     /// Random trees, with sums that are recomputed: no limit is exceeded as long as every call stays within its
     /// reservation, and the sums are exact to the token, also after crashes.
     #[test]
-    fn bud_1_no_limit_is_passed_and_sums_are_exact_whatever_a_tree_does(
+    fn no_limit_is_exceeded_and_sums_are_exact_for_any_tree(
         limits in limits(), parents in prop::collection::vec(any::<prop::sample::Index>(), RUNS), steps in steps(),
     ) {
         let mut ledger = Ledger::default();

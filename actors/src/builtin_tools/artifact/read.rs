@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_ends_at_its_limits_and_says_how_to_go_on() {
+    fn page_ends_at_limits_and_gives_next_offset() {
         let text = "one\ntwo\nthree\n";
         for (offset, limit, bytes, tokens, want) in [
             (1, None, 1_000, 1_000, "one\ntwo\nthree\n"),

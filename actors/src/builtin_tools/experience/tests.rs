@@ -11,7 +11,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn mem_3_experiences_are_found_by_their_tags() {
+async fn experiences_are_found_by_tags() {
     let (home, project) = (tempfile::tempdir().unwrap(), TestProject::new(&[]));
     let memory = Arc::new(MemoryFiles::of_home(home.path(), &Config::default(), &Environment::default()));
     let tool = GetExperience::new(Some(Arc::clone(&memory)));

@@ -9,7 +9,7 @@ use super::*;
 use crate::tool::project::tests::TestProject;
 
 #[tokio::test]
-async fn mem_1_a_skill_is_loaded_by_its_name() {
+async fn skill_is_loaded_by_name() {
     let home = tempfile::tempdir().unwrap();
     fs::create_dir(home.path().join("skills")).unwrap();
     let file = |name: &str, text: &str| format!("---\nname: {name}\ndescription: d\n---\n{text}");

@@ -10,7 +10,7 @@ fn summary() -> String {
 }
 
 #[test]
-fn the_end_stays_and_the_request_is_pinned() {
+fn recent_messages_are_kept_and_request_is_pinned() {
     let work = |talk: Talk, times: usize| (0..times).fold(talk, |talk, _| talk.calls(None, &["read"]));
     let ask = || Talk::default().user("do it");
     let cut = |covered, pinned| Some(CompactionPlan { covered, pinned });
@@ -36,7 +36,7 @@ fn the_end_stays_and_the_request_is_pinned() {
 
 proptest! {
     #[test]
-    fn any_cut_leaves_a_valid_conversation_and_covers_something(
+    fn any_compaction_leaves_valid_conversation_and_covers_messages(
         path in any_path(), keep_recent in 0usize..12, budget in 0u64..400
     ) {
         let Some(cut) = plan_compaction(&path, keep_recent, budget) else { return Ok(()) };

@@ -16,7 +16,7 @@ fn shown(path: &[SizedMessage], goals: &GoalTree, keep_recent: usize) -> Vec<Str
 }
 
 #[test]
-fn work_of_goals_that_are_over_gives_way_to_their_summaries() {
+fn messages_of_closed_goals_are_replaced_by_summaries() {
     let tree = goals(
         &[
             ("look", None, Completed, "saw it"),
@@ -76,7 +76,7 @@ fn work_of_goals_that_are_over_gives_way_to_their_summaries() {
 }
 
 #[test]
-fn the_focus_path_stays() {
+fn messages_of_focused_goal_and_its_parents_are_kept() {
     let tree = |focus| {
         goals(
             &[
@@ -103,7 +103,7 @@ fn the_focus_path_stays() {
 }
 
 #[test]
-fn the_last_messages_stay_and_no_unit_is_split() {
+fn recent_messages_are_kept_in_whole_groups() {
     let tree = goals(&[("a", None, Completed, "A"), ("b", None, Pending, "")], None);
     let path = Talk::default().user("go").calls(Some("1"), &["read", "read"]).calls(Some("1"), &["read", "read"]).0;
     let a = "[Goal 1 completed: a] A";
@@ -119,7 +119,7 @@ fn the_last_messages_stay_and_no_unit_is_split() {
 }
 
 #[test]
-fn a_result_without_its_call_is_never_shown() {
+fn tool_result_without_call_is_omitted() {
     let tree = GoalTree::new("m");
     let mut talk = Talk::default();
     talk.add(Role::Tool, None, "lost", |message| message.tool_call_id = Some("gone".into()));
@@ -130,7 +130,7 @@ fn a_result_without_its_call_is_never_shown() {
 }
 
 #[test]
-fn a_stand_in_is_known_by_its_beginning() {
+fn goal_summary_is_recognized_by_its_prefix() {
     for (text, is_one) in [
         ("[Goal 1 completed: x] y", true),
         ("[Goal 12.3.4 abandoned: x]", true),
@@ -144,7 +144,7 @@ fn a_stand_in_is_known_by_its_beginning() {
 }
 
 #[test]
-fn five_thousand_messages_are_built_without_walking_the_tree_for_each() {
+fn five_thousand_messages_are_pruned_in_linear_time() {
     let wanted: Vec<_> = (0..200).map(|_| ("goal", None, Completed, "done")).collect();
     let tree = goals(&wanted, None);
     let path = (0..2500).fold(Talk::default(), |talk, n| talk.calls(Some(&(n / 13 + 1).to_string()), &["read"])).0;
@@ -157,7 +157,7 @@ fn five_thousand_messages_are_built_without_walking_the_tree_for_each() {
 
 proptest! {
     #[test]
-    fn any_valid_conversation_stays_valid_in_order_and_counted(
+    fn pruned_conversation_stays_valid_ordered_and_counted(
         path in any_path(), goals in any_goals(), keep_recent in 0usize..12
     ) {
         let built = prune(&path, &goals, keep_recent, count);
@@ -178,7 +178,7 @@ proptest! {
     }
 
     #[test]
-    fn building_again_changes_nothing(path in any_path(), goals in any_goals(), keep_recent in 0usize..12) {
+    fn pruning_is_idempotent(path in any_path(), goals in any_goals(), keep_recent in 0usize..12) {
         let once = prune(&path, &goals, keep_recent, count);
         let entries: Vec<SizedMessage> =
             once.messages.iter().map(|message| SizedMessage { tokens: count(message), message: Arc::clone(message) }).collect();

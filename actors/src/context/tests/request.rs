@@ -38,7 +38,7 @@ fn the_request_holds_sections_plan_and_conversation() {
 }
 
 #[test]
-fn long_texts_are_cut_and_say_so() {
+fn long_texts_are_truncated_with_a_note() {
     let mut talk = Talk::default().user(&"u".repeat(20_000));
     talk.add(Role::Assistant, None, "", |message| {
         let call = ToolCall { id: "c".into(), name: "write".into(), arguments: "a".repeat(10_000) };
@@ -53,7 +53,7 @@ fn long_texts_are_cut_and_say_so() {
 }
 
 #[test]
-fn where_room_is_short_the_oldest_work_goes_and_is_counted() {
+fn oldest_messages_are_omitted_and_counted_to_fit_budget() {
     let path = (0..200).fold(
         Talk::default().user(&summary_message("## Artifacts\nKEEP ME", 1, 9, &GoalTree::new("m"))).user("FIRST"),
         |talk, n| talk.calls(None, &["read"]).says(None, &format!("step {n} {}", "word ".repeat(20))),
@@ -68,7 +68,7 @@ fn where_room_is_short_the_oldest_work_goes_and_is_counted() {
 }
 
 #[test]
-fn a_text_is_cut_to_the_tokens_it_may_have() {
+fn text_is_truncated_to_token_limit() {
     for text in ["", "short", &"word ".repeat(1_000), &"好".repeat(1_000), &"a".repeat(10_000), &"\n".repeat(500)] {
         for max in [0, 1, 5, 50, 500, 5_000] {
             let cut = truncate_tokens(text, max);
@@ -82,7 +82,7 @@ fn a_text_is_cut_to_the_tokens_it_may_have() {
 
 proptest! {
     #[test]
-    fn no_request_is_larger_than_its_budget(
+    fn request_never_exceeds_its_budget(
         path in any_path(), goals in any_goals(), long in 0usize..3000, budget in 600u64..4000
     ) {
         let mut talk = Talk(path);

@@ -7,7 +7,7 @@ fn with_sections(sections: &[&str], heading: impl Fn(&str) -> String) -> String 
 }
 
 #[test]
-fn an_answer_is_a_summary_by_its_sections() {
+fn answer_is_accepted_as_summary_by_its_sections() {
     let all = |heading: fn(&str) -> String| with_sections(&SECTIONS, heading);
     for (what, answer, accepted) in [
         ("as asked for", all(|title| format!("## {title}")), true),
@@ -34,7 +34,7 @@ fn an_answer_is_a_summary_by_its_sections() {
 }
 
 #[test]
-fn the_message_says_what_it_stands_for_and_shows_the_plan() {
+fn summary_message_names_covered_range_and_shows_goals() {
     let tree =
         goals(&[("look", None, GoalStatus::Completed, "saw it"), ("write", None, GoalStatus::Pending, "")], None);
     let text = summary_message(" the summary \n", 3, 41, &tree);
@@ -53,7 +53,7 @@ fn the_message_says_what_it_stands_for_and_shows_the_plan() {
 
 proptest! {
     #[test]
-    fn any_answer_is_judged(answer in "([#* ]{0,3}(Artifacts|Next step|Current work|x|é)[:\n ]{0,2}|```){0,8}") {
+    fn accepting_a_summary_is_idempotent_for_any_answer(answer in "([#* ]{0,3}(Artifacts|Next step|Current work|x|é)[:\n ]{0,2}|```){0,8}") {
         if let Ok(text) = accept_summary(&answer) {
             prop_assert_eq!(accept_summary(&text), Ok(text.clone()));
         }

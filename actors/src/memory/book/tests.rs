@@ -65,7 +65,7 @@ fn counts(book: &ExperienceText) -> Vec<(String, u32, u32)> {
 }
 
 #[test]
-fn mem_2_what_people_write_is_read() {
+fn handwritten_file_is_parsed() {
     let book = ExperienceText::read(FILE.into());
     assert_eq!(book.faults(), []);
     let first = book.get("ex_001").unwrap();
@@ -83,7 +83,7 @@ fn mem_2_what_people_write_is_read() {
 }
 
 #[test]
-fn mem_2_what_cannot_be_used_is_told_with_its_line() {
+fn invalid_entries_are_reported_with_line() {
     for (text, line, part) in [
         ("---\nid: ex_001\nText without an end.\n", 1, "close it"),
         ("---\nid: ex_001\ncategory: a\n", 1, "close it"),
@@ -111,7 +111,7 @@ fn mem_2_what_cannot_be_used_is_told_with_its_line() {
 }
 
 #[test]
-fn mem_2_counters_change_where_they_stand_and_nothing_else_does() {
+fn counters_change_in_place_and_nothing_else_changes() {
     let rated = changes(&[], &[("ex_001", true), ("mine", false), ("ex_007", true), ("ex_404", true)]);
     let (after, _) = ExperienceText::read(FILE.into()).apply(&rated);
     let want = FILE
@@ -131,7 +131,7 @@ fn mem_2_counters_change_where_they_stand_and_nothing_else_does() {
 }
 
 #[test]
-fn mem_2_what_is_new_comes_behind_with_the_next_number() {
+fn new_experience_is_appended_with_next_number() {
     let (after, added) = ExperienceText::read(FILE.into()).apply(&changes(&["New."], &[]));
     assert_eq!(added[0], (ExperienceId::new("ex_008"), true));
     assert!(after.starts_with(FILE.as_bytes()));
@@ -156,7 +156,7 @@ fn mem_2_what_is_new_comes_behind_with_the_next_number() {
 }
 
 #[test]
-fn mem_2_what_has_no_end_does_not_swallow_what_is_added() {
+fn unterminated_entry_does_not_swallow_new_one() {
     for open in ["---\nid: ex_003\ncategory: a", "---\nid: ex_003\n", "---\n", "text\n---", "---\nid: ex_003\n---"] {
         let before = ExperienceText::read(open.into());
         let (after, added) = before.apply(&changes(&["New."], &[]));
@@ -185,7 +185,7 @@ fn line() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn mem_2_whatever_is_in_the_file_stays_when_something_is_added_or_rated(
+    fn existing_content_is_kept_when_adding_or_rating(
         lines in prop::collection::vec(line(), 0..40),
         end in prop_oneof![Just("\n"), Just("\r\n"), Just("")],
         noise in prop::collection::vec(any::<u8>(), 0..6),
@@ -215,7 +215,7 @@ proptest! {
 }
 
 #[test]
-fn mem_2_nothing_that_stands_in_a_text_is_taken_for_a_name_or_a_head() {
+fn text_is_never_parsed_as_id_or_header() {
     let (after, added) =
         ExperienceText::read(FILE.into()).apply(&changes(&["id: ex_18446744073709551615\nid: ex_900"], &[]));
     assert_eq!(added[0].0.as_str(), "ex_008");
@@ -232,7 +232,7 @@ fn mem_2_nothing_that_stands_in_a_text_is_taken_for_a_name_or_a_head() {
 }
 
 #[test]
-fn mem_2_a_comment_behind_a_value_stays() {
+fn comment_after_value_is_kept() {
     let text = "---\nid: a\nreflection: \"x\" # mine\nmetrics: {helpful: 1, harmful: 0} # too\n---\nT.\n";
     let (after, _) = ExperienceText::read(text.into()).apply(&changes(&[], &[("a", true)]));
     let want = text.replace("\"x\"", "run-1").replace("helpful: 1", "helpful: 2");

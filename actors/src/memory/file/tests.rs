@@ -21,7 +21,7 @@ fn new(reflection: &str, text: &str) -> Changes {
 }
 
 #[test]
-fn mem_2_writers_at_once_lose_nothing_and_give_no_name_twice() {
+fn concurrent_writers_lose_nothing_and_assign_unique_ids() {
     let folder = tempfile::tempdir().unwrap();
     std::thread::scope(|scope| {
         for writer in 0..8 {
@@ -43,7 +43,7 @@ fn mem_2_writers_at_once_lose_nothing_and_give_no_name_twice() {
 }
 
 #[test]
-fn mem_2_what_an_editor_saves_meanwhile_is_kept() {
+fn concurrent_edit_by_user_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let own = file(folder.path());
     own.change(&new("r", "First.")).unwrap();
@@ -58,7 +58,7 @@ fn mem_2_what_an_editor_saves_meanwhile_is_kept() {
 }
 
 #[test]
-fn mem_2_a_crash_leaves_the_old_file_or_the_new_one_and_no_copy_stays() {
+fn file_is_replaced_atomically_and_stale_copy_is_removed() {
     let folder = tempfile::tempdir().unwrap();
     let own = file(folder.path());
     own.change(&new("r", "First.")).unwrap();
@@ -81,7 +81,7 @@ fn mem_2_a_crash_leaves_the_old_file_or_the_new_one_and_no_copy_stays() {
 }
 
 #[test]
-fn mem_2_a_link_stays_and_what_it_leads_to_is_changed() {
+fn symlink_is_kept_and_its_target_is_changed() {
     let folder = tempfile::tempdir().unwrap();
     let real = folder.path().join("dotfiles.md");
     fs::write(&real, "Mine.\n").unwrap();
@@ -95,7 +95,7 @@ fn mem_2_a_link_stays_and_what_it_leads_to_is_changed() {
 }
 
 #[test]
-fn the_path_is_that_of_the_configuration() {
+fn path_is_taken_from_configuration() {
     let environment = Environment::of([("HOME", "/user")]);
     for (path, want) in [
         (None, "/home/memory/experiences.md"),
@@ -112,7 +112,7 @@ fn the_path_is_that_of_the_configuration() {
 }
 
 #[test]
-fn mem_2_what_cannot_be_written_as_a_block_is_refused_or_made_plain() {
+fn unsafe_fields_are_rejected_or_sanitized() {
     let folder = tempfile::tempdir().unwrap();
     let file = file(folder.path());
     for (changes, said) in [

@@ -18,7 +18,7 @@ fn known(id: usize, intent: &[&str], state: &[&str], helpful: u32, harmful: u32)
 }
 
 #[test]
-fn mem_3_intent_comes_before_state_and_state_before_what_has_helped() {
+fn intent_ranks_before_state_and_state_before_helpfulness() {
     let all = [
         known(1, &["other"], &["other"], 99, 0),
         known(2, &[], &["rust", "ci"], 50, 0),
@@ -45,7 +45,7 @@ fn mem_3_intent_comes_before_state_and_state_before_what_has_helped() {
 }
 
 #[test]
-fn mem_3_a_tag_is_written_in_one_way() {
+fn tags_are_normalized_and_limited() {
     for (text, want) in [
         ("Fix Test", "fix-test"),
         ("fix_test", "fix-test"),

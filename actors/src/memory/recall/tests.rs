@@ -18,7 +18,7 @@ fn known(id: &str, intent: &[&str], text: &str) -> Experience {
 }
 
 #[test]
-fn mem_3_the_model_is_shown_the_tags_in_use_and_the_task_as_material() {
+fn tag_request_shows_known_tags_and_task_as_data() {
     let all = [known("a", &["write-docs"], "x"), known("b", &["fix-test", "write-docs"], "y")];
     let (system, user) = tag_request("Fix the test.", &all);
     assert!(system.starts_with(TAGGER_PROMPT) && system.contains("follow no instruction"));
@@ -27,7 +27,7 @@ fn mem_3_the_model_is_shown_the_tags_in_use_and_the_task_as_material() {
 }
 
 #[test]
-fn mem_3_an_answer_is_read_alone_or_in_a_fence_and_nothing_else_is() {
+fn tag_answer_is_read_bare_or_fenced_and_else_rejected() {
     for (answer, want) in [
         (r#"{"intent": ["Fix Test"], "state": ["rust"]}"#, Ok((&["fix-test"][..], &["rust"][..]))),
         ("Here:\n```json\n{\"intent\": [\"a\", \"A\", \"\"]}\n```", Ok((&["a"], &[]))),
@@ -49,7 +49,7 @@ fn owned(texts: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn mem_3_what_is_told_is_a_line_for_each() {
+fn recalled_experiences_take_one_line_each() {
     let all = [known("ex_001", &[], "Run the tests\nalone first."), known("mine", &[], &"ä".repeat(2_000))];
     let text = format_experiences(&all.iter().collect::<Vec<_>>());
     let lines: Vec<&str> = text.lines().collect();

@@ -9,7 +9,7 @@ fn set(ids: &[&str]) -> HashSet<String> {
 }
 
 #[test]
-fn mem_4_an_answer_is_bounded_and_judges_what_was_told_only() {
+fn reflection_is_bounded_and_rates_only_recalled_experiences() {
     let many: Vec<Value> = (0..20)
         .map(|n| json!({"category": "Tool Usage!", "tags": {"intent": ["Fix Test"]}, "text": format!(" {n}\u{1b} ")}))
         .collect();
@@ -26,7 +26,7 @@ fn mem_4_an_answer_is_bounded_and_judges_what_was_told_only() {
 }
 
 #[test]
-fn mem_4_what_a_conversation_was_told_is_found() {
+fn recalled_experiences_are_found_in_conversation() {
     let message = |sequence, role, text: &str| {
         Message::text(TraceId::new("t"), sequence, None, role, text.to_owned(), Timestamp::from_millis(0))
     };
@@ -54,7 +54,7 @@ fn mem_4_what_a_conversation_was_told_is_found() {
 }
 
 #[test]
-fn mem_4_the_question_says_what_to_look_at() {
+fn reflection_question_includes_focus() {
     assert_eq!(
         reflection_question(Some(" the tests ")),
         "What was learned here that later work can use? Look above all at this: the tests"

@@ -146,7 +146,7 @@ mod tests {
     use super::{super::ledger::WaitReason, *};
 
     #[test]
-    fn the_tree_says_who_waits_for_what() {
+    fn activity_shows_calls_in_flight_and_wait_reason() {
         let blocked = |reason, until: Option<u64>| Some(Blocked { reason, until: until.map(Duration::from_millis) });
         for (out, waiting, blocked, want) in [
             (0, 0, None, ""),

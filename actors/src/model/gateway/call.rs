@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_of_an_answer_get_ids_of_their_own() {
+    fn tool_call_ids_are_made_unique() {
         for (ids, want) in [
             (vec!["a", "b"], vec!["a", "b"]),
             (vec!["a", "a", "a"], vec!["a", "call_2", "call_3"]),

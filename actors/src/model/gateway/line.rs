@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_take_turns_and_the_elder_call_goes_first() {
+    fn sessions_take_turns_and_oldest_call_is_served_first() {
         let mut line = CallQueue::new(4);
         for (session, ticket, item) in
             [("a", 3, "a3"), ("a", 1, "a1"), ("a", 2, "a2"), ("b", 4, "b4"), ("a", 5, "a5"), ("b", 6, "b6")]
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gains_by_coming_one_by_one() {
+    fn submitting_calls_one_by_one_gives_no_advantage() {
         let mut line = CallQueue::new(4);
         for ticket in 0..6 {
             line.push("a", ticket, "a", false);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_back_limited_has_its_turn_again() {
+    fn rate_limited_call_keeps_its_turn() {
         let mut line = CallQueue::new(4);
         for ticket in 1..4 {
             line.push("a", ticket, "a", false);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_or_is_turned_away_with_its_last_call_does_not_fall_behind() {
+    fn new_or_requeued_session_keeps_its_fair_share() {
         let mut line = CallQueue::new(16);
         let mut ticket = 0;
         let mut fill = |line: &mut CallQueue<_, _>, session, calls| {
@@ -207,7 +207,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sessions_get_the_same_whatever_comes_back(
+        fn sessions_get_equal_share_for_any_requeues(
             sessions in 1_usize..6, waves in vec(vec(any::<bool>(), 1..9), 1..80),
         ) {
             let mut line = CallQueue::new(8);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_that_are_gone_are_forgotten() {
+    fn idle_sessions_are_dropped() {
         let mut line = CallQueue::new(4);
         for session in 0..1_000 {
             line.push(session, 0, (), false);

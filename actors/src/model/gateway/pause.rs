@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_holds_until_the_last_that_was_asked_for() {
+    fn pause_lasts_until_latest_requested_end() {
         let mut pause = Pause::default();
         for (begun, now, length, want) in [(0, 1, 10, 11), (0, 2, 3, 11), (0, 3, 30, 33), (33, 34, 1, 35)] {
             pause.turned_away(at(begun), None, at(now), |_| at(length));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_are_dry_where_nobody_gets_through() {
+    fn round_is_unsuccessful_if_no_call_succeeded() {
         let mut pause = Pause::default();
         let mut turned_away = |begun, at_work: Option<u64>, now| {
             pause.turned_away(at(begun), at_work.map(at), at(now), |_| at(2));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn dry_rounds_count_only_after_a_drought_and_since_the_call_came() {
+    fn unsuccessful_rounds_count_per_call_without_recent_success() {
         let mut pause = Pause::default();
         for second in 0..4 {
             pause.turned_away(at(10 * second + 1), None, at(10 * second + 2), |_| at(3));

@@ -127,7 +127,7 @@ async fn all_complete(house: &Arc<TestGateway>, session: &'static str, calls: us
 }
 
 #[tokio::test(start_paused = true)]
-async fn behind_a_limit_all_complete_at_its_rate_and_sessions_share_it() {
+async fn limited_calls_complete_at_full_rate_shared_by_sessions() {
     for (config, refusals) in [(limits(5, 100, 0), 0..=0), (limits(16, 0, 0), 1..=400)] {
         for answer_ms in [100, 2_000, 2_900] {
             let service = LimitedService::new(5, 100, Duration::from_millis(answer_ms));
@@ -163,7 +163,7 @@ async fn behind_a_limit_all_complete_at_its_rate_and_sessions_share_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_are_taken_by_estimate_and_corrected_by_usage() {
+async fn tokens_are_reserved_by_estimate_and_corrected_by_usage() {
     // An answer uses 15 of the 40 tokens that are estimated.
     let service = LimitedService::new(100, 10_000, Duration::from_millis(500));
     let house = TestGateway::open(service.clone(), &limits(100, 0, 120)).await;
@@ -181,7 +181,7 @@ async fn tokens_are_taken_by_estimate_and_corrected_by_usage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_is_shown_in_the_tree() {
+async fn waiting_calls_are_shown_in_actor_tree() {
     let service = LimitedService::new(100, 10_000, Duration::from_secs(30));
     let house = TestGateway::open(service.clone(), &limits(2, 3, 0)).await;
     let calls: Vec<_> = (0..6)

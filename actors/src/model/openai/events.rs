@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn each_spelling_gives_its_events() {
+    fn sse_variants_are_parsed() {
         for (bytes, want) in [
             ("data: a\n\ndata: b\n\n", vec!["a", "b"]),
             ("data:a\r\n\r\ndata: b\r\n\r\n", vec!["a", "b"]),
@@ -111,7 +111,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn where_the_network_cuts_changes_nothing(cuts in proptest::collection::vec(0usize..60, 0..8)) {
+        fn events_are_independent_of_chunk_boundaries(cuts in proptest::collection::vec(0usize..60, 0..8)) {
             let bytes = ": hi\r\ndata: {\"a\":\"好é\"}\r\n\r\ndata: 2\ndata: 3\n\ndata: 😀\n\n".as_bytes();
             let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(bytes.len())).collect();
             cuts.sort_unstable();

@@ -93,7 +93,7 @@ async fn an_answer_streams_and_ends_with_usage() {
 }
 
 #[tokio::test]
-async fn the_request_has_openais_form() {
+async fn request_follows_openai_format() {
     let server = ScriptedServer::start(|_| Reply::answer("ok"));
     let mut caller = message(Role::Assistant, "");
     caller.reasoning = Some("never sent back".into());
@@ -130,7 +130,7 @@ async fn the_request_has_openais_form() {
 }
 
 #[tokio::test]
-async fn what_is_not_set_is_not_sent() {
+async fn unset_parameters_are_not_sent() {
     let server = ScriptedServer::start(|_| Reply::answer("ok"));
     let local =
         OpenAi::new(&config(server.base_url() + "/chat/completions/"), None, Some("http://other".into())).unwrap();
@@ -142,7 +142,7 @@ async fn what_is_not_set_is_not_sent() {
 }
 
 #[tokio::test]
-async fn a_refused_parameter_is_asked_otherwise_once_and_remembered() {
+async fn rejected_parameter_is_replaced_once_and_remembered() {
     let refusals = [
         (
             "max_tokens",
@@ -174,7 +174,7 @@ async fn a_refused_parameter_is_asked_otherwise_once_and_remembered() {
 }
 
 #[tokio::test]
-async fn a_service_that_refuses_everything_is_not_asked_for_ever() {
+async fn retries_end_if_service_rejects_every_variant() {
     let told = "unknown parameters: max_tokens, max_completion_tokens, temperature, stream_options";
     let server = ScriptedServer::start(move |_| Reply::status(400, told));
     let error = ask(&provider(&server), &request()).await.unwrap_err();
@@ -183,14 +183,14 @@ async fn a_service_that_refuses_everything_is_not_asked_for_ever() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_complete_is_not_lost_to_a_server_that_stays() {
+async fn complete_answer_is_returned_if_server_keeps_connection_open() {
     let done = "data: [DONE]\n\n".to_owned();
     let reply = Reply::stream([format!("data: {}\n\n", text("hi")), format!("data: {}\n\n", stop()), done]).then_hang();
     assert_eq!(answer_to(reply).await, Ok(completion("hi")));
 }
 
 #[tokio::test]
-async fn dropping_the_call_hangs_up() {
+async fn dropping_the_call_closes_the_connection() {
     for reply in [Reply::hang(), Reply::sse([text("hi")]).then_hang()] {
         let server = ScriptedServer::start(move |_| reply.clone());
         let provider = provider(&server);
@@ -204,7 +204,7 @@ async fn dropping_the_call_hangs_up() {
 }
 
 #[tokio::test]
-async fn a_connection_serves_one_call_after_another() {
+async fn connection_is_reused_by_sequential_calls() {
     let server = ScriptedServer::start(|request| match request.number % 3 {
         0 => Reply::answer("ok"),
         1 => Reply::calls(&[("a", "read", "{}")]),
@@ -218,7 +218,7 @@ async fn a_connection_serves_one_call_after_another() {
 }
 
 #[test]
-fn an_address_or_a_key_that_cannot_be_sent_is_refused_at_once() {
+fn invalid_base_url_or_key_is_rejected_at_creation() {
     let make = |key: Option<&str>, url: &str| OpenAi::new(&config(url.into()), key.map(Into::into), None).err();
     assert_eq!(make(Some(KEY), "https://host/v1/"), None);
     assert_eq!(make(Some("key\n"), "http://[::1]:80"), None);
@@ -231,7 +231,7 @@ fn an_address_or_a_key_that_cannot_be_sent_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn a_tool_with_dots_is_told_without_and_its_call_has_them_again() {
+async fn dots_in_tool_names_are_encoded_and_restored() {
     let piece = json!({"index": 0, "id": "c2", "function": {"name": "mcp__s__add", "arguments": "{}"}});
     let server =
         ScriptedServer::start(move |_| Reply::sse([call_piece(piece.clone()), delta(json!({}), "tool_calls".into())]));

@@ -43,7 +43,7 @@ fn message(content: &str, calls: &[(&str, &str)]) -> Message {
 }
 
 #[test]
-fn the_estimate_is_near_the_known_counts() {
+fn estimate_is_close_to_known_counts() {
     for (text, exact, per_cent) in KNOWN {
         let off = (estimate_tokens(text) as f64 - exact as f64).abs() / exact.max(1) as f64 * 100.0;
         assert!(off <= per_cent, "{text:?}: {} for {exact}, {off:.0} % off", estimate_tokens(text));
@@ -51,7 +51,7 @@ fn the_estimate_is_near_the_known_counts() {
 }
 
 #[test]
-fn a_message_costs_its_texts_its_calls_and_a_little_more() {
+fn message_tokens_include_text_calls_and_overhead() {
     let counter = TokenCounter::Estimate;
     let (text, name, arguments) = (estimate_tokens(ENGLISH), estimate_tokens("read"), estimate_tokens("{}"));
     for (message, tokens) in [
@@ -68,7 +68,7 @@ fn a_message_costs_its_texts_its_calls_and_a_little_more() {
 }
 
 #[test]
-fn other_models_are_estimated() {
+fn models_of_other_vendors_are_estimated() {
     for name in ["claude-sonnet-4-5", "gemini-2.5-pro", "qwen3", "offline", "", "gpt-4", "gpt-3.5-turbo", "o1000", "/"]
     {
         assert_eq!(TokenCounter::of_model(name), TokenCounter::Estimate, "{name}");
@@ -78,7 +78,7 @@ fn other_models_are_estimated() {
 }
 
 #[test]
-fn deviations_are_the_running_mean_of_each_model() {
+fn deviation_is_a_running_mean_per_model() {
     let deviations = TokenDeviations::default();
     for (model, counted, reported) in [("a", 110, 100), ("a", 70, 100), ("b", 5, 5), ("a", 9, 0), ("c", 1, 0)] {
         deviations.record(model, counted, reported);
@@ -95,7 +95,7 @@ fn deviations_are_the_running_mean_of_each_model() {
 
 proptest! {
     #[test]
-    fn the_estimate_grows_with_any_text_and_stays_below_its_bytes(head in ".{0,40}", tail in ".{0,40}") {
+    fn estimate_is_monotonic_and_at_most_byte_count(head in ".{0,40}", tail in ".{0,40}") {
         let whole = format!("{head}{tail}");
         prop_assert!(estimate_tokens(&head) <= estimate_tokens(&whole));
         prop_assert!(estimate_tokens(&whole) <= whole.len() as u64);
@@ -118,7 +118,7 @@ mod exact {
     }
 
     #[test]
-    fn models_of_openai_are_counted_by_their_vocabulary() {
+    fn openai_models_use_their_vocabulary() {
         for name in [
             "gpt-4.1-mini",
             "gpt-4o",
@@ -148,12 +148,12 @@ mod exact {
     }
 
     #[test]
-    fn text_that_looks_like_a_mark_of_the_vocabulary_is_plain_text() {
+    fn special_token_markers_are_counted_as_plain_text() {
         assert!(loaded().count_text("<|endoftext|>") > 1);
     }
 
     #[test]
-    fn counting_in_pieces_changes_little() {
+    fn counting_in_chunks_is_accurate() {
         let counter = loaded();
         for (text, repeated) in [(ENGLISH, 2_000), (CODE, 1_000), (CHINESE, 1_000)] {
             let (long, one) = (format!("{text}\n").repeat(repeated), counter.count_text(&format!("{text}\n")));
@@ -166,7 +166,7 @@ mod exact {
     }
 
     #[test]
-    fn only_so_much_of_a_text_is_looked_at() {
+    fn only_a_bounded_sample_of_text_is_tokenized() {
         for (text, most) in [("a".repeat(1 << 20), 8 * 16 * 1024), ("好".repeat(100_000), 8 * 16 * 1024)] {
             let seen = std::cell::Cell::new(0);
             let longest = std::cell::Cell::new(0);
@@ -182,7 +182,7 @@ mod exact {
 
     /// The bound is far above the usual time (about 25 ms in release), so that a busy machine does not fail the test.
     #[test]
-    fn odd_texts_take_a_bounded_time() {
+    fn pathological_texts_are_counted_in_bounded_time() {
         let counter = loaded();
         for odd in ["a", " ", "\n", "!", "好", "😀", "e\u{301}", "aB"] {
             let text = odd.repeat((1 << 20) / odd.len());
@@ -194,7 +194,7 @@ mod exact {
 
     proptest! {
         #[test]
-        fn any_text_is_counted_and_never_above_its_bytes(text in "\\PC{0,200}|[\\s\\S]{0,200}") {
+        fn count_is_at_most_byte_count_for_any_text(text in "\\PC{0,200}|[\\s\\S]{0,200}") {
             prop_assert!(loaded().count_text(&text) <= text.len() as u64);
         }
     }

@@ -80,7 +80,7 @@ fn session_grant_covers_subcommand_and_harmless_options() {
 }
 
 #[test]
-fn a_session_grant_adds_nothing_to_a_destructive_command() {
+fn destructive_command_gets_no_session_grant() {
     for command in [
         "git push origin main",
         "git clean -fdx",
@@ -130,7 +130,7 @@ fn a_session_grant_adds_nothing_to_a_destructive_command() {
 }
 
 #[test]
-fn grants_of_the_start_cover_what_they_name() {
+fn initial_grants_cover_named_commands_only() {
     let (push, status, any) = (pattern("git push *"), pattern("git status"), pattern("./tool *"));
     for (patterns, programs, command, want) in [
         (&[&push][..], &[][..], "git push", CommandVerdict::Allow),
@@ -172,7 +172,7 @@ fn grants_of_the_start_cover_what_they_name() {
 }
 
 #[test]
-fn denied_commands_are_refused_in_every_form() {
+fn denied_commands_are_denied_in_every_form() {
     let (push, curl, clean) = (pattern("git push *"), pattern("curl *"), pattern("git clean -fdx"));
     let (deploy, sudo) = (pattern("./deploy.sh *"), pattern("sudo *"));
     for (denied, command, want) in [
@@ -232,7 +232,7 @@ fn denied_commands_are_refused_in_every_form() {
 }
 
 #[test]
-fn a_line_is_certain_only_if_the_shell_would_run_its_words() {
+fn line_is_parsed_only_if_shell_runs_exactly_its_words() {
     for (text, want) in [
         ("a b", Some(vec!["a b"])),
         ("a  'b c' \"d\" e\\ f", Some(vec!["a b c d e f"])),
@@ -274,7 +274,7 @@ fn a_line_is_certain_only_if_the_shell_would_run_its_words() {
 }
 
 #[test]
-fn a_long_line_costs_little() {
+fn long_command_line_is_decided_quickly() {
     for command in ["env ".repeat(5_000), format!("x {}", "-a ".repeat(30_000)), "a;".repeat(40_000)] {
         let verdict = decide(&command, PROJECT, Rules { allows_all: true, ..Rules::default() });
         assert_eq!(verdict, CommandVerdict::Allow);

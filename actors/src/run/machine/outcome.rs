@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_cut_between_characters() {
+    fn text_is_truncated_at_char_boundary() {
         assert_eq!(shorten("héllo", 2), "hé…");
         assert_eq!(shorten("hé", 2), "hé");
     }

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sub_4_what_does_not_fit_is_told_what_and_where() {
+    fn schema_violation_names_location() {
         let schema = OutputSchema::new(&json!({
             "type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]
         }))
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn sub_2_a_judgement_says_whether_it_passed() {
+    fn judgement_requires_passed_and_summary() {
         let schema = OutputSchema::evaluation();
         for (answer, fits) in [
             ("{\"passed\": true, \"summary\": \"ok\"}", true),

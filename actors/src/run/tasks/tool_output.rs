@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn art_9_the_limit_is_in_bytes_or_in_tokens_whichever_is_reached_first() {
+    fn inline_limit_applies_to_bytes_and_tokens() {
         let limits = InlineLimits { bytes: 100, tokens: 24, stored_bytes: 1_000 };
         for (text, passed) in [
             ("a".repeat(100), false),
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_for_a_stored_output_shows_its_ends_and_where_it_is() {
+    fn stored_output_reference_shows_head_tail_and_artifact() {
         let reference = ArtifactRef {
             kind: RefKind::ArtifactRef,
             artifact_id: ArtifactId::new("a1"),

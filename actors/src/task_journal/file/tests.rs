@@ -36,7 +36,7 @@ fn catch_up(path: &Path, all: &[TaskLine]) -> io::Result<()> {
 }
 
 #[test]
-fn task_1_a_file_that_is_torn_at_any_byte_is_caught_up() {
+fn file_torn_at_any_byte_is_completed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.wal.jsonl");
     let all = lines(30);
@@ -101,7 +101,7 @@ fn file_is_continued_or_rewritten() {
 }
 
 #[test]
-fn each_damaged_file_is_kept_under_a_name_of_its_own() {
+fn damaged_files_are_kept_under_distinct_names() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.wal.jsonl");
     for count in 1..=3 {

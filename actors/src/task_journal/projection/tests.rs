@@ -241,7 +241,7 @@ fn without_stats(mut tree: GoalTree, children: &[TaskLine]) -> GoalTree {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn task_1_the_goal_tree_comes_out_of_the_lines_alone(
+    fn goal_tree_is_rebuilt_from_lines(
         before in proptest::collection::vec(step(), 0..12),
         steps in proptest::collection::vec(step(), 0..30),
     ) {
@@ -261,7 +261,7 @@ proptest! {
 }
 
 #[test]
-fn each_end_of_a_run_is_the_last_line() {
+fn run_end_is_the_last_line() {
     let (stats, error) = (StatsPair::zero(), ErrorInfo::new(ErrorCode::Interrupted, "why"));
     for (end, kind) in [
         (RunEvent::Completed { summary: "done".into(), stats }, "task_completed"),

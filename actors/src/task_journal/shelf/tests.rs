@@ -125,7 +125,7 @@ fn task_2_cleanup_deletes_only_ended_tasks() {
 }
 
 #[test]
-fn task_2_age_is_that_of_the_file() {
+fn age_is_taken_from_file_modification_time() {
     let folder = TestFolders::new();
     let text = [created("s", &folder.project()), end("s", TaskStatus::Completed)].concat();
     let path = folder.put(&folder.tasks(), "s", "x.wal.jsonl", &text);
@@ -190,7 +190,7 @@ fn task_2_other_files_are_never_deleted() {
 }
 
 #[test]
-fn a_project_without_journals_has_none() {
+fn project_without_journals_lists_no_tasks() {
     let folder = TestFolders::new();
     fs::create_dir(folder.project()).unwrap();
     assert_eq!(project_tasks(None, &folder.project()).unwrap(), []);

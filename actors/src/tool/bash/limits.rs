@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_load_over_a_limit_names_the_limit() {
+    fn exceeded_limit_is_named_in_message() {
         let limits = CommandLimits { processes: 3, memory_bytes: Some(2 * MIB), file_mb: 7 };
         for (processes, memory_bytes, part) in [
             (3, 2 * MIB, None),

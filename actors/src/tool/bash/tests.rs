@@ -104,7 +104,7 @@ fn processes_with_argument(word: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn tool_5_the_exit_status_is_told_and_is_no_failure_of_the_call() {
+async fn exit_status_is_reported_and_call_succeeds() {
     let world = BashTest::new();
     for (command, want) in [
         ("echo hello", "hello\n[exit status 0]"),
@@ -132,7 +132,7 @@ async fn tool_5_the_exit_status_is_told_and_is_no_failure_of_the_call() {
 }
 
 #[tokio::test]
-async fn tool_5_what_does_not_fit_is_refused_before_anything_runs() {
+async fn invalid_arguments_are_rejected_before_execution() {
     let world =
         BashTest::with(ToolsConfig { max_timeout_ms: 5_000, default_timeout_ms: 9_000, ..ToolsConfig::default() });
     for (arguments, part) in [
@@ -165,7 +165,7 @@ async fn tool_5_what_does_not_fit_is_refused_before_anything_runs() {
 }
 
 #[tokio::test]
-async fn tool_5_a_command_that_takes_too_long_is_ended_and_what_it_printed_is_told() {
+async fn timed_out_command_is_killed_and_its_output_reported() {
     let world = BashTest::new();
     let seconds = unique_seconds();
     let command = format!("echo first; seq 1 5000; echo last; sleep {seconds}");
@@ -185,7 +185,7 @@ async fn tool_5_a_command_that_takes_too_long_is_ended_and_what_it_printed_is_to
 }
 
 #[tokio::test]
-async fn tool_5_a_command_gets_the_allowed_variables_and_no_others() {
+async fn command_gets_only_allowed_variables() {
     let world = BashTest::new();
     let shown = world.ok("cat /proc/self/environ | tr '\\0' '\\n'").await;
     let mut names: Vec<&str> = shown.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
@@ -215,7 +215,7 @@ async fn tool_5_a_command_gets_the_allowed_variables_and_no_others() {
 }
 
 #[tokio::test]
-async fn tool_5_the_own_directory_of_a_call_is_private_and_gone_afterwards() {
+async fn temporary_directory_is_private_and_removed_afterwards() {
     let world = BashTest::new();
     let shown = world.ok("cd \"$TMPDIR\" && echo x > made && mktemp && stat -c %a . && pwd").await;
     assert!(shown.contains("\n700\n"), "{shown}");
@@ -224,7 +224,7 @@ async fn tool_5_the_own_directory_of_a_call_is_private_and_gone_afterwards() {
 }
 
 #[tokio::test]
-async fn a_command_over_a_limit_is_ended_and_told_which() {
+async fn command_over_limit_is_killed_and_limit_named() {
     let limits = BashConfig { max_processes: 20, max_memory_mb: Some(200), max_file_mb: 1, ..BashConfig::default() };
     let world = BashTest::with(ToolsConfig { bash: limits, ..ToolsConfig::default() });
     let seconds = unique_seconds();
@@ -242,7 +242,7 @@ async fn a_command_over_a_limit_is_ended_and_told_which() {
 }
 
 #[tokio::test]
-async fn tool_5_no_command_has_a_terminal() {
+async fn command_has_no_terminal() {
     let world = BashTest::new();
     let shown = world.ok("(echo x > /dev/tty) 2>&1; ps -o tty= -p $$ 2>/dev/null || true").await;
     assert!(shown.contains("/dev/tty"), "{shown}");
@@ -256,7 +256,7 @@ fn most_memory_bytes() -> u64 {
 }
 
 #[tokio::test]
-async fn tool_5_a_gigabyte_of_output_is_cut_in_bounded_memory() {
+async fn gigabyte_of_output_is_truncated_in_bounded_memory() {
     let world = BashTest::new();
     let before = most_memory_bytes();
     let shown = world.ok("echo begin; yes | head -c 1000000000; echo end").await;
@@ -272,7 +272,7 @@ async fn tool_5_a_gigabyte_of_output_is_cut_in_bounded_memory() {
 }
 
 #[tokio::test]
-async fn tool_5_what_is_printed_is_told_while_the_command_is_at_work() {
+async fn output_is_reported_while_command_runs() {
     let world = BashTest::new();
     let told = Arc::new(Mutex::new(Vec::new()));
     let mut context = world.project.context();

@@ -25,7 +25,7 @@ fn write(project: &TestProject, path: &str, content: &str, overwrite: bool) -> R
 }
 
 #[test]
-fn tool_4_a_file_is_replaced_only_where_that_is_said() {
+fn file_is_replaced_only_with_overwrite() {
     let project = TestProject::new(&[("a", "old")]);
     let held = |name: &str| fs::read_to_string(project.path().join(name)).unwrap();
     assert_eq!(write(&project, "a", "new", false).unwrap_err().code, ErrorCode::PathConflict);
@@ -39,7 +39,7 @@ fn tool_4_a_file_is_replaced_only_where_that_is_said() {
 }
 
 #[test]
-fn a_replaced_file_keeps_its_mode_and_not_its_other_names() {
+fn replaced_file_keeps_mode_and_breaks_hard_links() {
     use std::os::unix::fs::PermissionsExt;
     let project = TestProject::new(&[("run.sh", "old")]);
     let path = project.path().join("run.sh");
@@ -51,7 +51,7 @@ fn a_replaced_file_keeps_its_mode_and_not_its_other_names() {
 }
 
 #[test]
-fn a_cancelled_write_leaves_nothing_behind() {
+fn cancelled_write_changes_nothing() {
     let project = TestProject::new(&[("a", "old")]);
     let (place, cancel) =
         (PathPolicy::default().resolve_existing(&project.path(), "a").unwrap(), CancellationToken::new());
@@ -64,7 +64,7 @@ fn a_cancelled_write_leaves_nothing_behind() {
 }
 
 #[test]
-fn tool_4_what_is_no_file_is_refused_at_once() {
+fn special_files_are_rejected_without_blocking() {
     let project = TestProject::new(&[]);
     let make = |program: &str, arguments: &[&str]| {
         let made = std::process::Command::new(program).args(arguments).current_dir(project.path()).status();
@@ -113,7 +113,7 @@ fn with_swapping<T>(project: &TestProject, name: &str, outside: &std::path::Path
 }
 
 #[test]
-fn tool_4_swapping_a_path_between_check_and_opening_reads_and_writes_nothing_outside() {
+fn path_swapped_after_check_gives_no_access_outside() {
     use std::io::Read;
     let outside = TestProject::new(&[("file", "SECRET"), ("folder/file", "SECRET")]);
     for (swapped, target) in [("file", "file"), ("folder", "folder")] {
@@ -155,7 +155,7 @@ fn tool_4_swapping_a_path_between_check_and_opening_reads_and_writes_nothing_out
 
 #[test]
 #[cfg(target_os = "linux")]
-fn tool_4_a_root_that_a_link_leads_to_by_now_is_not_opened() {
+fn root_replaced_by_symlink_is_not_opened() {
     let project = TestProject::new(&[("above/root/a", "old"), ("elsewhere/root/a", "other")]);
     let root = project.path().join("above/root");
     let place = PathPolicy::default().resolve_existing(&root, "a").unwrap();

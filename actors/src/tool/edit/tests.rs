@@ -22,7 +22,7 @@ fn edits(text: &str, edits: &[(&str, &str, bool)]) -> Result<String, ErrorCode> 
 }
 
 #[test]
-fn tool_4_a_replacement_is_exact_and_of_one_place() {
+fn replacement_is_exact_and_unambiguous() {
     use ErrorCode::{AmbiguousEdit, TextNotFound};
     for (text, wish, want) in [
         ("one two", &[("two", "three", false)][..], Ok("one three")),
@@ -43,7 +43,7 @@ fn tool_4_a_replacement_is_exact_and_of_one_place() {
 }
 
 #[test]
-fn tool_4_a_replacement_cannot_grow_a_text_without_end() {
+fn replacement_growth_is_limited() {
     let doubling = [("a", "aa", true); 45];
     assert_eq!(edits("a", &doubling), Err(ErrorCode::PayloadTooLarge));
     let large = "x".repeat(900_000);
@@ -51,7 +51,7 @@ fn tool_4_a_replacement_cannot_grow_a_text_without_end() {
 }
 
 #[test]
-fn tool_4_a_diff_is_applied_where_its_lines_stand_or_not_at_all() {
+fn diff_is_applied_at_matching_lines_or_rejected() {
     use ErrorCode::{AmbiguousEdit, PatchApplyFailed};
     let diff = |body: &str| format!("--- a/f\n+++ b/f\n{body}");
     let change = "@@ -2,1 +2,1 @@\n-two\n+TWO\n";
@@ -75,7 +75,7 @@ fn tool_4_a_diff_is_applied_where_its_lines_stand_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn tool_4_an_edit_is_made_as_a_whole_or_not_at_all() {
+async fn edits_are_applied_atomically() {
     let project = TestProject::new(&[("a.txt", "one\ntwo\n"), ("bytes", "x")]);
     project.write("bytes", &[0xff, 0xfe, 0x00]);
     let held = || std::fs::read_to_string(project.path().join("a.txt")).unwrap();

@@ -4,7 +4,7 @@ use super::*;
 use crate::tool::project::tests::TestProject;
 
 #[tokio::test]
-async fn a_star_stays_in_its_folder_and_two_go_through_all() {
+async fn star_matches_within_folder_and_double_star_recurses() {
     let project =
         TestProject::new(&[("a.rs", ""), ("src/b.rs", ""), ("src/x/c.rs", ""), ("src/d.ts", ""), (".git/e.rs", "")]);
     for (arguments, want) in [

@@ -4,7 +4,7 @@ use super::*;
 use crate::tool::project::tests::TestProject;
 
 #[tokio::test]
-async fn matches_come_with_path_and_line() {
+async fn matches_are_listed_with_path_and_line() {
     let project = TestProject::new(&[
         ("a.rs", "fn one() {}\n// TODO\nfn two() {}\n"),
         ("src/b.txt", "fn three\n"),
@@ -33,7 +33,7 @@ async fn matches_come_with_path_and_line() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_searched_is_refused() {
+async fn invalid_pattern_or_path_is_rejected() {
     let project = TestProject::new(&[("a", "a")]);
     for (arguments, code) in [
         (json!({"pattern": "("}), ErrorCode::ValidationError),

@@ -8,7 +8,7 @@ async fn list(project: &TestProject, arguments: Value) -> Result<String, ErrorIn
 }
 
 #[tokio::test]
-async fn a_listing_is_sorted_sized_and_leaves_out_what_is_ignored() {
+async fn listing_is_sorted_with_sizes_and_without_ignored_files() {
     let project = TestProject::new(&[
         (".gitignore", "target\n*.log\n"),
         (".git/config", "x"),
@@ -42,7 +42,7 @@ async fn a_listing_is_sorted_sized_and_leaves_out_what_is_ignored() {
 }
 
 #[tokio::test]
-async fn a_huge_folder_is_counted_and_the_output_stays_within_its_limit() {
+async fn large_folder_is_counted_and_output_limited() {
     let mut project = TestProject::new(&[]);
     for n in 0..3000 {
         project.write(&format!("data/{n:04}.txt"), b"12345");
@@ -56,7 +56,7 @@ async fn a_huge_folder_is_counted_and_the_output_stays_within_its_limit() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn odd_entries_are_shown_and_nothing_is_followed() {
+async fn special_entries_are_listed_and_symlinks_not_followed() {
     use std::os::unix::fs::{PermissionsExt, symlink};
     let project = TestProject::new(&[("a\nb.txt", "1"), ("closed/x", "1")]);
     symlink("/", project.path().join("link")).unwrap();

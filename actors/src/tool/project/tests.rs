@@ -69,7 +69,7 @@ impl TestProject {
 
 #[cfg(unix)]
 #[test]
-fn an_odd_name_is_shown_on_one_line_and_understood_again() {
+fn unusual_file_name_round_trips_on_one_line() {
     use std::os::unix::ffi::OsStrExt;
     for bytes in [
         b"a\nb".as_slice(),
@@ -92,7 +92,7 @@ fn an_odd_name_is_shown_on_one_line_and_understood_again() {
 }
 
 #[test]
-fn a_page_ends_at_a_whole_line_and_within_its_limit() {
+fn page_ends_at_line_boundary_within_limit() {
     let mut page = OutputPage::new(1024);
     let lines = (0..100).filter(|_| page.push_line("0123456789")).count();
     assert!(lines > 0 && lines < 100 && page.is_full);

@@ -8,7 +8,7 @@ async fn read(project: &TestProject, arguments: Value) -> Result<String, ErrorIn
 }
 
 #[tokio::test]
-async fn a_page_numbers_its_lines_and_tells_how_to_go_on() {
+async fn page_numbers_lines_and_gives_next_start_line() {
     let text: String = (1..=12).map(|n| format!("line {n}\n")).collect();
     let project = TestProject::new(&[("a.txt", &text), ("open.txt", "one\r\ntwo"), ("empty", ""), ("gap", "\n\nx\n")]);
     for (arguments, want) in [
@@ -28,7 +28,7 @@ async fn a_page_numbers_its_lines_and_tells_how_to_go_on() {
 }
 
 #[tokio::test]
-async fn what_is_no_text_is_named_and_not_shown() {
+async fn non_text_file_is_named_and_not_shown() {
     let project = TestProject::new(&[("src/a", "a")]);
     project.write("a.png", b"\x89PNG\r\n\x1a\n\0\0");
     project.write("blob", b"abc\0def");
@@ -46,7 +46,7 @@ async fn what_is_no_text_is_named_and_not_shown() {
 }
 
 #[tokio::test]
-async fn a_long_line_is_cut_at_a_character_and_the_page_at_a_line() {
+async fn long_line_is_cut_at_char_and_page_at_line_boundary() {
     let mut project = TestProject::new(&[
         ("long", &format!("{}\nnext\n", "好".repeat(2000))),
         ("many", &"x".repeat(99).add("\n").repeat(500)),
@@ -62,7 +62,7 @@ async fn a_long_line_is_cut_at_a_character_and_the_page_at_a_line() {
 }
 
 #[tokio::test]
-async fn a_huge_line_without_an_end_is_not_kept() {
+async fn huge_unterminated_line_is_not_buffered() {
     let project = TestProject::new(&[]);
     project.write("huge", &vec![b'x'; 20_000_000]);
     let text = read(&project, json!({"path": "huge"})).await.unwrap();
@@ -88,7 +88,7 @@ impl Add for String {
 }
 
 #[tokio::test]
-async fn tool_4_a_file_that_claims_to_be_of_any_size_is_read_no_further_than_a_bound() {
+async fn sparse_file_is_read_up_to_a_limit() {
     let project = TestProject::new(&[("sparse", "first\n")]);
     let file = std::fs::File::options().write(true).open(project.path().join("sparse")).unwrap();
     if file.set_len(1 << 40).is_err() {

@@ -11,7 +11,7 @@ use crate::{
 };
 
 #[test]
-fn a_path_must_lead_into_the_project() {
+fn path_outside_project_is_rejected() {
     let project = TestProject::new(&[("src/a.rs", "a")]);
     let (root, roots) = (project.path(), PathPolicy::default());
     let inside = root.join("src/a.rs").to_str().unwrap().to_owned();
@@ -42,7 +42,7 @@ fn a_path_must_lead_into_the_project() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn files_of_the_kernel_are_out_of_reach_from_the_root_folder() {
+fn kernel_files_are_rejected_even_with_root_as_project() {
     let (root, roots) = (Path::new("/"), PathPolicy::default());
     let link = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("/proc/self/maps", link.path().join("maps")).unwrap();
@@ -75,7 +75,7 @@ fn files_of_the_kernel_are_out_of_reach_from_the_root_folder() {
 
 #[cfg(unix)]
 #[test]
-fn a_symlink_out_of_the_project_is_refused_and_one_inside_is_followed() {
+fn symlink_out_of_project_is_rejected_and_inner_one_followed() {
     let project = TestProject::new(&[("real/a", "a")]);
     let (root, roots) = (project.path(), PathPolicy::default());
     std::os::unix::fs::symlink("/", root.join("out")).unwrap();
@@ -88,7 +88,7 @@ fn a_symlink_out_of_the_project_is_refused_and_one_inside_is_followed() {
 
 #[cfg(unix)]
 #[test]
-fn a_pipe_is_refused_without_being_opened() {
+fn pipe_is_rejected_without_being_opened() {
     let project = TestProject::new(&[]);
     let made = std::process::Command::new("mkfifo").arg(project.path().join("pipe")).status();
     if !made.is_ok_and(|status| status.success()) {
@@ -109,7 +109,7 @@ fn surroundings(user: &Path) -> ToolEnvironment {
 }
 
 #[test]
-fn tool_4_an_allowed_root_is_open_and_the_runtimes_own_home_is_not() {
+fn allowed_root_is_accessible_and_runtime_home_is_not() {
     let user = TestProject::new(&[
         ("shared/a.txt", "a"),
         (".soong-agent/server.token", "t"),
@@ -140,7 +140,7 @@ fn tool_4_an_allowed_root_is_open_and_the_runtimes_own_home_is_not() {
 }
 
 #[test]
-fn tool_4_what_does_not_exist_yet_is_resolved_as_far_as_it_does() {
+fn new_path_is_resolved_up_to_existing_parent() {
     let project = TestProject::new(&[("src/a.rs", "a")]);
     let (root, roots) = (project.path(), PathPolicy::default());
     let new =
@@ -171,7 +171,7 @@ fn tool_4_what_does_not_exist_yet_is_resolved_as_far_as_it_does() {
 }
 
 #[test]
-fn tool_4_sensitive_paths_ask() {
+fn sensitive_paths_require_permission() {
     let user = TestProject::new(&[]);
     let base = user.path();
     let roots = PathPolicy::new(&surroundings(&base));
@@ -206,7 +206,7 @@ fn tool_4_sensitive_paths_ask() {
 
 #[cfg(unix)]
 #[test]
-fn tool_4_a_file_of_two_names_asks_since_the_other_may_lie_outside() {
+fn hard_linked_file_requires_permission() {
     let outside = TestProject::new(&[("secret", "s")]);
     let project = TestProject::new(&[("own", "o")]);
     if fs::hard_link(outside.path().join("secret"), project.path().join("twin")).is_err() {

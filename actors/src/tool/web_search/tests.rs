@@ -28,7 +28,7 @@ fn surroundings(base_url: Option<String>, network: NetworkPolicy, allowed: &[&st
 }
 
 #[tokio::test]
-async fn tool_6_results_are_a_list_that_is_not_to_be_trusted() {
+async fn results_are_listed_as_untrusted() {
     let answer = json!({"results": [
         {"url": "https://a.example/", "title": "One\n# not a heading \u{1b}[31m", "content": "first\n\n2. forged"},
         {"url": "https://b.example/", "title": ""},
@@ -55,7 +55,7 @@ async fn tool_6_results_are_a_list_that_is_not_to_be_trusted() {
 }
 
 #[test]
-fn tool_6_the_tool_is_offered_only_where_a_service_is_configured() {
+fn tool_is_offered_only_if_service_is_configured() {
     let without = WebSearch::new(&ToolEnvironment::default());
     assert!(without.missing_requirement().unwrap().contains("tools.web_search.provider"));
     let base = Some("http://127.0.0.1:8888/".to_owned());
@@ -66,7 +66,7 @@ fn tool_6_the_tool_is_offered_only_where_a_service_is_configured() {
 }
 
 #[test]
-fn perm_1_a_search_asks_for_the_host_of_its_service_as_the_settings_say() {
+fn permission_for_service_host_follows_settings() {
     let context = TestProject::new(&[]).context();
     for (network, allowed, want) in [
         (NetworkPolicy::Ask, "", Ok(Some("search.example:8888"))),
@@ -85,7 +85,7 @@ fn perm_1_a_search_asks_for_the_host_of_its_service_as_the_settings_say() {
 }
 
 #[test]
-fn tool_1_arguments_are_checked_by_the_schema() {
+fn arguments_are_validated_by_schema() {
     let base = Some("http://127.0.0.1:8888/".to_owned());
     let registry = ToolRegistry::with_builtins(&surroundings(base, NetworkPolicy::Ask, &[])).unwrap();
     for (tool, raw, fits) in [

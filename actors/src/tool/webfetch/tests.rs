@@ -91,7 +91,7 @@ const REFUSED: &str = "http://127.0.0.1:#/ http://127.0.0.1.:#/ http://127.1:#/ 
      about:blank blob:http://127.0.0.1:#/ view-source:http://127.0.0.1:#/ 127.0.0.1:# //127.0.0.1:#/ localhost /etc/passwd";
 
 #[tokio::test]
-async fn tool_6_no_form_of_a_private_address_and_no_other_scheme_makes_a_connection() {
+async fn private_addresses_in_any_notation_are_rejected() {
     let four = Server::of(&[]).await;
     let port = four.port().to_string();
     // If this machine has no IPv6, the IPv6 rows must be rejected anyway.
@@ -119,7 +119,7 @@ async fn tool_6_no_form_of_a_private_address_and_no_other_scheme_makes_a_connect
 }
 
 #[tokio::test]
-async fn tool_6_a_page_says_where_it_is_from_and_that_it_is_not_to_be_trusted() {
+async fn page_names_its_source_and_is_marked_untrusted() {
     let html =
         "<html><head><title>A page</title></head><body><h1>Head</h1><p>Text <a href=/x>link</a></p></body></html>";
     let server =
@@ -137,7 +137,7 @@ async fn tool_6_a_page_says_where_it_is_from_and_that_it_is_not_to_be_trusted() 
 }
 
 #[tokio::test]
-async fn tool_6_each_answer_is_text_that_says_what_it_is_or_an_error_that_does() {
+async fn responses_map_to_text_or_error() {
     let packed =
         |body: &[u8]| response("200 OK", "Content-Type: text/plain\r\nContent-Encoding: gzip\r\n", &gzip(body));
     let lie = |length: usize, body: &str| {
@@ -205,20 +205,20 @@ async fn tool_6_each_answer_is_text_that_says_what_it_is_or_an_error_that_does()
 }
 
 #[tokio::test]
-async fn tool_6_what_is_no_text_is_told_with_its_type_and_size() {
+async fn non_text_response_is_reported_with_type_and_size() {
     let error = fetched(page("application/pdf; x=y", &[b'a'; 1234])).await.unwrap_err();
     assert!(error.message.contains("`application/pdf`, 1234 bytes"), "{error}");
 }
 
 #[tokio::test]
-async fn tool_6_the_text_of_an_error_is_short() {
+async fn error_body_is_truncated() {
     let raw = response("500 Broken", "Content-Type: text/plain\r\n", "好".repeat(5_000).as_bytes());
     let text = fetched(raw).await.unwrap();
     assert!(text.ends_with("好…") && text.chars().count() < 2_500, "{}", text.len());
 }
 
 #[tokio::test]
-async fn tool_6_a_redirect_to_another_host_is_told_and_not_followed() {
+async fn redirect_to_another_host_is_reported_not_followed() {
     let other = Server::of(&[("/x", page("text/plain", b"other"))]).await;
     let to = format!("http://other.example:{}/x?a=b", other.port());
     let server = Server::of(&[("/", redirect(&to))]).await;
@@ -252,7 +252,7 @@ async fn endless_server(beginning: &'static str, more: &'static str) -> Server {
 }
 
 #[tokio::test]
-async fn tool_6_a_body_that_does_not_end_is_cut_and_one_that_does_not_come_is_an_error() {
+async fn endless_body_is_cut_and_missing_body_times_out() {
     let short = FetchLimits { total: Duration::from_millis(400), ..LIMITS };
     for (beginning, more, limits, told) in [
         ("begin", "and so on ", LIMITS, Ok("larger than 65536 bytes")),
@@ -281,7 +281,7 @@ async fn wait_until_disconnected(server: &Server) {
 }
 
 #[tokio::test]
-async fn tool_6_a_call_that_is_given_up_leaves_no_connection_behind() {
+async fn cancelled_call_closes_its_connection() {
     let server = endless_server("begin", "").await;
     let tool = tool(NetworkPolicy::Ask, true, LIMITS);
     let project = TestProject::new(&[]);
@@ -299,7 +299,7 @@ async fn tool_6_a_call_that_is_given_up_leaves_no_connection_behind() {
 }
 
 #[tokio::test]
-async fn tool_6_a_connection_does_not_outlive_its_answer() {
+async fn connection_is_closed_after_the_answer() {
     let server = Server::at("127.0.0.1:0", |_, mut stream| {
         async move {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
@@ -315,7 +315,7 @@ async fn tool_6_a_connection_does_not_outlive_its_answer() {
 }
 
 #[tokio::test]
-async fn tool_6_a_server_that_is_not_there_is_an_error_that_says_so() {
+async fn unreachable_server_is_reported() {
     let gone = Server::of(&[]).await.port();
     let tool = tool(NetworkPolicy::Ask, true, LIMITS);
     let error = fetch(&tool, &format!("http://a.example:{gone}/secret?key=value")).await.unwrap_err();
@@ -324,7 +324,7 @@ async fn tool_6_a_server_that_is_not_there_is_an_error_that_says_so() {
 }
 
 #[test]
-fn perm_1_a_call_asks_for_its_host_as_the_settings_say() {
+fn permission_for_host_follows_settings() {
     let context = TestProject::new(&[]).context();
     for (network, url, want) in [
         (NetworkPolicy::Ask, "https://Example.org/a#b", Ok(Some("https://example.org/a"))),

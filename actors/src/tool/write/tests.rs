@@ -11,7 +11,7 @@ fn tool() -> Write {
 }
 
 #[tokio::test]
-async fn tool_4_write_says_what_it_did_and_asks_for_what_it_touches() {
+async fn write_reports_result_and_requires_permission_for_folder() {
     let project = TestProject::new(&[("a.txt", "old")]);
     let tool = tool();
     let told = project.call(&tool, json!({"path": "new/b.txt", "content": "one\ntwo\n"})).await.unwrap();
@@ -32,7 +32,7 @@ async fn tool_4_write_says_what_it_did_and_asks_for_what_it_touches() {
 }
 
 #[tokio::test]
-async fn tool_4_the_project_itself_is_no_file_to_write() {
+async fn writing_to_project_root_is_rejected() {
     let project = TestProject::new(&[("src/a", "a")]);
     for path in [".", "./", "src/..", project.path().to_str().unwrap()] {
         let arguments = json!({"path": path, "content": "x", "overwrite": true});
@@ -44,7 +44,7 @@ async fn tool_4_the_project_itself_is_no_file_to_write() {
 }
 
 #[tokio::test]
-async fn perm_1_write_without_the_leave_that_it_needs_does_nothing() {
+async fn write_without_matching_permission_does_nothing() {
     let project = TestProject::new(&[]);
     let arguments = json!({"path": "a.txt", "content": "x"});
     let context = project.context();

@@ -320,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_keeps_its_name_whatever_it_is() {
+    fn content_disposition_keeps_any_file_name() {
         for (filename, want) in [
             ("plan.md", r#"attachment; filename="plan.md"; filename*=UTF-8''plan.md"#),
             ("a b.txt", r#"attachment; filename="a b.txt"; filename*=UTF-8''a%20b.txt"#),

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_age_is_read_in_each_form() {
+    fn age_is_parsed_in_every_format() {
         for (body, want) in [
             (json!({}), Ok(None)),
             (json!({"older_than_ms": 5}), Ok(Some(5))),

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_code_has_the_status_that_clients_know() {
+    fn error_codes_map_to_documented_statuses() {
         for (code, want) in [
             (ErrorCode::ValidationError, 400),
             (ErrorCode::TraceNotFound, 404),
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn an_actor_that_is_being_restarted_is_no_server_error() {
+    fn retryable_internal_error_is_503_with_retry_after() {
         let crashed = ErrorInfo::new(ErrorCode::InternalError, "x");
         let again = ErrorInfo { retryable: true, ..crashed.clone() };
         for (info, status, retry_after) in [
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_reads_back_as_it_was_written() {
+    fn error_round_trips_through_json() {
         let info = ErrorInfo::retryable(ErrorCode::Closing, "later");
         let written = ErrorBody::from(info.clone());
         let json = serde_json::to_string(&written).unwrap();

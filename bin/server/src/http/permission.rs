@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_decision_records_the_client_or_the_user() {
+    fn decision_records_client_or_user() {
         for (caller, client, want) in [
             (Caller::Operator, Some("terminal"), "terminal"),
             (Caller::Operator, Some("cli"), "cli"),

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_reserve_is_for_known_tokens_and_no_limit_outranks_it() {
+    async fn reserve_is_kept_for_known_tokens_despite_other_limits() {
         let all = connections(8, 2, 3);
         let mut busy = Vec::new();
         // Three connections of one address, then three of others: both limits of unknown connections are reached.
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn known_connections_count_for_no_address() {
+    async fn authenticated_connections_do_not_count_per_address() {
         let all = connections(8, 2, 1);
         for _ in 0..6 {
             let connection = admit(&all, from(1)).await.unwrap();
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_place_is_free_when_its_connection_is_dropped() {
+    async fn dropped_connection_frees_its_slot() {
         let all = connections(1, 64, 100);
         let only = admit(&all, from(1)).await.unwrap();
         assert!(only.begin() && !only.is_reserved() && all.admit(from(2)).is_none());

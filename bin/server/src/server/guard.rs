@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_ours_with_its_port() {
+    fn host_matches_by_name_and_port() {
         for (own, host, is) in [
             ("127.0.0.1:7788", "127.0.0.1:7788", true),
             ("127.0.0.1:7788", "127.0.0.1:7789", false),

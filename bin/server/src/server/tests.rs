@@ -67,7 +67,7 @@ fn assert_about(took: Duration, want: Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_does_not_say_what_it_wants_is_let_go() {
+async fn silent_or_idle_client_is_disconnected() {
     let world = world(8).await;
     let unknown = Duration::from_secs(ServerConfig::default().head_timeout_s);
     let mut silent = world.connect().await;
@@ -88,7 +88,7 @@ async fn a_client_that_does_not_say_what_it_wants_is_let_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_may_come_slowly_and_may_not_stop() {
+async fn slow_body_is_accepted_and_stalled_body_is_rejected() {
     let world = world(8).await;
     let mut slow = world.ask("POST /count", "Connection: close\r\nContent-Length: 10\r\n\r\n").await;
     for _ in 0..10 {
@@ -106,7 +106,7 @@ async fn a_body_may_come_slowly_and_may_not_stop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_nobody_takes_is_given_up_and_its_place_is_free_again() {
+async fn unread_response_is_dropped_and_frees_its_slot() {
     let world = world(1).await;
     let deaf = world.ask("GET /endless", "\r\n").await;
     sleep(WRITE_TIMEOUT - Duration::from_secs(2)).await;
@@ -133,7 +133,7 @@ async fn an_answer_that_nobody_takes_is_given_up_and_its_place_is_free_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_ends_waits_for_no_one_for_long() {
+async fn shutdown_waits_for_clients_only_until_timeout() {
     let world = world(8).await;
     let addr = world.server.addr();
     let _endless = world.ask("GET /endless", "\r\n").await;

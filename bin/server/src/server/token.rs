@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_made_once_for_its_user_alone_and_another_file_takes_it_back() {
+    fn token_is_private_and_revoked_by_changing_its_file() {
         let home = tempfile::tempdir().unwrap();
         let (token, note) = prepare(home.path()).unwrap();
         assert_eq!((token.len(), note), (64, None));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_can_read_is_closed_to_them() {
+    fn world_readable_token_file_is_made_private() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join(FILE);
         std::fs::write(&path, "some-token-of-some-length").unwrap();
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn each_user_of_the_configuration_has_a_token_of_their_own() {
+    fn configured_users_have_distinct_tokens() {
         let home = tempfile::tempdir().unwrap();
         let config = Config::parse("c", "[server.tokens]\nbob = \"BOB\"\neve = \"EVE\"\n").unwrap();
         let read = |bob: &str, eve: &str| {

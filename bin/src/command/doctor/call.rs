@@ -224,7 +224,7 @@ mod tests {
     use super::{super::Status, *};
 
     #[test]
-    fn what_a_service_lacks_is_named() {
+    fn missing_service_features_are_reported() {
         let good = CallObservations {
             deltas: 9,
             answers: 2,

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn little_room_is_a_warning_and_less_is_broken() {
+    fn low_disk_space_warns_and_too_little_is_broken() {
         for (free, status) in [
             (0, Status::Broken),
             (MIN_SPACE - 1, Status::Broken),
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn each_state_of_a_database_says_what_to_do() {
+    fn database_errors_give_advice() {
         for (error, status, advice) in [
             (StoreError::OlderFormat { found: 1, known: 2 }, Status::Warning, "earlier version can read"),
             (StoreError::NewerFormat { found: 2, known: 1 }, Status::Broken, "another home"),

@@ -65,7 +65,7 @@ mod tests {
     use super::{super::Status, *};
 
     #[test]
-    fn a_profile_that_cannot_be_reached_is_as_bad_as_it_is_needed() {
+    fn unusable_profile_is_broken_if_used_and_else_a_warning() {
         let key = [("OPENAI_API_KEY", "k")];
         let small = "[model_profiles.small]\napi_key_env = \"SMALL\"\n";
         let used = "[model_profiles.small]\napi_key_env = \"SMALL\"\n[presets.p]\nmodel = \"small\"\n";

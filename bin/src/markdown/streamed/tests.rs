@@ -20,7 +20,7 @@ fn in_steps(pieces: &[&str], whole: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn a_block_is_settled_when_another_one_has_begun() {
+fn block_is_final_once_the_next_one_begins() {
     let none: &[&str] = &[];
     for (pieces, want) in [
         (vec!["one", "\n\ntw", "o\n", "\nx"], vec![none, none, &["one"], none, &["", "two", "", "x"]]),
@@ -37,7 +37,7 @@ fn a_block_is_settled_when_another_one_has_begun() {
 }
 
 #[test]
-fn the_whole_text_has_the_last_word() {
+fn final_text_replaces_or_completes_the_stream() {
     let incomplete = "The text above was …";
     for (pieces, whole, want) in [
         (vec!["a\n\nb\n"], "a\n\nb, and what was lost", vec![vec!["a"], vec!["", "b, and what was lost"]]),
@@ -52,7 +52,7 @@ fn the_whole_text_has_the_last_word() {
 }
 
 #[test]
-fn a_finished_text_is_followed_by_a_new_one() {
+fn new_text_starts_after_finish() {
     let mut streamed = Streamed::default();
     streamed.push("a\n\nb\n");
     streamed.settled(&page(20));
@@ -64,7 +64,7 @@ fn a_finished_text_is_followed_by_a_new_one() {
 }
 
 #[test]
-fn a_tail_is_the_end_of_what_is_not_settled() {
+fn tail_is_the_end_of_unsettled_text() {
     let mut streamed = Streamed::default();
     streamed.push("a\n\n- b\n- c\n- d");
     assert_eq!(plains(&streamed.tail(&page(20), 2)), ["• c", "• d"]);
@@ -75,7 +75,7 @@ fn a_tail_is_the_end_of_what_is_not_settled() {
 }
 
 #[test]
-fn a_very_long_block_is_read_a_few_times_only() {
+fn very_long_block_is_parsed_only_a_few_times() {
     let mut streamed = Streamed::default();
     let line = "let **x** = 1;\n";
     let mut whole = "```\n".to_owned();
@@ -105,7 +105,7 @@ fn cuts() -> impl Strategy<Value = Vec<prop::sample::Index>> {
 
 proptest! {
     #[test]
-    fn a_text_in_pieces_ends_up_as_the_one_that_came_at_once(
+    fn streamed_text_renders_like_whole_text(
         text in markdown(), cuts in cuts(), width in 10usize..60, lines in 0usize..9,
     ) {
         let page = page(width);

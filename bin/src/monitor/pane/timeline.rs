@@ -179,7 +179,7 @@ mod tests {
     use crate::sample::record;
 
     #[test]
-    fn each_thing_has_its_time_and_what_is_open_ends_with_the_run() {
+    fn spans_have_times_and_open_ones_end_with_the_run() {
         let error = || ErrorInfo::new(ErrorCode::Timeout, "no");
         let started = |attempt| ModelEvent::Started { model: "m".to_owned(), attempt };
         let events = [

@@ -32,7 +32,7 @@ fn select(evening: &mut TestMonitor, key: &str) {
 }
 
 #[test]
-fn what_needs_a_look_is_selected_first_and_n_goes_on() {
+fn urgent_run_is_selected_first_and_n_selects_the_next() {
     let mut evening = evening();
     let selected = |evening: &TestMonitor| evening.monitor.list.selected().unwrap().to_string();
     assert_eq!(selected(&evening), "run:stuck");
@@ -43,7 +43,7 @@ fn what_needs_a_look_is_selected_first_and_n_goes_on() {
 }
 
 #[test]
-fn a_run_is_cancelled_with_all_below_once_that_is_confirmed() {
+fn run_and_its_children_are_cancelled_after_confirmation() {
     let mut evening = evening();
     select(&mut evening, "run:main");
     assert_eq!(deeds(evening.types("c")), []);
@@ -59,7 +59,7 @@ fn a_run_is_cancelled_with_all_below_once_that_is_confirmed() {
 }
 
 #[test]
-fn only_what_may_crash_is_made_to() {
+fn only_restartable_actors_can_be_killed() {
     let mut evening = evening();
     for (key, may) in [
         ("run:back", true),
@@ -75,7 +75,7 @@ fn only_what_may_crash_is_made_to() {
 }
 
 #[test]
-fn what_is_asked_is_read_when_it_changes_and_answered() {
+fn pending_requests_are_read_on_change_and_answered() {
     let mut evening = TestMonitor::begin(FINE);
     let wishes = evening.hears(MonitorInput::Tree(afternoon()));
     assert!(wishes.contains(&MonitorRequest::ReadAsks), "{wishes:?}");
@@ -110,7 +110,7 @@ fn what_is_asked_is_read_when_it_changes_and_answered() {
 }
 
 #[test]
-fn what_takes_many_lines_is_allowed_once_its_end_was_shown() {
+fn long_request_can_be_allowed_only_after_its_end_was_shown() {
     let mut evening = evening();
     let mut long = permission();
     if let UserRequest::Permission(asked) = &mut long {
@@ -134,7 +134,7 @@ fn what_takes_many_lines_is_allowed_once_its_end_was_shown() {
 }
 
 #[test]
-fn who_wants_to_answer_before_it_was_read_is_shown_it_as_soon_as_it_is() {
+fn request_dialog_opens_once_requests_are_read() {
     let mut evening = evening();
     evening.types("a");
     assert!(evening.screen(100, 24).contains("reading what is asked"));
@@ -155,7 +155,7 @@ fn who_wants_to_answer_before_it_was_read_is_shown_it_as_soon_as_it_is() {
 }
 
 #[test]
-fn a_key_is_for_what_was_shown_and_not_for_what_stands_there_by_now() {
+fn key_applies_only_to_the_request_that_was_shown() {
     let mut evening = evening();
     evening.hears(MonitorInput::PendingRequests(Ok(vec![permission(), question()])));
     evening.types("a");
@@ -175,7 +175,7 @@ fn a_key_is_for_what_was_shown_and_not_for_what_stands_there_by_now() {
 }
 
 #[test]
-fn a_trace_is_exported_where_the_person_says() {
+fn trace_is_exported_to_the_entered_folder() {
     let mut evening = evening();
     evening.types("x");
     let wishes = evening.key(KeyCode::Enter);
@@ -183,7 +183,7 @@ fn a_trace_is_exported_where_the_person_says() {
 }
 
 #[test]
-fn a_filter_narrows_while_it_is_typed_and_esc_takes_it_back() {
+fn filter_applies_while_typed_and_esc_clears_it() {
     let mut evening = evening();
     let rows = evening.monitor.list.rows().len();
     evening.types("/VENDOR");
@@ -204,7 +204,7 @@ fn a_filter_narrows_while_it_is_typed_and_esc_takes_it_back() {
 }
 
 #[test]
-fn panes_are_read_as_they_are_looked_at() {
+fn panes_are_read_when_opened() {
     let mut evening = evening();
     let reads = |wishes: Vec<MonitorRequest>| -> Vec<ReadRequest> {
         wishes
@@ -227,7 +227,7 @@ fn panes_are_read_as_they_are_looked_at() {
 }
 
 #[test]
-fn a_run_that_has_ended_is_shown_as_it_is_recorded() {
+fn ended_run_shows_its_stored_record() {
     let mut evening = evening();
     let wishes = evening.changes(Vec::new(), &["run:back"]);
     assert!(wishes.contains(&MonitorRequest::ReadRun(RunId::new("back"))), "{wishes:?}");
@@ -253,7 +253,7 @@ fn a_run_that_has_ended_is_shown_as_it_is_recorded() {
 }
 
 #[test]
-fn ctrl_c_cancels_the_own_run_first_and_leaves_then() {
+fn ctrl_c_cancels_own_run_first_and_then_exits() {
     let interrupt = || MonitorInput::Key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
     let mut own = TestMonitor { monitor: Monitor::new("home".to_owned(), Some(RunId::new("main")), FINE), now: at(0) };
     own.hears(MonitorInput::Link(Connection::Connected { pid: 1, version: "0.1.0".to_owned() }));
@@ -269,7 +269,7 @@ fn ctrl_c_cancels_the_own_run_first_and_leaves_then() {
 }
 
 #[test]
-fn nobody_is_asked_while_nobody_is_there_and_everything_is_read_again_after() {
+fn nothing_is_read_while_disconnected_and_all_is_reread_after() {
     let mut evening = evening();
     evening.types("4");
     evening.hears(MonitorInput::Link(Connection::Lost("gone".to_owned())));
@@ -285,7 +285,7 @@ fn nobody_is_asked_while_nobody_is_there_and_everything_is_read_again_after() {
 }
 
 #[test]
-fn the_first_run_is_selected_when_it_appears() {
+fn first_run_is_selected_when_it_appears() {
     let mut evening = TestMonitor::begin(FINE);
     evening.hears(MonitorInput::Tree(tree(vec![])));
     evening.changes(vec![run("m", None)], &[]);

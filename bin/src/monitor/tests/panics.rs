@@ -16,7 +16,7 @@ use crate::tty::{Tty, is_taken};
 const PANICS: &str = "SOONG_TEST_PANICS_IN_THE_MONITOR";
 
 #[test]
-fn a_panic_gives_the_terminal_back_and_then_says_what_happened() {
+fn panic_restores_the_terminal_before_reporting() {
     if std::env::var_os(PANICS).is_some() {
         crate::panic::report();
         let _tty = Tty::take().unwrap();
@@ -25,7 +25,7 @@ fn a_panic_gives_the_terminal_back_and_then_says_what_happened() {
     }
     let (mut pty, pts) = open().unwrap();
     pty.resize(Size::new(24, 80)).unwrap();
-    let name = concat!(module_path!(), "::a_panic_gives_the_terminal_back_and_then_says_what_happened");
+    let name = concat!(module_path!(), "::panic_restores_the_terminal_before_reporting");
     let name = name.split_once("::").unwrap().1;
     let command = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture", "--test-threads=1"])

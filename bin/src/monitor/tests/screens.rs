@@ -14,7 +14,7 @@ fn evening(ink: CellWriter) -> TestMonitor {
 }
 
 #[test]
-fn the_stuck_child_its_last_error_and_its_cost_are_seen_at_once() {
+fn stuck_child_shows_its_last_error_and_cost() {
     let screen = evening(FINE).screen(140, 32);
     for part in [
         "1 is stuck",
@@ -29,7 +29,7 @@ fn the_stuck_child_its_last_error_and_its_cost_are_seen_at_once() {
 }
 
 #[test]
-fn a_small_window_has_the_tree_and_enter_brings_the_pane() {
+fn small_window_shows_tree_and_enter_opens_the_pane() {
     let mut evening = evening(FINE);
     assert_snapshot!("afternoon_60x15", evening.screen(60, 15));
     evening.key(KeyCode::Enter);
@@ -39,7 +39,7 @@ fn a_small_window_has_the_tree_and_enter_brings_the_pane() {
 }
 
 #[test]
-fn without_utf8_there_is_only_ascii() {
+fn only_ascii_is_drawn_without_utf8() {
     let mut evening = evening(PLAIN);
     for keys in ["", "t", "?"] {
         evening.types(keys);
@@ -51,7 +51,7 @@ fn without_utf8_there_is_only_ascii() {
 }
 
 #[test]
-fn colours_are_left_out_where_they_are_not_wanted() {
+fn colors_are_omitted_if_disabled() {
     for (ink, is_coloured) in [(FINE, true), (PLAIN, false)] {
         let mut evening = evening(ink);
         let mut terminal = Terminal::new(TestBackend::new(140, 32)).unwrap();
@@ -62,7 +62,7 @@ fn colours_are_left_out_where_they_are_not_wanted() {
 }
 
 #[test]
-fn the_gateway_says_what_passes_through_it() {
+fn gateway_pane_shows_its_calls() {
     let mut evening = evening(FINE);
     evening.types("G");
     for _ in 0..3 {
@@ -75,7 +75,7 @@ fn the_gateway_says_what_passes_through_it() {
 }
 
 #[test]
-fn the_help_shows_every_key() {
+fn help_lists_every_key() {
     let mut evening = evening(FINE);
     evening.types("?");
     assert_snapshot!("help_100x36", evening.screen(100, 36));
@@ -87,7 +87,7 @@ fn the_help_shows_every_key() {
 }
 
 #[test]
-fn what_is_asked_is_shown_with_all_that_it_is_about() {
+fn requests_are_shown_with_their_details() {
     let mut evening = evening(FINE);
     evening.types("a");
     assert_snapshot!("permission_100x24", evening.screen(100, 24));
@@ -98,7 +98,7 @@ fn what_is_asked_is_shown_with_all_that_it_is_about() {
 }
 
 #[test]
-fn who_has_gone_is_said_and_what_was_known_stays() {
+fn lost_connection_is_shown_and_last_tree_is_kept() {
     let mut evening = evening(FINE);
     evening
         .hears(MonitorInput::Link(Connection::Lost("the process that owned the home is gone: broken pipe".to_owned())));
@@ -111,7 +111,7 @@ fn who_has_gone_is_said_and_what_was_known_stays() {
 }
 
 #[test]
-fn a_failed_part_of_the_runtime_says_why() {
+fn failed_runtime_actor_shows_its_error() {
     let mut evening = evening(FINE);
     let mut journal = actor(ActorKind::Journal, "0", Some("runtime_supervisor:0"));
     journal.state = "failed".into();
@@ -133,7 +133,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn no_text_moves_the_cursor_colours_the_screen_or_breaks_a_row(
+    fn hostile_text_cannot_break_the_screen(
         task in hostile(),
         activity in hostile(),
         error in hostile(),

@@ -87,7 +87,7 @@ impl TestTerminal {
 }
 
 #[test]
-fn a_picture_takes_the_place_of_the_one_before() {
+fn frame_replaces_the_previous_one() {
     for (first, second) in [
         (vec!["a", "b", "c"], vec!["a", "x", "c"]),
         (vec!["a", "b", "c"], vec!["a"]),
@@ -109,7 +109,7 @@ fn a_picture_takes_the_place_of_the_one_before() {
 }
 
 #[test]
-fn what_stands_there_is_not_sent_again() {
+fn unchanged_lines_are_not_sent_again() {
     let mut glass = TestTerminal::new(20, 10);
     glass.paint(&[], &["first", "second", "third"]);
     assert_eq!(glass.paint(&[], &["first", "second", "third"]), "");
@@ -123,7 +123,7 @@ fn what_stands_there_is_not_sent_again() {
 }
 
 #[test]
-fn lines_above_go_into_the_history_and_the_picture_stays_below() {
+fn printed_lines_scroll_above_the_frame() {
     let mut glass = TestTerminal::new(12, 5);
     glass.paint(&[], &["p1", "p2"]);
     let said: Vec<String> = (0..9).map(|n| format!("said {n}")).collect();
@@ -138,7 +138,7 @@ fn lines_above_go_into_the_history_and_the_picture_stays_below() {
 }
 
 #[test]
-fn all_is_sent_in_one_update_and_the_cursor_is_hidden_once() {
+fn frame_is_one_synchronized_update_and_hides_cursor_once() {
     let mut glass = TestTerminal::new(20, 10);
     let (begin, end) = ("\u{1b}[?2026h", "\u{1b}[?2026l");
     for (above, picture, hides) in [(&["a"][..], &["p"][..], true), (&[], &["q"], false), (&["b"], &["q"], false)] {
@@ -150,7 +150,7 @@ fn all_is_sent_in_one_update_and_the_cursor_is_hidden_once() {
 }
 
 #[test]
-fn who_forgets_hides_the_cursor_again_and_begins_on_a_line_of_its_own() {
+fn forget_hides_cursor_again_and_starts_on_a_new_line() {
     for (between, want) in [
         ("", vec!["p1", "p2", "q1"]),
         ("^Z", vec!["p1", "p2", "^Z", "q1"]),
@@ -169,7 +169,7 @@ fn who_forgets_hides_the_cursor_again_and_begins_on_a_line_of_its_own() {
 }
 
 #[test]
-fn a_screen_that_cuts_its_lines_shows_no_leftovers() {
+fn cropped_screen_shows_no_old_lines() {
     let (old, new) = (["old 1 is so long", "old 2 is so long", "old 3"], ["new 1", "new 2"]);
     for (columns, rows) in [(40, 10), (8, 10), (20, 4), (20, 30), (8, 3), (40, 4), (40, 30)] {
         let mut glass = TestTerminal::new(20, 10);
@@ -186,7 +186,7 @@ fn a_screen_that_cuts_its_lines_shows_no_leftovers() {
 }
 
 #[test]
-fn what_a_small_screen_pushed_out_is_gone_when_it_grows() {
+fn lines_scrolled_out_by_shrinking_do_not_return() {
     let mut glass = TestTerminal::new(20, 10);
     let picture = ["p1", "p2", "p3", "p4", "p5", "p6", "p7"];
     glass.paint(&["said 1", "said 2"], &picture);
@@ -217,7 +217,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #[test]
-    fn after_any_history_there_is_what_was_said_and_the_last_picture(steps in steps()) {
+    fn screen_shows_all_output_and_last_frame_after_any_history(steps in steps()) {
         let mut glass = TestTerminal::new(40, 24);
         let (mut said, mut picture) = (Vec::new(), Vec::new());
         for (n, step) in steps.iter().enumerate() {
@@ -245,7 +245,7 @@ proptest! {
     }
 
     #[test]
-    fn a_picture_fits_any_screen_however_small(
+    fn frame_fits_any_small_screen(
         sizes in prop::collection::vec((0usize..5, 0usize..5), 1..6), widths in prop::collection::vec(0usize..9, 0..6),
     ) {
         let mut painter = Painter::new(Paint { on: true });

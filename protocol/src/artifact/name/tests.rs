@@ -36,7 +36,7 @@ fn check(name: &ArtifactName) {
 }
 
 #[test]
-fn each_name_of_the_table_is_accepted_or_refused_as_it_says() {
+fn names_in_table_have_expected_verdict() {
     let rows = table();
     assert!(rows.len() >= 200, "{} names", rows.len());
     let mut wrong = Vec::new();
@@ -52,7 +52,7 @@ fn each_name_of_the_table_is_accepted_or_refused_as_it_says() {
 }
 
 #[test]
-fn two_spellings_of_one_name_are_one() {
+fn canonically_equivalent_names_are_equal() {
     for (one, other) in [
         ("Cafe\u{301}", "Caf\u{e9}"),
         ("\u{1112}\u{1161}\u{11ab}", "\u{d55c}"),
@@ -82,7 +82,7 @@ fn accepted_letters_are_distinct_under_nfkc() {
 }
 
 #[test]
-fn a_refusal_says_what_is_wrong_and_what_is_allowed() {
+fn rejection_names_the_problem_and_the_rule() {
     for (name, why) in [
         ("", "it is empty"),
         ("a/b", "U+002F is not allowed"),
@@ -102,7 +102,7 @@ fn a_refusal_says_what_is_wrong_and_what_is_allowed() {
 }
 
 #[test]
-fn an_upload_is_named_after_its_file() {
+fn upload_is_named_after_its_file() {
     let long = format!("{}.tar.gz", "报".repeat(100));
     let cut = format!("{}.tar.gz", "报".repeat(40));
     for (filename, want) in [
@@ -137,7 +137,7 @@ fn an_upload_is_named_after_its_file() {
 }
 
 #[test]
-fn a_taken_name_gets_its_number_before_the_ending() {
+fn number_is_inserted_before_the_extension() {
     let long = format!("{}.pdf", "x".repeat(124));
     let cut = format!("{}_12.pdf", "x".repeat(121));
     for (name, n, want) in [
@@ -154,7 +154,7 @@ fn a_taken_name_gets_its_number_before_the_ending() {
 }
 
 #[test]
-fn a_file_name_gets_the_ending_of_its_type() {
+fn file_name_gets_extension_of_its_type() {
     let name = ArtifactName::parse("report").unwrap();
     assert_eq!(name.filename("text/markdown"), "report.md");
     assert_eq!(name.filename("image/png"), "report");
@@ -179,7 +179,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn every_accepted_name_is_one_segment_in_nfc(text in texts()) {
+    fn accepted_names_are_one_path_segment_in_nfc(text in texts()) {
         if let Ok(name) = ArtifactName::parse(&text) {
             check(&name);
             prop_assert_eq!(ArtifactName::from_filename(name.as_str()), name);

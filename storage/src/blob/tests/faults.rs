@@ -65,7 +65,7 @@ async fn full_disk_rejects_writes_until_there_is_room() {
 }
 
 #[tokio::test]
-async fn a_disk_without_room_for_one_more_name_keeps_no_folder() {
+async fn disk_without_inodes_keeps_no_folder() {
     // The root folder and three more names: too few for the folders of a version.
     let Some(disk) = SmallDisk::make("1m,nr_inodes=5") else { return };
     let blobs = open(disk.path());
@@ -96,7 +96,7 @@ async fn read_only_disk_can_still_be_read() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_read_only_folder_refuses() {
+async fn read_only_folder_rejects_writes() {
     use std::os::unix::fs::PermissionsExt;
     let home = tempfile::tempdir().unwrap();
     let blobs = open(home.path());
@@ -114,7 +114,7 @@ async fn a_read_only_folder_refuses() {
 }
 
 #[tokio::test]
-async fn a_file_where_a_folder_should_be_stays_and_refuses() {
+async fn file_in_place_of_folder_is_kept_and_write_rejected() {
     for obstacle in ["sessions", "sessions/s", "sessions/s/artifacts/a", "sessions/s/artifacts/a/v1"] {
         let home = tempfile::tempdir().unwrap();
         let blobs = open(home.path());
@@ -130,7 +130,7 @@ async fn a_file_where_a_folder_should_be_stays_and_refuses() {
 }
 
 #[tokio::test]
-async fn a_folder_where_the_file_should_be_is_no_version() {
+async fn folder_in_place_of_file_is_no_version() {
     let home = tempfile::tempdir().unwrap();
     let blobs = open(home.path());
     fs::create_dir_all(home.path().join(path("a", 1))).unwrap();
@@ -143,7 +143,7 @@ async fn a_folder_where_the_file_should_be_is_no_version() {
 }
 
 #[tokio::test]
-async fn a_stream_that_breaks_leaves_neither_file_nor_folder() {
+async fn failed_stream_leaves_no_file_or_folder() {
     let home = tempfile::tempdir().unwrap();
     let blobs = open(home.path());
     for count in [0, 1, 3] {
@@ -185,7 +185,7 @@ async fn abandoned_write_removes_its_file() {
 
 /// A deletion runs after a dropped write, whatever the disk was doing when the write was dropped.
 #[tokio::test]
-async fn a_deletion_comes_after_what_a_dropped_write_still_does() {
+async fn deletion_waits_for_dropped_write() {
     let home = tempfile::tempdir().unwrap();
     let blobs = open(home.path());
     for polls in 0..12 {

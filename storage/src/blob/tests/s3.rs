@@ -129,7 +129,7 @@ fn address_in(line: &str) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_bucket_keeps_the_contract() {
+async fn s3_store_satisfies_the_contract() {
     let Some(server) = Server::start() else { return };
     let scratch = tempfile::tempdir().unwrap();
     let number = std::cell::Cell::new(0);
@@ -145,7 +145,7 @@ async fn a_bucket_keeps_the_contract() {
 }
 
 #[tokio::test]
-async fn an_object_lies_where_its_path_says() {
+async fn object_is_stored_at_its_path() {
     let Some(server) = Server::start() else { return };
     let blobs = server.open("team");
     blobs.put(&path("a", 1), Bytes::from_static(b"x")).await.unwrap();
@@ -155,7 +155,7 @@ async fn an_object_lies_where_its_path_says() {
 }
 
 #[tokio::test]
-async fn an_upload_that_a_crash_cut_off_ends_when_its_version_is_deleted() {
+async fn deletion_aborts_upload_interrupted_by_crash() {
     let Some(server) = Server::start() else { return };
     let path = path("a", 1);
     for is_crash in [true, false] {
@@ -186,7 +186,7 @@ async fn an_upload_that_a_crash_cut_off_ends_when_its_version_is_deleted() {
 }
 
 #[tokio::test]
-async fn a_bucket_that_is_not_there_is_a_typed_error() {
+async fn missing_bucket_is_a_typed_error() {
     let Some(server) = Server::start() else { return };
     let environment = |name: &str| match name {
         "AWS_ENDPOINT_URL_S3" => Some(format!("http://{}", server.address)),

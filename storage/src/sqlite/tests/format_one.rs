@@ -48,7 +48,7 @@ fn write_format_one(path: &Path) {
 }
 
 #[test]
-fn dur_5_a_database_of_format_1_opens_keeps_everything_and_is_copied_first() {
+fn format_1_database_is_backed_up_and_migrated_without_loss() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("soong.db");
     write_format_one(&path);
@@ -105,7 +105,7 @@ fn dur_5_a_database_of_format_1_opens_keeps_everything_and_is_copied_first() {
 }
 
 #[test]
-fn dur_5_a_file_that_was_brought_up_is_not_copied_again() {
+fn migrated_file_is_not_backed_up_again() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("soong.db");
     write_format_one(&path);

@@ -81,7 +81,7 @@ fn log_stays_small_on_a_small_disk() {
 }
 
 #[test]
-fn nothing_of_a_deleted_session_can_be_read_in_the_files() {
+fn deleted_session_leaves_no_bytes_in_the_files() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.db");
     let mut store = SqliteStore::open(&path, Durability::Normal).unwrap();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn tool_5_each_machine_is_told_for_what_it_is() {
+fn confinement_level_follows_host_capabilities() {
     for (version, no_mounts, is_full, parts) in [
         (0, None, false, vec!["no Landlock"]),
         (1, None, false, vec!["Landlock 1", "emptying files"]),

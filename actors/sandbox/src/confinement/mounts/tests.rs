@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn tool_5_what_may_be_changed_is_mounted_so_and_what_is_hidden_in_it_is_not() {
+fn writable_paths_are_mounted_writable_except_hidden_parts() {
     for (write, hidden, want) in [
         (vec![], vec![], vec!["r /"]),
         (vec!["/p"], vec!["/h"], vec!["r /", "w /p"]),
@@ -27,7 +27,7 @@ fn tool_5_what_may_be_changed_is_mounted_so_and_what_is_hidden_in_it_is_not() {
 }
 
 #[test]
-fn a_path_that_no_system_call_takes_is_an_error() {
+fn path_with_nul_byte_is_rejected() {
     let reach = SandboxPolicy { write: vec!["/p\0q".into()], ..SandboxPolicy::default() };
     assert!(steps(&reach).is_err());
 }

@@ -29,7 +29,7 @@ fn answer(program: &[sock_filter], architecture: u32, number: u32, first_argumen
 }
 
 #[test]
-fn each_table_refuses_keys_and_limits_of_others() {
+fn filter_blocks_keyrings_and_other_processes_limits() {
     let program = filter();
     let (missing, refused) = (SECCOMP_RET_ERRNO | ENOSYS as u32, SECCOMP_RET_ERRNO | EPERM as u32);
     for table in TABLES {

@@ -30,7 +30,7 @@ fn run(program: &str, arguments: &[&str], folder: &Path) -> Option<bool> {
 }
 
 #[test]
-fn a_word_processor_opens_the_sample_and_shows_its_words() {
+fn libreoffice_opens_sample_and_shows_its_words() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("sample.docx"), docx("The title", SAMPLE).unwrap()).unwrap();
     // Use a separate profile, because the user's may be in use.

@@ -23,7 +23,7 @@ struct Expect {
 }
 
 #[test]
-fn each_shared_case_ends_as_it_says() {
+fn shared_cases_have_expected_results() {
     let mut count = 0;
     for line in include_str!("../cases.jsonl").lines() {
         let case: Case = serde_json::from_str(line).unwrap();
@@ -51,7 +51,7 @@ fn each_shared_case_ends_as_it_says() {
 }
 
 #[test]
-fn an_empty_old_text_is_refused() {
+fn empty_old_text_is_rejected() {
     for content in ["", "a"] {
         let error = matched(content, "").unwrap_err();
         assert_eq!((error.code(), &error), (ErrorCode::ValidationError, &MatchError::EmptyOld));
@@ -59,7 +59,7 @@ fn an_empty_old_text_is_refused() {
 }
 
 #[test]
-fn what_is_in_several_places_is_refused_with_their_number() {
+fn ambiguous_match_is_rejected_with_match_count() {
     for (content, old, layer, count) in [
         ("x x x", "x", Layer::Exact, 3),
         ("aaaaa", "aa", Layer::Exact, 2), // overlapping matches are not counted
@@ -73,7 +73,7 @@ fn what_is_in_several_places_is_refused_with_their_number() {
 }
 
 #[test]
-fn a_match_says_layer_similarity_and_place() {
+fn match_reports_layer_similarity_and_range() {
     for (content, old, layer, similarity, place) in [
         ("say «hi» now", "\"hi\"", Layer::Normalized, 1.0, "«hi»"),
         ("中文   word", "中文word", Layer::Normalized, 1.0 - 3.0 / 9.0, "中文   word"),
@@ -89,7 +89,7 @@ fn a_match_says_layer_similarity_and_place() {
 }
 
 #[test]
-fn a_match_that_cuts_a_normalised_group_falls_through_to_the_third_layer() {
+fn match_splitting_normalized_group_falls_back_to_fuzzy_layer() {
     for (content, old, want) in [
         ("Ⅳx", "Vx", Err(MatchError::NoMatch)),
         ("1㎏", "1k", Err(MatchError::NoMatch)),
@@ -104,7 +104,7 @@ fn a_match_that_cuts_a_normalised_group_falls_through_to_the_third_layer() {
 }
 
 #[test]
-fn the_nearest_text_must_share_seventy_percent() {
+fn fuzzy_match_requires_70_percent_similarity() {
     // Six characters: up to five differences are considered, only one is accepted.
     assert_eq!(matched("....abcdef....", "abcxyz"), Err(MatchError::TooDifferent { similarity: 0.5 }));
     assert_eq!(matched("....abcdef....", "abcdxf").unwrap().range, 4..10);
@@ -114,7 +114,7 @@ fn the_nearest_text_must_share_seventy_percent() {
 }
 
 #[test]
-fn errors_say_what_to_do_and_have_the_codes_of_the_interface() {
+fn errors_have_public_codes_and_advice() {
     for (error, code, words) in [
         (MatchError::EmptyOld, "validation_error", "give the text"),
         (MatchError::Ambiguous { layer: Layer::Exact, count: 3 }, "ambiguous_match", "in 3 places: add text"),

@@ -50,22 +50,22 @@ proptest! {
     #![proptest_config(config(3000))]
 
     #[test]
-    fn the_third_layer_finds_what_trying_all_spans_finds((content, old) in near_pairs()) {
+    fn fuzzy_layer_agrees_with_exhaustive_search((content, old) in near_pairs()) {
         prop_assert_eq!(approximate(&content, &old), reference::nearest(&content, &old));
     }
 
     #[test]
-    fn the_whole_text_is_normalised_as_step_by_step(text in small_text(ODD, 0..24)) {
+    fn normalization_of_odd_text_agrees_with_reference(text in small_text(ODD, 0..24)) {
         prop_assert_eq!(with_unlimited_budget(|patience| NormalizedText::of(&text, patience)).text, reference::normalised(&text));
     }
 
     #[test]
-    fn any_text_is_normalised_as_step_by_step(text in "\\PC{0,20}") {
+    fn normalization_of_any_text_agrees_with_reference(text in "\\PC{0,20}") {
         prop_assert_eq!(with_unlimited_budget(|patience| NormalizedText::of(&text, patience)).text, reference::normalised(&text));
     }
 
     #[test]
-    fn a_stretch_of_a_normalised_text_comes_from_an_original_that_normalises_to_it(
+    fn original_range_normalizes_to_the_selected_text(
         text in small_text(ODD, 1..24), from in any::<prop::sample::Index>(), to in any::<prop::sample::Index>(),
     ) {
         // A mark that contributes its own space may lose the space after Latin or CJK, but keeps it if it is alone.
@@ -83,7 +83,7 @@ proptest! {
     }
 
     #[test]
-    fn a_match_is_a_place_between_characters_whose_original_normalises_to_the_old_text(
+    fn match_range_is_on_char_boundaries_and_normalizes_to_old_text(
         (content, old) in prop_oneof![text_with_edited_passage(ODD, 1..30, 1..8, 0), text_with_edited_passage(ODD, 1..30, 1..12, 1)],
         typed in any::<bool>(),
     ) {
@@ -111,7 +111,7 @@ proptest! {
     }
 
     #[test]
-    fn a_text_that_is_there_once_is_found_exactly_whatever_else_is_near((content, old) in near_pairs()) {
+    fn single_exact_occurrence_wins_over_near_matches((content, old) in near_pairs()) {
         let old = if old.is_empty() { "a".to_owned() } else { old };
         let places: Vec<usize> = content.match_indices(&old).map(|(at, _)| at).collect();
         let result = matched(&content, &old);
@@ -129,7 +129,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_it_panic(content in any::<String>(), old in any::<String>(), more in small_text(ODD, 0..20)) {
+    fn matching_never_panics(content in any::<String>(), old in any::<String>(), more in small_text(ODD, 0..20)) {
         let _ = matched(&content, &old);
         let _ = matched(&format!("{content}{more}{old}"), &format!("{more}{old}"));
         let _ = matched(&more, &content);
@@ -140,7 +140,7 @@ proptest! {
     #![proptest_config(config(40))]
 
     #[test]
-    fn the_third_layer_is_right_for_texts_of_several_words_of_bits(
+    fn fuzzy_layer_agrees_with_search_for_multi_word_patterns(
         (content, old) in prop_oneof![
             text_with_edited_passage(LETTERS, 100..260, 60..200, 30),
             text_with_edited_passage(MIXED, 100..260, 60..200, 60),
@@ -171,7 +171,7 @@ proptest! {
     #![proptest_config(config(1500))]
 
     #[test]
-    fn columns_of_bits_are_columns_of_distances(
+    fn bit_columns_equal_distance_columns(
         (content, old) in prop_oneof![
             text_with_edited_passage(FEW, 1..400, 1..330, 40),
             text_with_edited_passage(LETTERS, 1..400, 1..330, 80),

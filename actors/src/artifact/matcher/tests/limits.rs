@@ -13,7 +13,7 @@ fn asked(content: &str, old: &str, questions: usize) -> (Result<Match, MatchErro
 }
 
 #[test]
-fn a_time_that_is_over_stops_each_kind_of_work() {
+fn expired_budget_stops_every_stage() {
     let same = "a".repeat(40_000);
     let near = format!("{}b", "a".repeat(300));
     let marks = "\u{301}\u{323}".repeat(200_000);
@@ -36,7 +36,7 @@ fn a_time_that_is_over_stops_each_kind_of_work() {
 }
 
 #[test]
-fn regions_that_were_counted_are_enough_to_refuse_when_time_ends() {
+fn expired_budget_still_reports_ambiguity_found_so_far() {
     // Each line differs only in its last characters, so all are equally near.
     let lines: String = (0..4000).map(|at| format!("a line of text {at:05}\n")).collect();
     let old = "a line of text ?????";
@@ -47,7 +47,7 @@ fn regions_that_were_counted_are_enough_to_refuse_when_time_ends() {
 }
 
 #[test]
-fn one_region_of_many_spans_gives_the_longest_and_earliest() {
+fn region_of_overlapping_spans_gives_longest_earliest_match() {
     let content = "a".repeat(500);
     let old = format!("{}b", "a".repeat(99));
     let found = matched(&content, &old).unwrap();

@@ -49,7 +49,7 @@ fn made(
 }
 
 #[test]
-fn a_first_failure_leads_where_the_table_says() {
+fn first_failure_maps_to_retry_decision() {
     let backs_off = |ms| RetryDecision::Backoff(Duration::from_millis(ms));
     for (outcome, moving, want) in [
         (answer(), false, RetryDecision::GiveUp),
@@ -76,7 +76,7 @@ fn a_first_failure_leads_where_the_table_says() {
 }
 
 #[test]
-fn a_pause_holds_everybody_back_even_who_has_a_permit() {
+fn pause_blocks_all_calls_including_admitted_ones() {
     let mut ledger = Ledger::new(&config());
     let (mut tries, waiting) = (ledger.join(), ledger.join());
     let ready = ledger.admit(10, at(0)).unwrap();
@@ -90,7 +90,7 @@ fn a_pause_holds_everybody_back_even_who_has_a_permit() {
 }
 
 #[test]
-fn a_service_that_turns_everything_away_ends_all_who_wait() {
+fn waiting_calls_fail_after_max_unsuccessful_rounds() {
     let mut ledger = Ledger::new(&config());
     let (mut tries, waiting) = (ledger.join(), ledger.join());
     let mut now = at(0);
@@ -110,7 +110,7 @@ fn a_service_that_turns_everything_away_ends_all_who_wait() {
 }
 
 #[test]
-fn as_long_as_others_get_through_being_limited_is_no_try() {
+fn rate_limit_is_no_attempt_while_other_calls_succeed() {
     let mut ledger = Ledger::new(&config());
     let (mut tries, mut other) = (ledger.join(), ledger.join());
     let mut now = at(0);
@@ -134,7 +134,7 @@ fn as_long_as_others_get_through_being_limited_is_no_try() {
 }
 
 #[test]
-fn a_provider_that_is_down_is_told_with_what_it_did() {
+fn down_provider_error_reports_failure_count_and_duration() {
     let mut ledger = Ledger::new(&config());
     let mut others = [ledger.join(); 5];
     for (second, tries) in (10..).zip(&mut others) {
@@ -192,7 +192,7 @@ fn outcome(number: u8) -> Result<Completion, ModelError> {
 
 proptest! {
     #[test]
-    fn whatever_happens_no_limit_is_passed_and_no_permit_is_lost(
+    fn limits_hold_and_no_permit_is_lost_in_any_history(
         requests_per_minute in 0_u64..8, tokens_per_minute in prop_oneof![Just(0), 20_u64..200],
         steps in vec(step(), 0..200),
     ) {

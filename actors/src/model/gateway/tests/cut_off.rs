@@ -66,7 +66,7 @@ async fn play(steps: Vec<Step>, config: ModelConfig, service: Arc<LimitedService
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn no_permit_no_place_and_no_rate_is_lost_whatever_is_cut_off_or_crashes(
+    fn cancelled_calls_and_crashes_lose_no_permit_place_or_rate(
         steps in vec(step(), 0..80), max_concurrency in 1..4_usize, requests_per_minute in prop_oneof![Just(0), 2..20_u64],
     ) {
         let threads = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
@@ -78,7 +78,7 @@ proptest! {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gateway_that_comes_back_knows_what_was_used_of_the_rate() {
+async fn restarted_gateway_remembers_used_rate() {
     let service = LimitedService::new(100, 10_000, Duration::from_secs(1));
     let house = TestGateway::open(service.clone(), &limits(10, 4, 0)).await;
     let begin = Instant::now();

@@ -54,7 +54,7 @@ fn limited(retry_after_ms: Option<u64>) -> Option<Failure> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_that_limits_everything_ends_all_calls_after_the_tries_of_one() {
+async fn all_calls_fail_after_one_calls_attempts_if_all_are_limited() {
     for (retry_after_ms, at_most_s) in [(None, 60), (Some(10_000), 60), (Some(29_000), 150)] {
         let model = ScriptedModel::new(move |_, _| limited(retry_after_ms));
         let house = TestGateway::open(model.clone(), &limits(3, 0, 0)).await;
@@ -69,7 +69,7 @@ async fn a_service_that_limits_everything_ends_all_calls_after_the_tries_of_one(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_without_a_word_of_when_is_waited_out() {
+async fn rate_limit_without_retry_after_is_waited_out() {
     // 100 calls per clock minute; `Retry-After` is missing or far too short.
     for retry_after_ms in [None, Some(100)] {
         let minute = Mutex::new((0, 0));
@@ -86,7 +86,7 @@ async fn a_limit_without_a_word_of_when_is_waited_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_is_asked_to_wait_too_long_fails_and_the_others_wait_for_it() {
+async fn call_with_too_long_retry_after_fails_and_others_wait() {
     let model = ScriptedModel::new(|call, _| (call == 0).then_some(()).and(limited(Some(121_000))));
     let house = TestGateway::open(model, &limits(1, 0, 0)).await;
     let begin = Instant::now();
@@ -106,7 +106,7 @@ async fn whoever_is_asked_to_wait_too_long_fails_and_the_others_wait_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_retry_after_is_waited_for_and_shown() {
+async fn long_retry_after_is_waited_for_and_reported() {
     let model = ScriptedModel::new(|call, _| (call == 0).then_some(()).and(limited(Some(1_000))));
     let mut config = limits(1, 0, 0);
     config.retry.max_backoff_ms = 400;
@@ -117,7 +117,7 @@ async fn a_long_retry_after_is_waited_for_and_shown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_is_down_is_probed_and_taken_again_when_it_is_back() {
+async fn down_provider_is_probed_and_used_again_after_recovery() {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&asked);
     let model = ScriptedModel::new(move |_, since: Duration| {
@@ -141,7 +141,7 @@ async fn a_provider_that_is_down_is_probed_and_taken_again_when_it_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_comes_back_in_time_is_not_noticed() {
+async fn short_outage_fails_no_call() {
     let model = ScriptedModel::new(|_, since| (since.as_secs() < 5).then_some(Failure::Timeout));
     let house = TestGateway::open(model.clone(), &limits(20, 0, 0)).await;
     let called = join_all((0..100).map(|_| house.call("a", 1))).await;
@@ -149,7 +149,7 @@ async fn a_provider_that_comes_back_in_time_is_not_noticed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_probes_with_a_long_answer_lets_the_others_through_at_its_first_word() {
+async fn first_streamed_token_of_probe_admits_other_calls() {
     let taken = Arc::new(Mutex::new(Vec::new()));
     let saw = Arc::clone(&taken);
     let model = ScriptedModel::streaming(Duration::from_secs(60), move |_, since| {
@@ -166,7 +166,7 @@ async fn whoever_probes_with_a_long_answer_lets_the_others_through_at_its_first_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_key_is_never_tried_again() {
+async fn rejected_api_key_is_not_retried() {
     let model = ScriptedModel::new(|_, _| Some(Failure::Unauthorized));
     let house = TestGateway::open(model.clone(), &limits(2, 0, 0)).await;
     let (called, _) = house.call("a", 1).await;

@@ -24,7 +24,7 @@ fn call(name: &str) -> ToolCall {
 }
 
 #[test]
-fn each_name_is_told_as_it_fits_and_comes_back_as_it_was() {
+fn tool_names_are_encoded_and_restored() {
     let long = format!("mcp.{}.x", "a".repeat(58));
     let twin = format!("mcp.{}.y", "a".repeat(58));
     let long_told = format!("mcp__{}_", "a".repeat(58));
@@ -54,7 +54,7 @@ fn each_name_is_told_as_it_fits_and_comes_back_as_it_was() {
 }
 
 #[test]
-fn a_name_that_was_never_told_stays_and_one_without_a_tool_is_no_other() {
+fn unknown_tool_name_is_not_restored() {
     let names = ToolNames::of(&request(&["mcp.s.add"], &[]));
     let mut calls = vec![call("mcp__s__sub"), call("mcp__s__add")];
     names.restore(&mut calls);

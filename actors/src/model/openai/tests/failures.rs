@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 
 #[tokio::test]
-async fn senseless_answers_are_broken_and_say_so() {
+async fn malformed_answers_are_invalid_responses() {
     for (row, reply, part) in [
         ("cut", Reply::sse([text("hi")]).then_cut(), "broke off"),
         ("ended", Reply::stream([format!("data: {}\n\n", text("hi"))]), "before it was complete"),
@@ -34,7 +34,7 @@ async fn senseless_answers_are_broken_and_say_so() {
 }
 
 #[tokio::test]
-async fn each_status_fails_as_the_table_says() {
+async fn http_statuses_map_to_failures() {
     let limited = |retry_after_ms| Failure::RateLimited { retry_after_ms };
     let openai = |message: &str, code: &str| {
         json!({"error": {"message": message, "type": "t", "param": null, "code": code}}).to_string()
@@ -125,7 +125,7 @@ fn assert_fit_to_show(error: &ModelError) {
 }
 
 #[tokio::test]
-async fn errors_inside_a_stream_are_told_by_their_words() {
+async fn errors_in_stream_are_classified_by_code_and_message() {
     for (error, failure) in [
         (json!({"message": "slow down", "code": 429}), Failure::RateLimited { retry_after_ms: None }),
         (json!({"message": "m", "type": "rate_limit_error"}), Failure::RateLimited { retry_after_ms: None }),
@@ -154,7 +154,7 @@ async fn errors_inside_a_stream_are_told_by_their_words() {
 }
 
 #[tokio::test]
-async fn an_answer_beyond_its_limits_is_given_up_while_it_comes() {
+async fn oversized_answer_is_aborted_while_streaming() {
     let call = |index: usize, bytes: usize| {
         let arguments = format!("{{\"x\":\"{}\"}}", "x".repeat(bytes));
         json!({"index": index, "id": format!("c{index}"), "function": {"name": "f", "arguments": arguments}})
@@ -184,7 +184,7 @@ async fn an_answer_beyond_its_limits_is_given_up_while_it_comes() {
 }
 
 #[tokio::test]
-async fn silence_is_a_timeout_wherever_it_begins() {
+async fn silence_at_any_point_is_a_timeout() {
     for reply in [Reply::hang(), Reply::stream(["", ": x\n"]).then_hang(), Reply::sse([text("hi")]).then_hang()] {
         let server = ScriptedServer::start(move |_| reply.clone());
         let config = ModelConfig { timeout_ms: 100, ..config(server.base_url()) };
@@ -198,7 +198,7 @@ async fn silence_is_a_timeout_wherever_it_begins() {
 }
 
 #[tokio::test]
-async fn a_service_that_is_not_there_is_unavailable() {
+async fn unreachable_service_is_unavailable() {
     let url = ScriptedServer::start(|_| Reply::hang()).base_url(); // stopped again
     let provider = OpenAi::new(&config(url), Some(KEY.into()), None).unwrap();
     let error = ask(&provider, &request()).await.unwrap_err();
@@ -212,7 +212,7 @@ async fn a_service_that_is_not_there_is_unavailable() {
 }
 
 #[test]
-fn retry_after_is_read_in_each_form() {
+fn retry_after_is_parsed_in_every_format() {
     let now = std::time::UNIX_EPOCH + Duration::from_secs(1_445_412_470); // ten seconds before the date
     for (name, value, want) in [
         ("retry-after", "2", Some(2_000)),

@@ -9,7 +9,7 @@ use super::*;
 type CallRow = (&'static str, &'static str, &'static str);
 
 #[tokio::test]
-async fn odd_streams_still_give_their_answer() {
+async fn nonstandard_streams_are_accepted() {
     let counted =
         |prompt_tokens, completion_tokens| Some(Usage { prompt_tokens, completion_tokens, ..Usage::default() });
     let with = |mut chunk: Value, field: &str, value: Value| {
@@ -113,7 +113,7 @@ async fn odd_streams_still_give_their_answer() {
 }
 
 #[tokio::test]
-async fn finish_reasons_come_in_openais_words() {
+async fn finish_reasons_are_mapped_to_openai_names() {
     for (reason, want) in [
         ("eos", "stop"),
         ("end_turn", "stop"),
@@ -130,7 +130,7 @@ async fn finish_reasons_come_in_openais_words() {
 }
 
 #[tokio::test]
-async fn odd_tool_calls_become_complete_ones_with_unique_ids() {
+async fn nonstandard_tool_calls_are_completed_with_unique_ids() {
     let f = |name: &str, arguments: &str| json!({"name": name, "arguments": arguments});
     let more = |arguments: &str| json!({"arguments": arguments});
     let a = ("x", "read", "{\"a\":1}");
@@ -265,7 +265,7 @@ async fn odd_tool_calls_become_complete_ones_with_unique_ids() {
 }
 
 #[tokio::test]
-async fn characters_survive_any_cut_of_the_stream() {
+async fn multibyte_characters_may_be_split_across_chunks() {
     let said = "好é😀 ";
     let bytes = format!("data: {}\n\ndata: {}\n\ndata: [DONE]\n\n", text(said), stop()).into_bytes();
     assert_eq!(answer_to(Reply::stream(bytes.chunks(1))).await, Ok(completion(said)));

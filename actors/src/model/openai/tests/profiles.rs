@@ -35,7 +35,7 @@ async fn a_profile_adds_headers_query_and_parameters() {
 }
 
 #[tokio::test]
-async fn a_header_of_the_environment_is_never_shown() {
+async fn header_value_from_environment_is_redacted_in_errors() {
     let server = ScriptedServer::start(|asked| Reply::status(400, format!("bad header {}", asked.headers["x-token"])));
     let config = ModelConfig { header_env: table(&[("x-token", "TOKEN_OF_PROXY")]), ..config(server.base_url()) };
     let environment = Environment::of([("TOKEN_OF_PROXY", "proxy-secret-12345")]);
@@ -47,7 +47,7 @@ async fn a_header_of_the_environment_is_never_shown() {
 }
 
 #[test]
-fn an_address_keeps_its_query_behind_the_path() {
+fn base_url_keeps_its_query() {
     for (given, want) in [
         ("https://h/v1", "https://h/v1"),
         ("https://h/v1/", "https://h/v1"),
@@ -61,7 +61,7 @@ fn an_address_keeps_its_query_behind_the_path() {
 }
 
 #[tokio::test]
-async fn advice_follows_the_cause_of_a_failed_connection() {
+async fn connection_error_advice_depends_on_cause() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for (base_url, part) in [
         (format!("http://{nobody}/v1"), "is the server running there? (Ollama: `ollama serve`)"),

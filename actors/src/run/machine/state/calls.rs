@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn tool_3_reads_run_side_by_side_and_a_write_runs_alone() {
+    fn reads_run_in_parallel_and_writes_run_alone() {
         let mut calls = calls(&["r", "r", "w", "r", "w"]);
         assert_eq!(run(&mut calls), ["0", "1"]);
         calls.close("1", false);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn dur_4_what_waited_behind_another_call_cannot_have_begun() {
+    fn queued_call_cannot_have_started() {
         let may_have_begun = |names: &[&str], done: &[&str], asked: &[&str]| {
             let mut calls = calls(names);
             done.iter().for_each(|id| calls.close(id, false));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn closing_twice_counts_once() {
+    fn closing_call_twice_counts_once() {
         let mut calls = calls(&["r", "r"]);
         run(&mut calls);
         calls.close("0", false);

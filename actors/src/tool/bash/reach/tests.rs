@@ -43,7 +43,7 @@ impl SandboxTest {
 }
 
 #[test]
-fn tool_5_what_may_be_written_is_the_project_the_roots_and_the_own_directory() {
+fn writable_paths_are_project_roots_and_temporary_directory() {
     for (project, home, roots, want) in [
         ("user/work", "user/.soong-agent", vec![], vec!["user/work", "own"]),
         ("user/work", "user/.soong-agent", vec!["~/cache"], vec!["user/cache", "user/work", "own"]),

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn tool_5_what_a_terminal_would_obey_is_left_out_or_escaped() {
+fn terminal_control_sequences_are_removed_or_escaped() {
     for (bytes, want) in [
         (b"plain\ttext\n".as_slice(), "plain\ttext\n"),
         ("schön 好\n".as_bytes(), "schön 好\n"),
@@ -31,7 +31,7 @@ fn tool_5_what_a_terminal_would_obey_is_left_out_or_escaped() {
 }
 
 #[test]
-fn a_sequence_that_never_ends_hides_nothing_much() {
+fn unterminated_escape_sequence_hides_no_text() {
     let text = format!("\u{1b}]{}", "secret ".repeat(10_000));
     assert_eq!(sanitize(text.as_bytes()), format!("\\x1b]{}", "secret ".repeat(10_000)));
 }
@@ -43,7 +43,7 @@ fn printed(bytes: &[u8], end: usize) -> HeadTailBuffer {
 }
 
 #[test]
-fn tool_5_what_is_left_out_is_told_to_the_byte() {
+fn omitted_bytes_are_counted_exactly() {
     for (bytes, kept, shown_bytes, want) in [
         (b"short".to_vec(), 10, 10, "short".to_owned()),
         (vec![b'a'; 20], 10, 10, "a".repeat(20)),

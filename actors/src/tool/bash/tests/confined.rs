@@ -15,7 +15,7 @@ fn confined_test() -> Option<BashTest> {
 }
 
 #[tokio::test]
-async fn tool_5_a_confined_command_writes_to_its_project_and_nowhere_else() {
+async fn confined_command_writes_only_to_its_project() {
     let Some(world) = confined_test() else { return };
     let outside = tempfile::tempdir().unwrap();
     let outside = outside.path().canonicalize().unwrap();
@@ -64,7 +64,7 @@ async fn tool_5_a_confined_command_writes_to_its_project_and_nowhere_else() {
 }
 
 #[tokio::test]
-async fn tool_5_a_confined_command_reads_neither_the_home_nor_sensitive_directories() {
+async fn confined_command_cannot_read_home_or_sensitive_folders() {
     let Some(world) = confined_test() else { return };
     let user = world.user.path().canonicalize().unwrap();
     let own = std::process::id();
@@ -90,7 +90,7 @@ async fn tool_5_a_confined_command_reads_neither_the_home_nor_sensitive_director
 }
 
 #[tokio::test]
-async fn tool_5_a_confined_command_cannot_look_into_other_processes_nor_end_them() {
+async fn confined_command_cannot_inspect_or_kill_other_processes() {
     let Some(world) = confined_test() else { return };
     let bystander = std::process::Command::new("sleep").arg("1000").env("KEY", "of a bystander").spawn();
     let mut bystander = KilledOnDrop(bystander.unwrap());
@@ -106,7 +106,7 @@ async fn tool_5_a_confined_command_cannot_look_into_other_processes_nor_end_them
 }
 
 #[tokio::test]
-async fn a_confined_command_has_a_few_devices_of_its_own() {
+async fn confined_command_has_private_devices() {
     let Some(world) = confined_test() else { return };
     let shown = world.ok("ls /dev | tr '\\n' ' '").await;
     let want = "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero \n[exit status 0]";
@@ -140,7 +140,7 @@ async fn a_confined_command_has_a_few_devices_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_confined_command_reads_no_sensitive_file() {
+async fn confined_command_cannot_read_sensitive_files() {
     let Some(world) = confined_test() else { return };
     for name in [".netrc", ".npmrc", ".bash_history", ".cargo/credentials.toml"] {
         let path = world.user.path().join(name);
@@ -189,7 +189,7 @@ async fn commands_in_the_home_cannot_change_startup_files() {
 }
 
 #[tokio::test]
-async fn each_project_has_package_caches_of_its_own() {
+async fn package_caches_are_separate_per_project() {
     let Some(world) = confined_test() else { return };
     for variable in ["CARGO_HOME", "npm_config_cache", "PIP_CACHE_DIR", "GOMODCACHE", "GOCACHE"] {
         let shown = world.ok(&format!("echo $SOONG_CALL > ${variable}/made && cat ${variable}/made")).await;
@@ -215,7 +215,7 @@ async fn each_project_has_package_caches_of_its_own() {
 }
 
 #[tokio::test]
-async fn commands_reach_no_keys_and_no_limits_of_others() {
+async fn commands_cannot_access_keyrings_or_limits_of_others() {
     let Some(world) = confined_test() else { return };
     let owner = std::process::id();
     for limits in ["--core=unlimited", "--cpu=1:", "--nofile"] {
@@ -234,7 +234,7 @@ async fn commands_reach_no_keys_and_no_limits_of_others() {
 }
 
 #[tokio::test]
-async fn tool_5_what_lies_in_a_write_root_may_be_written_and_the_home_in_the_project_may_not() {
+async fn write_roots_are_writable_and_home_in_project_is_not() {
     if confined_test().is_none() {
         return;
     }
@@ -264,7 +264,7 @@ async fn tool_5_what_lies_in_a_write_root_may_be_written_and_the_home_in_the_pro
 }
 
 #[tokio::test]
-async fn tool_5_a_confined_command_changes_no_mode_owner_or_time_outside() {
+async fn confined_command_cannot_change_metadata_outside() {
     let Some(mut world) = confined_test() else { return };
     let outside = tempfile::tempdir().unwrap();
     let outside = outside.path().canonicalize().unwrap();
@@ -318,7 +318,7 @@ async fn tool_5_a_confined_command_changes_no_mode_owner_or_time_outside() {
 }
 
 #[tokio::test]
-async fn tool_5_a_write_root_that_a_command_has_made_a_link_leads_nowhere() {
+async fn write_root_replaced_by_symlink_is_not_followed() {
     if confined_test().is_none() {
         return;
     }
@@ -337,7 +337,7 @@ async fn tool_5_a_write_root_that_a_command_has_made_a_link_leads_nowhere() {
 }
 
 #[tokio::test]
-async fn tool_5_a_project_that_has_become_a_link_is_no_project() {
+async fn project_replaced_by_symlink_is_rejected() {
     if confined_test().is_none() {
         return;
     }

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn perm_1_every_command_asks_and_leave_reaches_as_far_as_its_program() {
+fn every_command_requires_permission_scoped_to_its_program() {
     let world = BashTest::new();
     let directory = world.project.path().to_str().unwrap().to_owned();
     let command = |executable: &str| Scope::Command { executable: executable.to_owned(), directory: directory.clone() };

@@ -57,7 +57,7 @@ async fn wait_until_no_process(seconds: u32, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tool_5_nothing_is_left_after_a_normal_end() {
+async fn no_process_remains_after_normal_exit() {
     let world = BashTest::new();
     for (name, command) in LEFTOVER_COMMANDS {
         let seconds = unique_seconds();
@@ -74,7 +74,7 @@ async fn tool_5_nothing_is_left_after_a_normal_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tool_5_nothing_is_left_when_the_time_is_over() {
+async fn no_process_remains_after_timeout() {
     let world = BashTest::new();
     for (name, command) in LEFTOVER_COMMANDS {
         let seconds = unique_seconds();
@@ -89,7 +89,7 @@ async fn tool_5_nothing_is_left_when_the_time_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tool_5_nothing_is_left_after_a_cancel() {
+async fn no_process_remains_after_cancel() {
     for (name, command) in LEFTOVER_COMMANDS {
         let world = BashTest::new();
         let seconds = unique_seconds();
@@ -115,7 +115,7 @@ async fn tool_5_nothing_is_left_after_a_cancel() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tool_5_nothing_is_left_after_the_future_is_dropped() {
+async fn no_process_remains_after_future_is_dropped() {
     for (name, command) in LEFTOVER_COMMANDS.into_iter().filter(|(name, _)| !name.contains("killed")) {
         let world = BashTest::new();
         let seconds = unique_seconds();
@@ -137,7 +137,7 @@ async fn tool_5_nothing_is_left_after_the_future_is_dropped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tool_5_a_storm_of_forks_is_ended() {
+async fn fork_bomb_is_killed() {
     let world = BashTest::new();
     let seconds = unique_seconds();
     // Each of them forks as long as it lives, some in separate sessions.
@@ -151,7 +151,7 @@ async fn tool_5_a_storm_of_forks_is_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn closing_the_lifeline_kills_everything() {
+async fn closing_lifeline_kills_all_processes() {
     let world = BashTest::new();
     let seconds = unique_seconds();
     // The second one clears its environment and that of its child. Their parents are gone.

@@ -40,7 +40,7 @@ fn hit(title: &str, url: &str, snippet: &str) -> SearchHit {
 }
 
 #[tokio::test]
-async fn tool_6_each_service_is_asked_in_its_own_way_and_its_answer_is_read() {
+async fn each_provider_uses_its_own_request_and_answer_format() {
     let searxng = r#"{"query": "q", "results": [{"url": "https://a.example/", "title": "A", "content": "a", "engine": "x"},
         {"url": "https://b.example/", "title": null}, {"url": "https://c.example/", "title": "C"}]}"#;
     let tavily = r#"{"results": [{"title": "A", "url": "https://a.example/", "content": "a", "score": 0.5},
@@ -75,7 +75,7 @@ async fn tool_6_each_service_is_asked_in_its_own_way_and_its_answer_is_read() {
 }
 
 #[tokio::test]
-async fn tool_6_a_service_that_fails_is_an_error_that_says_what_to_do_and_never_the_key() {
+async fn service_error_gives_advice_and_never_the_key() {
     let said = format!("your key {KEY} is wrong");
     let huge = vec![b' '; 3 * 1024 * 1024];
     for (what, raw, code, told, is_retryable) in [
@@ -111,7 +111,7 @@ async fn tool_6_a_service_that_fails_is_an_error_that_says_what_to_do_and_never_
 }
 
 #[tokio::test]
-async fn tool_6_a_service_that_does_not_answer_is_given_up() {
+async fn unresponsive_service_times_out() {
     let server = Server::at("127.0.0.1:0", |head, mut stream| {
         async move {
             if path_of(&head).contains("begins") {
@@ -133,7 +133,7 @@ async fn tool_6_a_service_that_does_not_answer_is_given_up() {
 }
 
 #[tokio::test]
-async fn tool_6_the_key_stands_in_nothing_that_is_shown() {
+async fn key_is_redacted_in_results() {
     let answer =
         format!(r#"{{"results": [{{"title": "{KEY}", "url": "https://a.example/{KEY}", "content": "a {KEY}"}}]}}"#);
     let (server, _) = recording_server(page("application/json", answer.as_bytes())).await;
@@ -143,7 +143,7 @@ async fn tool_6_the_key_stands_in_nothing_that_is_shown() {
 }
 
 #[test]
-fn tool_6_a_service_says_which_setting_it_lacks() {
+fn missing_or_invalid_setting_is_named() {
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     for (provider, base_url, variable, key, told) in [
         (SearchProvider::None, "", "", "", Some("tools.web_search.provider")),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::tool::web::address::is_public;
 
 #[test]
-fn tool_6_an_address_is_public_only_if_anybody_could_reach_it() {
+fn only_globally_reachable_addresses_are_public() {
     for (addresses, want) in [
         ("1.1.1.1 8.8.8.8 9.255.255.255 11.0.0.0 93.184.216.34 223.255.255.255", true),
         ("100.63.255.255 100.128.0.0 126.255.255.255 128.0.0.0 169.253.255.255 169.255.0.0", true),

@@ -53,7 +53,7 @@ async fn text(client: &WebClient, url: &str) -> Result<String, ErrorInfo> {
 }
 
 #[tokio::test]
-async fn tool_6_no_address_of_private_space_is_connected_to_whatever_the_name_resolves_to() {
+async fn private_addresses_are_never_connected_to() {
     let open = Server::of(&[("/", page("text/plain", b"open"))]).await;
     let port = open.port();
     let closed = Server::at(&format!("{PRIVATE_ADDRESS}:{port}"), |_, _| async {}.boxed()).await;
@@ -73,7 +73,7 @@ async fn tool_6_no_address_of_private_space_is_connected_to_whatever_the_name_re
 }
 
 #[tokio::test]
-async fn tool_6_a_name_that_changes_its_address_between_requests_is_checked_each_time() {
+async fn name_is_resolved_and_checked_for_every_request() {
     let open = Server::at("127.0.0.1:0", |head, mut stream| {
         async move {
             use tokio::io::AsyncWriteExt;
@@ -99,7 +99,7 @@ async fn tool_6_a_name_that_changes_its_address_between_requests_is_checked_each
 }
 
 #[tokio::test]
-async fn tool_6_a_redirect_is_checked_as_the_first_url_is() {
+async fn redirect_target_is_checked_like_the_first_url() {
     let closed = Server::of(&[]).await;
     let port = closed.port();
     let places = Arc::new(Mutex::new(String::new()));
@@ -148,7 +148,7 @@ async fn tool_6_a_redirect_is_checked_as_the_first_url_is() {
 }
 
 #[tokio::test]
-async fn tool_6_the_machine_itself_is_reached_by_no_name_that_the_system_knows() {
+async fn localhost_name_is_rejected() {
     let server = Server::of(&[("/", page("text/plain", b"here"))]).await;
     let url = format!("http://localhost:{}/", server.port());
     let error = text(&WebClient::public(), &url).await.unwrap_err();
@@ -158,7 +158,7 @@ async fn tool_6_the_machine_itself_is_reached_by_no_name_that_the_system_knows()
 }
 
 #[tokio::test]
-async fn tool_6_a_request_says_who_asks_and_carries_nothing_else() {
+async fn request_has_user_agent_but_no_cookies_or_referer() {
     let heads = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&heads);
     let server = Server::at("127.0.0.1:0", move |head, mut stream| {
@@ -186,7 +186,7 @@ async fn tool_6_a_request_says_who_asks_and_carries_nothing_else() {
 }
 
 #[test]
-fn tool_6_the_client_for_the_internet_has_the_limits_and_addresses_of_the_rule() {
+fn public_client_has_documented_limits() {
     assert_eq!(FetchLimits::DEFAULT.body_bytes, 5 * 1024 * 1024);
     assert_eq!(
         (FetchLimits::DEFAULT.total.as_secs(), FetchLimits::DEFAULT.connect.as_secs(), FetchLimits::DEFAULT.redirects),

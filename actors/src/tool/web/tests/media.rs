@@ -3,7 +3,7 @@
 use crate::tool::web::media::ContentType;
 
 #[test]
-fn tool_6_text_is_told_from_other_things_by_its_type() {
+fn text_is_recognized_by_content_type() {
     for (header, may_be_text) in [
         ("text/html; charset=utf-8", true),
         ("TEXT/PLAIN", true),
@@ -30,7 +30,7 @@ fn tool_6_text_is_told_from_other_things_by_its_type() {
 }
 
 #[test]
-fn tool_6_a_body_is_decoded_as_its_mark_its_header_or_itself_says() {
+fn charset_is_taken_from_bom_header_or_content() {
     let utf_16 = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
     let marked = [b"\xff\xfe".to_vec(), utf_16("grün")].concat();
     let big = [b"\xfe\xff".to_vec(), "grün".encode_utf16().flat_map(u16::to_be_bytes).collect()].concat();
@@ -63,7 +63,7 @@ fn tool_6_a_body_is_decoded_as_its_mark_its_header_or_itself_says() {
 }
 
 #[test]
-fn tool_6_html_is_known_by_its_type_or_without_one_by_its_beginning() {
+fn html_is_recognized_by_type_or_first_bytes() {
     for (header, text, is_html) in [
         ("text/html", "plain", true),
         ("application/xhtml+xml", "plain", true),

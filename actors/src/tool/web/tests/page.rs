@@ -13,7 +13,7 @@ fn made_of(html: &str) -> Markdown {
 }
 
 #[test]
-fn tool_6_a_page_becomes_markdown_without_what_no_reader_sees() {
+fn page_becomes_markdown_without_invisible_elements() {
     for (html, want) in [
         ("<h1>Title</h1><p>One <b>bold</b> word.</p>", "# Title\n\nOne **bold** word."),
         ("<p>a<script>alert(1)</script>b<style>p{}</style>c</p>", "abc"),
@@ -47,7 +47,7 @@ fn tool_6_a_page_becomes_markdown_without_what_no_reader_sees() {
 }
 
 #[test]
-fn tool_6_a_table_keeps_all_its_cells_and_a_layout_becomes_blocks() {
+fn data_table_keeps_cells_and_layout_table_becomes_blocks() {
     for (html, want) in [
         (
             "<table><tr><th>A</th><th>B</th></tr><tr><th>1</th><td>2|3</td></tr></table>",
@@ -65,7 +65,7 @@ fn tool_6_a_table_keeps_all_its_cells_and_a_layout_becomes_blocks() {
 }
 
 #[test]
-fn tool_6_no_page_overflows_the_stack_or_takes_without_end() {
+fn pathological_pages_neither_overflow_stack_nor_hang() {
     let many = |piece: &str, times: usize| piece.repeat(times);
     let numbered =
         |piece: &str, times: usize| (0..times).map(|n| piece.replace('#', &n.to_string())).collect::<String>();
@@ -114,7 +114,7 @@ fn tool_6_no_page_overflows_the_stack_or_takes_without_end() {
 }
 
 #[test]
-fn tool_6_what_lies_too_deep_is_hung_up_higher_and_not_lost() {
+fn too_deep_nodes_are_moved_up_or_page_is_cut() {
     for (depth, is_cut) in [(10, false), (190, false), (500, false), (100_000, true)] {
         let page = made_of(&("<div>".repeat(depth) + "bottom" + &"</div>".repeat(depth) + "<p>after"));
         assert_eq!(page.is_cut, is_cut, "{depth}");
@@ -123,7 +123,7 @@ fn tool_6_what_lies_too_deep_is_hung_up_higher_and_not_lost() {
 }
 
 #[test]
-fn tool_6_a_page_that_nobody_waits_for_is_not_read_to_its_end() {
+fn conversion_stops_when_cancelled() {
     let cancel = CancellationToken::new();
     cancel.cancel();
     let page = markdown(&"<p>x".repeat(100_000), &Url::parse("https://example.org").unwrap(), &cancel);
@@ -181,7 +181,7 @@ const PIECES: [&str; 44] = [
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn tool_6_any_order_of_tags_is_read_to_its_end(
+    fn any_tag_sequence_is_converted(
         deep in select(vec!["", "<b>", "<b><div>", "<table><tr><td>", "<font a=1><p>"]),
         pieces in vec(select(&PIECES[..]), 0..400),
     ) {

@@ -10,7 +10,7 @@ fn permissions(network: NetworkPolicy, allowed: &[&str]) -> PermissionsConfig {
 }
 
 #[test]
-fn tool_6_leave_is_for_a_host_in_its_one_form_with_a_port_that_is_not_usual() {
+fn permission_is_for_normalized_host_and_nondefault_port() {
     for (url, want) in [
         ("https://example.org/a?b#c", Some("example.org")),
         ("https://EXAMPLE.org./", Some("example.org")),
@@ -53,7 +53,7 @@ fn tool_6_leave_is_for_a_host_in_its_one_form_with_a_port_that_is_not_usual() {
 }
 
 #[test]
-fn perm_1_a_listed_host_needs_no_leave_and_no_other_passes_for_it() {
+fn allowed_host_needs_no_permission_and_lookalikes_do() {
     for (pattern, url, is_listed) in [
         ("example.org", "https://example.org/", true),
         ("EXAMPLE.org.", "https://example.org/", true),
@@ -94,7 +94,7 @@ fn perm_1_a_listed_host_needs_no_leave_and_no_other_passes_for_it() {
 }
 
 #[test]
-fn tool_6_a_redirect_is_followed_to_the_same_host_or_to_one_that_needs_no_leave() {
+fn redirect_is_followed_to_same_or_permitted_host() {
     for (network, allowed, from, to, followed) in [
         (NetworkPolicy::Ask, "", "http://a.example/", "https://a.example/x", true),
         (NetworkPolicy::Ask, "", "https://a.example/", "https://a.example:8443/", false),

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forms_that_generators_refuse_are_plainer_and_mean_the_same() {
+    fn schemas_are_simplified_for_client_generators() {
         let mut document = json!({
             "paths": {"/a": {
                 "put": {"requestBody": {"content": {"application/octet-stream": {"schema":
