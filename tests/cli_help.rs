@@ -4,6 +4,8 @@
 //! the diff.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
 
+#[path = "cli_help/guide.rs"]
+mod guide;
 #[path = "support/process.rs"]
 mod process;
 
@@ -201,21 +203,16 @@ fn help_lists_exit_codes_and_environment_variables() {
 }
 
 #[test]
-fn readme_names_every_command_and_option() {
+fn guide_names_every_command_and_option() {
     let world = TestHome::empty();
-    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md")).unwrap();
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("guide/cli.md")).unwrap();
     each(&world, |args, help| {
-        let name = args.last().unwrap_or(&"soong");
-        assert!(readme.contains(name), "README.md does not name `soong {}`", args.join(" "));
-        // The command's rows in the README table name its own options.
-        let head = format!("| `soong {}", args.first().unwrap_or(&"run"));
-        let rows: Vec<&str> = readme.lines().filter(|line| line.starts_with(&head)).collect();
+        assert!(page.contains(&args.join(" ")), "cli.md does not name `soong {}`", args.join(" "));
         let own = explained(help).into_iter().map(|option| option.name);
         let own = own.filter(|name| name.starts_with('-') && !EVERYWHERE.iter().any(|other| name.contains(other)));
         for option in own {
             let long = option.split([' ', ',']).find(|word| word.starts_with("--")).unwrap();
-            let is_named = rows.iter().any(|row| row.contains(long)) || readme.contains(&format!("ID [{long}"));
-            assert!(is_named, "README.md does not name {long} of `soong {}`", args.join(" "));
+            assert!(page.contains(long), "cli.md does not name {long} of `soong {}`", args.join(" "));
         }
     });
 }

@@ -28,12 +28,12 @@ pub(crate) use tasks::Tasks;
 pub(crate) use traces::Traces;
 pub(crate) use usage::{Usage, UsageBy};
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser, Subcommand, builder::PossibleValuesParser};
 pub(crate) use suggestion::with_suggestion;
 pub(crate) use values::duration;
 use values::{number, pace};
 
-use crate::terminal::Color;
+use crate::{guide, terminal::Color};
 
 /// An actor-model multi-agent orchestrator: supervised, durable, observable agent runs.
 #[derive(Debug, Parser)]
@@ -176,7 +176,7 @@ are skills: front matter with name and description, and the text that goes into 
 /// Commands of `soong`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Explore a folder and report on it, without a key, network access or a language model
+    /// Explore a folder and report on it, without a key, network or model
     Demo(Demo),
     /// Run a prompt and print the answer
     Run(Box<Run>),
@@ -190,7 +190,7 @@ pub(crate) enum Command {
     /// Inspect, export or stop traces: what each agent was asked, said and did
     #[command(subcommand)]
     Traces(Traces),
-    /// List, read and change artifacts: documents and files stored by agents, tools and you
+    /// List, read and change artifacts: documents and files of agents and users
     #[command(subcommand)]
     Artifacts(Artifacts),
     /// List and clean up the task journals of a project
@@ -206,10 +206,10 @@ pub(crate) enum Command {
     Usage(Usage),
     /// Copy the home to a backup that is itself a usable home
     Backup(Backup),
-    /// Show the live actor tree of the home, whichever terminal its runs were started from
+    /// Show the live actor tree of the home, for runs of all terminals
     #[command(after_help = TREE)]
     Tree,
-    /// Monitor the live actor tree and act on it: cancel, answer, export, crash an actor
+    /// Monitor the live actor tree: cancel, answer, export, crash an actor
     #[command(after_help = MONITOR)]
     Monitor,
     /// Own the home while runs are active in it
@@ -219,6 +219,8 @@ pub(crate) enum Command {
     Init(Init),
     /// Check everything that a run needs, and suggest fixes
     Doctor(Doctor),
+    /// Print a page of the user guide, or list its pages
+    Guide(Guide),
     /// Print a shell completion script for this command line
     Completions(Completions),
     /// Write man pages to a folder
@@ -229,7 +231,7 @@ pub(crate) enum Command {
     /// List the agent types: built-in, from files of the home, and from config.toml
     #[command(subcommand, after_help = PRESETS)]
     Presets(List),
-    /// List and print skills: texts that are part of an agent's prompt or that it loads on demand
+    /// List and print skills: texts in an agent's prompt, or loaded on demand
     #[command(subcommand)]
     Skills(Skills),
     /// List and show the experiences that runs have recorded for later runs
@@ -244,6 +246,22 @@ pub(crate) enum Command {
     /// List and test the MCP servers in config.toml
     #[command(subcommand)]
     Mcp(Mcp),
+}
+
+impl Cli {
+    /// Parses the command line of the process. On an error, prints it and exits. `soong help TOPIC` prints a page of the
+    /// guide, unless a command has that name.
+    pub(crate) fn of_process() -> Self {
+        Self::try_parse().unwrap_or_else(|error| {
+            let args: Vec<String> = std::env::args().skip(1).collect();
+            match &args[..] {
+                [help, topic] if help == "help" && guide::page(topic).is_some() => {
+                    Self::parse_from(["soong", "guide", topic])
+                }
+                _ => with_suggestion(error).exit(),
+            }
+        })
+    }
 }
 
 impl Command {
@@ -263,6 +281,23 @@ impl Command {
                 | Self::Monitor
         )
     }
+}
+
+/// Options of `guide`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  soong guide
+  soong guide quickstart
+  soong guide permissions | less")]
+pub(crate) struct Guide {
+    /// The page to print. Without it, all pages are listed
+    #[arg(value_name = "TOPIC", hide_possible_values = true, value_parser = PossibleValuesParser::new(topics()))]
+    pub(crate) topic: Option<String>,
+}
+
+fn topics() -> impl Iterator<Item = &'static str> {
+    guide::PAGES.iter().map(|page| page.topic)
 }
 
 /// Options of `serve`.

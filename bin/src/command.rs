@@ -10,6 +10,7 @@ mod demo;
 mod doctor;
 mod experiences;
 mod export;
+mod guide;
 mod host;
 mod init;
 mod mcp;
@@ -58,6 +59,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
         Command::Host => at_work(host::host(&context)),
         Command::Init(options) => init::init(&context, &options),
         Command::Doctor(options) => doctor::doctor(&context, &options),
+        Command::Guide(options) => guide::guide(&options, terminal),
         Command::Sessions(options) => reading(sessions::sessions(context.reading()?, &options)),
         Command::Artifacts(options) if options.writes() => at_work(artifacts::change(&context, &options)),
         Command::Artifacts(options) => reading(artifacts::look(context.reading()?, &options)),

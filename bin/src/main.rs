@@ -17,6 +17,7 @@ mod export;
 mod figure;
 mod file;
 mod folder;
+mod guide;
 mod input;
 mod interrupt;
 mod keyboard;
@@ -47,8 +48,6 @@ mod text;
 mod tty;
 mod watch;
 
-use clap::Parser;
-
 fn main() -> std::process::ExitCode {
     panic::report();
     complete::answer();
@@ -57,7 +56,7 @@ fn main() -> std::process::ExitCode {
     if let Err(error) = soong::process::protect_owner() {
         eprintln!("warning: the memory of this process is not protected: {error}");
     }
-    let cli = cli::Cli::try_parse().unwrap_or_else(|error| cli::with_suggestion(error).exit());
+    let cli = cli::Cli::of_process();
     let terminal = terminal::Terminal::find(&soong::Environment::process(), cli.global.color);
     let ended = command::run(cli, &terminal);
     #[cfg(feature = "otlp")]

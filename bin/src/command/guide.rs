@@ -1,0 +1,24 @@
+//! `soong guide`: prints a page of the user guide, or the list of its pages.
+
+use crate::{
+    cli,
+    exit::{Exit, Failure},
+    guide::{PAGES, page},
+    print, report,
+    terminal::Terminal,
+};
+
+pub(super) fn guide(options: &cli::Guide, terminal: &Terminal) -> Result<Exit, Failure> {
+    if let Some(page) = options.topic.as_deref().and_then(page) {
+        for line in report::drawn(page.text, terminal) {
+            print::line(&line)?;
+        }
+        return Ok(Exit::Success);
+    }
+    let width = PAGES.iter().map(|page| page.topic.len()).max().unwrap_or_default();
+    for page in PAGES {
+        print::line(&format!("{:width$}  {}", page.topic, page.title()))?;
+    }
+    print::aside(terminal, crate::terminal::Hue::Plain, "\nPrint a page with: soong guide TOPIC")?;
+    Ok(Exit::Success)
+}
