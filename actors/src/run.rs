@@ -29,7 +29,7 @@
 //!
 //! After a crash, the next actor of the run [replays](machine::replay) its events into the same state, and
 //! [resumes](machine::lifecycle::resume). [`supervision`] starts and restarts actors; a run without an actor is ended
-//! by [`finalize`](tasks::finalize). Other modules use a run through its [`RunEntry`](registry::entry::RunEntry).
+//! by [`finalize`](tasks::finalize). Other modules use a run through its [`RunEntry`].
 
 mod actor;
 mod approvals;

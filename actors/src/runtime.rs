@@ -6,6 +6,7 @@
 mod admission;
 mod artifacts;
 mod builder;
+mod cancel;
 mod conversation;
 mod fork;
 mod handle;
@@ -34,13 +35,10 @@ use std::{
     time::Duration,
 };
 
-use crate::run::EndInput;
-
 pub use artifacts::NewSessionSpec;
 pub use builder::RuntimeBuilder;
 pub use conversation::HeadSwitched;
 pub use fork::Fork;
-use futures::FutureExt;
 pub use handle::{Child, Children, RunHandle};
 use home::HomeLock;
 pub use questions::already_decided;
@@ -63,7 +61,7 @@ use crate::{
     model::{TokenDeviation, gateways::StartGateway},
     observatory::{ActorKind, ActorView, TreeWatch},
     preset::KnownPreset,
-    run::{RunEntry, RunInput, RunMsg, RunOutcome, RunPhase, RunSupervisorMsg, SubAgentMsg},
+    run::{RunEntry, RunMsg, RunOutcome, RunPhase, RunSupervisorMsg, SubAgentMsg},
     runtime::services::Services,
     session::{SessionMsg, SessionSupervisorMsg},
     skill::Skills,
@@ -182,7 +180,7 @@ impl Runtime {
     pub async fn cancel_all(&self) -> Result<(), ErrorInfo> {
         let services = &self.inner.services;
         let own = services.runs.select(|run| run.parent_run_id.is_none());
-        futures::future::join_all(own.iter().map(|run| cancel(services, run))).await.into_iter().collect()
+        futures::future::join_all(own.iter().map(|run| cancel::cancel(services, run))).await.into_iter().collect()
     }
 
     /// Sums up the usage of all runs that have started; each run counts its own work only (RUN-6). Runs without a known
@@ -498,33 +496,4 @@ async fn close(
 
 fn not_found(code: ErrorCode, what: &str, id: &str) -> ErrorInfo {
     ErrorInfo::new(code, format!("there is no {what} {id}"))
-}
-
-/// Cancels a run and waits for its end, at most `runtime.cancel_timeout_ms` (RT-6).
-async fn cancel(services: &Arc<Services>, live: &Arc<RunEntry>) -> Result<(), ErrorInfo> {
-    services.runs.cancel(live);
-    let after_ms = services.config.runtime.cancel_timeout_ms;
-    match tokio::time::timeout(Duration::from_millis(after_ms), live.wait_outcome()).await {
-        Ok(outcome) => outcome.map(|_| ()),
-        Err(_) => {
-            services.runs.notify(live, RunInput::End(EndInput::CancelTimeout { after_ms }));
-            live.wait_cancel_recorded().now_or_never().unwrap_or_else(|| Err(cancel_not_recorded(live)))
-        }
-    }
-}
-
-/// Cancels a run and waits until the request is durable, at most `runtime.cancel_timeout_ms`.
-async fn request_cancel(services: &Arc<Services>, live: &Arc<RunEntry>) -> Result<(), ErrorInfo> {
-    services.runs.cancel(live);
-    let limit = Duration::from_millis(services.config.runtime.cancel_timeout_ms);
-    let recorded = tokio::time::timeout(limit, live.wait_cancel_recorded()).await;
-    recorded.unwrap_or_else(|_| Err(cancel_not_recorded(live)))
-}
-
-fn cancel_not_recorded(live: &RunEntry) -> ErrorInfo {
-    let message = format!(
-        "run {} is being cancelled, but the request is not stored yet: if the process ends now, the run resumes",
-        live.run_id
-    );
-    ErrorInfo::retryable(ErrorCode::StorageError, message)
 }

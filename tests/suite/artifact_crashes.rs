@@ -197,7 +197,6 @@ async fn working_set_crash_limit_rejects_edits_but_allows_reads() {
     world.finish().await;
 }
 
-/// (HOUSE-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_working_set_is_passivated_and_reloads_its_text() {
     let mut config = quick();

@@ -243,7 +243,6 @@ async fn call_waits_for_reconnect_while_the_old_process_exists() {
     assert_eq!(log.processes(), Vec::<u32>::new());
 }
 
-/// (HOUSE-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_actor_and_supervisor_restart_after_a_crash() {
     let log = Log::new();
@@ -316,7 +315,6 @@ async fn startup_failure_hides_only_that_server_and_is_reported() {
     }
 }
 
-/// (HOUSE-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failing_server_is_retried_while_the_runtime_is_open() {
     let log = Log::new();
@@ -335,7 +333,6 @@ async fn failing_server_is_retried_while_the_runtime_is_open() {
     assert_eq!(log.processes(), Vec::<u32>::new());
 }
 
-/// (HOUSE-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn supervisor_over_crash_limit_affects_nothing_else() {
     let log = Log::new();

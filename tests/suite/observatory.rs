@@ -70,7 +70,6 @@ async fn driven(runtime: &Runtime, session: &str) {
     run.wait().await.unwrap();
 }
 
-/// (HOUSE-6)
 #[tokio::test(start_paused = true)]
 async fn watchers_stay_current_and_slow_ones_get_the_drop_count() {
     // Paused time passes quickly while all tasks wait, and sessions must not be passivated because of it.
@@ -124,7 +123,6 @@ fn actor(runtime: &Runtime, kind: ActorKind) -> Option<ActorView> {
     flat(runtime.tree()?).into_values().find(|view| view.kind == kind)
 }
 
-/// (HOUSE-6)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn run_view_shows_recorded_usage_request_and_last_error() {
     let model = ScriptedModel::new(|request| match turn_of(request) {

@@ -64,7 +64,6 @@ async fn answer(runtime: &Runtime, question: &Question, answer: &str) {
     runtime.answer_question(&question.question_id, answer).await.unwrap();
 }
 
-/// (HOUSE-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn run_waiting_for_user_has_no_actor_and_resumes_on_answer() {
     let model = asking();
@@ -94,7 +93,6 @@ async fn run_waiting_for_user_has_no_actor_and_resumes_on_answer() {
     world.finish().await;
 }
 
-/// (HOUSE-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiting_tree_is_reactivated_from_leaves_to_root() {
     // One slot, for which every reactivated run has to wait.
@@ -121,7 +119,6 @@ async fn waiting_tree_is_reactivated_from_leaves_to_root() {
     world.finish().await;
 }
 
-/// (HOUSE-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn passivated_runs_can_be_cancelled_crash_and_wait_again() {
     let mut world = world(asking(), |config| config.agents.max_depth = 3).await;
@@ -157,7 +154,6 @@ async fn passivated_runs_can_be_cancelled_crash_and_wait_again() {
     world.finish().await;
 }
 
-/// (HOUSE-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clock_stops_while_waiting_for_user_but_not_for_children() {
     let model = ScriptedModel::new(|request| match (is_parent(request), task_of(request), turn_of(request)) {
@@ -183,7 +179,6 @@ async fn clock_stops_while_waiting_for_user_but_not_for_children() {
     world.finish().await;
 }
 
-/// (HOUSE-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn program_adds_children_to_a_passivated_run() {
     let world = world(asking(), |_| {}).await;
@@ -231,7 +226,7 @@ async fn goal_summary_counts_children_ended_during_passivation() {
     world.finish().await;
 }
 
-/// Answers and cancels a run at the moment when its actor may be passivated (HOUSE-7).
+/// Answers and cancels a run at the moment when its actor may be passivated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn inputs_during_passivation_are_not_lost() {
     let world = world(asking(), |_| {}).await;

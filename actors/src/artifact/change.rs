@@ -96,7 +96,7 @@ impl Applied {
     }
 
     /// Returns the result of the edit for the artifact in its new state.
-    pub(super) fn into_result(&self, artifact: Artifact) -> Edited {
+    pub(super) fn result_of(&self, artifact: Artifact) -> Edited {
         Edited {
             artifact,
             update_type: self.update_type,

@@ -114,7 +114,7 @@ impl RunHandle {
     /// `storage_error` (retryable) if the request could not be stored in that time; the run is cancelled
     /// nevertheless, as long as this process lives. `closing` if the runtime closes.
     pub async fn cancel(&self) -> Result<(), ErrorInfo> {
-        super::cancel(&self.services, &self.entry).await
+        super::cancel::cancel(&self.services, &self.entry).await
     }
 
     /// Cancels like [`cancel`](Self::cancel), but returns as soon as the request is durable: the run is not resumed
@@ -123,7 +123,7 @@ impl RunHandle {
     /// # Errors
     /// Same as [`cancel`](Self::cancel).
     pub async fn request_cancel(&self) -> Result<(), ErrorInfo> {
-        super::request_cancel(&self.services, &self.entry).await
+        super::cancel::request_cancel(&self.services, &self.entry).await
     }
 
     /// Lists the children of the run by start time.

@@ -80,7 +80,7 @@ impl ArtifactStore {
             self.check_size(&request.key, true, applied.text.len() as u64)?;
             let artifact = edited_artifact(session, &name, &request, before.as_deref(), &applied);
             let wish = EditCommand {
-                edited: applied.into_result(artifact.clone()),
+                edited: applied.result_of(artifact.clone()),
                 document: Arc::new(Document::new(artifact, Some(applied.text.into()))),
                 splice: applied.splice,
                 old: applied.old,
@@ -146,7 +146,7 @@ impl ArtifactStore {
             match self.put(put, expect).await? {
                 Some(artifact) => {
                     let snapshot = Some(ArtifactSnapshot::new(&artifact, &applied.text));
-                    return Ok(Edited { snapshot, ..applied.into_result(artifact) });
+                    return Ok(Edited { snapshot, ..applied.result_of(artifact) });
                 }
                 None => continue, // another writer was faster
             }
