@@ -119,7 +119,7 @@ impl BudgetAccount {
         self.ledger().limit_statuses(&self.run)
     }
 
-    /// Returns a number that changes whenever the result of [`Self::shares`] may have changed.
+    /// Returns a number that changes whenever the result of [`Self::limit_statuses`] may have changed.
     pub(crate) fn revision(&self) -> u64 {
         self.ledger().revision(&self.run)
     }
@@ -176,7 +176,7 @@ pub(crate) fn budget_exceeded_error(mark: &Mark) -> ErrorInfo {
     ErrorInfo { details, ..ErrorInfo::new(ErrorCode::BudgetExceeded, message) }
 }
 
-/// Reads the limit from an error made by [`exceeded`].
+/// Reads the limit from an error made by [`budget_exceeded_error`].
 pub(crate) fn limit_of_error(error: &ErrorInfo) -> Option<Mark> {
     let text = |key: &str| error.details.get(key)?.as_str().map(str::to_owned);
     let dimension = serde_json::from_value(error.details.get("dimension")?.clone()).ok()?;

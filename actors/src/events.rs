@@ -215,7 +215,7 @@ impl EventBus {
     }
 
     /// Ends the streams of a session and of its traces with an error, including streams that are opened before
-    /// [`EventBus::session_is_used`].
+    /// [`EventBus::clear_session_failure`].
     pub(crate) fn fail_session(&self, session: &SessionId, failure: &ErrorInfo) {
         self.failed_sessions.insert(session.clone(), failure.clone());
         self.has_failed_sessions.store(true, Ordering::SeqCst);

@@ -6,17 +6,17 @@
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), soong::ErrorInfo> {
-//! use soong::{Runtime, Start};
+//! use soong::{RunRequest, Runtime};
 //!
 //! let runtime = Runtime::builder().home("/tmp/soong-home").project_dir(".").offline().build().await?;
-//! let run = runtime.start(Start::new("What is in this project?")).await?;
+//! let run = runtime.start(RunRequest::new("What is in this project?")).await?;
 //! println!("{}", run.wait().await?.output);
 //! runtime.close().await;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! Start with [`Runtime`]; [`tool::Tool`] and [`model::Model`] are the traits to implement.
+//! RunRequest with [`Runtime`]; [`tool::Tool`] and [`model::Model`] are the traits to implement.
 
 mod actor_base;
 pub mod artifact;

@@ -2,7 +2,7 @@
 //!
 //! This is a product feature: drills, and the tests of every crate, use it. [`FaultPoint`] lists all points,
 //! including those in other crates. A [`FaultPlan`] says what happens at which point, and can be written as text
-//! (`rule.rs`). To add a point, add a line to the list below, and call [`FaultPlan::meet`] where the point is
+//! (`rule.rs`). To add a point, add a line to the list below, and call [`FaultPlan::hit`] where the point is
 //! reached.
 //!
 //! Not in this module: the points themselves, which are in the code that reaches them.

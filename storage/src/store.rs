@@ -305,7 +305,7 @@ pub struct RecentArtifacts {
 /// The reading side of a store; never waits for the writer. Calls block: use a blocking thread.
 ///
 /// A session that is being deleted, and everything that belongs to it, is invisible to all calls except
-/// [`Reader::removals`] and [`Reader::removal_blobs`].
+/// [`Reader::session_deletions`] and [`Reader::deletion_blob_paths`].
 pub trait Reader: Send + Sync {
     /// Reads a session.
     fn session(&self, id: &SessionId) -> Result<Option<Session>, StoreError>;

@@ -31,7 +31,7 @@ impl Inventories {
         self.rendered.get(scope).map(|known| known.value().clone())
     }
 
-    /// Returns the number of changes so far, for [`keep`](Self::keep).
+    /// Returns the number of changes so far, for [`keep`](Self::insert_unless_changed).
     pub(super) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }

@@ -112,7 +112,7 @@ pub(super) fn sanitize(text: &str, max_chars: usize) -> String {
     truncate(&words.join(" "), max_chars)
 }
 
-/// Same as [`clean`], but keeps the lines.
+/// Same as [`sanitize`], but keeps the lines.
 fn sanitize_lines(text: &str, max_chars: usize) -> String {
     let kept: String = text.chars().filter(|c| !c.is_control() || *c == '\n' || *c == '\t').collect();
     truncate(kept.trim(), max_chars)

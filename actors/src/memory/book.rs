@@ -83,7 +83,7 @@ struct ValuePosition {
 pub struct NewExperience {
     /// Category, normalized to lowercase letters, digits and `_`.
     pub category: String,
-    /// Tags that say when it applies, normalized by [`plain_tags`].
+    /// Tags that say when it applies, normalized by [`normalize_tags`].
     pub tags: Tags,
     /// Text of the experience; not empty.
     pub text: String,

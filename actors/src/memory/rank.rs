@@ -16,7 +16,7 @@ const MAX_TAGS: usize = 12;
 /// Returns up to `limit` experiences that share at least one tag with `wanted`, the best first.
 ///
 /// They are ordered by shared intents, then by shared states, then by how much more often they helped than did harm.
-/// Equal ones keep the order of the file. Tags are compared in their normalized form (see [`plain_tag`]).
+/// Equal ones keep the order of the file. Tags are compared in their normalized form (see [`normalize_tag`]).
 pub fn matching<'a>(experiences: &'a [Experience], wanted: &Tags, limit: usize) -> Vec<&'a Experience> {
     let (intents, states) = (set(&wanted.intent), set(&wanted.state));
     let ranked = experiences.iter().filter_map(|known| {

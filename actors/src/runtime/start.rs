@@ -13,7 +13,7 @@ use soong_protocol::{Budget, GivenMessage, Reflection, RunMode};
 /// output schema and the time limit are inherited only by a run without a message.
 #[derive(Debug, Clone, Default)]
 pub struct RunRequest {
-    /// The message. `None`: resume where the trace stopped, see [`RunRequest::go_on`]. An empty or blank message is
+    /// The message. `None`: resume where the trace stopped, see [`RunRequest::resume`]. An empty or blank message is
     /// rejected.
     pub message: Option<String>,
     /// The session. `None`: a new session. An unknown id creates a session with that id.

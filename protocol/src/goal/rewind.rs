@@ -4,7 +4,7 @@ use super::{GoalStatus, GoalTree};
 
 impl GoalTree {
     /// Rewinds the tree to a message. Goals that were created after it are dropped, and their ids are never reused.
-    /// The remaining goals are reset by [`GoalTree::take_up`].
+    /// The remaining goals are reset by [`GoalTree::reset_progress`].
     pub fn rewind(&mut self, after_sequence: u64) {
         self.dropped_id = self.last_id();
         // Children are never older than their parent, so no remaining goal loses its parent.

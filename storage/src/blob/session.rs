@@ -229,7 +229,7 @@ fn rename_all_in_place(folder: &FilePath, failures: &mut Failures) {
     }
 }
 
-/// Undoes [`loosen`], even if it was interrupted.
+/// Undoes [`rename_all_in_place`], even if it was interrupted.
 fn restore_names(folder: &FilePath) {
     for (path, is_folder) in entries(folder).unwrap_or_default() {
         let before = path.with_file_name(original_name(path.file_name().unwrap_or_default()));
@@ -245,7 +245,7 @@ fn restore_names(folder: &FilePath) {
     }
 }
 
-/// Returns a name without the suffix that [`loosen`] has appended.
+/// Returns a name without the suffix that [`rename_all_in_place`] has appended.
 fn original_name(name: &OsStr) -> &OsStr {
     name.to_str().and_then(|name| name.strip_suffix(RENAMED_SUFFIX)).map_or(name, OsStr::new)
 }

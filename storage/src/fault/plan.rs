@@ -64,8 +64,8 @@ impl From<InjectedFault> for StoreError {
 /// ```
 /// # use soong_storage::fault::{FaultPlan, FaultPoint};
 /// let plan: FaultPlan = "before_commit@2=fail, call_model=delay:50".parse()?;
-/// assert!(plan.meet(FaultPoint::BeforeCommit).is_ok());
-/// assert!(plan.meet(FaultPoint::BeforeCommit).is_err());
+/// assert!(plan.hit(FaultPoint::BeforeCommit).is_ok());
+/// assert!(plan.hit(FaultPoint::BeforeCommit).is_err());
 /// # Ok::<(), soong_storage::fault::FaultRuleError>(())
 /// ```
 #[derive(Debug, Clone, Default)]
@@ -102,7 +102,7 @@ impl FaultPlan {
         plan.rules.clear();
     }
 
-    /// Blocks commits before they write, until [`FaultPlan::release`].
+    /// Blocks commits before they write, until [`FaultPlan::unblock_commits`].
     pub fn block_commits(&self) {
         self.plan().held = true;
     }

@@ -60,7 +60,7 @@ impl UsageSums {
         Ok(())
     }
 
-    /// Adds the sums that [`UsageSums::take_out`] subtracted again, because the session is not deleted.
+    /// Adds the sums that [`UsageSums::subtract_session`] subtracted again, because the session is not deleted.
     pub(super) fn add_session(&mut self, conn: &Connection, session_key: i64) -> rusqlite::Result<()> {
         for (key, sums) in of_session(conn, session_key)? {
             self.sums_mut(conn, key)?.add(&sums);

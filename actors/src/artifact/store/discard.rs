@@ -30,7 +30,7 @@ impl ArtifactStore {
         self.delete_blobs(&[path.to_owned()]).await?.pop().unwrap_or(Ok(()))
     }
 
-    /// Same as [`discard`](Self::discard) for several blobs. Returns the result for each. If the append fails, their
+    /// Same as [`discard`](Self::delete_blob) for several blobs. Returns the result for each. If the append fails, their
     /// announcements remain.
     pub(in crate::artifact) async fn delete_blobs(
         &self,
